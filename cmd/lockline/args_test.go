@@ -10,13 +10,15 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"lockline": {"demo", "exec", "ls", "top", "inspect", "watch",
 			"unlock", "doctor", "script", "completion"},
-		"lockline --help":      {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock", "doctor", "completion"},
+		"lockline --help": {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock",
+			"doctor", "completion"},
 		"lockline demo --help": {"--redis", "--for", "fencing token"},
-		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code", "-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
-		"lockline ls --help":   {"--redis", "--prefix", "--redisson", "--json", "SCAN", "WAITING", "FIRST"},
-		"lockline top --help":  {"--redis", "--prefix", "--redisson", "--interval", "Keys:"},
-		"lockline unlock -h":   {"--force", "--kind", "--json", "125"},
-		"lockline doctor -h":   {"--json", "125"},
+		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code",
+			"-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
+		"lockline ls --help":  {"--redis", "--prefix", "--redisson", "--json", "SCAN", "WAITING", "FIRST"},
+		"lockline top --help": {"--redis", "--prefix", "--redisson", "--interval", "Keys:"},
+		"lockline unlock -h":  {"--force", "--kind", "--json", "125"},
+		"lockline doctor -h":  {"--json", "125"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
@@ -83,11 +85,13 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitTrouble {
 			t.Errorf("%s: exit code %d", args, code)
 		}
-		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") || strings.Count(text, "\n") != 1 {
+		if text := errOut.String(); out.Len() > 0 || !strings.HasPrefix(text, "lockline: ") ||
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("%s said %q and %q", args, &out, &errOut)
 		}
 		for _, goName := range []string{"With", "NewSession", "WaitAtMost", "redis.New"} {
-			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 || strings.Contains(text, goName) {
+			if text := errOut.String(); strings.Count(text, "lockline: ") != 1 ||
+				strings.Contains(text, goName) {
 				t.Errorf("%s said %q", args, text)
 			}
 		}

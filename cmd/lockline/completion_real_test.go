@@ -40,14 +40,16 @@ func startBash(t *testing.T) bash {
 	testlock.Must(t, err)
 	testlock.Must(t, os.Symlink(program, filepath.Join(b.dir, "lockline")))
 	var script, errOut bytes.Buffer
-	if code := run(t.Context(), []string{"lockline", "completion", "bash"}, &script, &errOut); code != exitOK {
+	code := run(t.Context(), []string{"lockline", "completion", "bash"}, &script, &errOut)
+	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &errOut)
 	}
 	testlock.Must(t, os.WriteFile(filepath.Join(b.dir, "script"), script.Bytes(), 0o600))
 	return b
 }
 
-// offers is what bash would put in the place of the last of the words, as it cuts the line: at colons and = signs, too.
+// offers is what bash would put in the place of the last of the words, as it cuts the line: at colons and =
+// signs, too.
 func (b bash) offers(t *testing.T, line string, env ...string) []string {
 	t.Helper()
 	var words []string
@@ -80,7 +82,8 @@ COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _lockline
 printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
-	cmd.Env = slices.Concat(os.Environ(), []string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
+	cmd.Env = slices.Concat(os.Environ(),
+		[]string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
 	cmd.WaitDelay = time.Second // what it has started may go on
@@ -116,7 +119,8 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 		take(t, rlock.New(session, name))
 	}
 	take(t, fairlock.New(session, "orders:42")) // is offered once
-	take(t, rlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithPrefix("app")), "stock:1:2"))
+	app := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithPrefix("app"))
+	take(t, rlock.New(app, "stock:1:2"))
 	b := startBash(t)
 	here := "LOCKLINE_REDIS=redis://" + m.Addr()
 	for line, want := range map[string]string{
@@ -148,9 +152,11 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
-	for _, url := range []string{"redis://" + m.Addr(), `"redis://` + m.Addr() + `/0?protocol=2&pool_size=1"`, `'redis://` + m.Addr() + `'`} {
+	url := "redis://" + m.Addr()
+	for _, url := range []string{url, `"` + url + `/0?protocol=2&pool_size=1"`, `'` + url + `'`} {
 		line := "lockline inspect --redis " + url + " rep"
-		if got := b.offers(t, line, "LOCKLINE_REDIS=redis://127.0.0.1:1"); !slices.Equal(got, []string{"report"}) {
+		got := b.offers(t, line, "LOCKLINE_REDIS=redis://127.0.0.1:1")
+		if !slices.Equal(got, []string{"report"}) {
 			t.Errorf("%s: %q", line, got)
 		}
 	}
@@ -163,8 +169,10 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
-	defer listener.Close()                                                                                                              // it never answers
-	for _, addr := range []string{slow.Addr() + "?read_timeout=0", listener.Addr().String() + "?read_timeout=0", "127.0.0.1:1", ":x"} { // 0: no limit
+	defer listener.Close() // it never answers
+	const noLimit = "?read_timeout=0"
+	silent := listener.Addr().String()
+	for _, addr := range []string{slow.Addr() + noLimit, silent + noLimit, "127.0.0.1:1", ":x"} {
 		if got := b.offers(t, "lockline inspect ", "LOCKLINE_REDIS=redis://"+addr); len(got) > 0 {
 			t.Errorf("of %s it offers %q", addr, got)
 		}

@@ -27,11 +27,13 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 			p := start(t, exec.Command(os.Args[0], args...))
 			p.wantCode(exitOK)
 			out := p.out.String()
-			if strings.Count(out, "✓") != 7 || strings.Contains(out, "\x1b") || !strings.Contains(out, ": refused") {
+			if strings.Count(out, "✓") != 7 || strings.Contains(out, "\x1b") ||
+				!strings.Contains(out, ": refused") {
 				t.Errorf("output:\n%s", out)
 			}
 			for _, key := range m.Keys() {
-				if ttl := m.TTL(key); ttl <= 0 || ttl > time.Minute || !strings.HasPrefix(key, "lockline-demo-") {
+				if ttl := m.TTL(key); ttl <= 0 || ttl > time.Minute ||
+					!strings.HasPrefix(key, "lockline-demo-") {
 					t.Errorf("left in Redis: %q, for %v", key, ttl)
 				}
 			}

@@ -31,7 +31,9 @@ func examine(t *testing.T, url string, now func() time.Time) examination {
 // want checks one finding: its status, a part of what was found, and that what is not well comes with advice.
 func (e examination) want(t *testing.T, check string, s status, found string) {
 	t.Helper()
-	i := slices.IndexFunc(e, func(f finding) bool { return f.Check == check && f.Status == s && strings.Contains(f.Found, found) })
+	i := slices.IndexFunc(e, func(f finding) bool {
+		return f.Check == check && f.Status == s && strings.Contains(f.Found, found)
+	})
 	switch {
 	case i < 0:
 		t.Errorf("no finding %q, %q with %q in %+v", check, s, found, e)
@@ -42,34 +44,37 @@ func (e examination) want(t *testing.T, check string, s status, found string) {
 
 func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
 	t.Parallel()
+	const buffers = "--client-output-buffer-limit pubsub "
 	for name, test := range map[string]struct {
-		args   []string
+		args   string
 		check  string
 		status status
 		found  string
 		locks  status // whether locks work all the same
 	}{
-		"no persistence":      {nil, "persistence", warning, "none", fine},
-		"snapshots only":      {[]string{"--save", "900", "1"}, "persistence", warning, "snapshots only", fine},
-		"no fsync":            {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence", warning, "appendfsync no", fine},
-		"append-only file":    {[]string{"--appendonly", "yes"}, "persistence", fine, "everysec", fine},
-		"eviction":            {[]string{"--maxmemory-policy", "volatile-lru", "--maxmemory", "100mb"}, "eviction", failure, "volatile-lru", fine},
-		"eviction some day":   {[]string{"--maxmemory-policy", "allkeys-lfu"}, "eviction", warning, "allkeys-lfu", fine},
-		"no eviction":         {[]string{"--maxmemory", "100mb"}, "eviction", fine, "noeviction", fine},
-		"memory":              {[]string{"--maxmemory", "700kb"}, "memory", warning, "of 700 kB", failure},
-		"replicas missing":    {[]string{"--min-replicas-to-write", "1"}, "replication", failure, "0 replicas", failure},
-		"no replicas":         {nil, "replication", fine, "no replica", fine},
-		"small buffers":       {[]string{"--client-output-buffer-limit", "pubsub", "1024", "0", "0"}, "pubsub", warning, "1024 0 0", fine},
-		"small soft buffers":  {[]string{"--client-output-buffer-limit", "pubsub", "0", "1024", "60"}, "pubsub", warning, "0 1024 60", fine},
-		"boundless buffers":   {[]string{"--client-output-buffer-limit", "pubsub", "0", "0", "0"}, "pubsub", warning, "0 0 0", fine},
-		"usual buffers":       {nil, "pubsub", fine, "33554432 8388608 60", fine},
-		"version":             {nil, "version", fine, "", fine},
-		"one server":          {nil, "cluster", fine, "not a Cluster", fine},
-		"a Cluster, no slots": {[]string{"--cluster-enabled", "yes"}, "reach", failure, "", ""},
+		"no persistence": {"", "persistence", warning, "none", fine},
+		"snapshots only": {"--save 900 1", "persistence", warning, "snapshots only", fine},
+		"no fsync": {"--appendonly yes --appendfsync no",
+			"persistence", warning, "appendfsync no", fine},
+		"append-only file": {"--appendonly yes", "persistence", fine, "everysec", fine},
+		"eviction": {"--maxmemory-policy volatile-lru --maxmemory 100mb",
+			"eviction", failure, "volatile-lru", fine},
+		"eviction some day":   {"--maxmemory-policy allkeys-lfu", "eviction", warning, "allkeys-lfu", fine},
+		"no eviction":         {"--maxmemory 100mb", "eviction", fine, "noeviction", fine},
+		"memory":              {"--maxmemory 700kb", "memory", warning, "of 700 kB", failure},
+		"replicas missing":    {"--min-replicas-to-write 1", "replication", failure, "0 replicas", failure},
+		"no replicas":         {"", "replication", fine, "no replica", fine},
+		"small buffers":       {buffers + "1024 0 0", "pubsub", warning, "1024 0 0", fine},
+		"small soft buffers":  {buffers + "0 1024 60", "pubsub", warning, "0 1024 60", fine},
+		"boundless buffers":   {buffers + "0 0 0", "pubsub", warning, "0 0 0", fine},
+		"usual buffers":       {"", "pubsub", fine, "33554432 8388608 60", fine},
+		"version":             {"", "version", fine, "", fine},
+		"one server":          {"", "cluster", fine, "not a Cluster", fine},
+		"a Cluster, no slots": {"--cluster-enabled yes", "reach", failure, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := examine(t, "redis://"+testredis.Start(t, test.args...).Addr, time.Now)
+			e := examine(t, "redis://"+testredis.Start(t, strings.Fields(test.args)...).Addr, time.Now)
 			e.want(t, test.check, test.status, test.found)
 			if test.locks != "" {
 				e.want(t, "locks", test.locks, "")
@@ -83,7 +88,8 @@ func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
 	server := testredis.Start(t, "--save", "900", "1")
 	rdb := server.Client(t)
 	dir := rdb.ConfigGet(t.Context(), "dir").Val()["dir"]
-	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil { // a folder where the file would be
+	// a folder where the file would be
+	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	testlock.Must(t, rdb.BgSave(t.Context()).Err())
@@ -105,11 +111,13 @@ func TestDoctorKnowsMastersFromReplicas(t *testing.T) {
 	})
 	e := examine(t, "redis://"+master.Addr, time.Now)
 	e.want(t, "replication", warning, "1 replicas, min-replicas-to-write 0")
-	if i := slices.IndexFunc(e, func(f finding) bool { return f.Check == "replication" }); !strings.Contains(e[i].Do, "have two replicas") {
+	i := slices.IndexFunc(e, func(f finding) bool { return f.Check == "replication" })
+	if !strings.Contains(e[i].Do, "have two replicas") {
 		t.Errorf("the advice hides what one replica costs: %s", e[i].Do)
 	}
 	testlock.Must(t, master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine, "1 replicas, min-replicas-to-write 1")
+	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", fine,
+		"1 replicas, min-replicas-to-write 1")
 
 	e = examine(t, "redis://"+replica.Addr, time.Now)
 	e.want(t, "replication", failure, "replica of "+master.Addr)
@@ -121,7 +129,8 @@ func TestDoctorFindsClocksThatDiffer(t *testing.T) {
 	server := testredis.Start(t)
 	for off, want := range map[time.Duration]status{0: fine, time.Hour: warning, -time.Hour: warning} {
 		e := examine(t, "redis://"+server.Addr, func() time.Time { return time.Now().Add(off) })
-		e.want(t, "clock", want, "ahead of this machine's by "+map[bool]string{true: "-1h", false: ""}[off > 0])
+		sign := map[bool]string{true: "-1h", false: ""}[off > 0]
+		e.want(t, "clock", want, "ahead of this machine's by "+sign)
 	}
 }
 
@@ -130,7 +139,8 @@ func TestDoctorFindsAServerThatIsDown(t *testing.T) {
 	server := testredis.Start(t)
 	server.Kill()
 	out, _, code := operate(t, server.Addr, "doctor")
-	if code != exitWrong || !strings.HasPrefix(out, server.Addr+"\n") || !strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
+	if code != exitWrong || !strings.HasPrefix(out, server.Addr+"\n") ||
+		!strings.Contains(out, "failure  reach") || strings.Contains(out, "unknown") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
@@ -140,31 +150,32 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	server := testredis.Start(t)
 	admin := server.Client(t)
 	for name, test := range map[string]struct {
-		rules string
-		want  func(t *testing.T, e examination)
+		rules  string
+		check  string
+		status status
+		found  string
+		also   func(t *testing.T, e examination)
 	}{
-		"none but the locks'": {"+@all -info -config -cluster", func(t *testing.T, e examination) {
-			e.want(t, "version", unknown, "INFO")
-			e.want(t, "pubsub", unknown, "")
-			e.want(t, "locks", fine, "")
-		}},
-		"no CONFIG":    {"+@all -config", func(t *testing.T, e examination) { e.want(t, "persistence", unknown, "") }},
-		"no scripts":   {"+@all -evalsha", func(t *testing.T, e examination) { e.want(t, "locks", failure, "evalsha") }},
-		"no SUBSCRIBE": {"+@all -subscribe", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
-		"no channels":  {"+@all resetchannels &other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "subscribe") }},
-		"no PUBLISH":   {"+@all -publish", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
-		"other keys":   {"+@all resetkeys ~other:*", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
-		"no queues":    {"+@all -zadd", func(t *testing.T, e examination) { e.want(t, "locks", failure, "reentrant") }},
-		"no PEXPIRE": {"+@all -pexpire", func(t *testing.T, e examination) {
-			e.want(t, "locks", failure, "reentrant")
+		"none but the locks'": {"+@all -info -config -cluster", "locks", fine, "",
+			func(t *testing.T, e examination) {
+				e.want(t, "version", unknown, "INFO")
+				e.want(t, "pubsub", unknown, "")
+			}},
+		"no CONFIG":    {"+@all -config", "persistence", unknown, "", nil},
+		"no scripts":   {"+@all -evalsha", "locks", failure, "evalsha", nil},
+		"no SUBSCRIBE": {"+@all -subscribe", "locks", failure, "subscribe", nil},
+		"no channels":  {"+@all resetchannels &other:*", "locks", failure, "subscribe", nil},
+		"no PUBLISH":   {"+@all -publish", "locks", failure, "reentrant", nil},
+		"other keys":   {"+@all resetkeys ~other:*", "locks", failure, "reentrant", nil},
+		"no queues":    {"+@all -zadd", "locks", failure, "reentrant", nil},
+		"no PEXPIRE": {"+@all -pexpire", "locks", failure, "reentrant", func(t *testing.T, _ examination) {
 			for key := range keys(t, admin) {
 				if admin.TTL(t.Context(), key).Val() < 0 || strings.HasSuffix(key, "}") {
 					t.Errorf("left: %q", key)
 				}
 			}
 		}},
-		"no DEL": {"+@all -pexpire -del", func(t *testing.T, e examination) {
-			e.want(t, "locks", failure, "reentrant")
+		"no DEL": {"+@all -pexpire -del", "locks", failure, "reentrant", func(t *testing.T, e examination) {
 			for key := range keys(t, admin) {
 				if strings.HasSuffix(key, "}") && !strings.Contains(e[len(e)-1].Do, "delete "+key+",") {
 					t.Errorf("left: %q, and no word of it: %+v", key, e)
@@ -172,15 +183,17 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 				testlock.Must(t, admin.Del(t.Context(), key).Err())
 			}
 		}},
-		"no TIME": {"+@all -time", func(t *testing.T, e examination) {
-			e.want(t, "reach", failure, "NOPERM")
-		}},
+		"no TIME": {"+@all -time", "reach", failure, "NOPERM", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules := append([]any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}, anys(strings.Fields(test.rules))...)
+			rules := []any{"ACL", "SETUSER", "tester", "reset", "on", ">secret", "~*", "&*"}
+			rules = append(rules, anys(strings.Fields(test.rules))...)
 			testlock.Must(t, admin.Do(t.Context(), rules...).Err())
 			e := examine(t, "redis://tester:secret@"+server.Addr, time.Now)
-			test.want(t, e)
+			e.want(t, test.check, test.status, test.found)
+			if test.also != nil {
+				test.also(t, e)
+			}
 			for _, f := range e {
 				if f.Status == failure && !strings.Contains(f.Do, "docs/operations.md") || f.Found == "" {
 					t.Errorf("advice: %q", f.Do)
@@ -204,7 +217,8 @@ func TestDoctorLeavesNothing(t *testing.T) {
 	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair")
 	rdb := server.Client(t)
 	for key := range keys(t, rdb) { // the memory of a lock expires
-		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute || !strings.HasSuffix(key, ":t") {
+		if ttl := rdb.TTL(t.Context(), key).Val(); ttl <= 0 || ttl > 3*time.Minute ||
+			!strings.HasSuffix(key, ":t") {
 			t.Errorf("left: %q, for %v", key, ttl)
 		}
 	}

@@ -11,17 +11,22 @@ func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
 		info  map[string]string
 		want  status
 	}{
-		"Redis 5":              {checkVersion, map[string]string{"redis_version": "5.0.14"}, failure},
-		"Redis 6.0":            {checkVersion, map[string]string{"redis_version": "6.0.20"}, failure},
-		"Redis 6.2":            {checkVersion, map[string]string{"redis_version": "6.2.14"}, fine},
-		"Redis 8.0":            {checkVersion, map[string]string{"redis_version": "8.0.2"}, fine},
-		"Valkey":               {checkVersion, map[string]string{"redis_version": "7.2.4", "valkey_version": "8.1.0"}, fine},
-		"Cluster, unasked":     {checkCluster, map[string]string{"cluster_enabled": "1"}, unknown},
-		"append-only file":     {checkPersistence, map[string]string{"aof_enabled": "1", "aof_last_write_status": "err"}, failure},
-		"a replica that syncs": {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=wait_bgsave,offset=0,lag=0"}, warning},
-		"a replica that lags":  {checkReplication, map[string]string{"role": "master", "connected_slaves": "1", "slave0": "ip=a,port=1,state=online,offset=0,lag=11"}, warning},
+		"Redis 5":   {checkVersion, map[string]string{"redis_version": "5.0.14"}, failure},
+		"Redis 6.0": {checkVersion, map[string]string{"redis_version": "6.0.20"}, failure},
+		"Redis 6.2": {checkVersion, map[string]string{"redis_version": "6.2.14"}, fine},
+		"Redis 8.0": {checkVersion, map[string]string{"redis_version": "8.0.2"}, fine},
+		"Valkey": {checkVersion,
+			map[string]string{"redis_version": "7.2.4", "valkey_version": "8.1.0"}, fine},
+		"Cluster, unasked": {checkCluster, map[string]string{"cluster_enabled": "1"}, unknown},
+		"append-only file": {checkPersistence,
+			map[string]string{"aof_enabled": "1", "aof_last_write_status": "err"}, failure},
+		"a replica that syncs": {checkReplication, map[string]string{"role": "master",
+			"connected_slaves": "1", "slave0": "ip=a,port=1,state=wait_bgsave,offset=0,lag=0"}, warning},
+		"a replica that lags": {checkReplication, map[string]string{"role": "master",
+			"connected_slaves": "1", "slave0": "ip=a,port=1,state=online,offset=0,lag=11"}, warning},
 	} {
-		if got := test.check(facts{info: test.info}); got.Status != test.want || got.Status != fine && got.Do == "" {
+		if got := test.check(facts{info: test.info}); got.Status != test.want ||
+			got.Status != fine && got.Do == "" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -40,9 +45,12 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		want         status
 		do           string
 	}{
-		"hard limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 1000 0 0"}, warning, "raise its hard limit"},
-		"soft limit":          {checkPubSub, nil, map[string]string{pubsub: "pubsub 33554432 1000 60"}, warning, "raise its soft limit"},
-		"both limits":         {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning, "raise its hard and its soft limit"},
+		"hard limit": {checkPubSub, nil, map[string]string{pubsub: "pubsub 1000 0 0"}, warning,
+			"raise its hard limit"},
+		"soft limit": {checkPubSub, nil, map[string]string{pubsub: "pubsub 33554432 1000 60"},
+			warning, "raise its soft limit"},
+		"both limits": {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning,
+			"raise its hard and its soft limit"},
 		"clients":             {checkClients, connected("20"), most("10000"), fine, ""},
 		"clients of INFO":     {checkClients, both, nil, fine, ""},
 		"many clients":        {checkClients, connected("95"), most("100"), warning, "maxclients"},

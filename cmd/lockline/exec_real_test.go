@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -123,14 +122,16 @@ type lockline struct {
 // startExec runs this test binary as lockline exec.
 func startExec(t *testing.T, addr string, args ...string) *lockline {
 	t.Helper()
-	return start(t, exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + addr}, args...)...))
+	args = append([]string{"exec", "--redis", "redis://" + addr}, args...)
+	return start(t, exec.Command(os.Args[0], args...))
 }
 
-// caught keeps the signals from being ignored that this process ignores, as in a shell's background. Its children would
-// ignore them, too.
+// caught keeps the signals from being ignored that this process ignores, as in a shell's background. Its
+// children would ignore them, too.
 var caught = make(chan os.Signal, 1)
 
-// start starts a command that ends with the test at the latest. It collects what it writes, unless that goes elsewhere.
+// start starts a command that ends with the test at the latest. It collects what it writes, unless that goes
+// elsewhere.
 func start(t *testing.T, cmd *exec.Cmd) *lockline {
 	t.Helper()
 	p := &lockline{t: t, cmd: cmd, done: make(chan struct{})}
@@ -254,7 +255,8 @@ func TestExecExitCodes(t *testing.T) {
 			}
 			p := startExec(t, m.Addr(), args...)
 			p.wantCode(test.code)
-			if said := p.errOut.String(); test.says == "" && said != "" || !strings.Contains(said, test.says) {
+			if said := p.errOut.String(); test.says == "" && said != "" ||
+				!strings.Contains(said, test.says) {
 				t.Errorf("stderr: %q, want %q", said, test.says)
 			}
 			if state, err := locker(t, m.Addr(), free).Inspect(t.Context()); err != nil || state.Held {
@@ -275,7 +277,8 @@ func TestExecPassesStdioAndEnvironment(t *testing.T) {
 		cmd.Stdin = strings.NewReader("in ")
 		p := start(t, cmd)
 		p.wantCode(0)
-		token, err := strconv.ParseInt(strings.TrimSpace(strings.TrimPrefix(p.out.String(), "in a name/")), 10, 64)
+		said := strings.TrimSpace(strings.TrimPrefix(p.out.String(), "in a name/"))
+		token, err := strconv.ParseInt(said, 10, 64)
 		if err != nil || token <= last || p.errOut.String() != "err\n" {
 			t.Errorf("stdout %q, stderr %q after token %d", &p.out, &p.errOut, last)
 		}
@@ -338,7 +341,8 @@ func TestTheLockStaysTakenForAsLongAsExecWasTold(t *testing.T) {
 	p.wantCode(0)
 	p = startExec(t, m.Addr(), "--hold-at-least", "1h", "--wait", "0", "n", "--", "true")
 	p.wantCode(exitLocked)
-	if state, err := locker(t, m.Addr(), "n").Inspect(t.Context()); err != nil || !state.Held || state.Remaining < 50*time.Minute {
+	if state, err := locker(t, m.Addr(), "n").Inspect(t.Context()); err != nil || !state.Held ||
+		state.Remaining < 50*time.Minute {
 		t.Errorf("%+v, %v", state, err)
 	}
 }
@@ -386,7 +390,9 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
 	session := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithLabel("till 3"))
-	for kind, lock := range map[string]*rlock.Mutex{"": rlock.New(session, "n"), "--fair": fairlock.New(session, "n")} {
+	for kind, lock := range map[string]*rlock.Mutex{
+		"": rlock.New(session, "n"), "--fair": fairlock.New(session, "n"),
+	} {
 		t.Run("lock "+kind, func(t *testing.T) {
 			t.Parallel()
 			hold := take(t, lock)
@@ -406,7 +412,8 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 			testlock.Must(t, hold.Unlock(t.Context()))
 			silent.wantCode(0)
 			loud.wantCode(0)
-			if said := loud.errOut.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "(till 3), lease ") {
+			if said := loud.errOut.String(); strings.Count(said, "\n") != 1 ||
+				!strings.Contains(said, "(till 3), lease ") {
 				t.Errorf("it said %q", said)
 			}
 			if said := silent.errOut.String() + short.errOut.String(); strings.Contains(said, "waiting") {
@@ -419,24 +426,26 @@ func TestExecSaysForWhomItWaits(t *testing.T) {
 func TestExecInsideItselfSaysSo(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
-	within := func(args ...string) []string { // the command line of an exec inside
-		return append([]string{"--", os.Args[0], "exec", "--redis", "redis://" + m.Addr()}, args...)
-	}
 	for what, test := range map[string]struct {
-		args []string
-		code int
+		nested []string // what each exec gets, the outermost one first
+		code   int
 	}{
-		"a in a":                 {append([]string{"a"}, within("a", "--", "true")...), exitTrouble},
-		"a in a, without a wait": {append([]string{"b"}, within("--wait", "0", "b", "--", "true")...), exitTrouble},
-		"fair":                   {append([]string{"--fair", "c"}, within("--fair", "c", "--", "true")...), exitTrouble},
-		"a in b in a":            {slices.Concat([]string{"d"}, within("e"), within("d", "--", "true")), exitTrouble},
-		"c in b in a":            {slices.Concat([]string{"f"}, within("g"), within("h", "--", "true")), 0},
-		"of two kinds":           {append([]string{"i"}, within("--fair", "i", "--", "true")...), 0},
-		"with another prefix":    {append([]string{"j"}, within("--prefix", "other", "j", "--", "true")...), 0},
+		"a in a":                 {[]string{"a", "a"}, exitTrouble},
+		"a in a, without a wait": {[]string{"b", "--wait 0 b"}, exitTrouble},
+		"fair":                   {[]string{"--fair c", "--fair c"}, exitTrouble},
+		"a in b in a":            {[]string{"d", "e", "d"}, exitTrouble},
+		"c in b in a":            {[]string{"f", "g", "h"}, 0},
+		"of two kinds":           {[]string{"i", "--fair i"}, 0},
+		"with another prefix":    {[]string{"j", "--prefix other j"}, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			p := startExec(t, m.Addr(), test.args...)
+			line := []string{"true"}
+			for _, args := range slices.Backward(test.nested) {
+				line = slices.Concat([]string{os.Args[0], "exec", "--redis", "redis://" + m.Addr()},
+					strings.Fields(args), []string{"--"}, line)
+			}
+			p := start(t, exec.Command(line[0], line[1:]...))
 			p.wantCode(test.code)
 			if said := p.errOut.String(); strings.Contains(said, "wait for itself") != (test.code != 0) {
 				t.Error(said)
@@ -491,7 +500,8 @@ func TestSignalsAreForwardedAndTheLockIsHeldToTheEnd(t *testing.T) {
 			has(t, file, "token")
 			p.signal(s.(syscall.Signal))
 			has(t, file, fmt.Sprintf("signal %d", s))
-			if state, err := lock.Inspect(t.Context()); err != nil || !state.Held || state.PID != p.cmd.Process.Pid {
+			if state, err := lock.Inspect(t.Context()); err != nil || !state.Held ||
+				state.PID != p.cmd.Process.Pid {
 				t.Errorf("the command has not ended, the lock is: %+v, %v", state, err)
 			}
 			note(file+".end", "")
@@ -530,7 +540,8 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	token := has(t, file, "token")
 	// The server's clock is real.
 	for end := time.Now().Add(lease * 6 / 5); time.Now().Before(end); time.Sleep(lease / 10) {
-		if state, err := lock.Inspect(t.Context()); err != nil || !state.Held || fmt.Sprintf("token %d", state.Token) != token {
+		if state, err := lock.Inspect(t.Context()); err != nil || !state.Held ||
+			fmt.Sprintf("token %d", state.Token) != token {
 			t.Fatalf("held with %s, and then: %+v, %v", token, state, err)
 		}
 	}
@@ -538,7 +549,8 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	p.wantCode(40)
 }
 
-// endOfBeats reads what "beat" wrote: whether it got SIGTERM and went on for a while, and when it was last alive.
+// endOfBeats reads what "beat" wrote: whether it got SIGTERM and went on for a while, and when it was last
+// alive.
 func endOfBeats(t *testing.T, file string) (last time.Time) {
 	t.Helper()
 	all := lines(file)
@@ -574,7 +586,8 @@ func TestCommandDoesNotOutliveALeaseThatCannotBeRenewed(t *testing.T) {
 		m.Close()
 		p.wantCode(exitLost)
 		endOfBeats(t, file)
-		if said := p.errOut.String(); !strings.Contains(said, "SIGTERM") || !strings.Contains(said, "SIGKILL") {
+		if said := p.errOut.String(); !strings.Contains(said, "SIGTERM") ||
+			!strings.Contains(said, "SIGKILL") {
 			t.Errorf("stderr: %q", said)
 		}
 	})
@@ -720,7 +733,9 @@ func TestCommandEndsInTimeWhileLocklineStandsStill(t *testing.T) {
 	_, hold, err := locker(t, m.Addr(), "n").Lock(t.Context())
 	next := time.Now()
 	testlock.Must(t, err)
-	testlock.Eventually(t, "the command is dead", func() bool { return syscall.Kill(command, 0) == syscall.ESRCH })
+	testlock.Eventually(t, "the command is dead", func() bool {
+		return syscall.Kill(command, 0) == syscall.ESRCH
+	})
 	p.signal(syscall.SIGCONT)
 	p.wantCode(exitLost)
 	ended()
@@ -738,7 +753,8 @@ func TestWhatACommandLeavesRunsOn(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
 	file := filepath.Join(t.TempDir(), "file")
-	execs(t, m.Addr(), 7, "n", "--", "sh", "-c", `"$@" >&- 2>&- & exit 7`, "sh", os.Args[0], "helper", "until", file)
+	execs(t, m.Addr(), 7, "n", "--", "sh", "-c", `"$@" >&- 2>&- & exit 7`, "sh",
+		os.Args[0], "helper", "until", file)
 	has(t, file, "token")
 	note(file+".end", "")
 	has(t, file, "end")
@@ -749,7 +765,8 @@ func TestFilesThatExecWasGivenAreTheCommands(t *testing.T) {
 	m := theirRedis(t)
 	file := filepath.Join(t.TempDir(), "file")
 	cmd := exec.Command("sh", "-c", `exec 3>"$0"; exec 4>&3; exec "$@"`, file,
-		os.Args[0], "exec", "--redis", "redis://"+m.Addr(), "n", "--", "sh", "-c", "echo three >&3; echo four >&4")
+		os.Args[0], "exec", "--redis", "redis://"+m.Addr(), "n", "--",
+		"sh", "-c", "echo three >&3; echo four >&4")
 	start(t, cmd).wantCode(0)
 	if got := lines(file); !slices.Equal(got, []string{"three", "four"}) {
 		t.Errorf("in the file: %q", got)
@@ -765,17 +782,20 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	first := startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", file)...)...)
 	token := has(t, file, "token")
-	if state, err := fair.Inspect(t.Context()); err != nil || state.PID != first.cmd.Process.Pid || fmt.Sprint("token ", state.Token) != token {
+	if state, err := fair.Inspect(t.Context()); err != nil || state.PID != first.cmd.Process.Pid ||
+		fmt.Sprint("token ", state.Token) != token {
 		t.Errorf("the fair lock: %+v, %v; %s", state, err, token)
 	}
-	if said := execs(t, m.Addr(), exitLocked, "--fair", "--wait", "0", "n", "--", "true"); !strings.Contains(said, fmt.Sprintf("held by process %d on", first.cmd.Process.Pid)) {
+	said := execs(t, m.Addr(), exitLocked, "--fair", "--wait", "0", "n", "--", "true")
+	if !strings.Contains(said, fmt.Sprintf("held by process %d on", first.cmd.Process.Pid)) {
 		t.Errorf("the holder: %s", said)
 	}
 	var all []*lockline
 	var files []string
 	for i := range 3 {
 		files = append(files, filepath.Join(t.TempDir(), "file"))
-		all = append(all, startExec(t, m.Addr(), append([]string{"--fair", "n"}, self("until", files[i])...)...))
+		args := append([]string{"--fair", "n"}, self("until", files[i])...)
+		all = append(all, startExec(t, m.Addr(), args...))
 		testlock.Eventually(t, "in the queue", func() bool {
 			state, err := fair.Inspect(t.Context())
 			return err == nil && len(state.Queue) == i+1 && state.Queue[i].PID == all[i].cmd.Process.Pid
@@ -794,15 +814,18 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	}
 }
 
-// A fair lock that is handed over is leased for no longer than its waiter is known to live, until it is renewed.
+// A fair lock that is handed over is leased for no longer than its waiter is known to live, until it is
+// renewed.
 func TestALongGraceDoesNotEndACommandThatWasHandedTheLock(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
 	hold := take(t, fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "n"))
 	file := filepath.Join(t.TempDir(), "file")
-	p := startExec(t, m.Addr(), append([]string{"--fair", "--lease", "90s", "--grace", "30s", "n"}, self("until", file)...)...)
+	args := append([]string{"--fair", "--lease", "90s", "--grace", "30s", "n"}, self("until", file)...)
+	p := startExec(t, m.Addr(), args...)
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
 	testlock.Eventually(t, "in the queue", func() bool {
-		state, err := fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "n").Inspect(t.Context())
+		state, err := fairlock.New(session, "n").Inspect(t.Context())
 		return err == nil && len(state.Queue) == 1
 	})
 	testlock.Must(t, hold.Unlock(t.Context()))
@@ -826,7 +849,8 @@ func TestExecsOfOneNameNeverOverlap(t *testing.T) {
 	for range workers {
 		wg.Go(func() {
 			for range rounds {
-				p := exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + m.Addr(), "n"}, self("increment", counter, tokens)...)...)
+				args := []string{"exec", "--redis", "redis://" + m.Addr(), "n"}
+				p := exec.Command(os.Args[0], append(args, self("increment", counter, tokens)...)...)
 				if out, err := p.CombinedOutput(); err != nil {
 					t.Errorf("%v: %s", err, out)
 				}
@@ -837,7 +861,8 @@ func TestExecsOfOneNameNeverOverlap(t *testing.T) {
 	if count, err := readCounter(counter); err != nil || count != workers*rounds {
 		t.Errorf("%d increments of %d, %v", count, workers*rounds, err)
 	}
-	if all := lines(tokens); len(all) != workers*rounds || !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
+	if all := lines(tokens); len(all) != workers*rounds || !slices.IsSorted(all) ||
+		len(slices.Compact(slices.Clone(all))) != len(all) {
 		t.Errorf("tokens do not grow: %q", all)
 	}
 }
@@ -845,13 +870,12 @@ func TestExecsOfOneNameNeverOverlap(t *testing.T) {
 func TestExecTakesShares(t *testing.T) {
 	t.Parallel()
 	addr := theirRedis(t).Addr()
-	url := "redis://" + addr
 	s := testlock.NewSession(t, testlock.Client(t, addr))
 	exec := func(want int, args ...string) {
 		t.Helper()
-		var out, errOut bytes.Buffer
-		if code := run(t.Context(), append([]string{"lockline", "exec", "--redis", url, "--wait", "1s", "-q"}, args...), &out, &errOut); code != want {
-			t.Errorf("%v: exit code %d, want %d: %s%s", args, code, want, &out, &errOut)
+		args = append([]string{"exec", "--wait", "1s", "-q"}, args...)
+		if out, errOut, code := operate(t, addr, args...); code != want {
+			t.Errorf("%v: exit code %d, want %d: %s%s", args, code, want, out, errOut)
 		}
 	}
 	_, reads, err := rwlock.New(s, "x").RLock(t.Context())

@@ -198,7 +198,8 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 				signals := make(chan os.Signal)
 				var errOut bytes.Buffer
 				g := &guard{
-					name: "n", lease: l, hold: fakeHold{l}, grace: grace, lead: killLead(lease), look: lease / 10,
+					name: "n", lease: l, hold: fakeHold{l}, grace: grace,
+					lead: killLead(lease), look: lease / 10,
 					group: group, signals: signals, troubles: new(lastTrouble), errOut: &errOut,
 				}
 				go test.play(l, group, signals)
@@ -210,10 +211,12 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 				if exit == nil || exit.code != test.code {
 					t.Errorf("exit: %v, want code %d", err, test.code)
 				}
-				if known := group.limit; test.code == exitLost && len(test.fatal) > 0 && known != g.plan.kill {
+				if known := group.limit; test.code == exitLost && len(test.fatal) > 0 &&
+					known != g.plan.kill {
 					t.Errorf("the warden knows %v, the plan is %v", known, g.plan.kill)
 				}
-				if silent := exit != nil && exit.err == nil && errOut.Len() == 0; test.code == exitLost && silent {
+				silent := exit != nil && exit.err == nil && errOut.Len() == 0
+				if test.code == exitLost && silent {
 					t.Error("no word of the loss")
 				}
 			})

@@ -17,7 +17,7 @@ import (
 // the test wants to know; what is written first says that it runs.
 func helper(args []string) int {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, forwarded...)
 	switch args[0] {
 	case "beat":
 		return beat(args[1], signals)
@@ -64,7 +64,8 @@ func apart(file string, signals <-chan os.Signal) int {
 	}
 	<-signals
 	for { // The signal is the orphan's, too.
-		if text, _ := os.ReadFile(file); bytes.Contains(text, fmt.Appendf(nil, "signal %d", syscall.SIGTERM)) {
+		text, _ := os.ReadFile(file)
+		if bytes.Contains(text, fmt.Appendf(nil, "signal %d", syscall.SIGTERM)) {
 			return 41
 		}
 		time.Sleep(2 * time.Millisecond)

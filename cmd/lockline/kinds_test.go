@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -18,16 +16,6 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// said runs a command that succeeds, and returns what it writes.
-func said(t *testing.T, url string, args ...string) string {
-	t.Helper()
-	var out, errOut bytes.Buffer
-	if code := run(t.Context(), append([]string{"lockline", args[0], "--redis", url}, args[1:]...), &out, &errOut); code != 0 {
-		t.Fatalf("%v: exit code %d: %s%s", args, code, &out, &errOut)
-	}
-	return out.String()
-}
-
 func wantMatch(t *testing.T, text, pattern string) {
 	t.Helper()
 	if !regexp.MustCompile(pattern).MatchString(text) {
@@ -39,8 +27,8 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	t.Parallel()
 	addr := theirRedis(t).Addr()
 	rdb := testlock.Client(t, addr)
-	url := "redis://" + addr
-	a, b := testlock.NewSession(t, rdb, rlock.WithLabel("a")), testlock.NewSession(t, rdb, rlock.WithLabel("b"))
+	a, b := testlock.NewSession(t, rdb, rlock.WithLabel("a")),
+		testlock.NewSession(t, rdb, rlock.WithLabel("b"))
 	catalog := rwlock.New(a, "catalog")
 	_, r1, err := catalog.RLock(t.Context())
 	testlock.Must(t, err)
@@ -66,21 +54,29 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 		return len(st.Queue) == 1 && len(js.Queue) == 1
 	})
 
-	ls := said(t, url, "ls")
-	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\S+ +\d+ +1 +\S+ +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
-	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\S+ +\d+ +1 +\S+ +[12] permits?: process \d+ on \S+ \(a\) and 1 more\n`)
-	shown := said(t, url, "inspect", "jobs")
-	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n  holder   [12] permits?: .*, owner \S+\n +since \S+, for \S+, lease \S+, token \d+\n  holder   [12] permits?: .*\n.*\n  waiter 1   2 permits: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
-	wantMatch(t, said(t, url, "inspect", "catalog"), `(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)
-	var states []lockState
-	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "jobs")), &states))
-	if len(states) != 1 || states[0].Limit != 3 || states[0].Count != 3 || len(states[0].Holders) != 2 || states[0].Queue[0].Permits != 2 {
+	ls := said(t, addr, "ls")
+	wantMatch(t, ls, `catalog +rwlock +2 +\S+ +\S+ +\d+ +1 +\S+`+
+		` +read: process \d+ on \S+ \([ab]\) and 1 more\n`)
+	wantMatch(t, ls, `jobs +semaphore +3/3 +\S+ +\S+ +\d+ +1 +\S+`+
+		` +[12] permits?: process \d+ on \S+ \(a\) and 1 more\n`)
+	shown := said(t, addr, "inspect", "jobs")
+	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n`+
+		`  holder   [12] permits?: .*, owner \S+\n +since \S+, for \S+, lease \S+, token \d+\n`+
+		`  holder   [12] permits?: .*\n.*\n`+
+		`  waiter 1   2 permits: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
+	wantMatch(t, said(t, addr, "inspect", "catalog"),
+		`(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)
+	states := operateJSON[[]lockState](t, addr, "ls", "jobs")
+	if len(states) != 1 || states[0].Limit != 3 || states[0].Count != 3 || len(states[0].Holders) != 2 ||
+		states[0].Queue[0].Permits != 2 {
 		t.Errorf("%+v", states)
 	}
 
-	freed := said(t, url, "unlock", "--force", "--token", fmt.Sprint(p1.Token()), "jobs")
-	wantMatch(t, freed, fmt.Sprintf(`^jobs  semaphore, freed; it was held by 2 permits: .* with token %d\n$`, p1.Token()))
-	wantMatch(t, said(t, url, "unlock", "--force", "catalog"), `(?s)^catalog  rwlock, freed; .*read: .*\ncatalog  rwlock, freed; .*$`)
+	freed := said(t, addr, "unlock", "--force", "--token", fmt.Sprint(p1.Token()), "jobs")
+	wantMatch(t, freed, `^jobs  semaphore, freed; it was held by 2 permits: .* with token `+
+		fmt.Sprint(p1.Token())+`\n$`)
+	wantMatch(t, said(t, addr, "unlock", "--force", "catalog"),
+		`(?s)^catalog  rwlock, freed; .*read: .*\ncatalog  rwlock, freed; .*$`)
 	for range 2 {
 		testlock.Must(t, testlock.Receive(t, "a waiter was served", waits))
 	}
@@ -90,7 +86,7 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	for _, h := range []*rlock.Hold{r1, r2, p1, p2} {
 		_ = h.Unlock(t.Context())
 	}
-	if out := said(t, url, "ls"); strings.Contains(out, "jobs") || strings.Contains(out, "catalog") {
+	if out := said(t, addr, "ls"); strings.Contains(out, "jobs") || strings.Contains(out, "catalog") {
 		t.Errorf("%s", out)
 	}
 }
@@ -98,7 +94,6 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 func TestLatchesAreShown(t *testing.T) {
 	t.Parallel()
 	addr := theirRedis(t).Addr()
-	url := "redis://" + addr
 	s := testlock.NewSession(t, testlock.Client(t, addr))
 	plain, parties, over := latch.New(s, "plain"), latch.New(s, "import 42"), latch.New(s, "over")
 	for l, n := range map[*latch.Latch]int{plain: 2, parties: 3, over: 1} {
@@ -113,25 +108,27 @@ func TestLatchesAreShown(t *testing.T) {
 	testlock.Must(t, dead.Abandon(t.Context()))
 
 	owner := s.ID() + `:\d+`
-	ls := said(t, url, "ls")
+	ls := said(t, addr, "ls")
 	wantMatch(t, ls, `\nimport 42 +latch +3 +0s +worker 8: `+owner+` \(dead\) and 1 more\n`)
 	wantMatch(t, ls, `\nplain +latch +2\s*\n$`)
 	if strings.Contains(ls, "over") {
 		t.Errorf("a run that is over is listed: %s", ls)
 	}
-	wantMatch(t, said(t, url, "inspect", "import 42"), `^import 42  latch, count 3\n  party    worker 8: `+owner+` \(dead\), lease 0s\n  party    worker 7: `+owner+`, lease \S+\n$`)
-	wantMatch(t, said(t, url, "inspect", "--kind", "latch", "plain"), `^plain  latch, count 2\n$`)
-	wantMatch(t, said(t, url, "inspect", "over"), `^over  free \(prefix lockline\)\n$`)
-	var states []lockState
-	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "ls", "--json", "import*")), &states))
-	if len(states) != 1 || states[0].Held || states[0].Count != 3 || len(states[0].Holders) != 2 || states[0].Holders[1].Party != "worker 7" || states[0].Holders[1].RemainingMS <= 0 {
+	wantMatch(t, said(t, addr, "inspect", "import 42"), `^import 42  latch, count 3\n`+
+		`  party    worker 8: `+owner+` \(dead\), lease 0s\n`+
+		`  party    worker 7: `+owner+`, lease \S+\n$`)
+	wantMatch(t, said(t, addr, "inspect", "--kind", "latch", "plain"), `^plain  latch, count 2\n$`)
+	wantMatch(t, said(t, addr, "inspect", "over"), `^over  free \(prefix lockline\)\n$`)
+	states := operateJSON[[]lockState](t, addr, "ls", "import*")
+	if len(states) != 1 || states[0].Held || states[0].Count != 3 || len(states[0].Holders) != 2 ||
+		states[0].Holders[1].Party != "worker 7" || states[0].Holders[1].RemainingMS <= 0 {
 		t.Errorf("%+v", states)
 	}
-	wantMatch(t, states[0].line(), `^latch      count 3; parties: worker 8: `+owner+` \(dead\); worker 7: `+owner+`$`)
+	wantMatch(t, states[0].line(),
+		`^latch      count 3; parties: worker 8: `+owner+` \(dead\); worker 7: `+owner+`$`)
 
-	var out, errOut bytes.Buffer
-	if code := run(t.Context(), []string{"lockline", "unlock", "--redis", url, "--force", "plain"}, &out, &errOut); code != exitWrong {
-		t.Errorf("a latch was unlocked: exit code %d: %s%s", code, &out, &errOut)
+	if out, errOut, code := operate(t, addr, "unlock", "--force", "plain"); code != exitWrong {
+		t.Errorf("a latch was unlocked: exit code %d: %s%s", code, out, errOut)
 	}
 	if n, err := plain.Count(t.Context()); err != nil || n != 2 {
 		t.Errorf("the count is %d, %v", n, err)
@@ -141,17 +138,16 @@ func TestLatchesAreShown(t *testing.T) {
 func TestTheValueOfAnElectionIsShown(t *testing.T) {
 	t.Parallel()
 	addr := theirRedis(t).Addr()
-	url := "redis://" + addr
 	s := testlock.NewSession(t, testlock.Client(t, addr))
 	e := election.New(s, "leader")
 	_, leads, err := e.Campaign(t.Context(), "10.0.0.7:80\n")
 	testlock.Must(t, err)
-	wantMatch(t, said(t, url, "inspect", "leader"), `(?s)^leader  fair, held\n.*\n  value    "10.0.0.7:80\\n"\n$`)
+	wantMatch(t, said(t, addr, "inspect", "leader"),
+		`(?s)^leader  fair, held\n.*\n  value    "10.0.0.7:80\\n"\n$`)
 	testlock.Must(t, leads.Proclaim(t.Context(), strings.Repeat("x", 300)))
-	wantMatch(t, said(t, url, "inspect", "leader"), `\n  value    "x{200}" and 100 more bytes\n`)
+	wantMatch(t, said(t, addr, "inspect", "leader"), `\n  value    "x{200}" and 100 more bytes\n`)
 	testlock.Must(t, leads.Proclaim(t.Context(), "\xff"))
-	var states []lockState
-	testlock.Must(t, json.Unmarshal([]byte(said(t, url, "inspect", "--json", "--kind", "fair", "leader")), &states))
+	states := operateJSON[[]lockState](t, addr, "inspect", "--kind", "fair", "leader")
 	if len(states) != 1 || states[0].Value == nil || string(states[0].ValueBytes) != "\xff" {
 		t.Errorf("%+v", states)
 	}
@@ -159,7 +155,7 @@ func TestTheValueOfAnElectionIsShown(t *testing.T) {
 	testlock.Must(t, leads.Resign(t.Context()))
 	_, plain, err := fairlock.New(s, "leader").Lock(t.Context())
 	testlock.Must(t, err)
-	if out := said(t, url, "inspect", "leader"); strings.Contains(out, "value") {
+	if out := said(t, addr, "inspect", "leader"); strings.Contains(out, "value") {
 		t.Errorf("a value of no leader is shown: %s", out)
 	}
 	testlock.Must(t, plain.Unlock(t.Context()))

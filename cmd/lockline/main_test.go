@@ -44,17 +44,25 @@ func TestMain(m *testing.M) {
 func operate(t *testing.T, addr string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), append([]string{"lockline", args[0], "--redis", "redis://" + addr}, args[1:]...), &o, &e)
+	line := append([]string{"lockline", args[0], "--redis", "redis://" + addr}, args[1:]...)
+	code = run(t.Context(), line, &o, &e)
 	return o.String(), e.String(), code
 }
 
-// operateJSON is operate with --json, of a command that must succeed.
+// said is operate of a command that must succeed.
+func said(t *testing.T, addr string, args ...string) string {
+	t.Helper()
+	out, errOut, code := operate(t, addr, args...)
+	if code != exitOK {
+		t.Fatalf("%v: exit code %d: %s%s", args, code, out, errOut)
+	}
+	return out
+}
+
+// operateJSON is said with --json.
 func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 	t.Helper()
-	out, errOut, code := operate(t, addr, append([]string{args[0], "--json"}, args[1:]...)...)
-	if code != exitOK {
-		t.Fatalf("%v: exit code %d: %s", args, code, errOut)
-	}
+	out := said(t, addr, append([]string{args[0], "--json"}, args[1:]...)...)
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatalf("%v: %v: %s", args, err, out)
 	}

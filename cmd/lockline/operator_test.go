@@ -35,7 +35,8 @@ func nameOf(s lockState) string {
 
 // awkward are names with all that keys are made of.
 func awkward() []string {
-	names := []string{"orders:42", "}", "}x", `\`, `\}`, `\\x`, "{", "{}", "a}:t", "a}:q", "{a}", "x:{y}", "ünï", "a\nb", "\xff\xfe", " ", "*", "[a]", "/a/b", "-x"}
+	names := []string{"orders:42", "}", "}x", `\`, `\}`, `\\x`, "{", "{}", "a}:t", "a}:q", "{a}", "x:{y}",
+		"ünï", "a\nb", "\xff\xfe", " ", "*", "[a]", "/a/b", "-x"}
 	parts := []string{"{", "}", `\`, ":", "q", "t", "r", "*", "?", "[", "]", "/", " ", "\x00", "\xff"}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -81,14 +82,16 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 		}
 		for _, s := range operateJSON[[]lockState](t, m.Addr(), "ls", "--prefix", prefix) {
 			got = append(got, s.Kind+" "+nameOf(s))
-			if !s.Held || s.Holder == nil || s.Kind != "redlock" && s.Holder.Session != session.ID() || s.Holder.PID != os.Getpid() || s.Count != 1 || s.Error != "" {
+			if !s.Held || s.Holder == nil || s.Kind != "redlock" && s.Holder.Session != session.ID() ||
+				s.Holder.PID != os.Getpid() || s.Count != 1 || s.Error != "" {
 				t.Errorf("%+v", s)
 			}
 		}
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("prefix %q: found %d locks, want %d; only there: %q", prefix, len(got), len(want), difference(got, want))
+			t.Errorf("prefix %q: found %d locks, want %d; only there: %q", prefix, len(got), len(want),
+				difference(got, want))
 		}
 	}
 }
@@ -100,7 +103,8 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	args := []string{"inspect"}
 	first := miniredis.RunT(t)
 	for _, m := range []*miniredis.Miniredis{first, miniredis.RunT(t), miniredis.RunT(t)} {
-		servers, sessions = append(servers, m.Addr()), append(sessions, testlock.NewSession(t, testlock.Client(t, m.Addr())))
+		servers = append(servers, m.Addr())
+		sessions = append(sessions, testlock.NewSession(t, testlock.Client(t, m.Addr())))
 		if m != first {
 			args = append(args, "--also", "redis://"+m.Addr())
 		}
@@ -164,12 +168,14 @@ func TestLsPatternsAreOfNames(t *testing.T) {
 	for _, name := range []string{"orders:1", "orders:2", "stock/a", "}x", `\y`} {
 		take(t, rlock.New(session, name))
 	}
-	for pattern, want := range map[string]int{"*": 5, "orders:*": 2, "orders:[2-9]": 1, "stock*": 1, "?x": 1, `\\*`: 1, `\}x`: 1, "none": 0} {
+	for pattern, want := range map[string]int{"*": 5, "orders:*": 2, "orders:[2-9]": 1, "stock*": 1, "?x": 1,
+		`\\*`: 1, `\}x`: 1, "none": 0} {
 		if got := operateJSON[[]lockState](t, m.Addr(), "ls", pattern); len(got) != want {
 			t.Errorf("%q finds %d locks, want %d: %+v", pattern, len(got), want, got)
 		}
 	}
-	if _, errOut, code := operate(t, m.Addr(), "ls", "[a"); code != exitTrouble || !strings.Contains(errOut, "not a pattern") {
+	if _, errOut, code := operate(t, m.Addr(), "ls", "[a"); code != exitTrouble ||
+		!strings.Contains(errOut, "not a pattern") {
 		t.Errorf("a broken pattern: exit code %d, %s", code, errOut)
 	}
 }
@@ -181,13 +187,16 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 		testlock.Must(t, err)
 	}
 	must(rdb.Set(t.Context(), "lockline:r:{text}", "1", 0).Err())
-	must(rdb.HSet(t.Context(), "lockline:zz:{newer}", "owner", "1").Err())
+	must(rdb.HSet(t.Context(), "lockline:zz:{newer\xff}", "owner", "1").Err())
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
-	must(rdb.HSet(t.Context(), "lockline:t:{line}", "s:1", "1").Err()) // where those stand who wait for a RedLock
-	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err())  // a latch without a run id
+	// where those stand who wait for a RedLock
+	must(rdb.HSet(t.Context(), "lockline:t:{line}", "s:1", "1").Err())
+	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err()) // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
-	if len(got) != 4 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held || got[1].Name != "latch" || got[1].Count != 1 ||
-		got[2].Name != "newer" || got[2].Error == "" || got[3].Name != "text" || got[3].Error == "" {
+	if len(got) != 4 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
+		got[1].Name != "latch" || got[1].Count != 1 ||
+		string(got[2].NameBytes) != "newer\xff" || got[2].Error == "" ||
+		got[3].Name != "text" || got[3].Error == "" {
 		t.Errorf("%+v", got)
 	}
 	out, _, _ := operate(t, m.Addr(), "ls")
@@ -213,7 +222,8 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	}
 	s := states[1]
 	host, _ := os.Hostname()
-	if s.Holder.Label != "till 3" || s.Holder.PID != os.Getpid() || s.Holder.Host != host || s.Token != hold.Token() || s.RemainingMS <= 0 {
+	if s.Holder.Label != "till 3" || s.Holder.PID != os.Getpid() || s.Holder.Host != host ||
+		s.Token != hold.Token() || s.RemainingMS <= 0 {
 		t.Errorf("%+v, %+v", s, s.Holder)
 	}
 	if len(s.Queue) != 3 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Owner != waiting.ID()+":1" ||
@@ -223,7 +233,8 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 
 	out, _, code := operate(t, m.Addr(), "inspect", "drawer")
 	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\x1b") ||
-		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":1") || !strings.Contains(out, "(till 3)") {
+		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":1") ||
+		!strings.Contains(out, "(till 3)") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free (prefix lockline)\n" {
@@ -257,7 +268,8 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	hold := take(t, plain)
 	take(t, fair)
 
-	for _, args := range [][]string{{"unlock", "x"}, {"unlock", "--force", "x"}, {"unlock", "--force"}, {"unlock", "--force", "--kind", "odd", "x"}} {
+	for _, args := range [][]string{{"unlock", "x"}, {"unlock", "--force", "x"}, {"unlock", "--force"},
+		{"unlock", "--force", "--kind", "odd", "x"}} {
 		if _, errOut, code := operate(t, m.Addr(), args...); code != exitTrouble || errOut == "" {
 			t.Errorf("%v: exit code %d: %s", args, code, errOut)
 		}
@@ -285,24 +297,29 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	first := take(t, fairlock.New(session, "x"))
 	seen := fmt.Sprint(first.Token())
 	testlock.Must(t, first.Unlock(t.Context()))
-	if _, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x"); code != exitWrong || !strings.Contains(errOut, "not held") {
+	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x")
+	if code != exitWrong || !strings.Contains(errOut, "not held") {
 		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
 	}
 	hold := take(t, fairlock.New(session, "x"))
 	take(t, rlock.New(session, "x")) // the token says which of the two is meant
-	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
-	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 || !strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
+	out, errOut, code = operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
+	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 ||
+		!strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
 		t.Errorf("somebody else holds it: exit code %d: %s%s", code, out, errOut)
 	}
 	for _, args := range [][]string{{"--token", "0"}, {"--token", "-1"}, {"--token", "x"}} {
-		if _, errOut, code := operate(t, m.Addr(), append([]string{"unlock", "--force", "x"}, args...)...); code != exitTrouble {
+		args = append([]string{"unlock", "--force", "x"}, args...)
+		if _, errOut, code := operate(t, m.Addr(), args...); code != exitTrouble {
 			t.Errorf("%v: exit code %d: %s", args, code, errOut)
 		}
 	}
 	if hold.Err() != nil {
 		t.Error(hold.Err())
 	}
-	if out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", fmt.Sprint(hold.Token()), "x"); code != exitOK || !strings.Contains(out, "fair, freed") {
+	its := fmt.Sprint(hold.Token())
+	out, errOut, code = operate(t, m.Addr(), "unlock", "--force", "--token", its, "x")
+	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s%s", code, out, errOut)
 	}
 }
@@ -317,7 +334,8 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		}
 		lock := k.open(testlock.NewSession(t, rdb), "x")
 		first := take(t, lock)
-		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb, session: testlock.NewSession(t, rdb)}
+		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb,
+			session: testlock.NewSession(t, rdb)}
 		held, err := o.held(t.Context())
 		if err != nil || len(held) != 1 {
 			t.Fatalf("%v, %v", held, err)
@@ -325,7 +343,8 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		testlock.Must(t, first.Unlock(t.Context()))
 		next := take(t, lock)
 		err = o.forceUnlock(t.Context(), held[0], held[0].Token)
-		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong || !strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%s)", next.Token(), k.String())) {
+		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong ||
+			!strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%v)", next.Token(), k.Kind)) {
 			t.Errorf("%s: %v", k.String(), err)
 		}
 		if st, err := lock.state(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
@@ -341,7 +360,8 @@ func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
 	take(t, redisson.New(session, "a{b}"))
 	take(t, redisson.New(session, "{x}"))
 	got := operateJSON[[]lockState](t, m.Addr(), "ls", "--redisson")
-	if len(got) != 3 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() || got[2].Name != "{x}" {
+	if len(got) != 3 || got[0].Name != "a{b}" || got[1].Name != "x" || got[1].Token != hold.Token() ||
+		got[2].Name != "{x}" {
 		t.Errorf("%+v", got)
 	}
 	if got := operateJSON[freed](t, m.Addr(), "unlock", "--redisson", "--force", "x"); !got.Freed {
@@ -376,7 +396,8 @@ func TestWatchWritesEachChange(t *testing.T) {
 	code := make(chan int)
 	go func() {
 		var errOut bytes.Buffer
-		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--json", "--interval", "2ms", "--kind", "r", "x"}, out, &errOut)
+		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--json",
+			"--interval", "2ms", "--kind", "r", "x"}, out, &errOut)
 	}()
 	sights := func() (s []sight) {
 		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
@@ -400,7 +421,8 @@ func TestWatchWritesEachChange(t *testing.T) {
 		t.Errorf("exit code %d", c)
 	}
 	got := sights()
-	if len(got) != 4 || got[0].Held || !got[1].Held || got[1].Token != first.Token() || got[2].Held || got[3].Token != second.Token() ||
+	if len(got) != 4 || got[0].Held || !got[1].Held || got[1].Token != first.Token() || got[2].Held ||
+		got[3].Token != second.Token() ||
 		got[1].Holder.Label != "till 3" || got[3].At.Before(got[1].At) {
 		t.Errorf("%+v", got)
 	}
@@ -412,7 +434,8 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int)
 	go func() {
-		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--interval", "2ms", "--kind", "f", "x"}, out, errOut)
+		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--interval", "2ms",
+			"--kind", "f", "x"}, out, errOut)
 	}()
 	testlock.Eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
 	m.Close()
@@ -435,13 +458,15 @@ func TestShellsCompleteCommandsAndFlags(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		os.Args = strings.Fields(args)
-		if code := run(t.Context(), os.Args, &out, &errOut); code != exitOK || !strings.Contains(out.String(), want) {
+		if code := run(t.Context(), os.Args, &out, &errOut); code != exitOK ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("%s: exit code %d, %s%s", args, code, &out, &errOut)
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "pwsh"} {
 		var script, errOut bytes.Buffer
-		if code := run(t.Context(), []string{"lockline", "completion", shell}, &script, &errOut); code != exitOK || !strings.Contains(script.String(), "generate-shell-completion") {
+		code := run(t.Context(), []string{"lockline", "completion", shell}, &script, &errOut)
+		if code != exitOK || !strings.Contains(script.String(), "generate-shell-completion") {
 			t.Errorf("%s: exit code %d, %s%s", shell, code, &script, &errOut)
 		}
 	}

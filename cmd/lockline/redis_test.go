@@ -52,7 +52,8 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 			t.Setenv("LOCKLINE_REDIS", test.url)
 			t.Setenv("LOCKLINE_REDIS_FILE", test.file)
 			var out, errOut strings.Builder
-			code := run(t.Context(), append([]string{"lockline", "ls"}, strings.Fields(test.args)...), &out, &errOut)
+			line := append([]string{"lockline", "ls"}, strings.Fields(test.args)...)
+			code := run(t.Context(), line, &out, &errOut)
 			if (code == exitOK) != (test.says == "") || !strings.Contains(errOut.String(), test.says) {
 				t.Errorf("exit code %d: %s", code, &errOut)
 			}

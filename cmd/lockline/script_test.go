@@ -18,7 +18,8 @@ func TestScriptListsAllAndPrintsOneByNameOrDigest(t *testing.T) {
 		t.Fatal(list)
 	}
 	for _, which := range []string{name, digest} {
-		if text, code := call(which); code != exitOK || !strings.HasPrefix(text, "-- lockline script "+name+"\n") {
+		if text, code := call(which); code != exitOK ||
+			!strings.HasPrefix(text, "-- lockline script "+name+"\n") {
 			t.Errorf("%s: exit code %d: %s", which, code, text)
 		}
 	}

@@ -28,7 +28,8 @@ func TestATokenSaysSinceWhenALockIsHeld(t *testing.T) {
 			t.Errorf("%s: since %v", what, s.Since)
 		}
 	}
-	if ahead := (lockState{Held: true, Token: now.Add(time.Second).UnixMicro()}).aged(now); ahead.HeldMS != 0 {
+	ahead := lockState{Held: true, Token: now.Add(time.Second).UnixMicro()}
+	if ahead = ahead.aged(now); ahead.HeldMS != 0 {
 		t.Errorf("the server's clock is ahead: held for %d ms", ahead.HeldMS)
 	}
 }

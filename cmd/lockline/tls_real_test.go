@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,8 +37,10 @@ func (s secured) flags() []string {
 func (s secured) start(t *testing.T, args ...string) (addr string, server *testredis.Server) {
 	t.Helper()
 	port := strconv.Itoa(testredis.FreePort(t))
-	server = testredis.Start(t, append([]string{"--tls-port", port, "--tls-cert-file", s.cert, "--tls-key-file", s.key,
-		"--tls-ca-cert-file", s.ca, "--tls-auth-clients", "yes"}, args...)...)
+	server = testredis.Start(t, append([]string{
+		"--tls-port", port, "--tls-cert-file", s.cert, "--tls-key-file", s.key,
+		"--tls-ca-cert-file", s.ca, "--tls-auth-clients", "yes",
+	}, args...)...)
 	return "127.0.0.1:" + port, server
 }
 
@@ -48,7 +51,9 @@ func (s secured) sentinel(t *testing.T, master string) (addr string) {
 	port := testredis.FreePort(t)
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port 0\ntls-port %d\nbind 127.0.0.1\ndir %s\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-replication yes\nsentinel monitor lockline %s 1\n",
+	text := fmt.Sprintf("port 0\ntls-port %d\nbind 127.0.0.1\ndir %s\n"+
+		"tls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-replication yes\n"+
+		"sentinel monitor lockline %s 1\n",
 		port, dir, s.cert, s.key, s.ca, strings.Replace(master, ":", " ", 1))
 	testlock.Must(t, os.WriteFile(conf, []byte(text), 0o600))
 	cmd := exec.Command(bin, conf, "--sentinel")
@@ -61,7 +66,8 @@ func (s secured) sentinel(t *testing.T, master string) (addr string) {
 	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 	testlock.Must(t, err)
 	addr = fmt.Sprint("127.0.0.1:", port)
-	client := redis.NewSentinelClient(&redis.Options{Addr: addr, TLSConfig: &tls.Config{RootCAs: s.pool, Certificates: []tls.Certificate{pair}}})
+	client := redis.NewSentinelClient(&redis.Options{Addr: addr,
+		TLSConfig: &tls.Config{RootCAs: s.pool, Certificates: []tls.Certificate{pair}}})
 	defer client.Close()
 	testlock.Eventually(t, "the Sentinel sees its master", func() bool {
 		state, err := client.Master(context.Background(), "lockline").Result()
@@ -75,12 +81,14 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	var s secured
 	s.cert, s.key, s.ca, s.pool = testredis.Certificate(t)
 	server, _ := s.start(t)
-	node, only := s.start(t, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1")
+	node, only := s.start(t, "--cluster-enabled", "yes", "--tls-cluster", "yes",
+		"--cluster-announce-ip", "127.0.0.1")
 	testlock.Must(t, only.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	sentinel := s.sentinel(t, server)
 	execTLS := func(url string, code int, says string, args ...string) {
 		t.Helper()
-		p := start(t, exec.Command(os.Args[0], append(append([]string{"exec", "--redis", url}, args...), "n", "--", "true")...))
+		line := slices.Concat([]string{"exec", "--redis", url}, args, []string{"n", "--", "true"})
+		p := start(t, exec.Command(os.Args[0], line...))
 		p.wantCode(code)
 		if said := p.errOut.String(); !strings.Contains(said, says) {
 			t.Errorf("%s %v: %s", url, args, said)
@@ -101,7 +109,8 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	}
 	for _, to := range []string{server, "x?addr=x:1", "x?master_name=x"} {
 		execTLS("redis://"+to, exitTrouble,
-			"(LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://", s.flags()...)
+			"(LOCKLINE_CACERT and so on) are for TLS: the URL of --redis must begin with rediss://",
+			s.flags()...)
 	}
 	plain := testredis.Start(t).Addr
 	for _, to := range []string{plain + "?dial_timeout=200ms", plain + "?dial_timeout=200ms&master_name=x"} {
@@ -115,7 +124,8 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 	execTLS("rediss://"+server, exitTrouble, "no such file", "--cacert", filepath.Join(t.TempDir(), "none"))
 
 	inspect := exec.Command(os.Args[0], "inspect", "n")
-	inspect.Env = append(os.Environ(), "LOCKLINE_REDIS=rediss://"+node, "LOCKLINE_CACERT="+s.ca, "LOCKLINE_CERT="+s.cert, "LOCKLINE_KEY="+s.key)
+	inspect.Env = append(os.Environ(), "LOCKLINE_REDIS=rediss://"+node, "LOCKLINE_CACERT="+s.ca,
+		"LOCKLINE_CERT="+s.cert, "LOCKLINE_KEY="+s.key)
 	if out, err := inspect.CombinedOutput(); err != nil || !strings.Contains(string(out), "free") {
 		t.Errorf("inspect: %v, %s", err, out)
 	}

@@ -100,7 +100,8 @@ func TestTopInATerminal(t *testing.T) {
 	take(t, fairlock.New(session, "printer"))
 	wait(t, fairlock.New(testlock.NewSession(t, server.Client(t), rlock.WithLabel("till 4")), "printer"))
 
-	p := startPane(t, 80, 24, fmt.Sprintf("echo before; while read -r interval; do %s top --redis redis://%s --interval $interval; echo ended with $?; stty -a; done",
+	p := startPane(t, 80, 24, fmt.Sprintf("echo before; while read -r interval; do "+
+		"%s top --redis redis://%s --interval $interval; echo ended with $?; stty -a; done",
 		quoted(os.Args[0]), server.Addr))
 	p.shows("before")
 	p.keys("100ms", "Enter")
@@ -110,8 +111,9 @@ func TestTopInATerminal(t *testing.T) {
 	if len(got) < 24 || !strings.HasPrefix(got[4], "printer ") || !strings.HasPrefix(got[23], "q quit") {
 		t.Errorf("it shows\n%s", strings.Join(got, "\n"))
 	}
-	if got := p.run("display-message", "-p", "#{alternate_on} #{pane_title}"); !strings.HasPrefix(got, "1 ") || strings.Contains(got, "hacked") {
-		t.Errorf("alternate screen, and title of the terminal: %q", got)
+	pane := p.run("display-message", "-p", "#{alternate_on} #{pane_title}")
+	if !strings.HasPrefix(pane, "1 ") || strings.Contains(pane, "hacked") {
+		t.Errorf("alternate screen, and title of the terminal: %q", pane)
 	}
 
 	p.keys("s")

@@ -23,7 +23,8 @@ func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockSta
 	s.hold(holder{party: party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
 		Token: 7, RemainingMS: leaseMS, age: s.age})
 	for i, age := range waits {
-		other := party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43, Label: "till 4"}
+		other := party{Owner: fmt.Sprint("other:", i), Session: "other", Host: "db2", PID: 43,
+			Label: "till 4"}
 		s.Queue = append(s.Queue, waiter{party: other, AgeMS: age})
 	}
 	return s
@@ -77,7 +78,8 @@ q quit   s sort   ↑↓ scroll`
 func TestTopUsesALargeScreen(t *testing.T) {
 	p := pageOf(200, 50, someStates()...)
 	got := p.render(noon)
-	if len(got) != 50 || !strings.Contains(got[3], "TOKEN") || !strings.Contains(got[4], "process 42 on db1 (till 3)") {
+	if len(got) != 50 || !strings.Contains(got[3], "TOKEN") ||
+		!strings.Contains(got[4], "process 42 on db1 (till 3)") {
 		t.Errorf("it shows\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -99,7 +101,8 @@ func TestTopSorts(t *testing.T) {
 		{"name", []string{"a free one", "busy", "crowd", "ending", "longest wait"}},
 	} {
 		got := p.render(noon)
-		if names := firsts(got[4:9]); !slices.Equal(names, want.names) || !strings.HasSuffix(got[1], "sorted by "+want.by) {
+		if names := firsts(got[4:9]); !slices.Equal(names, want.names) ||
+			!strings.HasSuffix(got[1], "sorted by "+want.by) {
 			t.Errorf("by %s: %q, want %q", want.by, got, want.names)
 		}
 		p.by++
@@ -131,8 +134,9 @@ func TestTopScrolls(t *testing.T) {
 }
 
 func hostile() []string {
-	return append(awkward(), "\x1b]2;hacked\x07", "\x1b[2J\x1b[31mred", "a\r\nb\tc", "\u202egnp.exe", "\u200b\u200d",
-		"\x9b31m", "\x7f", strings.Repeat("long ", 5000), strings.Repeat("長い", 50), strings.Repeat("👩‍👩‍👧‍👦", 20),
+	return append(awkward(), "\x1b]2;hacked\x07", "\x1b[2J\x1b[31mred", "a\r\nb\tc", "\u202egnp.exe",
+		"\u200b\u200d", "\x9b31m", "\x7f",
+		strings.Repeat("long ", 5000), strings.Repeat("長い", 50), strings.Repeat("👩‍👩‍👧‍👦", 20),
 		"e"+strings.Repeat("\u0301", 300), "\u0301", "🇩🇪🇩")
 }
 
@@ -175,11 +179,13 @@ func TestTopShowsAnOutage(t *testing.T) {
 	}
 	now := noon.Add(7 * time.Second)
 	got := p.render(now)
-	if got[2] != "7s old, failing since 12:00:01: dial tcp: connection refused" || !strings.HasPrefix(got[4], "printer ") {
+	if got[2] != "7s old, failing since 12:00:01: dial tcp: connection refused" ||
+		!strings.HasPrefix(got[4], "printer ") {
 		t.Errorf("while it is down: %q", got)
 	}
 	p.take(look{someStates()[1:2], nil, now})
-	if got := p.render(now); got[2] != "" || !strings.HasPrefix(got[4], "orders:42 ") || !strings.Contains(got[0], "12:00:07") {
+	if got := p.render(now); got[2] != "" || !strings.HasPrefix(got[4], "orders:42 ") ||
+		!strings.Contains(got[0], "12:00:07") {
 		t.Errorf("once it is back: %q", got)
 	}
 	p.asked = now

@@ -44,12 +44,15 @@ func TestANodeLeadsToItsCluster(t *testing.T) {
 		}
 	}
 	for _, s := range cluster.Nodes {
-		testlock.Must(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">secret", "~*", "&*", "+@all").Err())
+		rules := []any{"ACL", "SETUSER", "user", "on", ">secret", "~*", "&*", "+@all"}
+		testlock.Must(t, s.Client(t).Do(t.Context(), rules...).Err())
 	}
-	rdb, err := target{URL: "redis://user:secret@" + node + "/0?read_timeout=7s&conn_max_lifetime=1h"}.open(t.Context())
+	url := "redis://user:secret@" + node + "/0?read_timeout=7s&conn_max_lifetime=1h"
+	rdb, err := target{URL: url}.open(t.Context())
 	testlock.Must(t, err)
 	defer rdb.Close()
-	if o := rdb.(*redis.ClusterClient).Options(); o.Username != "user" || o.Password != "secret" || o.ReadTimeout != 7*time.Second || o.ConnMaxLifetime != time.Hour {
+	if o := rdb.(*redis.ClusterClient).Options(); o.Username != "user" || o.Password != "secret" ||
+		o.ReadTimeout != 7*time.Second || o.ConnMaxLifetime != time.Hour {
 		t.Errorf("of the URL's options these are left: %+v", o)
 	}
 	if master := cluster.Master(t, "{counter}"); master.Addr == node { // the lock of the demo
@@ -67,10 +70,12 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	demonstrates(t, "redis://"+one+"?master_name="+name)
 
 	for url, says := range map[string][]string{
-		one:                                    {one + " is the port of a Sentinel", "add ?master_name=NAME"},
-		one + "/1?protocol=2":                  {"is the port of a Sentinel"},
-		one + "?master_name=other&addr=" + two: {"the Sentinel " + one + ` does not know a master "other"`, "the Sentinel " + two + " does not"},
-		group.Nodes[0].Addr + "?master_name=x": {"the Sentinel " + group.Nodes[0].Addr + ": ", "unknown command"},
+		one:                   {one + " is the port of a Sentinel", "add ?master_name=NAME"},
+		one + "/1?protocol=2": {"is the port of a Sentinel"},
+		one + "?master_name=other&addr=" + two: {"the Sentinel " + one + ` does not know a master "other"`,
+			"the Sentinel " + two + " does not"},
+		group.Nodes[0].Addr + "?master_name=x": {"the Sentinel " + group.Nodes[0].Addr + ": ",
+			"unknown command"},
 	} {
 		said := execs(t, url, exitTrouble, "n", "--", "true")
 		for _, s := range says {
@@ -83,10 +88,12 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	execs(t, one+"?addr="+two+"&master_name="+name, 0, "n", "--", "true")
 	group.Sentinels[1].Kill()
 	said := execs(t, one+"?addr="+two+"&master_name="+name, exitTrouble, "n", "--", "true")
-	if !strings.Contains(said, "no Sentinel can be reached") || !strings.Contains(said, one) || !strings.Contains(said, two) {
+	if !strings.Contains(said, "no Sentinel can be reached") || !strings.Contains(said, one) ||
+		!strings.Contains(said, two) {
 		t.Errorf("Sentinels are down: %s", said)
 	}
-	if out, _, code := operate(t, one+"?master_name="+name, "doctor"); code != exitWrong || !strings.Contains(out, "no Sentinel can be reached") {
+	if out, _, code := operate(t, one+"?master_name="+name, "doctor"); code != exitWrong ||
+		!strings.Contains(out, "no Sentinel can be reached") {
 		t.Errorf("doctor: exit code %d: %s", code, out)
 	}
 }
@@ -99,7 +106,8 @@ func TestDoctorFollowsSentinels(t *testing.T) {
 	e.want(t, "reach", fine, "answers")
 	e.want(t, "locks", fine, "")
 
-	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble || !strings.Contains(errOut, "add ?master_name=NAME") {
+	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble ||
+		!strings.Contains(errOut, "add ?master_name=NAME") {
 		t.Errorf("without the master's name: exit code %d: %s", code, errOut)
 	}
 }
@@ -130,12 +138,14 @@ func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
 	if len(masters) != 3 {
 		t.Fatalf("the locks are on %d masters only", len(masters))
 	}
-	for _, addr := range []string{cluster.Nodes[0].Addr, cluster.Nodes[2].Addr + "?addr=" + cluster.Nodes[1].Addr} { // one node leads to the others
+	one, two, three := cluster.Nodes[0].Addr, cluster.Nodes[1].Addr, cluster.Nodes[2].Addr
+	for _, addr := range []string{one, three + "?addr=" + two} { // one node leads to the others
 		if got := operateJSON[[]lockState](t, addr, "ls"); len(got) != 30 {
 			t.Errorf("%s: found %d locks of 30", addr, len(got))
 		}
 	}
-	if out, errOut, code := operate(t, cluster.Nodes[0].Addr, "doctor"); code != exitOK || strings.Count(out, "a master of a Cluster whose state is ok") != 3 {
+	if out, errOut, code := operate(t, cluster.Nodes[0].Addr, "doctor"); code != exitOK ||
+		strings.Count(out, "a master of a Cluster whose state is ok") != 3 {
 		t.Errorf("doctor: exit code %d, %s%s", code, out, errOut)
 	}
 }
@@ -153,7 +163,8 @@ func TestTheDocumentedURLAndRightsLeadThroughSentinels(t *testing.T) {
 	if !found {
 		t.Fatal("no URL of Sentinels is documented")
 	}
-	url = strings.NewReplacer("sentinel-1:26379", group.Sentinels[0].Addr, "sentinel-2:26379", group.Sentinels[1].Addr,
+	url = strings.NewReplacer(
+		"sentinel-1:26379", group.Sentinels[0].Addr, "sentinel-2:26379", group.Sentinels[1].Addr,
 		"mymaster", masterOf(t, group), "=USER", "=lockline").Replace("lockline:" + url)
 	execs(t, url, 0, "n", "--", "true")
 	if _, errOut, code := operate(t, url, "inspect", "n"); code != exitOK {

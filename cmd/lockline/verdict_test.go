@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// told is an account as a demo leaves it: processes 4 and 1 hold, process 2 stands still in its hold, process 1
-// holds again, the write of process 2 is refused, process 3 is killed in its hold, and process 1 holds again.
+// told is an account as a demo leaves it: processes 4 and 1 hold, process 2 stands still in its hold, process
+// 1 holds again, the write of process 2 is refused, process 3 is killed in its hold, and process 1 holds
+// again.
 func told() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
@@ -53,12 +54,14 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 		{"a lost increment", func(h *account) { h.events[9].Count = 2; h.events[13].Count = 3 }, "counter"},
 		{"an increment too many", func(h *account) { h.events[13].Count = 5 }, "counter"},
 		{"a hold within another one's hold", func(h *account) {
-			h.events = slices.Insert(h.events, 3, event{Process: 3, at: h.events[2].at, Kind: reading, Token: 100})
+			h.events = slices.Insert(h.events, 3,
+				event{Process: 3, at: h.events[2].at, Kind: reading, Token: 100})
 			h.events[4].at = h.events[2].at
 		}, "exclusion tokens"},
 		{"a late process that thought it still had the lock",
 			func(h *account) { h.events[7].Lost = "" }, "exclusion fencing"},
-		{"a write without a hold", func(h *account) { h.events = slices.Delete(h.events, 2, 3) }, "exclusion"},
+		{"a write without a hold",
+			func(h *account) { h.events = slices.Delete(h.events, 2, 3) }, "exclusion"},
 		{"the late write was accepted", func(h *account) { h.events[7].Refused = false }, "counter fencing"},
 		{"no late write", func(h *account) { h.events = slices.Delete(h.events, 7, 8) }, "fencing"},
 		{"a token going back", func(h *account) { h.events[6].Token = 98 }, "tokens"},
@@ -74,7 +77,8 @@ func TestVerdictNoticesWhatWentWrong(t *testing.T) {
 		{"no recovery from the kill", func(h *account) { h.events = h.events[:12] }, "kill"},
 		{"nobody stood still", func(h *account) { h.stall = moment{} }, "fencing stall"},
 		{"nobody was killed", func(h *account) { h.kill = moment{} }, "kill"},
-		{"a process that crashed", func(h *account) { h.ends[1] = end{2, false, "exit status 2"} }, "processes"},
+		{"a process that crashed",
+			func(h *account) { h.ends[1] = end{2, false, "exit status 2"} }, "processes"},
 		{"a process that vanished", func(h *account) { h.ends = h.ends[:3] }, "processes"},
 		{"a process that never held",
 			func(h *account) { h.events[0].Process, h.events[1].Process = 1, 1 }, "processes"},
