@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// execSupported: there are no process groups and no SIGTERM here to end a
-// command with whose lock is lost.
+// execSupported: there are no process groups and no SIGTERM here to end a command with whose lock is lost.
 func execSupported() error {
 	return errors.New("exec needs process groups and signals, which this operating system does not have")
 }

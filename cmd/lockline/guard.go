@@ -12,8 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// guard watches a command that runs under a lock, and sees to it that it does
-// not outlive the lease.
+// guard watches a command that runs under a lock, and sees to it that it does not outlive the lease.
 type guard struct {
 	name     string
 	lease    context.Context // ends when the lock is lost

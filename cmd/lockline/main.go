@@ -30,8 +30,7 @@ const (
 	exitInterrupted = 130 // demo, top, watch: ctrl-C
 )
 
-// exitError is an error that chooses the exit code. Without an err there is
-// nothing left to say.
+// exitError is an error that chooses the exit code. Without an err there is nothing left to say.
 type exitError struct {
 	code int
 	err  error

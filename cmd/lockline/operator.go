@@ -34,7 +34,7 @@ type operator struct {
 
 const kindUsage = "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
 
-// What a command for operators takes; none of both if it takes no argument.
+// What a command for operators takes as its argument, if it takes one.
 const (
 	oneName    = "NAME"
 	onePattern = "[PATTERN]"

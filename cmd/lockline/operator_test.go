@@ -297,13 +297,13 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	first := take(t, fairlock.New(session, "x"))
 	seen := fmt.Sprint(first.Token())
 	testlock.Must(t, first.Unlock(t.Context()))
-	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x")
+	_, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "x")
 	if code != exitWrong || !strings.Contains(errOut, "not held") {
 		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
 	}
 	hold := take(t, fairlock.New(session, "x"))
 	take(t, rlock.New(session, "x")) // the token says which of the two is meant
-	out, errOut, code = operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
+	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
 	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 ||
 		!strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
 		t.Errorf("somebody else holds it: exit code %d: %s%s", code, out, errOut)
