@@ -127,17 +127,17 @@ func (g *group) end(s syscall.Signal) {
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 }
 
-// letGo makes this process's own group the foreground again, and ends the warden. What the command has left
+// letGo ends the warden, and makes this process's own group the foreground again. What the command has left
 // runs on.
 func (g *group) letGo() {
+	g.deadline.Close()
+	_ = g.warden.Process.Signal(syscall.SIGCONT)
+	_ = g.warden.Wait()
 	if g.terminal != nil {
 		signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
 		_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		signal.Reset(syscall.SIGTTOU)
 	}
-	g.deadline.Close()
-	_ = g.warden.Process.Signal(syscall.SIGCONT)
-	_ = g.warden.Wait()
 }
 
 // foreground returns the terminal if this process talks to one, and its turn it

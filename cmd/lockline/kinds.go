@@ -55,8 +55,8 @@ type subject struct {
 	kind rlock.Kind
 }
 
-// operated is what operators do with a lock of any kind. All is freed under the holders: by ForceUnlock
-// whoever they are, by ForceUnlockToken the one with that token. Both report whether there was one.
+// operated is what operators do with a lock of any kind. ForceUnlock frees it under all of its holders, and
+// ForceUnlockToken under the one with that token. Both report whether there was one.
 type operated interface {
 	Inspect(ctx context.Context) (rlock.State, error)
 	ForceUnlock(ctx context.Context) (bool, error)
