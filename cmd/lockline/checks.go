@@ -140,6 +140,7 @@ func checkPersistence(f facts) judgment {
 func checkReplication(f facts) judgment {
 	replicas := f.number("connected_slaves")
 	least, known := f.config["min-replicas-to-write"]
+	needed, _ := strconv.ParseInt(least, 10, 64)
 	found := fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 	switch {
 	case f.info["role"] == "slave":
@@ -149,7 +150,7 @@ func checkReplication(f facts) judgment {
 	case behind(f) != "":
 		return judgment{warning, behind(f),
 			"see that replica's log: a failover to it forgets the locks that it has not received"}
-	case least != "" && least != "0" && strconv.FormatInt(replicas, 10) < least:
+	case replicas < needed:
 		return judgment{failure, found, "bring the replicas back: without them the master refuses writes"}
 	case replicas == 0:
 		return judgment{fine, "no replica: while this server is down, no lock can be had", ""}

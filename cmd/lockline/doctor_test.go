@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,10 @@ func TestDoctorJudgesSettings(t *testing.T) {
 	is := func(name string) func(value string) map[string]string {
 		return func(value string) map[string]string { return map[string]string{name: value} }
 	}
+	needed, nine := is("min-replicas-to-write"), map[string]string{"connected_slaves": "9"}
+	for i := range 9 {
+		nine[fmt.Sprint("slave", i)] = "state=online,lag=0"
+	}
 	connected, most, limit := is("connected_clients"), is("maxclients"), is("lua-time-limit")
 	both := map[string]string{"connected_clients": "20", "maxclients": "10000"}
 	for name, test := range map[string]struct {
@@ -60,6 +65,8 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"unbounded scripts":   {checkScripts, nil, limit("0"), fine, ""},
 		"short scripts":       {checkScripts, nil, limit("100"), warning, "set lua-time-limit"},
 		"scripts, unasked":    {checkScripts, nil, nil, unknown, "administrator"},
+		"enough replicas":     {checkReplication, nine, needed("1"), fine, ""},
+		"too few replicas":    {checkReplication, nine, needed("10"), failure, "bring the replicas"},
 		"pubsub, unasked":     {checkPubSub, nil, nil, unknown, "administrator"},
 	} {
 		got := test.check(facts{info: test.info, config: test.config})
