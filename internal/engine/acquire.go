@@ -269,7 +269,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	l.waiters.push(w)
 	for _, g := range p.grants {
 		if g.l != l {
-			g.unkeep() // Redis tells no session of its own goroutines' wishes
+			g.endLinger() // Redis tells no session of its own goroutines' wishes
 		}
 	}
 	var mine *attempt

@@ -60,7 +60,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 	case err != nil || r.Status == protocol.GoesOn:
 		a.end(over)
 		if a.mayHave() {
-			a.release()
+			a.giveBack()
 		}
 		if err == nil {
 			a.extended(o.Sent)
@@ -72,7 +72,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		if a.state == asking { // it did not have to wait
 			l.others, p.rivals = false, false
 		}
-		a.kept = r.Kept
+		a.mayLinger = r.MayLinger
 		a.granted(r.Token, o.Sent, a.asksFor())
 		return false
 	}
@@ -140,11 +140,11 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
 	g, err := l.p.begin(l, a.owner, token, base, lease, a.lease)
-	if a.kept {
+	if a.mayLinger {
 		a.has(g)
 	}
 	if err != nil {
-		a.release()
+		a.giveBack()
 		if err == ErrTooLate && a.expired < protocol.MaxExpired {
 			a.askAgain() // its waiters are still there
 		} else {
@@ -186,9 +186,9 @@ func (a *attempt) extended(sent time.Time) {
 	l.trim()
 }
 
-// release gives back, in the background, what the attempt may have. The caller must be counted in the
+// giveBack gives back, in the background, what the attempt may have. The caller must be counted in the
 // session's work.
-func (a *attempt) release() {
+func (a *attempt) giveBack() {
 	a.l.p.releaseLater(a.owner, "", a.late, time.Now().Add(a.asksFor()+a.l.p.s().Liveness))
 }
 
@@ -216,7 +216,7 @@ func (a *attempt) Told(words []string) {
 	}
 }
 
-// told is news of a grant. mu held.
+// told takes in that it was granted. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 	if a.state > standing || token <= a.past {
 		return // an answer was first, no goroutine wants it, or it was over when an answer said to wait

@@ -54,7 +54,7 @@ type attempt struct {
 	inRedis  bool          // it may have what it wants, or a place in the queue
 	expired  int           // how often in a row a request came too late
 	size     int           // how many goroutines waited when it first asked
-	news     chan struct{} // cap 1: look at what has changed; nil before it rests
+	changed  chan struct{} // cap 1: look at what has changed; nil before it rests
 	gone     chan struct{} // closed when it has ended in Redis; nil until it is given up
 }
 
@@ -83,7 +83,7 @@ func (l *lane) begin() *attempt {
 	if !p.broadcast() {
 		p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
 	}
-	p.keep() // run or start drops it
+	p.retain() // run or start drops it
 	return a
 }
 
@@ -101,7 +101,7 @@ func (a *attempt) start(until context.Context) {
 		runtime.Gosched()
 	}
 	o := s.Link.Call(until, p.kind.Acquire, a, 1, &a.left)
-	if !o.Again && !a.took(o) {
+	if !o.Again && !a.onReply(o) {
 		a.finish()
 		return
 	}
@@ -135,7 +135,7 @@ func (a *attempt) end(to attemptState) {
 		l.standing--
 	}
 	a.state = to
-	if !a.kept { // else the grant takes its place
+	if !a.mayLinger { // else the grant takes its place
 		l.p.all.inbox.Remove(a.owner.(string)) // from now on no message can grant it anything
 	}
 }
@@ -154,7 +154,7 @@ func (a *attempt) giveUp() {
 
 func (a *attempt) wake() {
 	select {
-	case a.news <- struct{}{}:
+	case a.changed <- struct{}{}:
 	default: // it does not rest yet, or will look anyway
 	}
 }
@@ -228,7 +228,7 @@ func (a *attempt) run(rest bool) {
 	p := a.l.p
 	defer a.finish()
 	p.mu.Lock()
-	a.ctx, a.news = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
+	a.ctx, a.changed = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
 	p.mu.Unlock()
 	if p.kind.Fair {
 		runtime.Gosched() // others may join
@@ -236,16 +236,16 @@ func (a *attempt) run(rest bool) {
 	for ; !rest || a.rest(); rest = true {
 		o := p.s().Link.Call(a.ctx, p.kind.Acquire, a, wire.Tries, &a.left)
 		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
-		if !a.took(o) {
+		if !a.onReply(o) {
 			return
 		}
 	}
 }
 
-// took takes in how its request ended, and reports whether there is more to do.
-func (a *attempt) took(o wire.Outcome) (again bool) {
+// onReply takes in how its request ended, and reports whether there is more to do.
+func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	p := a.l.p
-	r, err := p.took(o, a)
+	r, err := p.read(o, a)
 	switch { // only attempts that stand are told by message
 	case r.Status != protocol.Queued:
 	case p.broadcast():
@@ -266,9 +266,9 @@ func (p *pool) hear(r protocol.Answer, sent time.Time) {
 	}
 }
 
-// took reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is
+// read reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is
 // not held.
-func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
+func (p *pool) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the lost reply may have told of a grant to another attempt of this session
 		p.mu.Lock()
@@ -290,7 +290,7 @@ func (p *pool) took(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	for _, s := range r.Served {
 		p.deliver(s, o.Sent) // it was served after the request had left
 	}
-	if r.Status == protocol.Granted && (r.Kept || r.Deaf) { // else it says nothing of how to listen
+	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // else it says nothing of how to listen
 		p.hear(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session
@@ -334,7 +334,7 @@ func (a *attempt) rest() bool {
 		}
 		t := time.NewTimer(d)
 		select {
-		case <-a.news: // its state or its time has changed
+		case <-a.changed: // its state or its time has changed
 		case <-published:
 			a.Missed()
 		case <-t.C:

@@ -84,7 +84,7 @@ func (p *pool) begin(
 	l.grants++
 	l.since = g.since
 	p.grants = append(p.grants, g)
-	p.keep() // dropped by end, by discard, or by what leave returns
+	p.retain() // dropped by end, by discard, or by what leave returns
 	for _, old := range former {
 		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
@@ -151,7 +151,7 @@ func (g *Grant) over(why handle.State) {
 	}
 	p.grants = slices.DeleteFunc(p.grants, func(other *Grant) bool { return other == g })
 	g.leaveLane()
-	g.unkeep()
+	g.endLinger()
 }
 
 // leaveLane takes it out of its lane. mu held.
@@ -262,99 +262,6 @@ func (g *Grant) raised() any {
 	return ""
 }
 
-// release is a request that ends an attempt, whatever it has.
-func (p *pool) release(owner, token any, late int64, lastUsed any) protocol.Same {
-	s := p.s()
-	argv := []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}
-	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: argv}
-}
-
-// releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
-func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
-	p.repeat(p.release(owner, "", late, lastUsed), until) // without a last token, its block counts as used
-}
-
-// repeat sends a request that ends an attempt, as releaseUntilDone does.
-func (p *pool) repeat(r protocol.Same, until time.Time) {
-	s := p.s()
-	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
-		_, err := p.took(o, nil)
-		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
-		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
-			return
-		}
-	}
-}
-
-// releaseLater is releaseUntilDone in the background. The caller must be counted in the session's work.
-func (p *pool) releaseLater(owner, lastUsed any, late int64, until time.Time) {
-	p.keep()
-	p.s().Go(func() {
-		defer p.drop()
-		p.releaseUntilDone(owner, lastUsed, late, until)
-	})
-}
-
-// news is the request that gives back a grant that is over for its session. Once it has ended, the pool is
-// dropped. mu held.
-func (g *Grant) news() *news {
-	p := g.p
-	r := p.release(g.owner, g.first, g.late, g.lastUsed())
-	if left := g.stays - p.s().Age(); left > 0 {
-		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s().Clock.Now(time.Now())+left.Microseconds())
-	}
-	return &news{Same: r, g: g, what: (*news).released}
-}
-
-// memory is how long a session that has handed a lock over remembers that other sessions want it.
-const memory = 10 * time.Millisecond
-
-// released takes in how that has ended. What could not be given back is tried again in the background. The
-// caller must be counted in the session's work.
-func (n *news) released(o wire.Outcome) error {
-	g, p := n.g, n.g.p
-	defer p.drop()
-	answer, err := p.took(o, nil)
-	p.mu.Lock()
-	switch {
-	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner):
-		// It says nothing of others.
-	case p.broadcast():
-		p.leaveToOthers(g, answer.Told)
-	default:
-		p.rivals = len(answer.Served) > 0
-	}
-	p.ended(true)
-	if p.rivals && !p.kind.Fair {
-		p.keep()
-		time.AfterFunc(memory, p.drop)
-	}
-	p.mu.Unlock()
-	switch {
-	case err != nil:
-		return n.failed(err)
-	case answer.Status == protocol.Lost && o.Unanswered == nil: // else an earlier copy has released it
-		return p.fail(failure.ErrLost)
-	}
-	return nil
-}
-
-// failed has it told again in the background, if that may help. Else the error says so.
-func (n *news) failed(err error) error {
-	g, p, r := n.g, n.g.p, n.Same
-	if !wire.Judge(err).Again(p.s().Closing()) {
-		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
-		return p.kind.Failed(p.keys, err)
-	}
-	p.keep()
-	p.s().Go(func() {
-		defer p.drop()
-		p.repeat(r, g.deadline())
-	})
-	return p.kind.Failed(p.keys, err)
-}
-
 // extend makes its lease at least d, unless that is 0, and tells Redis what is held. It blocks for the
 // answer, and the request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
@@ -371,11 +278,11 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	if !answered {
 		return p.fail(failure.OfContext(ctx))
 	}
-	return g.kept(o, d)
+	return g.updated(o, d)
 }
 
-// kept takes in how an update has ended, of a lease of at least d.
-func (g *Grant) kept(o wire.Outcome, d time.Duration) error {
+// updated takes in how an update has ended, of a lease of at least d.
+func (g *Grant) updated(o wire.Outcome, d time.Duration) error {
 	p := g.p
 	switch {
 	case o.Err != nil:

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,7 @@ func (e *Entry) Leave() func(context.Context) error {
 }
 
 // end ends the hold here. Neither of both: there is nothing to tell Redis.
-func (e *Entry) end() (tell *news, err error) {
+func (e *Entry) end() (tell *notice, err error) {
 	g := e.g
 	p := g.p
 	s := p.s()
@@ -58,20 +59,20 @@ func (e *Entry) end() (tell *news, err error) {
 }
 
 // tell tells Redis of an entry that has ended, unless that failed.
-func (e *Entry) tell(ctx context.Context, tell *news, err error) error {
+func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case tell == nil:
+	case n == nil:
 		return e.ended(ctx, nil)
 	}
 	p := e.g.p
-	tell.e, tell.Until = e, handle.UnlockContext(ctx)
-	o, answered := call.Ask(&tell.Bounds, p.s(), p.silent(tell.Until), tell, handle.UnlockWait)
+	n.e, n.Until = e, handle.UnlockContext(ctx)
+	o, answered := call.Ask(&n.Bounds, p.s(), p.silent(n.Until), n, handle.UnlockWait)
 	if !answered {
-		return p.fail(handle.UnlockError(tell.Until))
+		return p.fail(handle.UnlockError(n.Until))
 	}
-	return e.told(tell.Until, tell.took(o))
+	return e.told(n.Until, n.onReply(o))
 }
 
 // told ends an Unlock of which Redis was told, or could not be.
@@ -127,12 +128,12 @@ func (g *Grant) giveBack() {
 	p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
 }
 
-// news is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
+// notice is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
 // readers go on, or fewer holds are left.
-type news struct {
+type notice struct {
 	protocol.Same
 	g    *Grant
-	what func(n *news, o wire.Outcome) error // takes in how it ended
+	what func(n *notice, o wire.Outcome) error // takes in how it ended
 
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
 	wakeup.Bounds
@@ -140,7 +141,7 @@ type news struct {
 }
 
 // Request makes a copy.
-func (n *news) Request(now time.Time) wire.Request {
+func (n *notice) Request(now time.Time) wire.Request {
 	if n.Argv == nil {
 		return (&update{n.g, "0"}).Request(now)
 	}
@@ -148,24 +149,24 @@ func (n *news) Request(now time.Time) wire.Request {
 }
 
 // Send sends it most times at most, and blocks for the answer.
-func (n *news) Send(most int, _ *atomic.Bool) wire.Outcome {
+func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
 	return n.g.p.s().Link.Call(n.Until, n.Script, n, most, nil)
 }
 
 // RollBack takes in how it ended when the caller of Unlock has left.
-func (n *news) RollBack(o wire.Outcome) { _ = n.e.told(context.WithoutCancel(n.Until), n.took(o)) }
+func (n *notice) RollBack(o wire.Outcome) { _ = n.e.told(context.WithoutCancel(n.Until), n.onReply(o)) }
 
-func (n *news) took(o wire.Outcome) error { return n.what(n, o) }
+func (n *notice) onReply(o wire.Outcome) error { return n.what(n, o) }
 
 // send tells it, and blocks for the answer.
-func (n *news) send(ctx context.Context) error {
+func (n *notice) send(ctx context.Context) error {
 	n.Until = ctx
-	return n.took(n.Send(wire.Tries, nil))
+	return n.onReply(n.Send(wire.Tries, nil))
 }
 
 // leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to
 // tell. The caller must be counted in the session's work. mu held.
-func (g *Grant) leave(write bool) (tell *news) {
+func (g *Grant) leave(write bool) (tell *notice) {
 	l := g.l
 	g.entries--
 	g.change++
@@ -196,13 +197,72 @@ func (g *Grant) leave(write bool) (tell *news) {
 
 // release ends a grant that no goroutine has. What it returns is to be sent, and what it took taken in. The
 // caller must be counted in the session's work. mu held.
-func (g *Grant) release() *news {
+func (g *Grant) release() *notice {
 	l := g.l
 	g.over(handle.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
 	l.ask() // if that comes before the release, the release serves it
 	g.p.ended(false)
-	return g.news()
+	return g.notice()
+}
+
+// notice is the request that gives back a grant that is over for its session. Once it has ended, the pool is
+// dropped. mu held.
+func (g *Grant) notice() *notice {
+	p := g.p
+	r := p.releaseRequest(g.owner, g.first, g.late, g.lastUsed())
+	if left := g.stays - p.s().Age(); left > 0 {
+		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s().Clock.Now(time.Now())+left.Microseconds())
+	}
+	return &notice{Same: r, g: g, what: (*notice).released}
+}
+
+// memory is how long a session that has handed a lock over remembers that other sessions want it.
+const memory = 10 * time.Millisecond
+
+// released takes in how that has ended. What could not be given back is tried again in the background. The
+// caller must be counted in the session's work.
+func (n *notice) released(o wire.Outcome) error {
+	g, p := n.g, n.g.p
+	defer p.drop()
+	answer, err := p.read(o, nil)
+	p.mu.Lock()
+	switch {
+	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner):
+		// It says nothing of others.
+	case p.broadcast():
+		p.leaveToOthers(g, answer.Told)
+	default:
+		p.rivals = len(answer.Served) > 0
+	}
+	p.ended(true)
+	if p.rivals && !p.kind.Fair {
+		p.retain()
+		time.AfterFunc(memory, p.drop)
+	}
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		return n.failed(err)
+	case answer.Status == protocol.Lost && o.Unanswered == nil: // else an earlier copy has released it
+		return p.fail(failure.ErrLost)
+	}
+	return nil
+}
+
+// failed has it told again in the background, if that may help. Else the error says so.
+func (n *notice) failed(err error) error {
+	g, p, r := n.g, n.g.p, n.Same
+	if !wire.Judge(err).Again(p.s().Closing()) {
+		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
+		return p.kind.Failed(p.keys, err)
+	}
+	p.retain()
+	p.s().Go(func() {
+		defer p.drop()
+		p.repeat(r, g.deadline())
+	})
+	return p.kind.Failed(p.keys, err)
 }
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
@@ -255,23 +315,23 @@ func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
 }
 
 // count tells Redis how many holds are left. mu held.
-func (g *Grant) count() *news {
-	return &news{Same: protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}, g: g, what: (*news).counted}
+func (g *Grant) count() *notice {
+	return &notice{Same: protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}, g: g, what: (*notice).counted}
 }
 
-func (n *news) counted(o wire.Outcome) error {
-	if err := n.g.kept(o, 0); !errors.Is(err, failure.ErrNotHeld) { // else the last Unlock overtook this
+func (n *notice) counted(o wire.Outcome) error {
+	if err := n.g.updated(o, 0); !errors.Is(err, failure.ErrNotHeld) { // else the last Unlock overtook this
 		return err
 	}
 	return nil
 }
 
 // reduce has readers go on with what a writer held: they have nested in it. mu held.
-func (g *Grant) reduce() (tell *news) {
+func (g *Grant) reduce() (tell *notice) {
 	p := g.p
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
-	g.unkeep()
+	g.endLinger()
 	g.since = p.s().Age()
 	limit := g.l.want.Limit
 	was := g.l
@@ -286,12 +346,12 @@ func (g *Grant) reduce() (tell *news) {
 	args := &p.s().Args
 	argv := []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}
 	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: argv}
-	return &news{Same: same, g: g, what: (*news).reduced}
+	return &notice{Same: same, g: g, what: (*notice).reduced}
 }
 
-func (n *news) reduced(o wire.Outcome) error {
+func (n *notice) reduced(o wire.Outcome) error {
 	p := n.g.p
-	r, err := p.took(o, nil)
+	r, err := p.read(o, nil)
 	switch {
 	case err != nil: // at the latest, the last of the readers gives back what it holds
 		return n.failed(err)
@@ -300,4 +360,38 @@ func (n *news) reduced(o wire.Outcome) error {
 		return p.fail(failure.ErrLost)
 	}
 	return nil
+}
+
+// releaseRequest ends an attempt, whatever it has.
+func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protocol.Same {
+	s := p.s()
+	argv := []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}
+	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: argv}
+}
+
+// releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
+func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
+	p.repeat(p.releaseRequest(owner, "", late, lastUsed), until) // without a last token, its block counts as used
+}
+
+// repeat sends a request that ends an attempt, as releaseUntilDone does.
+func (p *pool) repeat(r protocol.Same, until time.Time) {
+	s := p.s()
+	for try := 1; ; try++ {
+		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
+		_, err := p.read(o, nil)
+		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
+		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+			return
+		}
+	}
+}
+
+// releaseLater is releaseUntilDone in the background. The caller must be counted in the session's work.
+func (p *pool) releaseLater(owner, lastUsed any, late int64, until time.Time) {
+	p.retain()
+	p.s().Go(func() {
+		defer p.drop()
+		p.releaseUntilDone(owner, lastUsed, late, until)
+	})
 }

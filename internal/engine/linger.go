@@ -27,8 +27,8 @@ type asker struct {
 	owner any // string
 
 	// pool.mu guards the following.
-	kept   bool // the session may keep the grant
-	wanted bool // but another one was refused before the grant was there
+	mayLinger bool // the session may keep the grant
+	wanted    bool // but another one was refused before the grant was there
 }
 
 // Key is the holders' key.
@@ -53,7 +53,7 @@ func (by *asker) Missed() {
 
 // has makes a grant, or nil, one that the session keeps, if it may. mu held.
 func (by *asker) has(g *Grant) {
-	if g == nil || !g.held() || !by.kept || by.wanted {
+	if g == nil || !g.held() || !by.mayLinger || by.wanted {
 		by.p.all.inbox.Remove(by.owner.(string))
 		return
 	}
@@ -64,14 +64,14 @@ func (by *asker) has(g *Grant) {
 
 // wanted ends that the session may keep it. The caller must be counted in the session's work. mu held.
 func (g *Grant) wanted() {
-	g.unkeep()
+	g.endLinger()
 	if g.entries == 0 {
 		g.releaseIdle()
 	}
 }
 
-// unkeep forgets that the session may keep it. mu held.
-func (g *Grant) unkeep() {
+// endLinger forgets that the session may keep it. mu held.
+func (g *Grant) endLinger() {
 	if g.lingers {
 		g.lingers = false
 		g.p.all.inbox.Remove(g.owner.(string))

@@ -142,8 +142,8 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 	return p
 }
 
-// keep is use by a caller that keeps the pool already.
-func (p *pool) keep() {
+// retain is use by a caller that keeps the pool already.
+func (p *pool) retain() {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
 	p.uses++
@@ -189,9 +189,9 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 			if !g.end(handle.Closed, nil) {
 				continue // lost or unlocked in that instant
 			}
-			p.keep() // released drops it
+			p.retain() // released drops it
 			p.mu.Lock()
-			back := g.news()
+			back := g.notice()
 			p.mu.Unlock()
 			wg.Go(func() {
 				limit <- struct{}{}

@@ -33,19 +33,19 @@ func (t *trying) Request(now time.Time) wire.Request {
 // Send sends it.
 func (t *trying) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	for n := 1; ; n++ {
-		o, expired := t.took(t.a.p.s().Link.Call(t.a.bounds.Until, t.a.p.kind.Acquire, t, most, abandoned))
+		o, expired := t.onReply(t.a.p.s().Link.Call(t.a.bounds.Until, t.a.p.kind.Acquire, t, most, abandoned))
 		if !expired || n == protocol.MaxExpired || abandoned.Load() {
 			return o
 		}
 	}
 }
 
-// took takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
-func (t *trying) took(o wire.Outcome) (_ wire.Outcome, expired bool) {
+// onReply takes in how it ended. expired: it is to be sent again, since the answer has brought the time.
+func (t *trying) onReply(o wire.Outcome) (_ wire.Outcome, expired bool) {
 	if o.Unanswered != nil {
 		t.late = t.notAfter // a copy may still come until then
 	}
-	r, err := t.a.p.took(o, nil)
+	r, err := t.a.p.read(o, nil)
 	if err != nil {
 		o.Err = err // a reply that cannot be read is a failure, too
 	}
@@ -73,7 +73,7 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 			t.has(g)
 		}()
 	}
-	p.keep() // for the rollback, if this caller leaves
+	p.retain() // for the rollback, if this caller leaves
 	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
@@ -108,7 +108,7 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 		if failed == nil {
 			g.late = t.late
 			g.entries = 1 // for this goroutine, before it has a hold
-			t.kept = r.Kept
+			t.mayLinger = r.MayLinger
 			if a.want.Shared {
 				l.live = g // the next readers join this one, which is younger
 			}

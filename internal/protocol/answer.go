@@ -26,11 +26,11 @@ const (
 
 // Answer is the reply to a request of an attempt, or for its release.
 type Answer struct {
-	Status Status
-	Now    int64 // Redis time in microseconds; 0 in the answer to a release
-	Token  int64 // Granted: of the grant; Queued: the holder's
-	Kept   bool  // Granted: the session may keep it while no goroutine has it
-	Limit  int64 // Limited: how many there are
+	Status    Status
+	Now       int64 // Redis time in microseconds; 0 in the answer to a release
+	Token     int64 // Granted: of the grant; Queued: the holder's
+	MayLinger bool  // Granted: the session may keep it while no goroutine has it
+	Limit     int64 // Limited: how many there are
 
 	// Of Queued:
 	Left   time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
@@ -95,7 +95,7 @@ func parse(reply string) (a Answer, ok bool) {
 		case a.Status == Queued && mark == 'B':
 			a.Behind = true
 		case a.Status == Granted && mark == 'K':
-			a.Kept = true
+			a.MayLinger = true
 		case told && mark == 'D':
 			a.Deaf = true
 		case told && mark == 'P':

@@ -45,7 +45,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 	const left = 20 * time.Millisecond
 	for reply, want := range map[string]Answer{
 		"G 7 5": {Status: Granted, Now: 7, Token: 5},
-		"GKDP 7 5": {Status: Granted, Now: 7, Token: 5, Kept: true, Deaf: true,
+		"GKDP 7 5": {Status: Granted, Now: 7, Token: 5, MayLinger: true, Deaf: true,
 			Sharded: true},
 		"G 7 5 s:2 8 2000": {Status: Granted, Now: 7, Token: 5,
 			Served: []Served{{"s:2", 8, 2 * time.Second}}},

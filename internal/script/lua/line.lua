@@ -154,10 +154,10 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
--- mayKeep decides whether the session of asking may keep, while no goroutine has it, what it was granted.
+-- mayLinger decides whether the session of asking may keep, while no goroutine has it, what it was granted.
 -- Returns the flags of the reply: K if it may, and as flags says. The session must listen, and none have been
 -- refused for that reason for so many microseconds.
-local function mayKeep(asking, channels, told, quiet)
+local function mayLinger(asking, channels, told, quiet)
   local said, at = flags(session(asking), channels, told), sound(redis.call('HGET', KEYS[2], 'z') or '')
   if string.find(said, 'D', 1, true) or at and math.abs(clock() - at) < tonumber(quiet) then
     return said

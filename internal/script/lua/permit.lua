@@ -139,8 +139,8 @@ local function serve(asking, channels, now, keep, limit)
   end
 end
 
--- keepSo notes that the session of a holder may keep its permits.
-local function keepSo(owner, told)
+-- lingerSo notes that the session of a holder may keep its permits.
+local function lingerSo(owner, told)
   local n, token, about = holding(owner)
   redis.call('HSET', KEYS[6], owner, n .. ' ' .. token .. '+' .. told .. ' ' .. about, 'k', '1')
 end

@@ -20,7 +20,7 @@
 --
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request.
---                              Behind the G stand flags of mayKeep in line.lua
+--                              Behind the G stand flags of mayLinger in line.lua
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
 --                              (-1: it has no end), and whose session says ABOUT of itself.
 --                              Behind the Q stand flags of line.lua
@@ -32,7 +32,7 @@ if reply and not (ARGV[11] and string.byte(reply) == 71) then -- G
   return reply
 end
 if reply then
-  local said = mayKeep(ARGV[1], ARGV[8], ARGV[10], ARGV[11])
+  local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[11])
   if string.byte(said) == 75 then -- K
     redis.call('HSET', KEYS[1], 'k', ARGV[10])
   end

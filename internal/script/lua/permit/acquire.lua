@@ -19,7 +19,7 @@
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of
 -- this session that was served:
---   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayKeep in
+--   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayLinger in
 --                  line.lua
 --   'K NOW'        ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is
@@ -38,9 +38,9 @@ if reply and not (ARGV[13] and string.byte(reply) == 71) then -- G
   return reply
 end
 if reply then
-  local said = mayKeep(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
+  local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
   if string.byte(said) == 75 then -- K
-    keepSo(ARGV[1], ARGV[10])
+    lingerSo(ARGV[1], ARGV[10])
   end
   return 'G' .. said .. string.sub(reply, 2)
 end
