@@ -128,8 +128,8 @@ func (g *Grant) giveBack() {
 	p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
 }
 
-// notice is what to tell Redis about an entry that has ended here. The grant is over, or a writer has gone and
-// readers go on, or fewer holds are left.
+// notice tells Redis of an entry that has ended here. The grant is over, or a writer has gone and readers go
+// on, or fewer holds are left.
 type notice struct {
 	protocol.Same
 	g    *Grant
@@ -164,8 +164,8 @@ func (n *notice) send(ctx context.Context) error {
 	return n.onReply(n.Send(wire.Tries, nil))
 }
 
-// leave ends an entry. What it returns is to be sent, and what it took taken in; nil: there is nothing to
-// tell. The caller must be counted in the session's work. mu held.
+// leave ends an entry. The caller must send what it returns, and give its answer to onReply; nil: there is
+// nothing to tell. The caller must be counted in the session's work. mu held.
 func (g *Grant) leave(write bool) (tell *notice) {
 	l := g.l
 	g.entries--
@@ -195,8 +195,8 @@ func (g *Grant) leave(write bool) (tell *notice) {
 	return g.release()
 }
 
-// release ends a grant that no goroutine has. What it returns is to be sent, and what it took taken in. The
-// caller must be counted in the session's work. mu held.
+// release ends a grant that no goroutine has. The caller must send what it returns, and give its answer to
+// onReply. It must be counted in the session's work. mu held.
 func (g *Grant) release() *notice {
 	l := g.l
 	g.over(handle.Released)
@@ -371,7 +371,8 @@ func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protoc
 
 // releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
 func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
-	p.repeat(p.releaseRequest(owner, "", late, lastUsed), until) // without a last token, its block counts as used
+	// Without a last token, its block counts as used.
+	p.repeat(p.releaseRequest(owner, "", late, lastUsed), until)
 }
 
 // repeat sends a request that ends an attempt, as releaseUntilDone does.

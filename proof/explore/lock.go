@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// lockRules are sessions that want a lock: rlock or fairlock. What they do is what packages queue and mutex
-// do, without what stays in memory.
+// lockRules are sessions that want a lock: rlock or fairlock. They do what package engine does with a hash,
+// without what stays in memory.
 type lockRules struct {
 	fair     bool
 	sessions int

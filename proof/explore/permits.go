@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// permitRules are sessions that want permits of one name: a semaphore or a read-write lock. What they do is
-// what package permit does, without what stays in memory.
+// permitRules are sessions that want permits of one name: a semaphore or a read-write lock. They do what
+// package engine does with permits, without what stays in memory.
 type permitRules struct {
 	limit  int64 // of a read-write lock, engine.All
 	takers []want

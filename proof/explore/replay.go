@@ -120,8 +120,8 @@ func (l *live) space() *keyspace.Space {
 	return s
 }
 
-// repeat takes the steps on a real server, and then calm ones until the end. diverged: a step cannot be taken,
-// because what went before went another way.
+// repeat takes the steps on a real server, and then calm ones until the end. diverged: a step cannot be
+// taken, because what went before went another way.
 func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged bool) {
 	s.live = l
 	v := s.view(s.start(), &View[A]{})

@@ -1,5 +1,5 @@
-// Command walk counts the functions, files and packages of the library that run in a warm cycle of a lock: the
-// distance that its reader has to go. It must be built with -cover, as tools/dev walk does.
+// Command walk counts the functions, files and packages of the library that run in a warm cycle of a lock:
+// the distance that its reader has to go. It must be built with -cover, as tools/dev walk does.
 package main
 
 import (

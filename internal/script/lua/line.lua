@@ -63,12 +63,13 @@ end
 -- LOOK bounds how many waiters that do not listen are passed over at once.
 local LOOK = 1000
 
--- listener is the first waiter that is known to live, and is not known to have stopped listening; the time
--- until which it is known to live; the time now, which is read here if the caller has not; its entry; and its
--- index. If the first LOOK have stopped listening, it is the first that lives, which may cost a first lease.
--- Those that are passed over keep their places: their connections may have just broken. asking is a session
--- that gets the reply. Behind from, an index that may be nil, none is dropped, and only one that listens will
--- do, of another session than asking.
+-- listener is the first waiter that is known to live, and is not known to have stopped listening. Those that
+-- have stopped are passed over, and keep their places: their connections may have just broken. If the first
+-- LOOK have, it is the first that lives, which may cost a first lease.
+-- asking is a session that needs no message, as the reply tells it; '' is none. now may be nil: then it is
+-- read here. from is the index to begin at. With nil it is the head of the queue, and dead waiters there are
+-- dropped. Else none is dropped, waiters of asking are passed over, and there may be nobody.
+-- Returns the waiter; the time until which it is known to live; now; its entry; and its index.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
   for _ = 0, LOOK do

@@ -9,7 +9,7 @@
 --         may keep theirs while no goroutine has them. Behind the TOKEN of these stand a '+' and how that
 --         session is told (line.lua)
 
--- ALL is how many permits one takes that excludes all others: All of scripts.go.
+-- ALL is how many permits one takes that excludes all others: All in package protocol.
 local ALL = 1000000000
 
 -- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next

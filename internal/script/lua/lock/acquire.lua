@@ -11,7 +11,7 @@
 -- ARGV[5] what the session says of itself
 -- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0
---         does not stand in the queue, and needs none of what follows ARGV[8]
+--         does not stand in the queue
 -- ARGV[8] what the names of the sessions' channels begin with
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told

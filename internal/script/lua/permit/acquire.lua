@@ -19,14 +19,13 @@
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of
 -- this session that was served:
---   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayLinger in
---                  line.lua
+--   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayLinger
+--                  in line.lua
 --   'K NOW'        ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is
 --                  one of those that have permits ('-' if none has), whose session says ABOUT of itself. The
---                  first lease ends in LEFT milliseconds (-1: there is none). Behind the Q, a 'B' if another
---                  session is next in the queue, and a 'D' if this server knows of nobody that listens for
---                  the asking session
+--                  first lease ends in LEFT milliseconds (-1: there is none). Behind the Q stand flags of
+--                  line.lua
 --   'N NOW LIMIT'  never: more are wanted than LIMIT, which is how many there are, or another attempt has
 --                  said LIMIT for ARGV[11]
 --   'V NOW'        expired: came too late
