@@ -280,6 +280,8 @@ var All = []Mutant{
 		File: "internal/engine/answer.go",
 		Old:  "subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1",
 		New:  "subtle.ConstantTimeCompare(nil, nil) == 1"},
+	{Name: "permits: one more than there are", Kind: "semaphore", File: "semaphore/semaphore.go",
+		Old: "Limit: int64(s.limit)", New: "Limit: int64(s.limit) + 1"},
 	{Name: "permits: an unwanted grant is kept", Kind: "semaphore", File: "internal/engine/answer.go",
 		Old: "		return a.mayHave() // rest gives it up\n", New: "		return a.late != 0\n"},
 	{Name: "permits: readers that share a grant give it back before the last one", Kind: "rwlock",

@@ -60,6 +60,11 @@ func (l *permits) read() (all map[string]holding, counted, used int64) {
 	return all, counted, used
 }
 
+// inForce is how many permits there are, by the server.
+func (l *permits) inForce() int64 {
+	return cmp.Or(number(l.on[0].HGet(l.key+":t", "n")), l.initial)
+}
+
 // sum is how many permits are held.
 func sum(all map[string]holding, now int64) (n int64) {
 	for _, h := range all {
@@ -76,8 +81,9 @@ func (l *permits) executed(c *call, now int64) {
 	before, limit := l.holders, l.limit
 	after, counted, used := l.read()
 	l.holders = after
-	if l.limit = number(c.server.HGet(l.key+":t", "n")); l.limit == 0 {
-		l.limit = l.initial
+	l.limit = l.inForce()
+	if c.name != "limit" && l.limit != limit && l.limit != l.initial {
+		w.fail("%s changed the limit of %s from %d to %d", c.name, l.name, limit, l.limit)
 	}
 	if counted != used {
 		w.fail("%s of %s: Redis counts %d permits as used, and its holders have %d",
@@ -256,9 +262,7 @@ func (l *permits) forgotten(s *server) {
 			l.known = min(l.known, h.token)
 		}
 	}
-	if l.limit = number(s.HGet(l.key+":t", "n")); l.limit == 0 {
-		l.limit = l.initial
-	}
+	l.limit = l.inForce()
 }
 
 func (l *permits) deleted() {
