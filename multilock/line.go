@@ -35,7 +35,7 @@ func (v *vote) stand() (leave func()) {
 func (v *vote) standAt(s *server) (leave func()) {
 	q := v.q
 	while, skip := context.WithCancel(v.bounds.Until)
-	m := engine.New(s.turn, turnKind, v.l.name, engine.Config{})
+	m := engine.New(s.line, turnKind, v.l.name, engine.Config{})
 	come := ask(q, []int{0}, func(int) (*engine.Entry, error) {
 		part := &engine.Part{While: while, Lost: func() {}}
 		return m.Admitted(v.values, engine.Exclusive, engine.Config{Impatient: true, Part: part}, false)

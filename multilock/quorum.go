@@ -53,7 +53,7 @@ type quorum struct {
 // server is one of the servers, with the sessions by which RedLocks are held and waited for there.
 type server struct {
 	user        *session.Session // that was given
-	parts, turn *session.Session
+	session, line *session.Session
 
 	mu     sync.Mutex // guards what follows; a leaf
 	warned time.Time  // when something of it was last logged
@@ -100,15 +100,15 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 		cfg := u.Config
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
 		cfg.Observer, cfg.Only = partObserver{q}, session.EventRenewFailed
-		s := &server{user: u, parts: session.NewBeside(u, cfg, id+letters[i:i+1])}
-		s.parts.Args.Keep = protocol.Milliseconds(keepTokens)
+		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
+		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.Liveness = turnLease, turnLease
 		cfg.Observer = nil // what the line does is of no interest
-		s.turn = session.NewBeside(u, cfg, session.NewID())
+		s.line = session.NewBeside(u, cfg, session.NewID())
 		q.servers = append(q.servers, s)
 		q.all = append(q.all, i)
 	}
-	q.home = q.servers[0].parts
+	q.home = q.servers[0].session
 	closing, end := context.WithCancel(context.Background())
 	q.closing, q.close = closing.Done(), end
 	return q
@@ -117,7 +117,7 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 // twice reports whether a server's holder is another part of this quorum, so that two sessions are of one
 // server.
 func (q *quorum) twice(s *server, holder string) bool {
-	return holderOf(holder) == holderOf(q.home.ID()) && !strings.HasPrefix(holder, s.parts.ID())
+	return holderOf(holder) == holderOf(q.home.ID()) && !strings.HasPrefix(holder, s.session.ID())
 }
 
 // holderOf is what the session ids of all parts of one holder begin with. It is found in the owner field of
@@ -133,8 +133,8 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 2*len(q.servers))
 	for i, s := range q.servers {
-		wg.Go(func() { errs[2*i] = s.turn.Shutdown(ctx) })
-		wg.Go(func() { errs[2*i+1] = s.parts.Shutdown(ctx) })
+		wg.Go(func() { errs[2*i] = s.line.Shutdown(ctx) })
+		wg.Go(func() { errs[2*i+1] = s.session.Shutdown(ctx) })
 	}
 	wg.Wait()
 	return failure.Join(errs...)

@@ -197,7 +197,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	}
 	l := &RedLock{q: q.inner, name: name, cfg: engine.NewConfig(engine.Config{}, options)}
 	for _, s := range q.inner.servers {
-		l.parts = append(l.parts, engine.New(s.parts, serverKind, name, engine.Config{}))
+		l.parts = append(l.parts, engine.New(s.session, serverKind, name, engine.Config{}))
 	}
 	if l.err = l.parts[0].CheckUse(context.Background()); l.err != nil && l.parts[0].Name() == "" {
 		l.name = ""

@@ -139,7 +139,7 @@ const noVote = "a server of a RedLock has no vote"
 
 // credible is why a token is no vote; nil if it is one.
 func (s *server) credible(token int64) error {
-	if now := s.parts.Clock.Now(time.Now()); now == 0 || token <= now+ahead.Microseconds() {
+	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+ahead.Microseconds() {
 		return nil
 	}
 	return fmt.Errorf("the token %d is more than a day above the clock of its server", token)
