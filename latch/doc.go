@@ -15,9 +15,9 @@
 //
 // The end of a run is one published message, which wakes all waiters of all processes. A waiter subscribes
 // first and looks at the count after that, so no end is missed. While it sleeps it looks once in each lease
-// of the session (30 s by default), or in a third of the latch's lifetime if that is shorter. Two nodes of a
-// Cluster can lose a message, and after a failover the subscription can be at a server that is out of use. It
-// also looks after its subscription was interrupted, and when the lease of a party ends that has not counted.
+// of the session (30 s by default), or every 40 s if that is shorter. Two nodes of a Cluster can lose a
+// message, and after a failover the subscription can be at a server that is out of use. It also looks after
+// its subscription was interrupted, and when the lease of a party ends that has not counted.
 //
 // # Requests that are sent again
 //

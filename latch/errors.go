@@ -4,14 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
-	"github.com/lockline/lockline/internal/wire"
 )
 
 var (
@@ -50,55 +44,18 @@ func (e *PartyDiedError) Error() string {
 // Unwrap makes errors.Is(err, ErrPartyDied) true.
 func (e *PartyDiedError) Unwrap() error { return ErrPartyDied }
 
-// fail is an error for the user.
-func (l *Latch) fail(err error) error {
-	var value *protocol.ValueError
-	var reply redis.Error
-	switch {
-	case errors.As(err, &value):
-		err = oddError{value}
-	case errors.As(err, &reply) && strings.Contains(err.Error(), "WRONGTYPE"):
-		// Before Redis 7 it is not the first word.
-		err = fmt.Errorf("%w (the latch's key is %q)", err, l.key)
-	default:
-		if hint := wire.Hint(err); hint != "" {
-			err = fmt.Errorf("%w%s", err, hint)
-		}
-	}
-	return failure.Of("latch", l.keys.Name, err)
-}
+// fail puts the name before what happened.
+func (l *Latch) fail(err error) error { return failure.Of(noun, l.keys.Name, err) }
 
-// oddError is a ValueError with advice about a latch, not about a lock.
-type oddError struct{ *protocol.ValueError }
+func (l *Latch) died(party string) error { return &PartyDiedError{Name: l.keys.Name, Party: party} }
 
-func (e oddError) Error() string {
-	return fmt.Sprintf("the key %q has %q in its field %q, %s, which Lockline did not write; "+
-		"delete the latch", e.Key, e.Value, e.Field, e.Why)
-}
-
-func (e oddError) Unwrap() error { return e.ValueError }
-
-// ended is why a wait was ended by its bounds.
-func (l *Latch) ended(b *wakeup.Bounds) error {
-	if b.Until.Err() != nil {
-		return l.fail(failure.OfContext(b.Until))
-	}
-	return l.fail(failure.ErrClosed)
-}
-
-// begin has the session wait for a call, until done.
-func (l *Latch) begin(ctx context.Context) (b *wakeup.Bounds, done func(), err error) {
+// check says what is wrong with a call.
+func (l *Latch) check(ctx context.Context) error {
 	switch {
 	case l == nil || l.s == nil && l.err == nil:
-		return nil, nil, errNil
-	case l.err != nil:
-		return nil, nil, l.err
-	case ctx == nil:
-		return nil, nil, l.fail(failure.ErrNilContext)
-	case ctx.Err() != nil:
-		return nil, nil, l.fail(failure.OfContext(ctx))
-	case !l.s.Begin():
-		return nil, nil, l.fail(failure.ErrClosed)
+		return errNil
+	case l.err == nil && ctx == nil:
+		return l.fail(failure.ErrNilContext)
 	}
-	return &wakeup.Bounds{Until: ctx, Closing: l.s.Closing()}, l.s.End, nil
+	return l.err
 }

@@ -3,6 +3,7 @@ package latch
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,49 +31,26 @@ type Member struct {
 // Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from
 // expiring. Redis does not know which processes wait. It blocks for one request, not longer than ctx.
 func (l *Latch) Inspect(ctx context.Context) (State, error) {
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return State{Name: l.Name()}, err
-	}
-	defer done()
-	st := State{Name: l.keys.Name}
-	a, err := l.ask(b, inspectScript)
+	st := State{Name: l.Name()}
+	a, err := l.ask(ctx, inspectScript)
 	if err != nil {
 		return st, err
 	}
-	if a.status != 'I' || !st.read(a.rest) {
-		return State{Name: st.Name}, l.unexpected(a)
-	}
-	return st, nil
-}
-
-// read takes what inspect.lua says after the time.
-func (st *State) read(text string) (ok bool) {
-	if text == "" {
-		return true
-	}
-	count, text, _ := strings.Cut(text, " ")
+	count, text, _ := strings.Cut(a.rest, " ")
 	n, err := strconv.Atoi(count)
-	if err != nil {
-		return false
+	leases := map[string]string{}
+	if err != nil || json.Unmarshal([]byte(text), &leases) != nil {
+		return st, l.unexpected(a)
 	}
-	for text != "" {
-		words := strings.SplitN(text, " ", 4)
-		if len(words) < 4 {
-			return false
-		}
-		left, isTime := protocol.Remaining(words[0])
-		size, err := strconv.Atoi(words[2])
-		if err != nil || !isTime || size < 0 || size > len(words[3]) {
-			return false
-		}
-		session, _, _ := strings.Cut(words[1], ":")
-		st.Parties = append(st.Parties, Member{words[3][:size], words[1], session, left})
-		text = strings.TrimPrefix(words[3][size:], " ")
+	st.Count = n
+	for name, lease := range leases {
+		till, owner, _ := strings.Cut(lease, " ")
+		session, _, _ := strings.Cut(owner, ":")
+		left := time.Duration(protocol.TokenOrZero(till)-a.now) * time.Microsecond
+		st.Parties = append(st.Parties, Member{name, owner, session, max(left, 0)})
 	}
 	slices.SortFunc(st.Parties, func(a, b Member) int {
 		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Name, b.Name))
 	})
-	st.Count = n
-	return true
+	return st, nil
 }

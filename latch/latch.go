@@ -2,9 +2,9 @@ package latch
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,13 +21,12 @@ import (
 // request that is not answered is sent up to four times, and the last error is returned then.
 type Latch struct {
 	s        *session.Session
-	keys     *protocol.Keys
-	key      string
-	boxed    []any // key
-	channel  any   // string
+	keys     *protocol.Keys // one, which is the name of the channel, too
 	lifetime time.Duration
 	err      error // of New, returned by every use
 }
+
+const noun = "latch" // for errors
 
 // MinLifetime is the shortest lifetime of a latch.
 const MinLifetime = time.Minute
@@ -52,24 +51,14 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 			o(l)
 		}
 	}
-	switch {
-	case l.s == nil:
+	if l.s == nil {
 		l.err = errors.New("lockline: the session is nil")
-	case name == "" || len(name) > protocol.MaxName:
-		l.err = fmt.Errorf("lockline: the name of a latch has 1 to %d bytes, not %d: %.40q",
-			protocol.MaxName, len(name), name)
-	case l.lifetime < max(MinLifetime, l.s.Lease):
-		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is shorter than %v",
-			name, l.lifetime, max(MinLifetime, l.s.Lease))
-	case l.lifetime > protocol.MaxLease:
-		l.err = fmt.Errorf("lockline: latch %q: WithLifetime: %v is longer than ten years (%v)",
-			name, l.lifetime, protocol.MaxLease)
-	default:
-		l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
+		return l
 	}
-	if l.err == nil {
-		l.key, l.channel = l.keys.Lock(), l.keys.Lock()
-		l.boxed = []any{l.key}
+	l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
+	least := max(MinLifetime, l.s.Lease)
+	if l.err == nil && (l.lifetime < least || l.lifetime > protocol.MaxLease) {
+		l.err = l.fail(fmt.Errorf("WithLifetime: %v is not from %v to ten years", l.lifetime, least))
 	}
 	return l
 }
@@ -86,86 +75,53 @@ func (l *Latch) Name() string {
 // If the context ends first, or an error says that the outcome is not known, the run may have begun. It
 // blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
-	b, done, err := l.begin(ctx)
-	if err != nil {
+	if err := l.check(ctx); err != nil {
 		return false, err
 	}
-	defer done()
 	if n < 1 || n > maxCount {
 		return false, l.fail(fmt.Errorf("a count is from 1 to %.0f, not %d", maxCount, n))
 	}
-	a, err := l.once(b, setScript, n, protocol.Milliseconds(l.lifetime))
-	if err != nil {
-		return false, err
-	}
-	return l.flag(a, 'S')
+	// Messages with the id of a run end waits, so it must not be guessable from the session's.
+	r := &request{l: l, ctx: ctx, script: setScript, id: l.s.Attempt() + ":" + rand.Text(),
+		argv: []any{n, protocol.Milliseconds(l.lifetime)}}
+	a, err := r.do()
+	return a.rest == "1", err
 }
 
-// flag reads a reply that says yes or no.
-func (l *Latch) flag(a answer, status byte) (bool, error) {
-	if a.status != status || a.rest != "0" && a.rest != "1" {
-		return false, l.unexpected(a)
+// once sends a request that takes effect once.
+func (l *Latch) once(ctx context.Context, sc script) (answer, error) {
+	if err := l.check(ctx); err != nil {
+		return answer{}, err
 	}
-	return a.rest == "1", nil
+	return (&request{l: l, ctx: ctx, script: sc, id: l.s.Attempt()}).do()
 }
 
 // CountDown counts down by one. At 0 it ends the run and wakes all that wait for it. Where no run is under
 // way it does nothing. It is counted once, however often its request is sent. If the context ends first, or
 // an error says that the outcome is not known, it may have been counted. It blocks for one round trip.
 func (l *Latch) CountDown(ctx context.Context) error {
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	a, err := l.once(b, countScript, l.channel)
-	if err != nil {
-		return err
-	}
-	_, _, err = l.counted(a)
+	_, err := l.once(ctx, countScript)
 	return err
-}
-
-// counted reads the reply to a count down: the run, and its count. run is "" where none was under way.
-func (l *Latch) counted(a answer) (run string, count int, err error) {
-	if a.status == 'C' && a.rest == "" {
-		return "", 0, nil
-	}
-	run, n, _ := strings.Cut(a.rest, " ")
-	if count, err = strconv.Atoi(n); a.status != 'C' || err != nil {
-		return "", 0, l.unexpected(a)
-	}
-	return run, count, nil
 }
 
 // CountDownAndWait is CountDown, and then Wait for the run that was counted down. Its error may be that of
 // either. After one of the wait (as [ErrDeleted], [ErrPartyDied], or of the context if that lasts for longer
 // than a round trip), it was counted.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
-	b, done, err := l.begin(ctx)
+	a, err := l.once(ctx, countScript)
 	if err != nil {
 		return err
 	}
-	defer done()
-	a, err := l.once(b, countScript, l.channel)
-	if err != nil {
-		return err
+	count, run, _ := strings.Cut(a.rest, " ")
+	if count == "0" {
+		return nil
 	}
-	run, count, err := l.counted(a)
-	if err != nil || count == 0 {
-		return err
-	}
-	return l.wait(b, run, state{})
+	return l.wait(ctx, run)
 }
 
 // Count is the present count; 0 where no run is under way. It blocks for one round trip.
 func (l *Latch) Count(ctx context.Context) (int, error) {
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	st, err := l.look(b, "")
+	st, err := l.look(ctx, "", "")
 	return st.count, err
 }
 
@@ -173,14 +129,6 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 // [ErrDeleted]. If the context ends first, or an error says that the outcome is not known, it may have been
 // deleted. It blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer done()
-	a, err := l.once(b, deleteScript, l.channel)
-	if err != nil {
-		return false, err
-	}
-	return l.flag(a, 'D')
+	a, err := l.once(ctx, deleteScript)
+	return a.rest == "1", err
 }

@@ -3,7 +3,10 @@ package latch
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -17,19 +20,16 @@ import (
 
 // Party has the lease of one count. Safe for concurrent use.
 type Party struct {
-	l      *Latch
-	name   string
-	run    string
-	id     string
-	all    *parties
-	lease  watchdog.Lease // guarded by the watchdog
-	cancel context.CancelCauseFunc
-
-	mu      sync.Mutex // guards what follows; a leaf
-	over    bool       // it is renewed no more
-	counted bool
-	asking  int   // CountDowns under way: what a renewal finds may be their doing
-	gone    error // what a renewal found meanwhile
+	l       *Latch
+	name    string
+	run     string
+	id      string
+	all     *parties       // which has it until it has ended
+	lease   watchdog.Lease // guarded by the watchdog
+	cancel  context.CancelCauseFunc
+	counted atomic.Bool
+	asking  atomic.Int32 // CountDowns under way: what a renewal finds may be their doing
+	gone    atomic.Bool  // a renewal has found no lease
 }
 
 // Join leases one count of the run that is under way to a party. The lease is the session's, 30 s by default,
@@ -51,60 +51,47 @@ type Party struct {
 // under way, or as many parties have joined as there are counts left. It blocks for one round trip. If it
 // returns an error, the party has not joined, or leaves again in the background.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
-	b, done, err := l.begin(ctx)
-	if err != nil {
+	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
 	}
-	defer done()
 	if party == "" || len(party) > protocol.MaxName || !utf8.ValidString(party) {
 		err := fmt.Errorf("the name of a party is 1 to %d bytes of UTF-8: %.40q", protocol.MaxName, party)
 		return ctx, nil, l.fail(err)
 	}
-	all, err := session.PartOf(l.s, partiesKey{}, func(*session.Session) *parties {
+	s := l.s
+	all, err := session.PartOf(s, partiesKey{}, func(*session.Session) *parties {
 		return &parties{live: map[*Party]struct{}{}}
 	})
+	if err == nil && !s.Begin() {
+		err = failure.ErrClosed
+	}
 	if err != nil {
 		return ctx, nil, l.fail(err)
 	}
-	s := l.s
-	r := &request{l: l, ctx: ctx, script: joinScript, argv: []any{l.channel, party, s.Args.Lease}, once: true,
-		undo: func(r *request) { l.leave(r.id, party, r.notAfter) }}
-	a, o, err := l.exchange(b, r)
-	if err != nil {
+	defer s.End()
+	r := &request{l: l, ctx: ctx, script: joinScript, id: s.Attempt(), argv: []any{party, s.Args.Lease}}
+	r.undo = func() { l.leave(r.id, party, r.notAfter) }
+	a, err := r.do()
+	switch {
+	case err != nil:
 		return ctx, nil, err
-	}
-	switch a.status {
-	case 'J':
-	case 'F':
+	case a.letter == 'F':
 		return ctx, nil, l.fail(ErrNoCount)
-	case 'T':
+	case a.letter == 'T':
 		return ctx, nil, l.fail(ErrPartyExists)
-	case 'X': // its lease ended before this was known
-		return ctx, nil, &PartyDiedError{Name: l.keys.Name, Party: party}
-	default:
-		return ctx, nil, l.unexpected(a)
-	}
-	deadline := o.Sent.Add(protocol.Valid(s.Lease))
-	if !time.Now().Before(deadline) { // in a process that stood still, say
-		s.Go(func() { l.leave(r.id, party, r.notAfter) })
-		return ctx, nil, &PartyDiedError{Name: l.keys.Name, Party: party}
+	case a.letter == 'X': // its lease ended before this was known
+		return ctx, nil, l.died(party)
 	}
 	p := &Party{l: l, name: party, run: a.rest, id: r.id, all: all}
 	p.lease.Owner = leased{p}
-	ctx, p.cancel = context.WithCancelCause(ctx)
-	if !all.add(p) {
-		l.leave(p.id, party, r.notAfter)
-		p.cancel(failure.ErrClosed)
+	below, cancel := context.WithCancelCause(ctx)
+	p.cancel = cancel
+	if !all.add(p, a.sent.Add(protocol.Valid(s.Lease))) {
+		r.undo()
+		cancel(failure.ErrClosed)
 		return ctx, nil, l.fail(failure.ErrClosed)
 	}
-	s.Watchdog.Add(&p.lease, deadline, s.Lease/3)
-	p.mu.Lock()
-	over := p.over
-	p.mu.Unlock()
-	if over { // Shutdown was faster
-		s.Watchdog.Remove(&p.lease)
-	}
-	return ctx, p, nil
+	return below, p, nil
 }
 
 // leave has Redis forget a party that is not known to have joined. It tries for as long as the lease lasts.
@@ -113,10 +100,10 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 		return // the request was void
 	}
 	s := l.s
-	copies := &request{l: l, script: leaveScript, argv: []any{id, party, l.channel, notAfter}}
+	copies := &request{l: l, argv: []any{id, party, notAfter}, script: leaveScript}
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, leaveScript, copies, 1, nil)
+		o := s.Link.Call(s.Ctx, leaveScript.Script, copies, 1, nil)
 		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
 			wakeup.Closed(s.Closing()) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
@@ -134,46 +121,19 @@ func (p *Party) Name() string { return p.name }
 // errors are [ErrDeleted] and [ErrGone]. After any other error it may have counted, and the lease is renewed
 // on. It blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
-	l := p.l
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	p.mu.Lock()
-	if p.counted {
-		p.mu.Unlock()
+	if p.counted.Load() {
 		return nil
 	}
-	p.asking++
-	p.mu.Unlock()
-	a, err := l.ask(b, arriveScript, p.id, p.name, p.run, l.channel)
-	final := err == nil
-	if final {
-		switch a.status {
-		case 'C', 'Z':
-		case 'D':
-			err = l.fail(ErrDeleted)
-		case 'G':
-			err = l.fail(ErrGone)
-		case 'P':
-			err = p.died()
-		default:
-			final, err = false, l.unexpected(a)
+	p.asking.Add(1)
+	a, err := p.l.ask(ctx, arriveScript, p.id, p.name, p.run)
+	if err == nil {
+		if err = p.l.ending(a.letter, p.name); err == nil {
+			p.counted.Store(true)
 		}
+		p.end(err)
 	}
-	p.mu.Lock()
-	p.asking--
-	p.counted = p.counted || final && err == nil
-	cause := err
-	switch {
-	case final:
-	case p.asking == 0 && p.gone != nil: // the renewal has found an end, for a reason not known here
-		final, cause = true, p.gone
-	}
-	p.mu.Unlock()
-	if final {
-		p.end(cause)
+	if p.asking.Add(-1) == 0 && p.gone.Load() { // for a reason not known here, if it has not ended above
+		p.end(p.l.fail(ErrGone))
 	}
 	return err
 }
@@ -182,64 +142,47 @@ func (p *Party) CountDown(ctx context.Context) error {
 // returned nil it does nothing. If it returns an error, the lease may run until its end, and is not renewed.
 // It blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
-	p.mu.Lock()
-	counted := p.counted
-	p.mu.Unlock()
-	if counted {
+	if p.counted.Load() {
 		return nil
 	}
-	p.end(p.died())
-	b, done, err := p.l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	_, err = p.l.ask(b, leaveScript, p.id, p.name, p.l.channel, 0)
+	p.end(p.l.died(p.name))
+	_, err := p.l.ask(ctx, leaveScript, p.id, p.name, 0)
 	return err
 }
 
-func (p *Party) died() error { return &PartyDiedError{Name: p.l.keys.Name, Party: p.name} }
-
 // end ends the renewal and the context, and reports whether this call did. nil: it has counted.
 func (p *Party) end(cause error) bool {
-	p.mu.Lock()
-	was := p.over
-	p.over = true
-	p.mu.Unlock()
-	if was {
-		return false
-	}
+	p.all.mu.Lock()
+	_, live := p.all.live[p]
+	delete(p.all.live, p)
 	p.l.s.Watchdog.Remove(&p.lease)
-	p.all.remove(p)
-	p.cancel(cause)
-	return true
+	p.all.mu.Unlock()
+	if live {
+		p.cancel(cause)
+	}
+	return live
 }
 
 // leased is a party as the watchdog sees it: a session.Lessee.
 type leased struct{ *Party }
 
 // LeaseKey is the latch's key.
-func (p leased) LeaseKey() string { return p.l.key }
+func (p leased) LeaseKey() string { return p.l.keys.Lock() }
 
 // Renewal is the request that renews the lease.
 func (p leased) Renewal() (*wire.Script, wire.Request) {
-	return renewScript, wire.NewRequest(renewScript, p.l.boxed, p.id, p.name, p.l.s.Args.Lease)
+	return renewScript, p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
 }
 
 // LeaseLost ends the party.
 func (p leased) LeaseLost(deadlinePassed bool) {
-	err := p.died()
+	err, s := p.l.died(p.name), p.l.s
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
+		if p.gone.Store(true); p.asking.Load() > 0 { // it may have counted, as its CountDown will know
+			return
+		}
 	}
-	p.mu.Lock()
-	if p.asking > 0 && !deadlinePassed { // it may have counted just now, which its CountDown will know
-		p.gone = err
-		p.mu.Unlock()
-		return
-	}
-	p.mu.Unlock()
-	s := p.l.s
 	if p.end(err) && s.Begin() {
 		go func() { // many may be lost at one instant
 			defer s.End()
@@ -256,35 +199,26 @@ type partiesKey struct{}
 
 // parties are those of a session. They are a session.Part.
 type parties struct {
-	mu     sync.Mutex // guards what follows; a leaf
-	live   map[*Party]struct{}
-	closed bool
+	mu   sync.Mutex // guards live; only the watchdog's is taken below it
+	live map[*Party]struct{}
 }
 
-func (ps *parties) add(p *Party) bool {
+// add has a party renewed until it ends. It reports false if the session closes.
+func (ps *parties) add(p *Party, deadline time.Time) bool {
+	s := p.l.s
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.closed {
+	if wakeup.Closed(s.Closing()) { // which it is before Shutdown
 		return false
 	}
 	ps.live[p] = struct{}{}
-	return true
-}
-
-func (ps *parties) remove(p *Party) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	delete(ps.live, p)
+	return s.Watchdog.Add(&p.lease, deadline, s.Lease/3)
 }
 
 // Shutdown abandons all, so that waiters need not wait for their leases.
 func (ps *parties) Shutdown(ctx context.Context) error {
 	ps.mu.Lock()
-	ps.closed = true
-	live := make([]*Party, 0, len(ps.live))
-	for p := range ps.live {
-		live = append(live, p)
-	}
+	live := slices.Collect(maps.Keys(ps.live))
 	ps.mu.Unlock()
 	errs := make([]error, len(live))
 	var wg sync.WaitGroup
@@ -297,8 +231,8 @@ func (ps *parties) Shutdown(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return // Shutdown says so
 			}
-			r := &request{l: p.l, script: leaveScript, argv: []any{p.id, p.name, p.l.channel, 0}}
-			if o := p.l.s.Link.Call(ctx, leaveScript, r, wire.Tries, nil); o.Err != nil {
+			r := &request{l: p.l, argv: []any{p.id, p.name, 0}, script: leaveScript}
+			if o := p.l.s.Link.Call(ctx, leaveScript.Script, r, wire.Tries, nil); o.Err != nil {
 				errs[i] = p.l.fail(o.Err)
 			}
 		})

@@ -133,7 +133,7 @@ func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 			proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 				set(t, other, 1)
 				w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-					if isScript(r) && len(r.Args) >= 8 && r.Args[7] == what { // it joins
+					if isScript(r) && len(r.Args) >= 7 && r.Args[6] == what { // it joins
 						return action
 					}
 					return faultproxy.Pass

@@ -2,44 +2,42 @@ package latch
 
 import (
 	"context"
-	"crypto/rand"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-var (
-	setScript     = wire.Named("latch/set")
-	countScript   = wire.Named("latch/count")
-	deleteScript  = wire.Named("latch/delete")
-	lookScript    = wire.Named("latch/look")
-	joinScript    = wire.Named("latch/join")
-	renewScript   = wire.Named("latch/renew")
-	arriveScript  = wire.Named("latch/arrive")
-	leaveScript   = wire.Named("latch/leave")
-	inspectScript = wire.Named("latch/inspect")
-)
-
-// answer is a script's reply: a letter, the Redis time, and what else the script says.
-type answer struct {
-	status byte
-	now    int64
-	rest   string
+// script is one of those whose reply is a letter, the Redis time, and what else it says.
+type script struct {
+	*wire.Script
+	letters string // that it replies, beside V and U
 }
 
-func parse(reply string) (a answer, ok bool) {
-	if len(reply) < 3 || reply[1] != ' ' {
-		return answer{}, false
-	}
-	now, rest, _ := strings.Cut(reply[2:], " ")
-	n, err := strconv.ParseInt(now, 10, 64)
-	return answer{reply[0], n, rest}, err == nil
+func named(name, letters string) script { return script{wire.Named("latch/" + name), letters} }
+
+var (
+	setScript     = named("set", "S")
+	countScript   = named("count", "C")
+	deleteScript  = named("delete", "D")
+	lookScript    = named("look", "RZDG")
+	joinScript    = named("join", "JTFX")
+	arriveScript  = named("arrive", "CPZDG")
+	leaveScript   = named("leave", "L")
+	inspectScript = named("inspect", "I")
+
+	renewScript = wire.Named("latch/renew")
+)
+
+// answer is a script's reply.
+type answer struct {
+	letter byte
+	now    int64 // Redis time
+	rest   string
+	sent   time.Time // before the request was
 }
 
 // request is one request, in as many copies as it takes. It belongs to the goroutine that sends it; if that
@@ -47,66 +45,60 @@ func parse(reply string) (a answer, ok bool) {
 type request struct {
 	l      *Latch
 	ctx    context.Context
-	script *wire.Script
+	script script
 	argv   []any
 
 	// Of a request that must take effect once: what names it, and the Redis time after which it is void. All
 	// copies have the same, so the reply that it came too late speaks for all of them.
-	once     bool
 	id       string
 	notAfter int64
 
-	unanswered bool // a copy of this id was
+	unanswered bool // a copy with this notAfter was
+	answer     answer
 
-	undo func(*request) // of what came of it, if its caller has left; nil: it stays
+	undo func() // what came of it, if its caller gets an error; nil: it stays
 }
 
 // Request makes a copy.
 func (r *request) Request(now time.Time) wire.Request {
-	if !r.once {
-		return wire.NewRequest(r.script, r.l.boxed, r.argv...)
-	}
-	s := r.l.s
-	if r.id == "" {
-		r.id = s.Attempt()
-		// Messages with the id of a run end waits, so it must not be guessable from the session's.
-		if r.script == setScript {
-			r.id += ":" + rand.Text()
+	argv := r.argv
+	if r.id != "" {
+		if t := r.l.s.Clock.Now(now); r.notAfter == 0 && t != 0 { // else the reply brings the time
+			r.notAfter = t + protocol.Patience(r.l.s.Lease).Microseconds()
 		}
-		if t := s.Clock.Now(now); t != 0 { // else the reply brings the time
-			r.notAfter = t + protocol.Patience(s.Lease).Microseconds()
-		}
+		argv = append([]any{r.id, r.notAfter}, argv...)
 	}
-	return wire.NewRequest(r.script, r.l.boxed, append([]any{r.id, r.notAfter}, r.argv...)...)
+	return r.l.keys.Request(r.script.Script, argv...)
 }
 
 // Send sends it until it is answered, and did not come too late.
 func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
-		o := s.Link.Call(r.ctx, r.script, r, most, abandoned)
+		o := s.Link.Call(r.ctx, r.script.Script, r, most, abandoned)
 		r.unanswered = r.unanswered || o.Unanswered != nil
 		if o.Err != nil {
 			return o
 		}
-		a, ok := parse(o.Reply)
-		if !ok {
+		letter, rest, _ := strings.Cut(o.Reply, " ")
+		stamped, rest, _ := strings.Cut(rest, " ")
+		now, ok := protocol.Token(stamped)
+		if !ok || len(letter) != 1 || !strings.Contains(r.script.letters+"VU", letter) {
 			o.Err = wire.Unexpected(o.Reply)
 			return o
 		}
-		s.Clock.Heard(a.now, o.Sent)
-		if a.status != 'V' && a.status != 'U' {
-			return o
-		}
+		s.Clock.Heard(now, o.Sent)
+		r.answer = answer{letter[0], now, rest, o.Sent}
 		switch {
-		case a.status == 'U' && r.unanswered:
+		case letter != "V" && letter != "U":
+		case letter == "U" && r.unanswered:
 			o.Err = errUnknown
 		case expired == protocol.MaxExpired:
 			o.Err = protocol.TooLate(s.Lease)
 		case abandoned.Load():
 			o.Err = context.Canceled // no caller sees it
 		default:
-			r.id, r.notAfter, r.unanswered = "", 0, false // it was void, so another one takes its place
+			r.notAfter, r.unanswered = 0, false // none of its copies ran, or will run
 			continue
 		}
 		return o
@@ -116,39 +108,27 @@ func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 // RollBack undoes it, if it can be.
 func (r *request) RollBack(wire.Outcome) {
 	if r.undo != nil {
-		r.undo(r)
+		r.undo()
 	}
 }
 
-// exchange sends a request and waits for the reply, as long as b lasts.
-func (l *Latch) exchange(b *wakeup.Bounds, r *request) (a answer, o wire.Outcome, err error) {
-	o, ok := call.Ask(b, l.s, l.s.Link.Silent(b.Until, l.key), r, 0)
-	switch {
-	case !ok:
-		return answer{}, o, l.ended(b)
-	case o.Err != nil:
-		if r.undo != nil {
-			l.s.Go(func() { r.undo(r) })
-		}
-		return answer{}, o, l.fail(o.Err)
+// do sends a request and waits for the reply, as long as its context and the session last.
+func (r *request) do() (answer, error) {
+	if err := r.l.check(r.ctx); err != nil {
+		return answer{}, err
 	}
-	a, _ = parse(o.Reply)
-	return a, o, nil
+	if _, err := call.Do(r.ctx, r.l.s, r.l.keys, noun, r); err != nil {
+		return answer{}, err
+	}
+	return r.answer, nil
 }
 
 // ask sends a request that can be repeated at will.
-func (l *Latch) ask(b *wakeup.Bounds, sc *wire.Script, argv ...any) (answer, error) {
-	a, _, err := l.exchange(b, &request{l: l, ctx: b.Until, script: sc, argv: argv})
-	return a, err
-}
-
-// once sends a request that takes effect once.
-func (l *Latch) once(b *wakeup.Bounds, sc *wire.Script, argv ...any) (answer, error) {
-	a, _, err := l.exchange(b, &request{l: l, ctx: b.Until, script: sc, argv: argv, once: true})
-	return a, err
+func (l *Latch) ask(ctx context.Context, sc script, argv ...any) (answer, error) {
+	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }
 
 // unexpected is the error of a reply that no script gives.
 func (l *Latch) unexpected(a answer) error {
-	return l.fail(wire.Unexpected(string(a.status) + " " + a.rest))
+	return l.keys.Failed(noun, wire.Unexpected(string(a.letter)+" "+a.rest))
 }

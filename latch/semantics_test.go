@@ -262,9 +262,8 @@ func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		{"in time", now.Add(time.Minute), "C"},
 		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
 	} {
-		key := keyOf(rdb)
-		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{key}, c.id,
-			c.deadline.UnixMicro(), key).Text()
+		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{keyOf(rdb)}, c.id,
+			c.deadline.UnixMicro()).Text()
 		testlock.Must(t, err)
 		if reply[:1] != c.want {
 			t.Errorf("%s: %s, want %s", c.id, reply, c.want)

@@ -10,68 +10,52 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/pubsub"
 )
 
-// state is what a waiter knows of its run.
-type state struct {
-	status   byte // R, P, Z, D or G, as look.lua says; 0: not known
-	run      string
-	count    int
-	party    string        // P: the one that died
-	left     time.Duration // R: until the next lease ends; negative: none has one
-	lifetime time.Duration // R
-	deaf     bool          // R: the server knows of nobody that listens
+// sighting is what look.lua says of a run.
+type sighting struct {
+	letter byte
+	count  int
+	left   time.Duration // until the next lease ends; negative: none has one
+	deaf   bool          // the server knows of nobody that listens
+	run    string
+	party  string // whose lease ends next
+	sent   time.Time
 }
 
-// over reports whether the wait for the run is over, and with what error.
-func (st *state) over(l *Latch) (over bool, err error) {
-	switch st.status {
-	case 'Z':
-		return true, nil
-	case 'D':
-		return true, l.fail(ErrDeleted)
-	case 'G':
-		return true, l.fail(ErrGone)
-	case 'P':
-		return true, &PartyDiedError{Name: l.keys.Name, Party: st.party}
+// look asks how a run stands; "": the one that is under way. channel is the session's, or "".
+func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, error) {
+	a, err := l.ask(ctx, lookScript, run, channel)
+	st := sighting{letter: a.letter, sent: a.sent}
+	if err != nil || st.letter != 'R' {
+		return st, err
 	}
-	return false, nil
-}
-
-// look asks how a run stands; "": the one that is under way.
-func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
-	a, err := l.ask(b, lookScript, run, l.s.SoleChannel())
-	if err != nil {
-		return state{}, err
+	words := strings.SplitN(a.rest, " ", 5)
+	if len(words) < 5 {
+		return sighting{}, l.unexpected(a)
 	}
-	st.status = a.status
-	switch a.status {
-	case 'Z', 'D', 'G':
-		return st, nil
-	case 'P', 'R':
-	default:
-		return state{}, l.unexpected(a)
+	st.deaf, st.run, st.party = words[2] == "D", words[3], words[4]
+	left, ok := protocol.Remaining(words[1])
+	if st.count, err = strconv.Atoi(words[0]); err != nil || !ok {
+		return sighting{}, l.unexpected(a)
 	}
-	st.run, a.rest, _ = strings.Cut(a.rest, " ")
-	count, rest, _ := strings.Cut(a.rest, " ")
-	if st.count, err = strconv.Atoi(count); err != nil {
-		return state{}, l.unexpected(a)
-	}
-	if st.status == 'P' {
-		st.party = rest
-		return st, nil
-	}
-	rest, st.deaf = strings.CutSuffix(rest, " D")
-	left, lifetime, _ := strings.Cut(rest, " ")
-	var ok bool
-	if st.left, ok = protocol.Remaining(left); !ok {
-		return state{}, l.unexpected(a)
-	}
-	if st.lifetime, ok = protocol.Remaining(lifetime); !ok || st.lifetime <= 0 { // changed by hand
-		st.lifetime = MinLifetime
+	if st.left = left; left == 0 {
+		st.letter = 'P'
 	}
 	return st, nil
+}
+
+// ending is the error of a run that is over, or of which a party has died, by the letter that says so.
+func (l *Latch) ending(letter byte, party string) error {
+	switch letter {
+	case 'D':
+		return l.fail(ErrDeleted)
+	case 'G':
+		return l.fail(ErrGone)
+	case 'P':
+		return l.died(party)
+	}
+	return nil
 }
 
 // Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once
@@ -80,75 +64,75 @@ func (l *Latch) look(b *wakeup.Bounds, run string) (st state, err error) {
 // sleeps. If it has to look and gets no answer, it tries again until ctx has ended. If ctx has no deadline,
 // it does so for as long as the session's lease (30 s by default), and returns the error then. After an error
 // nothing has changed: Wait can be called again.
-func (l *Latch) Wait(ctx context.Context) error {
-	b, done, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	began := time.Now()
-	st, err := l.look(b, "") // a latch that is over needs no subscription
-	for try := 1; err != nil; try++ {
-		switch {
-		case b.Over() || !wire.Judge(err).Transient || !b.Endures(began, began, l.s.Lease):
-			return err
-		case !wire.Pause(b.Until, wire.Backoff(try, 16*time.Millisecond, time.Second)):
-			return failure.Troubled(l.ended(b), err)
-		}
-		st, err = l.look(b, "")
-	}
-	if over, err := st.over(l); over {
-		return err
-	}
-	return l.wait(b, st.run, st)
-}
+func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
+
+// mostRest is how long a waiter sleeps at most: a third of what a run is kept for at least (ENDED in
+// latch.lua).
+const mostRest = 40 * time.Second
 
 // waiter is one wait for one run. It belongs to its goroutine.
 type waiter struct {
 	l        *Latch
-	b        *wakeup.Bounds
-	news     *wakeup.Listener
-	own      *pubsub.Subscription // to the session's channel, which says where the connection leads
-	run      string
+	b        wakeup.Bounds
+	run      string    // "": the one that is under way
+	seen     sighting  // by the last look
+	last     error     // of the last look
+	failures int       // looks that have failed since one did not
+	failing  time.Time // when the first of these began
 	next     time.Time // when to look, if nothing is heard
-	failing  time.Time // since when looking has failed; zero: it has not
-	failures int
 }
 
-// wait waits for the end of a run. st is what is known of it.
-func (l *Latch) wait(b *wakeup.Bounds, run string, st state) error {
-	w := &waiter{l: l, b: b, run: run, news: wakeup.Listen(l.channel.(string), l.s.Hub),
-		own: l.s.Hub.Subscribe(l.s.Channel())}
-	defer w.news.Close()
-	defer w.own.Close()
-	w.plan(&st)
-	for {
-		heard, ended := b.Sleep(max(0, time.Until(w.next)), w.news.Ready)
-		if ended {
-			return l.ended(b)
+// wait waits for the end of a run; "": the one that is under way.
+func (l *Latch) wait(ctx context.Context, run string) error {
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	s := l.s
+	if !s.Begin() {
+		return l.fail(failure.ErrClosed)
+	}
+	defer s.End()
+	w := &waiter{l: l, b: wakeup.Bounds{Until: ctx, Closing: s.Closing()}, run: run}
+	w.rest()
+	for w.run == "" { // a latch that is over needs no subscription
+		if over, err := w.look(""); over {
+			return err
 		}
-		look := !heard
-		if heard {
-			var over bool
-			var err error
-			messages, gap := w.news.Take()
-			look = look || gap
-			for _, m := range messages {
-				if !over {
-					over, err = w.hear(m)
-				}
+		if w.run == "" {
+			if _, ended := w.b.Sleep(time.Until(w.next), nil); ended {
+				return w.ended()
 			}
-			if over {
+		}
+	}
+	news := wakeup.Listen(l.keys.Lock(), s.Hub)
+	defer news.Close()
+	own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
+	defer own.Close()
+	for {
+		if _, ended := w.b.Sleep(time.Until(w.next), news.Ready); ended {
+			return w.ended()
+		}
+		messages, gap := news.Take()
+		for _, m := range messages {
+			if over, err := w.hear(m); over {
 				return err
 			}
 		}
-		if !look {
+		if !gap && time.Now().Before(w.next) {
 			continue
 		}
-		if over, err := w.look(); over {
+		if over, err := w.look(s.SoleChannel()); over {
 			return err
 		}
+		if w.seen.deaf {
+			own.Unheard(w.seen.sent)
+		}
 	}
+}
+
+// ended is why the wait was ended by its bounds.
+func (w *waiter) ended() error {
+	return failure.Troubled(w.l.fail(failure.Ended(w.b.Until)), w.last)
 }
 
 // hear takes a message: it may end the wait, or bring the next look forward.
@@ -160,7 +144,7 @@ func (w *waiter) hear(message string) (over bool, err error) {
 	}
 	switch kind {
 	case "Z", "D":
-		return (&state{status: kind[0]}).over(w.l)
+		return true, w.l.ending(kind[0], "")
 	case "L": // a lease that ends then
 		if d, ok := protocol.Remaining(left); ok && d >= 0 {
 			w.sooner(d)
@@ -176,39 +160,27 @@ func (w *waiter) sooner(d time.Duration) {
 	}
 }
 
-// plan sets when to look next, if nothing is heard. It is once in the session's lease at least: a message can
-// be lost between two nodes, and a connection can lead to a server on which nothing is published.
-func (w *waiter) plan(st *state) {
-	rest := w.l.lifetime
-	if st.status == 'R' {
-		rest = st.lifetime
-	}
-	w.next = time.Now().Add(min(rest/3, protocol.MaxRest, w.l.s.Lease))
-	if st.status == 'R' && st.left >= 0 {
-		w.sooner(st.left)
-	}
-}
+// rest has the waiter look once in the session's lease at least: a message can be lost between two nodes, and
+// a connection can lead to a server on which nothing is published.
+func (w *waiter) rest() { w.next = time.Now().Add(min(w.l.s.Lease, mostRest)) }
 
-// look looks how the run stands, and when to look again. In an outage it is soon, until the session's lease
-// has passed.
-func (w *waiter) look() (over bool, err error) {
+// look looks how the run stands, and sets when to look again. In an outage that is soon, until the session's
+// lease has passed.
+func (w *waiter) look(channel any) (over bool, err error) {
 	asked := time.Now()
-	st, err := w.l.look(w.b, w.run)
-	if st.deaf {
-		w.own.Unheard(asked)
+	w.seen, w.last = w.l.look(w.b.Until, w.run, channel)
+	if w.last != nil {
+		if w.failures++; w.failures == 1 {
+			w.failing = asked
+		}
+		w.next = time.Now().Add(wire.Backoff(w.failures, 16*time.Millisecond, time.Second))
+		goesOn := wire.Judge(w.last).Transient && w.b.Endures(w.failing, w.failing, w.l.s.Lease)
+		return w.b.Over() || !goesOn, w.last
 	}
-	if err == nil {
-		w.failing, w.failures = time.Time{}, 0
-		w.plan(&st)
-		return st.over(w.l)
+	w.failures, w.run = 0, w.seen.run
+	w.rest()
+	if w.seen.left >= 0 {
+		w.sooner(w.seen.left)
 	}
-	if w.failing.IsZero() {
-		w.failing = time.Now()
-	}
-	if w.b.Over() || !wire.Judge(err).Transient || !w.b.Endures(w.failing, w.failing, w.l.s.Lease) {
-		return true, err
-	}
-	w.failures++
-	w.next = time.Now().Add(wire.Backoff(w.failures, 16*time.Millisecond, time.Second))
-	return false, nil
+	return w.seen.letter != 'R', w.l.ending(w.seen.letter, w.seen.party)
 }

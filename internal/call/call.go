@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
@@ -90,6 +92,30 @@ func Ask(
 		b = &wakeup.Bounds{Until: until}
 	}
 	return apart(b, s, r, earlier, func() func() { return func() {} })
+}
+
+// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. If an answer is an
+// error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
+func Do(
+	ctx context.Context, s *session.Session, keys *protocol.Keys, what string, r Request,
+) (wire.Outcome, error) {
+	if ctx.Err() != nil { // nothing is sent for a caller that has left already
+		return wire.Outcome{}, failure.Of(what, keys.Name, failure.OfContext(ctx))
+	}
+	if !s.Begin() {
+		return wire.Outcome{}, failure.Of(what, keys.Name, failure.ErrClosed)
+	}
+	defer s.End()
+	b := &wakeup.Bounds{Until: ctx, Closing: s.Closing()}
+	o, answered := Ask(b, s, s.Link.Silent(ctx, keys.Lock()), r, 0)
+	switch {
+	case !answered:
+		return o, failure.Of(what, keys.Name, failure.Ended(ctx))
+	case o.Err != nil:
+		s.Go(func() { r.RollBack(o) })
+		return o, keys.Failed(what, o.Err)
+	}
+	return o, nil
 }
 
 // apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered.

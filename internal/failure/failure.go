@@ -230,10 +230,8 @@ func OfWait(ctx context.Context, closing bool, name string, holder *LockedError)
 	switch {
 	case ctx.Err() != nil && holder != nil:
 		return EndedWait(ctx, holder)
-	case ctx.Err() != nil:
-		return Named(name, OfContext(ctx))
-	case closing:
-		return Named(name, ErrClosed)
+	case ctx.Err() != nil || closing:
+		return Named(name, Ended(ctx))
 	case holder == nil:
 		return Named(name, ErrNoAnswer)
 	}
@@ -266,6 +264,14 @@ func OfContext(ctx context.Context) error {
 		return &contextError{err, cause}
 	}
 	return ctx.Err()
+}
+
+// Ended is why a wait is over that its context has ended, or its session.
+func Ended(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return ErrClosed
+	}
+	return OfContext(ctx)
 }
 
 func (e *contextError) Error() string   { return e.err.Error() + ": " + Bare(e.cause) }

@@ -15,31 +15,16 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
 // ask sends a request, and waits for the reply, not longer than ctx. Its caller has checked the use.
 func ask(ctx context.Context, ps *engine.Permits, sc *wire.Script, argv ...any) (string, error) {
-	s, kind, keys := ps.Session(), ps.Kind(), ps.Keys()
-	if ctx.Err() != nil { // nothing is sent for a caller that has left already
-		return "", kind.Named(keys.Name, failure.OfContext(ctx))
-	}
-	if !s.Begin() {
-		return "", kind.Named(keys.Name, failure.ErrClosed)
-	}
-	defer s.End()
+	s, keys := ps.Session(), ps.Keys()
 	r := &protocol.Same{Script: sc, Keys: keys, Argv: argv}
 	send := func(most int, _ *atomic.Bool) wire.Outcome { return s.Link.Call(ctx, sc, r, most, nil) }
-	bounds, silent := &wakeup.Bounds{Until: ctx}, s.Link.Silent(ctx, keys.Lock())
-	o, answered := call.Ask(bounds, s, silent, call.Func(send), 0)
-	switch {
-	case !answered:
-		return "", kind.Named(keys.Name, failure.OfContext(ctx))
-	case o.Err != nil:
-		return "", kind.Failed(keys, o.Err)
-	}
-	return o.Reply, nil
+	o, err := call.Do(ctx, s, keys, ps.Kind().Noun, call.Func(send))
+	return o.Reply, err
 }
 
 // failed is a request's error for the user.

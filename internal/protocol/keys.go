@@ -104,6 +104,9 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 		boxed = append(boxed, all.String()[from:to])
 		from = to
 	}
+	if kind == Latch {
+		boxed = boxed[:1] // which has no metadata
+	}
 	return &Keys{Name: name, boxed: boxed}, nil
 }
 
@@ -164,13 +167,13 @@ func beginsAsRedisson(s string) string {
 	return ""
 }
 
-// CheckName says what is wrong with a lock's name.
+// CheckName says what is wrong with the name of a lock or latch.
 func CheckName(name string) error {
 	if name == "" {
-		return errors.New(`lockline: the name of a lock is empty: ""`)
+		return errors.New(`lockline: the name is empty: ""`)
 	}
 	if len(name) > MaxName {
-		return fmt.Errorf("lockline: the name of a lock is %d bytes long, over %d: it begins %.40q",
+		return fmt.Errorf("lockline: the name is %d bytes long, over %d: it begins %.40q",
 			len(name), MaxName, name)
 	}
 	return nil

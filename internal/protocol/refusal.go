@@ -18,8 +18,8 @@ func (e *ValueError) Error() string {
 	if e.Field != "" {
 		field = fmt.Sprintf(" in its field %q", e.Field)
 	}
-	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; free the lock by force, "+
-		"or wait until it is free, and delete that key: tokens go on from the server's clock",
+	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; delete that key, "+
+		"of a lock once it is free or was freed by force: tokens go on from the server's clock",
 		e.Key, e.Value, field, e.Why)
 }
 

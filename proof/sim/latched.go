@@ -22,7 +22,7 @@ type latched struct {
 	awaited map[*awaiting]struct{}
 	joined  map[*joined]struct{}
 	joining map[string]*joining // by process and party
-	void    map[string]bool     // ids of the requests that came too late
+	void    map[string]bool     // the requests that came too late: id and not-after
 	revived bool                // a request was carried out that had been void before the clock was set back
 }
 
@@ -155,17 +155,18 @@ func (c *counting) finish(how byte) {
 // once reports whether a request that must take effect once may do so now, and notes it.
 func (l *latched) once(c *call, now int64) bool {
 	id, late := c.argv[0], now > c.number(1)
+	request := id + " " + c.argv[1]
 	switch {
 	case l.ran[id]:
 		l.w.counts.Add("repeated")
 		return false
 	case late:
 		l.w.counts.Add("too late")
-		l.void[id] = true
+		l.void[request] = true
 		return false
 	}
 	l.ran[id] = true
-	if l.void[id] {
+	if l.void[request] {
 		l.w.counts.Add("void requests revived")
 		l.revived = true
 	}
@@ -213,8 +214,8 @@ func (l *latched) after(c *call, now int64) (st counting) {
 			l.members[id].died = true
 		}
 		switch {
-		case c.argv[3] != "0":
-			if now <= c.number(3) {
+		case c.argv[2] != "0":
+			if now <= c.number(2) {
 				l.ran[id] = true
 			}
 			if mine {
@@ -230,9 +231,9 @@ func (l *latched) after(c *call, now int64) (st counting) {
 
 // join is after a request to join.
 func (l *latched) join(c *call, st *counting, now int64) {
-	id, name, from := c.argv[0], c.argv[3], c.from.Name
+	id, name, from := c.argv[0], c.argv[2], c.from.Name
 	p, any := st.leases[name]
-	alive := leased{now + c.number(4)*1000, id}
+	alive := leased{now + c.number(3)*1000, id}
 	outcome := func(what string) {
 		l.found[from] = append(l.found[from], finding{at: time.Now(), what: what, name: name, id: id})
 	}

@@ -1,10 +1,12 @@
 -- What the scripts of a latch share.
 --
--- KEYS[1] the latch's hash. While a run is under way:
+-- KEYS[1] the latch's hash, and the channel on which it is said that a run or a lease ends. While a run is
+--         under way:
 --           n -> count, r -> id of the run, k -> lifetime in milliseconds,
 --           q -> parties that have joined and not counted,
 --           p:PARTY -> Redis time in microseconds at which its lease ends, and the id by which it has joined;
---           f -> the lease that ends first, or has been made longer since: its end, and its party,
+--           f -> the lease that ends first, or has been made longer since: its end, and its party; not known
+--                once a party has joined or left,
 --           c:ID -> the party that has joined by this id has counted
 --         and always, until a Redis time in microseconds with which the value begins:
 --           i:ID -> the reply to the request with this id,
@@ -18,16 +20,12 @@ local MEMORY = 30000000
 -- ENDED is for how many milliseconds the end of a run is remembered: longer than any request.
 local ENDED = 120000
 
--- last keeps what is remembered for long enough. While a run is under way, that keeps the key.
-local function last()
-  if redis.call('PTTL', KEYS[1]) < ENDED then
-    redis.call('PEXPIRE', KEYS[1], ENDED)
-  end
-end
-
--- live keeps the key of a run that is under way for its lifetime.
+-- live keeps the key for the lifetime of its run, and for as long as an end is remembered.
 local function live(lifetime)
-  redis.call('PEXPIRE', KEYS[1], math.max(ENDED, sound(lifetime or '', 1e13) or 0))
+  local ms = math.max(ENDED, sound(lifetime or '', 1e13) or 0)
+  if redis.call('PTTL', KEYS[1]) < ms then
+    redis.pcall('PEXPIRE', KEYS[1], ms) -- look.lua also does this where nothing can be written
+  end
 end
 
 -- tidy forgets what is over. Not each time: it looks at all fields.
@@ -48,23 +46,39 @@ end
 -- remember notes a reply to the request id, until its memory ends.
 local function remember(id, deadline, reply)
   redis.call('HSET', KEYS[1], 'i:' .. id, stamp(deadline + MEMORY) .. ' ' .. reply)
-  last()
-end
-
--- answer puts the Redis time into a reply.
-local function answer(reply, stamped)
-  return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
+  live()
 end
 
 -- known is the reply to a request of which a copy ran before, or which comes too late. nil: it is to run now.
-local function known(id, deadline, now, stamped)
+local function known(id, deadline, now)
   local memory = redis.call('HGET', KEYS[1], 'i:' .. id)
   if memory then
-    return answer(string.match(memory, '^%d+ (.+)$') or '?', stamped)
+    return string.match(memory, '^%d+ (.+)$') or '?'
   end
   if now > deadline then
-    return ((deadline == 0 or now <= deadline + MEMORY) and 'V ' or 'U ') .. stamped
+    return (deadline == 0 or now <= deadline + MEMORY) and 'V' or 'U'
   end
+end
+
+-- once runs a request that takes effect once. Its first arguments are its id, and the Redis time in
+-- microseconds after which it is void. act does it, and returns the reply but for the time. The reply is 'V
+-- NOW' if it came too late and no copy of it ran, and 'U NOW' if it came so late that this is not known.
+local function once(act)
+  local now, stamped = clock()
+  local deadline = tonumber(ARGV[2])
+  local reply = known(ARGV[1], deadline, now)
+  if not reply then
+    reply = act(now)
+    remember(ARGV[1], deadline, reply)
+    tidy(now)
+  end
+  return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
+end
+
+-- ended is how a run has ended that is not under way: Z, D, or G if nothing is known of it.
+local function ended(run)
+  local memory = redis.call('HGET', KEYS[1], 'e:' .. run)
+  return memory and string.match(memory, '^%d+ ([ZD])$') or 'G'
 end
 
 -- leased is until when a party has its lease, and the id by which it has joined; nil if it has none.
@@ -79,17 +93,9 @@ local function leased(party)
   end
 end
 
--- sooner notes that the lease of a party ends at till.
-local function sooner(till, party)
-  local first = redis.call('HGET', KEYS[1], 'f')
-  if first and till < (tonumber(string.match(first, '^%d+')) or 0) then
-    redis.call('HSET', KEYS[1], 'f', stamp(till) .. ' ' .. party)
-  end
-end
-
 -- finish ends a run, and wakes all that wait for it. The first write is one that a full server refuses:
 -- nothing is changed then.
-local function finish(run, how, now, channel)
+local function finish(run, how, now)
   redis.call('HSET', KEYS[1], 'e:' .. run, stamp(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
@@ -99,16 +105,16 @@ local function finish(run, how, now, channel)
   end
   redis.call('HDEL', KEYS[1], 'n', 'r', 'k', 'q', 'f')
   redis.call('PEXPIRE', KEYS[1], ENDED)
-  redis.call('PUBLISH', channel, how .. ' ' .. run)
+  redis.call('PUBLISH', KEYS[1], how .. ' ' .. run)
 end
 
 -- less is the count of a run, made one less; at 0, the run ends.
-local function less(n, run, lifetime, now, channel)
+local function less(n, run, lifetime, now)
   if n > 1 then
     redis.call('HSET', KEYS[1], 'n', stamp(n - 1))
     live(lifetime)
     return stamp(n - 1)
   end
-  finish(run, 'Z', now, channel)
+  finish(run, 'Z', now)
   return '0'
 end

@@ -242,21 +242,21 @@ var kinds = []kind{
 				pick(c, "1", "200000", "86400000")}
 		}},
 		{script: "latch/count", argv: func(c *caller) []string {
-			return []string{c.run(), c.deadline(), "c"}
+			return []string{c.run(), c.deadline()}
 		}},
 		{script: "latch/delete", argv: func(c *caller) []string {
-			return []string{c.run(), c.deadline(), "c"}
+			return []string{c.run(), c.deadline()}
 		}},
 		{script: "latch/join", often: 4, argv: func(c *caller) []string {
-			return []string{c.run(), c.deadline(), "c:B", c.party(), c.lease()}
+			return []string{c.run(), c.deadline(), c.party(), c.lease()}
 		}},
 		{script: "latch/arrive", often: 2, argv: func(c *caller) []string {
 			name, id := c.joined()
-			return []string{id, name, c.current(), "c"}
+			return []string{id, name, c.current()}
 		}},
 		{script: "latch/leave", argv: func(c *caller) []string {
 			name, id := c.joined()
-			return []string{id, name, "c", c.late()}
+			return []string{id, name, c.late()}
 		}},
 		{script: "latch/renew", argv: func(c *caller) []string {
 			name, id := c.joined()

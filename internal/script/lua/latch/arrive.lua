@@ -4,7 +4,6 @@
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
 -- ARGV[3] id of the run that it has joined
--- ARGV[4] channel
 --
 -- Reply: 'C NOW' counted, now or before; 'P NOW' its lease has ended;
 --        if the run is over, 'Z NOW', 'D NOW' or 'G NOW' as of look.lua
@@ -12,8 +11,7 @@
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
 if run[2] ~= ARGV[3] then
-  local ended = redis.call('HGET', KEYS[1], 'e:' .. ARGV[3])
-  return (ended and string.match(ended, '^%d+ ([ZD])$') or 'G') .. ' ' .. stamped
+  return ended(ARGV[3]) .. ' ' .. stamped
 end
 if redis.call('HGET', KEYS[1], 'c:' .. ARGV[1]) then
   return 'C ' .. stamped
@@ -25,5 +23,5 @@ end
 local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
 redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', stamp(math.max(parties - 1, 0)))
 redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
-less(n, run[2], run[3], now, ARGV[4])
+less(n, run[2], run[3], now)
 return 'C ' .. stamped

@@ -3,25 +3,18 @@
 --
 -- KEYS[1] the latch's hash: lua/latch.lua
 --
--- Reply: 'I NOW' no run is under way, or 'I NOW COUNT', and for each party that has joined and not counted
---        ' LEFT ID LENGTH NAME': what is left of its lease in milliseconds, 0 if it is over; the id by which
---        it has joined; its name, of so many bytes
+-- Reply: 'I NOW COUNT {NAME: LEASE, ...}', with each party that has joined and not counted: the Redis time in
+--        microseconds at which its lease ends, and the id by which it has joined. COUNT is 0 where no run is
+--        under way
 
-local now, stamped = clock()
 local all = redis.call('HGETALL', KEYS[1])
-local count
-local parts = {}
+local count, parties = 0, {}
 for i = 1, #all, 2 do
-  local name = string.match(all[i], '^p:(.*)$')
-  local till, id = string.match(all[i + 1], '^(%d+) (%S+)$')
   if all[i] == 'n' then
     count = whole(KEYS[1], 'n', all[i + 1])
-  elseif name and till then
-    local left = stamp(math.max(math.ceil((till - now) / 1000), 0))
-    parts[#parts + 1] = ' ' .. left .. ' ' .. id .. ' ' .. #name .. ' ' .. name
+  elseif string.find(all[i], '^p:') then
+    parties[string.sub(all[i], 3)] = all[i + 1]
   end
 end
-if not count then
-  return 'I ' .. stamped
-end
-return 'I ' .. stamped .. ' ' .. stamp(count) .. table.concat(parts)
+local joined = next(parties) and cjson.encode(parties) or '{}' -- an empty table may be an array
+return 'I ' .. select(2, clock()) .. ' ' .. stamp(count) .. ' ' .. joined

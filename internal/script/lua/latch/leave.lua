@@ -3,8 +3,7 @@
 -- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
--- ARGV[3] channel
--- ARGV[4] Redis time in microseconds after which the request to join is void, if it is not known that the
+-- ARGV[3] Redis time in microseconds after which the request to join is void, if it is not known that the
 --         party has joined: it leaves no trace then. 0: it has given up, and waiters are told
 --
 -- Reply: 'L NOW'
@@ -12,16 +11,16 @@
 local now, stamped = clock()
 local till, id = leased(ARGV[2])
 local mine = id == ARGV[1]
-if ARGV[4] == '0' then
+if ARGV[3] == '0' then
   if mine and till > now then
     redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], stamped .. ' ' .. id)
-    sooner(now, ARGV[2])
-    redis.call('PUBLISH', ARGV[3], 'L ' .. (redis.call('HGET', KEYS[1], 'r') or '') .. ' 0')
+    redis.call('HDEL', KEYS[1], 'f')
+    redis.call('PUBLISH', KEYS[1], 'L ' .. (redis.call('HGET', KEYS[1], 'r') or '') .. ' 0')
   end
   return 'L ' .. stamped
 end
-if now <= tonumber(ARGV[4]) then -- a copy that comes now must not join
-  remember(ARGV[1], tonumber(ARGV[4]), 'X')
+if now <= tonumber(ARGV[3]) then -- a copy that comes now must not join
+  remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end
 if mine then
   local parties = sound(redis.call('HGET', KEYS[1], 'q') or '') or 1

@@ -6,22 +6,13 @@
 -- ARGV[3] count
 -- ARGV[4] lifetime in milliseconds
 --
--- Reply: 'S NOW 1' set, 'S NOW 0' a run is under way,
---        'V NOW' the request came too late and no copy of it ran, 'U NOW' it came so late that this is not
---        known
+-- Reply: 'S NOW 1' set, 'S NOW 0' a run is under way; 'V NOW' or 'U NOW' as of once
 
-local now, stamped = clock()
-local deadline = tonumber(ARGV[2])
-local before = known(ARGV[1], deadline, now, stamped)
-if before then
-  return before
-end
-local running = redis.call('HGET', KEYS[1], 'n')
-local reply = running and 'S 0' or 'S 1'
-remember(ARGV[1], deadline, reply)
-if not running then
+return once(function()
+  if redis.call('HGET', KEYS[1], 'n') then
+    return 'S 0'
+  end
   redis.call('HSET', KEYS[1], 'n', ARGV[3], 'r', ARGV[1], 'k', ARGV[4], 'q', '0')
   live(ARGV[4])
-end
-tidy(now)
-return answer(reply, stamped)
+  return 'S 1'
+end)
