@@ -3,34 +3,28 @@ package election
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
-	"time"
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
 // Leadership is what a leader has until it resigns or loses the lock. All methods are safe for concurrent
 // use, and on a nil Leadership.
 //
-// Resign each one. If neither the Leadership nor its context can be reached any more, that is logged, and the
-// leadership ends when the lease is over.
+// Resign each one. One that is forgotten is resigned and logged, once neither the Leadership nor its context
+// can be reached any more.
 type Leadership struct {
-	e      *Election
-	record *record
-	ended  <-chan struct{} // closed with the context
-
-	// Two holds of one grant. The outer one has a lease of its own choice, so its grant is passed to no other
-	// goroutine in memory, and Redis knows each leader. The other one is nested in it, and has the lease
-	// renewed.
-	outer, hold *rlock.Hold
-
+	hold     *rlock.Hold
+	record   *record
+	ended    <-chan struct{} // closed with the context
 	resigned atomic.Bool
+	cleanup  runtime.Cleanup // of one that is forgotten
 }
 
 // leadershipKey is that of a Leadership in its context.
@@ -80,14 +74,15 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		return ctx, nil, err
 	}
 	for lost := 1; ; lost++ {
-		// An owner that ctx has does not note it: others below it would lead, too.
-		held, outer, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
+		// A grant whose lease is of its own choice is passed to no other goroutine in memory, so Redis knows
+		// each leader. An owner that ctx has does not note it: others below it would lead, too.
+		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, err
 		}
-		led, l, err := e.assume(held, outer, value)
+		l, err := e.assume(held, hold, value)
 		if err == nil {
-			led = handle.As(led, handle.OwnerOf(ctx))
+			led := handle.As(held, handle.OwnerOf(ctx))
 			return context.WithValue(led, leadershipKey{e.session, e.channel()}, l), l, nil
 		}
 		switch again := errors.Is(err, failure.ErrLost); {
@@ -100,50 +95,27 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 }
 
 // assume makes a leadership of the lock. If it cannot, the lock is given back in the background.
-func (e *Election) assume(
-	held context.Context, outer *rlock.Hold, value string,
-) (context.Context, *Leadership, error) {
-	l := &Leadership{e: e, outer: outer, record: &record{
-		e: e, owner: engine.OwnerField((*handle.Hold)(outer)), token: protocol.Number(outer.Token()),
-	}}
-	led := held
-	err := persist(held, outer, func() (err error) {
-		led, l.hold, err = e.lock.Lock(held)
-		return err
-	})
-	if err == nil {
-		number := l.record.set(value)
-		err = persist(held, outer, func() error { return l.record.store(held, number, value) })
+func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
+	entry := (*handle.Hold)(hold).Of().(*engine.Entry)
+	entry.Renew(true) // though it is of its own choice
+	l := &Leadership{hold: hold, ended: held.Done(),
+		record: &record{e: e, owner: entry.OwnerField(), token: protocol.Number(hold.Token())}}
+	l.record.set(value)
+	if err := l.record.persist(held, hold); err != nil {
+		e.background(func() { _ = l.giveBack(e.session.Ctx) })
+		return nil, err
 	}
-	if err != nil {
-		if s := e.session; s.Begin() { // else Close gives it back
-			go func() {
-				defer s.End()
-				_ = l.giveBack(s.Ctx)
-			}()
-		}
-		return held, nil, err
-	}
-	l.ended = led.Done()
-	l.record.keep(l.ended)
-	return led, l, nil
+	r, ended := l.record, l.ended // neither refers to the Leadership, which its user may forget
+	e.background(func() { r.keep(ended) })
+	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
+	return l, nil
 }
 
-// persist repeats f, which returns the error of a request, through an outage, while the lock is held. It
-// returns nil only if the lock is held still.
-func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
-	for try := 1; ; try++ {
-		err := f()
-		over := hold.Err() // also if f succeeded: its reply may have come when the lease was over
-		switch {
-		case over != nil:
-			return failure.Named(hold.Name(), over)
-		case err == nil:
-			return nil
-		case ctx.Err() != nil, errors.Is(err, failure.ErrLost), !wire.Judge(err).Unsettled(),
-			!wire.Pause(ctx, wire.Backoff(try, 20*time.Millisecond, 500*time.Millisecond)):
-			return err
-		}
+// background runs f in the background, unless the session ends, which gives back what it has.
+func (e *Election) background(f func()) {
+	if s := e.session; s.Begin() {
+		s.Go(f)
+		s.End()
 	}
 }
 
@@ -156,10 +128,10 @@ func persist(ctx context.Context, hold *rlock.Hold, f func() error) error {
 //   - else an error of ctx or of go-redis: whether the value is stored is not known. If it is still the
 //     newest one, the next renewal of the leadership stores it, after a third of the lease at most.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
-	if l == nil {
+	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
 	}
-	e := l.e
+	e := l.record.e
 	if err := e.check(ctx); err != nil {
 		return err
 	}
@@ -169,7 +141,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := l.Err(); err != nil {
 		return e.fail(err)
 	}
-	err := l.record.store(ctx, l.record.set(value), value)
+	l.record.set(value)
+	err := l.record.store(ctx)
 	if errors.Is(err, failure.ErrLost) {
 		_ = l.hold.Extend(ctx, e.session.Lease) // finds out, and ends the context
 	}
@@ -177,7 +150,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 }
 
 // Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends
-// before Redis is told. ctx bounds only the wait for the answers to three requests, and if ctx is done
+// before Redis is told. ctx bounds only the wait for the answers to two requests, and if ctx is done
 // already, 5 s do. It returns
 //   - nil: the leadership has ended;
 //   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
@@ -189,22 +162,22 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //
 // Whatever it returns, the context has ended. Act as if another one leads.
 func (l *Leadership) Resign(ctx context.Context) error {
-	if l == nil {
+	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
 	}
-	e := l.e
+	e := l.record.e
 	if err := e.check(ctx); err != nil {
 		return err
 	}
 	if !l.resigned.CompareAndSwap(false, true) {
 		return e.fail(failure.ErrNotHeld)
 	}
+	l.cleanup.Stop()
 	s := e.session
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
 	if !s.Begin() { // Close has given it back, or does so now
-		_ = l.hold.Unlock(wait)
-		return l.outer.Unlock(wait)
+		return l.hold.Unlock(wait)
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -222,11 +195,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 
 // giveBack ends the leadership in Redis. The caller is counted in the session's work.
 func (l *Leadership) giveBack(ctx context.Context) error {
-	l.record.drop()
-	if l.hold != nil { // else the leadership had not begun
-		_ = l.hold.Unlock(ctx) // what became of this request, the next one's answer tells
-	}
-	err := l.outer.Unlock(ctx)
+	err := l.hold.Unlock(ctx)
 	if err == nil {
 		l.record.retract(ctx) // behind the release, or a late copy of a Proclaim could store it again
 	}
@@ -239,7 +208,7 @@ func (l *Leadership) Token() int64 {
 	if l == nil {
 		return 0
 	}
-	return l.outer.Token()
+	return l.hold.Token()
 }
 
 // Err is nil while the leadership lasts, and then says why it has ended: [rlock.ErrNotHeld] after Resign,

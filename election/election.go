@@ -14,7 +14,6 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -104,15 +103,15 @@ type view struct {
 // look asks for the present leader, and whether the server knows of listeners to a channel, unless that is
 // "". It blocks for the answer, as long as ctx and the session last.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
-	reply, sent, err := e.do(ctx, leaderScript, channel)
+	o, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
 		return view{}, err
 	}
-	v, ok := parse(reply)
+	v, ok := parse(o.Reply)
 	if !ok {
-		return view{}, e.keys().Failed("", wire.Unexpected(reply))
+		return view{}, e.keys().Failed("", wire.Unexpected(o.Reply))
 	}
-	v.sent = sent
+	v.sent = o.Sent
 	return v, nil
 }
 
@@ -135,46 +134,20 @@ func parse(reply string) (v view, ok bool) {
 
 // request is one of the election's scripts. Copies of it may come late or twice.
 type request struct {
-	e    *Election
+	keys *protocol.Keys
 	sc   *wire.Script
 	argv []any
 }
 
-func (r *request) Request(time.Time) wire.Request { return r.e.keys().RequestAlone(r.sc, r.argv...) }
+func (r request) Request(time.Time) wire.Request { return r.keys.RequestAlone(r.sc, r.argv...) }
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.
-func (e *Election) do(
-	ctx context.Context, sc *wire.Script, argv ...any,
-) (reply string, sent time.Time, err error) {
-	s := e.session
-	if ctx.Err() != nil {
-		return "", sent, e.fail(failure.OfContext(ctx))
+func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
+	s, keys := e.session, e.keys()
+	send := func(most int, abandoned *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, sc, request{keys, sc, argv}, most, abandoned)
 	}
-	if !s.Begin() {
-		return "", sent, e.fail(failure.ErrClosed)
-	}
-	defer s.End()
-	b := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
-	// A value may count though its caller has left.
-	o, answered := call.Ask(&b, s, s.Link.Silent(ctx, e.keys().Lock()),
-		call.Func(func(most int, abandoned *atomic.Bool) wire.Outcome {
-			return s.Link.Call(ctx, sc, &request{e, sc, argv}, most, abandoned)
-		}), 0)
-	switch {
-	case !answered:
-		return "", sent, e.over(ctx)
-	case o.Err != nil:
-		return "", sent, e.keys().Failed("", o.Err)
-	}
-	return o.Reply, o.Sent, nil
-}
-
-// over is why a wait has ended that ctx or the session has ended.
-func (e *Election) over(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return e.fail(failure.OfContext(ctx))
-	}
-	return e.fail(failure.ErrClosed)
+	return call.Do(ctx, s, keys, "", call.Func(send)) // a value may count though its caller has left
 }
 
 // checkValue says what is wrong with a value.

@@ -74,7 +74,7 @@ func TestTwentyCandidatesInTwentySessionsLeadInTheOrderInWhichTheyCame(t *testin
 }
 
 // Proves: election
-func TestAForgottenLeadershipEndsWithItsLease(t *testing.T) {
+func TestAForgottenLeadershipEnds(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
 	e := newElection(t, rdb, rlock.WithWatchdogTimeout(5*time.Second))

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -35,7 +36,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
 		defer own.Close()
 		var seen history
-		for failed := 0; ; {
+		for failed := 0; !bounds.Over(); news.Take() { // that something has changed is all messages say
 			v, err := e.look(ctx, s.SoleChannel())
 			if v.deaf {
 				own.Unheard(v.sent)
@@ -43,8 +44,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			rest := s.Lease
 			switch {
 			case bounds.Over():
-				yield(Leader{}, e.over(ctx))
-				return
+				continue
 			case err != nil && !wire.Judge(err).Unsettled():
 				yield(Leader{}, err)
 				return
@@ -60,12 +60,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts milliseconds
 				}
 			}
-			if _, ended := bounds.Sleep(rest, news.Ready); ended {
-				yield(Leader{}, e.over(ctx))
-				return
-			}
-			news.Take() // that something has changed is all they say
+			bounds.Sleep(rest, news.Ready)
 		}
+		yield(Leader{}, e.fail(failure.Ended(ctx)))
 	}
 }
 

@@ -2,94 +2,82 @@ package election
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/watchdog"
+	"github.com/lockline/lockline/rlock"
 )
 
-// record is the value of a leadership in Redis. It is sent again with each renewal of the lock, in case Redis
-// lost it. It must not refer to a Hold, which its user may forget.
+// record is the value of a leadership in Redis. It must not refer to a Leadership, which its user may forget.
 type record struct {
-	// What follows does not change once the watchdog has the lease.
 	e            *Election
 	owner, token string
-	ended        <-chan struct{} // closed with the leadership's context
-
-	lease watchdog.Lease // guarded by the watchdog
 
 	mu     sync.Mutex // guards what follows; a leaf
 	number int64      // of the value, which counts on from 1
 	value  string
 }
 
-// set makes value the newest one and returns its number.
-func (r *record) set(value string) (number int64) {
+// set makes value the newest one.
+func (r *record) set(value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.number++
 	r.value = value
-	return r.number
 }
 
-func (r *record) argv(number int64, value string) []any {
-	return []any{r.owner, r.token, number, value, r.e.channel(), r.e.session.Args.Keep}
-}
-
-// store sends a value and blocks for the answer, not longer than ctx.
-func (r *record) store(ctx context.Context, number int64, value string) error {
-	reply, _, err := r.e.do(ctx, proclaimScript, r.argv(number, value)...)
+// store sends the newest value and blocks for the answer, not longer than ctx.
+func (r *record) store(ctx context.Context) error {
+	r.mu.Lock()
+	number, value := r.number, r.value
+	r.mu.Unlock()
+	o, err := r.e.do(ctx, proclaimScript, r.owner, r.token, number, value, r.e.session.Args.Keep)
 	switch {
 	case err != nil:
 		return err
-	case reply != "K":
+	case o.Reply != "K":
 		return r.e.fail(failure.ErrLost)
 	}
 	return nil
 }
 
-// retract deletes the value in Redis once the lock is released. If that fails, observers look when the lease
-// is over.
-func (r *record) retract(ctx context.Context) {
-	_, _, _ = r.e.do(ctx, retractScript, r.owner, r.token, r.e.channel())
-}
-
-// keep has the value renewed until drop, or until the lock is lost.
-func (r *record) keep(ended <-chan struct{}) {
-	r.ended = ended
-	r.lease.Owner = r
-	r.watch()
-}
-
-func (r *record) watch() {
-	lease := r.e.session.Lease
-	r.e.session.Watchdog.Add(&r.lease, time.Now().Add(protocol.Valid(lease)), lease/3)
-}
-
-func (r *record) drop() { r.e.session.Watchdog.Remove(&r.lease) }
-
-// A record is a session.Lessee.
-
-// LeaseKey is that of the lock.
-func (r *record) LeaseKey() string { return r.e.keys().Lock() }
-
-// Renewal stores the newest value again.
-func (r *record) Renewal() (*wire.Script, wire.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return proclaimScript, r.e.keys().RequestAlone(proclaimScript, r.argv(r.number, r.value)...)
-}
-
-// LeaseLost goes on if the lock may still be held: only the renewals of the value have failed.
-func (r *record) LeaseLost(deadlinePassed bool) {
-	if deadlinePassed && !wakeup.Closed(r.ended) {
-		r.watch()
+// persist stores the first value, also through an outage, while the lock is held. It returns nil only if the
+// lock is held still.
+func (r *record) persist(held context.Context, hold *rlock.Hold) error {
+	for try := 1; ; try++ {
+		err := r.store(held)
+		over := hold.Err() // also if that succeeded: its reply may have come when the lease was over
+		switch {
+		case over != nil:
+			return r.e.fail(over)
+		case err == nil:
+			return nil
+		case errors.Is(err, failure.ErrLost), !wire.Judge(err).Unsettled(),
+			!wire.Pause(held, wire.Backoff(try, 20*time.Millisecond, 500*time.Millisecond)):
+			return err
+		}
 	}
 }
 
-// RenewalFailed leaves it to the lock's own renewal to report that.
-func (r *record) RenewalFailed(error) {}
+// keep stores the newest value again as often as the lock is renewed, in case Redis loses it, until the
+// leadership has ended.
+func (r *record) keep(ended <-chan struct{}) {
+	s := r.e.session
+	b := wakeup.Bounds{Until: s.Ctx, Closing: s.Closing()}
+	for {
+		if lost, closing := b.Sleep(s.Lease/3, ended); lost || closing {
+			return
+		}
+		_ = r.store(s.Ctx) // the lock's own renewal reports what is wrong
+	}
+}
+
+// retract deletes the value in Redis once the lock is released. If that fails, observers look when the lease
+// is over.
+func (r *record) retract(ctx context.Context) {
+	_, _ = r.e.do(ctx, retractScript, r.owner, r.token)
+}

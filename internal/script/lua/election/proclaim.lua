@@ -1,13 +1,12 @@
 -- Stores the value of a leader and tells the observers. Renewals send it again, in case it was lost.
 --
--- KEYS[1] the hash of the fair lock
+-- KEYS[1] the hash of the fair lock, and the channel
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
 -- ARGV[1] owner field of the leader
 -- ARGV[2] its token
 -- ARGV[3] number of the value: the highest of this leader counts
 -- ARGV[4] the value
--- ARGV[5] channel
--- ARGV[6] milliseconds by which the metadata outlives the lease
+-- ARGV[5] milliseconds by which the metadata outlives the lease
 --
 -- Reply: 'K' the value is stored, or a newer one of the same leader
 --        'L' the lock is not held under this token
@@ -21,6 +20,6 @@ if owner == ARGV[1] and token == ARGV[2] and tonumber(number) >= tonumber(ARGV[3
   return 'K'
 end
 redis.call('HSET', KEYS[2], 'v', table.concat({ ARGV[1], ARGV[2], ARGV[3], ARGV[4] }, ' '))
-outlive(redis.call('PTTL', KEYS[1]) + ARGV[6], tonumber(ARGV[6])) -- the metadata may have been evicted
-redis.call('PUBLISH', ARGV[5], ARGV[2] .. ' ' .. ARGV[3])
+outlive(redis.call('PTTL', KEYS[1]) + ARGV[5], tonumber(ARGV[5])) -- the metadata may have been evicted
+redis.call('PUBLISH', KEYS[1], ARGV[2] .. ' ' .. ARGV[3])
 return 'K'

@@ -1,11 +1,10 @@
 -- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one
 -- already.
 --
--- KEYS[1] the hash of the fair lock
+-- KEYS[1] the hash of the fair lock, and the channel
 -- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
 -- ARGV[1] owner field of the leader
 -- ARGV[2] its token
--- ARGV[3] channel
 --
 -- Reply: 'R' deleted, 'F' there was none
 
@@ -14,5 +13,5 @@ if owner ~= ARGV[1] or token ~= ARGV[2] then
   return 'F'
 end
 redis.call('HDEL', KEYS[2], 'v')
-redis.call('PUBLISH', ARGV[3], ARGV[2])
+redis.call('PUBLISH', KEYS[1], ARGV[2])
 return 'R'
