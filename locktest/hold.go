@@ -1,13 +1,12 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
@@ -15,7 +14,7 @@ import (
 )
 
 const (
-	lease   = 30 * time.Second // of holds that have no lease of their own
+	lease   = 30 * time.Second // of what is renewed
 	renewal = lease / 3        // how often it is renewed
 )
 
@@ -31,17 +30,15 @@ type lock struct {
 
 // grant is the time from a grant of the lock until it is free again.
 type grant struct {
-	l       *lock
-	by      *party
-	owner   string
-	token   int64
-	holds   []*hold // live ones
-	renewed int     // how many of them want the lease renewed
-	since   time.Time
-	until   time.Time   // when it is over, unless renewed
-	stays   time.Time   // until when the lock stays taken, also when no hold is left
-	left    bool        // none is
-	timer   *time.Timer // for until; nil before a fixed lease was alone
+	l     *lock
+	by    *party
+	owner string
+	token int64
+	holds []*hold     // live ones; none of another session's, nor while the lock only stays taken
+	since time.Time   // when the renewals of the lease began
+	until time.Time   // when it is over, unless renewed
+	stays time.Time   // until when the lock stays taken, also when no hold is left
+	timer *time.Timer // for until; nil before a fixed lease was alone
 }
 
 // hold is one entry.
@@ -49,22 +46,12 @@ type hold struct {
 	l      *lock
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	lease  time.Duration
-	fixed  bool
+	lease  time.Duration // of its own choice, not renewed; 0: renewed
 	// Guarded by Space.mu:
 	st       *grant
 	outer    *hold // the live hold that it is nested in
 	err      error // why it is over
 	unlocked bool
-}
-
-func newHold(ctx context.Context, l *lock, cfg engine.Config) *hold {
-	h := &hold{l: l, lease: cfg.Lease, fixed: cfg.Lease != 0}
-	if !h.fixed {
-		h.lease = lease
-	}
-	h.ctx, h.cancel = context.WithCancelCause(ctx)
-	return h
 }
 
 // enter locks the Space and ends what should have ended by now, and returns what unlocks it.
@@ -80,23 +67,21 @@ func (l *lock) owner(by *party, number int64) string {
 	return by.session + ":" + strconv.FormatInt(number, 10)
 }
 
-func (p *party) about() string { return fmt.Sprintf("%d@%s", p.pid, p.host) }
-
 // descent is the key by which a hold of a lock finds, in its context, the nearest live one that it nests in.
 type descent struct {
 	l    *lock
 	lost bool // it descends from one that was lost
 }
 
-// descent finds the nearest live hold of this lock that h's context descends from; nil
-// for a newcomer, and ErrLost if what it descends from was lost.
+// descent finds the nearest live hold of this lock that h's context descends from; nil for a newcomer, and
+// ErrLost if what it descends from was lost.
 func (l *lock) descent(h *hold) (*hold, error) {
 	d := descent{l: l}
 	if up, _ := h.ctx.Value(&d).(*hold); up != nil {
 		return up, nil
 	}
 	if d.lost {
-		return nil, rlock.ErrLost
+		return nil, l.fail(rlock.ErrLost)
 	}
 	return nil, nil
 }
@@ -125,29 +110,25 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 	var outer *hold
 	if !t.newcomer {
 		if outer, err = l.descent(h); err != nil {
-			return false, l.fail(err)
+			return false, err
 		}
 		t.newcomer = outer == nil
 	}
-	if st := l.st; st != nil {
-		// Holds that nest in the same one exclude each other.
-		beside := func(other *hold) bool { return other.outer == outer }
-		if st.by != here || st.left || slices.ContainsFunc(st.holds, beside) { // occupied by another session
-			return false, nil
-		}
-	} else {
-		l.newGrant(here)
-		l.st.owner = l.owner(here, t.number)
+	// Holds that nest in the same one exclude each other.
+	beside := func(other *hold) bool { return other.outer == outer }
+	switch {
+	case l.st == nil:
+		l.newGrant(here, t.number)
+	case len(l.st.holds) == 0 || slices.ContainsFunc(l.st.holds, beside):
+		return false, nil
 	}
 	st := l.st
 	h.st, h.outer = st, outer
-	st.extend(h.lease)
-	st.holds = append(st.holds, h)
-	if !h.fixed {
-		if st.renewed++; st.renewed == 1 {
-			st.since = time.Now() // renewals are counted from here
-		}
+	st.extend(cmp.Or(h.lease, lease))
+	if h.lease == 0 && !st.renewed() {
+		st.since = time.Now()
 	}
+	st.holds = append(st.holds, h)
 	st.arm()
 	return true, nil
 }
@@ -167,25 +148,16 @@ func (l *lock) serve() {
 }
 
 // newGrant begins one with a token larger than all before.
-func (l *lock) newGrant(by *party) *grant {
+func (l *lock) newGrant(by *party, number int64) *grant {
 	l.last = max(l.last+1, time.Now().UnixMicro())
-	l.st = &grant{l: l, by: by, token: l.last}
-	if by != here {
-		l.grants++
-		l.st.owner = l.owner(by, l.grants)
-	}
+	l.st = &grant{l: l, by: by, owner: l.owner(by, number), token: l.last}
 	return l.st
 }
 
 // leave ends a live hold. What is nested in it goes on under what it was nested in.
 func (l *lock) leave(h *hold) {
 	st := h.st
-	if !h.fixed {
-		if st.renewed == 1 {
-			st.until = st.deadline() // nothing renews it any more, so the last renewal counts
-		}
-		st.renewed--
-	}
+	st.until = st.deadline() // if nothing renews it any more, the last renewal counts
 	st.holds = slices.DeleteFunc(st.holds, func(other *hold) bool { return other == h })
 	for _, nested := range st.holds {
 		if nested.outer == h {
@@ -197,7 +169,7 @@ func (l *lock) leave(h *hold) {
 	switch {
 	case len(st.holds) > 0:
 	case time.Now().Before(st.stays):
-		st.left, st.until = true, st.stays
+		st.until = st.stays
 	default:
 		l.st = nil
 	}
@@ -225,24 +197,30 @@ func (l *lock) expire() {
 	}
 }
 
+// renewed reports whether some hold wants the lease renewed.
+func (st *grant) renewed() bool {
+	return slices.ContainsFunc(st.holds, func(h *hold) bool { return h.lease == 0 })
+}
+
 // deadline is until when the lease is valid to the holder.
 func (st *grant) deadline() time.Time {
-	if st.renewed == 0 {
+	if !st.renewed() {
 		return st.until
 	}
 	// As if each renewal had come when it was due. No timer is needed for that.
-	renewed := st.since.Add(time.Since(st.since).Truncate(renewal) + protocol.Valid(lease))
-	if renewed.After(st.until) {
-		return renewed
-	}
-	return st.until
+	return later(st.until, st.since.Add(time.Since(st.since).Truncate(renewal)+protocol.Valid(lease)))
 }
 
 // extend makes the lease last at least d from now.
 func (st *grant) extend(d time.Duration) {
-	if until := time.Now().Add(protocol.Valid(d)); until.After(st.until) {
-		st.until = until
+	st.until = later(st.until, time.Now().Add(protocol.Valid(d)))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
+	return a
 }
 
 // remaining is what is left of the lease. Another session's was renewed just now.
@@ -255,13 +233,11 @@ func (st *grant) remaining() time.Duration {
 
 // arm has a timer run only while the lease can run out.
 func (st *grant) arm() {
-	switch running := st.l.st == st && st.renewed == 0; {
-	case running && st.timer != nil:
-		st.timer.Reset(time.Until(st.until)) // an Extend may have moved it
-	case running:
-		st.timer = time.AfterFunc(time.Until(st.until), func() { st.l.enter()() }) // enter ends what is over
-	case st.timer != nil:
+	if st.timer != nil {
 		st.timer.Stop()
+	}
+	if st.l.st == st && !st.renewed() {
+		st.timer = time.AfterFunc(time.Until(st.until), func() { st.l.enter()() }) // enter ends what is over
 	}
 }
 
@@ -299,9 +275,7 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 // Stay leaves the lock taken until d from now.
 func (h *hold) Stay(d time.Duration) {
 	defer h.l.enter()()
-	if until := time.Now().Add(d); until.After(h.st.stays) {
-		h.st.stays = until
-	}
+	h.st.stays = later(h.st.stays, time.Now().Add(d))
 }
 
 // WaitReplicas finds that all replicas have it.

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,14 +34,12 @@ func (l *Locker) Name() string {
 
 // Lock waits for the lock, like [rlock.Mutex.Lock]. Waiters are served in the order in which they came.
 func (l *Locker) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
-	held, h, err := l.acquire(ctx, options, false)
-	return held, outward(h), err
+	return l.acquire(ctx, options, false)
 }
 
 // TryLock never waits, like [rlock.Mutex.TryLock].
 func (l *Locker) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
-	held, h, err := l.acquire(ctx, options, true)
-	return held, outward(h), err
+	return l.acquire(ctx, options, true)
 }
 
 // Do is [rlock.Do] with this lock.
@@ -48,13 +47,7 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, opt
 	return rlock.Do(ctx, l, fn, options...)
 }
 
-// outward gives a Hold its public type.
-func outward(h *handle.Hold) *rlock.Hold { return (*rlock.Hold)(h) }
-
-var (
-	errZero       = errors.New("lockline: a zero Locker; make one with Space.New")
-	errNilContext = errors.New("lockline: the context is nil")
-)
+var errZero = errors.New("lockline: a zero Locker; make one with Space.New")
 
 func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 	switch {
@@ -63,7 +56,7 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 	case l.err != nil:
 		return l.err
 	case ctx == nil:
-		return l.lock.fail(errNilContext)
+		return l.lock.fail(failure.ErrNilContext)
 	}
 	if err := cfg.Check(); err != nil {
 		return l.lock.fail(err)
@@ -76,7 +69,7 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 
 func (l *Locker) acquire(
 	ctx context.Context, options []rlock.Option, try bool,
-) (context.Context, *handle.Hold, error) {
+) (context.Context, *rlock.Hold, error) {
 	var cfg engine.Config
 	if l != nil { // check says what is wrong with nil
 		cfg = engine.NewConfig(l.cfg, options)
@@ -84,7 +77,8 @@ func (l *Locker) acquire(
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
 	}
-	h := newHold(ctx, l.lock, cfg)
+	h := &hold{l: l.lock, lease: cfg.Lease}
+	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	if err := l.lock.take(ctx, h, cfg, cfg.Once(try)); err != nil {
 		h.cancel(err) // or its context would stay registered with ctx
 		return ctx, nil, err
@@ -93,7 +87,7 @@ func (l *Locker) acquire(
 		h.Stay(cfg.AtLeast)
 	}
 	ctx, hd := handle.New(ctx, h, false)
-	return ctx, hd, nil
+	return ctx, (*rlock.Hold)(hd), nil
 }
 
 // turn is one goroutine's place in a lock's queue.
@@ -142,18 +136,16 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 	} else { // admitted in that instant
 		l.leave(h) // as if it had unlocked at once
 	}
-	if ctx.Err() != nil {
-		return failure.EndedWait(ctx, l.locked())
-	}
-	return failure.Public(l.locked())
+	return failure.OfWait(ctx, false, l.name, l.locked())
 }
 
 // locked describes the holder.
 func (l *lock) locked() *failure.LockedError {
 	e := &failure.LockedError{Name: l.name}
 	if st := l.st; st != nil {
-		e.Holder, e.About, e.Remaining = st.owner, st.by.about(), st.remaining()
-		if st.by == here && !st.left {
+		e.Holder, e.Remaining = st.owner, st.remaining()
+		e.About = fmt.Sprintf("%d@%s", st.by.pid, st.by.host)
+		if len(st.holds) > 0 {
 			e.Hint = failure.SelfHint
 		}
 	}

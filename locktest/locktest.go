@@ -64,7 +64,8 @@ func (s *Space) Occupy(name string) (free func()) {
 	if l.st != nil {
 		l.end()
 	}
-	st := l.newGrant(elsewhere)
+	l.grants++
+	st := l.newGrant(elsewhere, l.grants)
 	l.serve() // those below a hold that was lost learn it
 	return func() {
 		defer l.enter()()
