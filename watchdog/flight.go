@@ -3,14 +3,11 @@ package watchdog
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"time"
 )
 
 // MaxBatch is the largest number of leases in one call of [Keeper.Renew].
 const MaxBatch = 500
-
-var errNoResult = errors.New("watchdog: the Keeper returned no result for this lease")
 
 // A seat is a lease's place in a flight.
 type seat struct {
@@ -63,11 +60,7 @@ func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []
 	for len(rest) > 0 && len(seats) < MaxBatch {
 		s := rest[0]
 		rest = rest[1:]
-		if s.gen != s.life {
-			continue
-		}
-		if s.deadline <= now || s.every == 0 || s.renewed > launched {
-			s.flights--
+		if s.gen != s.life || s.deadline <= now || s.every == 0 || s.since > launched {
 			continue
 		}
 		seats = append(seats, s)
@@ -91,12 +84,7 @@ func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration
 		if s.gen != s.life {
 			continue // it ended, and may have been added again: not our business
 		}
-		s.flights--
-		r := Result{Err: errNoResult}
-		if i < len(results) {
-			r = results[i]
-		}
-		switch {
+		switch r := results[i]; {
 		case s.deadline <= now:
 			continue // too late, whatever it is; the tick that ends it is on its way
 		case r.Gone:
@@ -105,12 +93,11 @@ func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration
 			continue
 		case r.Err == nil:
 			s.deadline = max(s.deadline, r.Deadline.Sub(w.start))
-			s.renewed = now
-			s.backoff = 0
+			s.since, s.backoff = now, 0
 			// Not always from launched: a reply that comes late must not make the next renewal follow at
 			// once.
 			w.plan(s.Lease, max(launched, now-s.every/2), now)
-		case s.every == 0 || s.renewed > launched:
+		case s.every == 0 || s.since > launched:
 			continue // no matter: switched off, or renewed by another flight
 		default:
 			w.planRetry(s.Lease, now)

@@ -16,7 +16,7 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	if every > 0 {
 		l.every = min(max(every, shortest), longest)
 	}
-	l.backoff = 0
+	l.since, l.backoff = now, 0
 	w.plan(l, now, now)
 	if left := l.deadline - now; left < 2*l.every {
 		l.next = min(l.next, now+max(left/20, shortest))
@@ -36,11 +36,10 @@ func (w *Watchdog) plan(l *Lease, from, now time.Duration) {
 	}
 }
 
-// planAgain has l, which takes off now, take off again for the case that it does not come back. From the
-// fourth time on, the distance grows: a lease with hours to live must not send hundreds of renewals to a
-// server that hangs.
+// planAgain has l, which takes off now, take off again for the case that it does not come back. In time, the
+// distance doubles: a lease with hours to live must not send hundreds of renewals to a server that hangs.
 func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
-	l.next = slot(now+l.every/2<<max(0, l.flights-4), l.every/4, w.phase)
+	l.next = slot(now+max(l.every/2, now-l.since-2*l.every), l.every/4, w.phase)
 }
 
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server

@@ -20,12 +20,11 @@ type Lease struct {
 	// What follows is guarded by Watchdog.mu. Times are counted from Watchdog.start.
 	deadline time.Duration // the last one, if the lease is kept no more
 	next     time.Duration // when the next renewal leaves; never, if every is 0
-	renewed  time.Duration // when the last good reply came
+	since    time.Duration // when the last good reply came, or its interval was set
 	every    time.Duration // between renewals; 0: only watched
 	backoff  time.Duration // before the retry that is planned; 0 after a success
 	place    int           // in the heap, from 1; 0: not kept
 	gen      uint32        // grows with every Add and end: what it finds changed speaks of an earlier life
-	flights  int32         // renewals out in this life
 }
 
 func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
@@ -107,7 +106,6 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 		w.phase = now
 	}
 	l.gen++
-	l.flights = 0
 	l.deadline = deadline.Sub(w.start)
 	w.setInterval(l, every, now)
 	heap.Push(&w.leases, l)
@@ -238,7 +236,6 @@ func (w *Watchdog) collect() (lost []*Lease, due []seat, now time.Duration) {
 			continue
 		}
 		due = append(due, seat{l, l.gen})
-		l.flights++
 		w.planAgain(l, now)
 		heap.Fix(&w.leases, 0)
 	}
