@@ -111,6 +111,23 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 	})
 }
 
+// The first request of a session is void, since it does not know the server's clock. A copy that was void could
+// run after a clock was set back.
+func TestARequestThatIsSentAgainBecauseItWasVoidKeepsItsID(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
+		countDown(t, ls[0])
+		ids, notAfters := map[string]bool{}, map[string]bool{}
+		for _, r := range w.Net.Requests() {
+			if isScript(&r) {
+				ids[r.Args[4]], notAfters[r.Args[5]] = true, true
+			}
+		}
+		if len(ids) != 1 || len(notAfters) != 2 {
+			t.Errorf("ids %v, not-afters %v", ids, notAfters)
+		}
+	})
+}
+
 // Proves: latch
 func TestLostRepliesLeaveEveryCountExact(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
