@@ -233,7 +233,7 @@ func (ps *parties) Shutdown(ctx context.Context) error {
 			}
 			r := &request{l: p.l, argv: []any{p.id, p.name, 0}, script: leaveScript}
 			if o := p.l.s.Link.Call(ctx, leaveScript.Script, r, wire.Tries, nil); o.Err != nil {
-				errs[i] = p.l.fail(o.Err)
+				errs[i] = p.l.keys.Failed(noun, o.Err)
 			}
 		})
 	}

@@ -111,8 +111,8 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 	})
 }
 
-// The first request of a session is void, since it does not know the server's clock. A copy that was void could
-// run after a clock was set back.
+// The first request of a session is void, since it does not know the server's clock. A copy that was void
+// could run after a clock was set back.
 func TestARequestThatIsSentAgainBecauseItWasVoidKeepsItsID(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		countDown(t, ls[0])

@@ -20,6 +20,6 @@
 // A renewal that failed is tried again after at most a sixteenth of the interval, then twice that, up to half
 // the interval. The retry comes before half of the time to the deadline has passed. So a server that is back
 // just in time is asked again. One that has not come back is tried again after at most half the interval, and
-// at growing distances once it is two intervals late. Whatever the server does, the renewals out for one lease
-// stay few.
+// at growing distances once it is two intervals late. Whatever the server does, the renewals out for one
+// lease stay few.
 package watchdog
