@@ -298,13 +298,13 @@ var wording = strings.NewReplacer("calling Redis command", "calling command",
 
 // reply quotes one. Members of JSON are put in order, which in Lua is random.
 func reply(text string) string {
-	if strings.HasPrefix(text, "{") {
+	if at := strings.IndexByte(text, '{'); at >= 0 {
 		var v any
-		d := json.NewDecoder(strings.NewReader(text))
+		d := json.NewDecoder(strings.NewReader(text[at:]))
 		d.UseNumber()
 		if d.Decode(&v) == nil {
 			sorted, _ := json.Marshal(v)
-			return "JSON " + string(sorted)
+			text = text[:at] + string(sorted)
 		}
 	}
 	return strconv.Quote(wording.Replace(text))
