@@ -331,7 +331,7 @@ var All = []Mutant{
 	{Name: "latch: a party counts after its lease", Kind: "latch", File: lua + "latch/arrive.lua",
 		Old: "if id ~= ARGV[1] or till <= now then", New: "if id ~= ARGV[1] then"},
 	{Name: "latch: a Join that was canceled leaves its party", Kind: "latch", File: "latch/party.go",
-		Old:  "r.undo = func() { l.leave(r.id, party, r.notAfter) }", New: "r.undo = func() {}",
+		Old: "r.undo = func() { l.leave(r.id, party, r.notAfter) }", New: "r.undo = func() {}",
 		Test: [2]string{"./latch", "TestAJoinThatWasCanceledLeavesNoParty"}},
 	{Name: "election: a value is stored without the lock", Kind: "election",
 		File: lua + "election/proclaim.lua",
