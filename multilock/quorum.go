@@ -52,7 +52,7 @@ type quorum struct {
 
 // server is one of the servers, with the sessions by which RedLocks are held and waited for there.
 type server struct {
-	user        *session.Session // that was given
+	user          *session.Session // that was given
 	session, line *session.Session
 
 	mu     sync.Mutex // guards what follows; a leaf
