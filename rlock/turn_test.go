@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -195,6 +196,30 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 }
 
 // Proves: notice
+// It does not say that somebody else has the lock, nor that this session has: nobody may, by then.
+func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
+	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
+		m := newMutex(s, "x")
+		held, hold := testlock.Lock(t, m, bg)
+		for range 20 { // the end of the context and that of the hold come at one instant, in any order
+			_, inner := testlock.Lock(t, m, held)
+			got := queueUp(m, 1, held)
+			testlock.ForceUnlock(t, m)
+			testlock.WantError(t, "Extend", hold.Extend(bg, time.Second), rlock.ErrLost)
+			h := <-got
+			var locked *rlock.LockedError
+			testlock.WantError(t, "the Lock below it", h.Err, rlock.ErrLost)
+			if errors.As(h.Err, &locked) || errors.Is(h.Err, context.Canceled) {
+				t.Fatalf("got %v", h.Err)
+			}
+			testlock.WantError(t, "Unlock", inner.Unlock(bg), rlock.ErrLost)
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+			held, hold = testlock.Lock(t, m, bg)
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
 func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")

@@ -172,11 +172,6 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 		return nil, p.fail(failure.OfContext(a.ctx))
 	}
 	for again := false; ; again = true { // until there is a hold: what was entered may be over by then
-		if again && a.bounds.Over() { // the hold that has ended may have been its context
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return nil, a.over(a.holder())
-		}
 		var outer *Entry
 		if p.kind.Reentrant {
 			var err error
@@ -185,6 +180,10 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			}
 		}
 		p.mu.Lock() // nest and enter release it
+		if again && a.bounds.Over() { // the hold that has ended may have been its context
+			defer p.mu.Unlock()
+			return nil, a.over(a.holder())
+		}
 		if outer != nil && outer.state != handle.Held {
 			p.mu.Unlock()
 			continue

@@ -51,11 +51,11 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 		p.mu.Unlock() // whatever it waits for needs mu
 		_, ok := wakeup.Await(&a.bounds, changed)
 		p.mu.Lock()
-		if !ok {
-			return nil, a.over(a.lockedHere(g))
-		}
 		if outer.state != handle.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a share
 			return nil, nil
+		}
+		if !ok {
+			return nil, a.over(a.lockedHere(g))
 		}
 	}
 	if outer.state != handle.Held {
