@@ -179,21 +179,18 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 				return nil, err
 			}
 		}
-		p.mu.Lock() // nest and enter release it
 		if again && a.bounds.Over() { // the hold that has ended may have been its context
+			p.mu.Lock()
 			defer p.mu.Unlock()
 			return nil, a.over(a.holder())
-		}
-		if outer != nil && outer.state != handle.Held {
-			p.mu.Unlock()
-			continue
 		}
 		if outer != nil {
 			if e, err := a.nest(outer, try); e != nil || err != nil {
 				return e, err
 			}
-			continue // the outer hold has ended or changed meanwhile
+			continue // the outer hold has ended meanwhile
 		}
+		p.mu.Lock() // enter releases it
 		over := p.unlock.Over()
 		own := over != nil && len(p.grants) == 0
 		others := a.cfg.GivesWay != Never && p.rivals

@@ -33,62 +33,15 @@ func (a *acquisition) outer() (*Entry, error) {
 }
 
 // nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over,
-// look again. mu is held; nest releases it.
+// look again.
 func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p, g := a.p, outer.g
-	defer p.mu.Unlock()
-	if a.want.exclusive() && !g.exclusive() {
-		return nil, p.fail(ErrUpgrade)
+	e := a.newNested(outer) // without mu: the caller's context may run code of its own
+	depth, err := a.enterBelow(outer, e, try)
+	if depth == 0 {
+		e.cancel(failure.ErrUnlocked)
+		return nil, err
 	}
-	for !outer.admits(a) {
-		if try {
-			return nil, p.kind.Locked(a.lockedHere(g))
-		}
-		if outer.changed == nil {
-			outer.changed = make(chan struct{})
-		}
-		changed := outer.changed
-		p.mu.Unlock() // whatever it waits for needs mu
-		_, ok := wakeup.Await(&a.bounds, changed)
-		p.mu.Lock()
-		if outer.state != handle.Held || a.want.exclusive() && !g.exclusive() { // over, or reduced to a share
-			return nil, nil
-		}
-		if !ok {
-			return nil, a.over(a.lockedHere(g))
-		}
-	}
-	if outer.state != handle.Held {
-		return nil, nil
-	}
-	if !time.Now().Before(g.deadline()) { // the timer that ends it is late
-		p.mu.Unlock()
-		g.end(handle.Lost, failure.ErrExpired)
-		p.mu.Lock()
-		return nil, nil
-	}
-	p.mu.Unlock() // the caller's context may run code of its own
-	e := a.newNested(outer)
-	p.mu.Lock()
-	// Asked again: mu was free meanwhile.
-	if outer.state != handle.Held || !outer.admits(a) || a.want.exclusive() && !g.exclusive() {
-		p.mu.Unlock()
-		e.cancel(failure.ErrUnlocked) // under no mutex
-		p.mu.Lock()
-		return nil, nil
-	}
-	g.enter(e)
-	e.outer = outer
-	if outer.inner == nil {
-		outer.inner = map[*Entry]struct{}{}
-	}
-	outer.inner[e] = struct{}{}
-	depth := 1
-	for o := outer; o != nil; o = o.outer {
-		depth++
-	}
-	p.mu.Unlock()
-	defer p.mu.Lock()                  // for the deferred Unlock
 	if a.lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
 		err := g.extend(a.bounds.Until, a.asksFor())
 		switch over := e.Err(); {
@@ -108,6 +61,51 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	p.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth,
 		Token: e.token})
 	return e, nil
+}
+
+// enterBelow makes e a hold that is nested in outer, once there is room, and returns how deep it is. 0 without
+// an error: outer is over.
+func (a *acquisition) enterBelow(outer, e *Entry, try bool) (depth int, err error) {
+	p, g := a.p, outer.g
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch {
+		case outer.state != handle.Held:
+			return 0, nil
+		case a.want.exclusive() && !g.exclusive(): // or reduced to a share meanwhile
+			return 0, p.fail(ErrUpgrade)
+		case !time.Now().Before(g.deadline()): // the timer that ends it is late
+			p.mu.Unlock()
+			g.end(handle.Lost, failure.ErrExpired)
+			p.mu.Lock()
+			return 0, nil
+		case outer.admits(a):
+			e.began = p.s().Age()
+			g.enter(e)
+			e.outer = outer
+			if outer.inner == nil {
+				outer.inner = map[*Entry]struct{}{}
+			}
+			outer.inner[e] = struct{}{}
+			for o := e; o != nil; o = o.outer {
+				depth++
+			}
+			return depth, nil
+		case try:
+			return 0, p.kind.Locked(a.lockedHere(g))
+		}
+		if outer.changed == nil {
+			outer.changed = make(chan struct{})
+		}
+		changed := outer.changed
+		p.mu.Unlock() // whatever it waits for needs mu
+		_, ok := wakeup.Await(&a.bounds, changed)
+		p.mu.Lock()
+		if !ok && outer.state == handle.Held {
+			return 0, a.over(a.lockedHere(g))
+		}
+	}
 }
 
 // admits reports whether one may nest in e now, beside those that are: as in a lock of its own. mu held.
