@@ -195,7 +195,6 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 	})
 }
 
-// Proves: notice
 // It does not say that somebody else has the lock, nor that this session has: nobody may, by then.
 func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
@@ -220,6 +219,36 @@ func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
 	})
 }
 
+// The lane's place in the queue is given up, as its lease is not the lease that those want who are left.
+func TestOneWhosePlaceIsGivenUpKnowsThatTheLockIsTaken(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		mine := testlock.NewSession(t, w.Client)
+		_, hold := testlock.Lock(t, rlock.New(mine, "x"), bg, rlock.WithLease(20*time.Second)) // not passed on
+		var others []<-chan handed                                                             // the second is told who has the lock, and mine is not
+		for range 2 {
+			others = append(others, queueUp(rlock.New(testlock.NewSession(t, w.Client), "x"), 1, bg))
+			time.Sleep(time.Second)
+		}
+		ctx, cancel := context.WithCancel(bg)
+		first := queueUp(rlock.New(mine, "x"), 1, ctx)
+		time.Sleep(time.Second)
+		testlock.Unlock(t, hold)
+		next := <-others[0]
+		time.Sleep(time.Second)
+		second := queueUp(rlock.New(mine, "x"), 1, bg,
+			rlock.WithLease(8*time.Second), rlock.WaitAtMost(time.Second))
+		time.Sleep(500 * time.Millisecond)
+		w.Down(true) // before its own request is answered
+		cancel()
+		testlock.WantError(t, "the first", (<-first).Err, context.Canceled)
+		testlock.WantError(t, "the second", (<-second).Err, rlock.ErrLocked)
+		w.Down(false)
+		testlock.Unlock(t, next.Hold)
+		testlock.Unlock(t, (<-others[1]).Hold)
+	})
+}
+
+// Proves: notice
 func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")

@@ -142,6 +142,9 @@ func (a *attempt) end(to attemptState) {
 
 // giveUp has the attempt's goroutine give up what it has. mu held.
 func (a *attempt) giveUp() {
+	if seen := a.l.p.seen; a.state == standing && seen != nil {
+		seen.At = time.Now() // the lock was another's until now: that is no outage for those that still wait
+	}
 	a.end(unwanted)
 	a.left.Store(true) // not even a copy of its request
 	a.gone = make(chan struct{})

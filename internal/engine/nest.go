@@ -63,8 +63,8 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 	return e, nil
 }
 
-// enterBelow makes e a hold that is nested in outer, once there is room, and returns how deep it is. 0 without
-// an error: outer is over.
+// enterBelow makes e a hold that is nested in outer, once there is room, and returns how deep it is. 0
+// without an error: outer is over.
 func (a *acquisition) enterBelow(outer, e *Entry, try bool) (depth int, err error) {
 	p, g := a.p, outer.g
 	p.mu.Lock()
