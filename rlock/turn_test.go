@@ -223,7 +223,8 @@ func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
 func TestOneWhosePlaceIsGivenUpKnowsThatTheLockIsTaken(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		mine := testlock.NewSession(t, w.Client)
-		_, hold := testlock.Lock(t, rlock.New(mine, "x"), bg, rlock.WithLease(20*time.Second)) // not passed on
+		fixed := rlock.WithLease(20 * time.Second) // is not passed on
+		_, hold := testlock.Lock(t, rlock.New(mine, "x"), bg, fixed)
 		var others []<-chan handed                                                             // the second is told who has the lock, and mine is not
 		for range 2 {
 			others = append(others, queueUp(rlock.New(testlock.NewSession(t, w.Client), "x"), 1, bg))
