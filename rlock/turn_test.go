@@ -225,7 +225,7 @@ func TestOneWhosePlaceIsGivenUpKnowsThatTheLockIsTaken(t *testing.T) {
 		mine := testlock.NewSession(t, w.Client)
 		fixed := rlock.WithLease(20 * time.Second) // is not passed on
 		_, hold := testlock.Lock(t, rlock.New(mine, "x"), bg, fixed)
-		var others []<-chan handed                                                             // the second is told who has the lock, and mine is not
+		var others []<-chan handed // the second is told who has the lock, and mine is not
 		for range 2 {
 			others = append(others, queueUp(rlock.New(testlock.NewSession(t, w.Client), "x"), 1, bg))
 			time.Sleep(time.Second)
