@@ -19,13 +19,13 @@
 // µs while their session has the lock, and within 2 ms behind others of it. If the lock is lost under one of
 // them, those behind it ask again.
 //
-// A session's waiters are kept alive by one request for each lock at three fifths of the liveness time (10 s
+// A session's waiters are kept alive by one request for each lock at three fifths of the waiter timeout (10 s
 // unless [rlock.WithWaiterTimeout] says otherwise). A waiter whose session Redis has seen listen, and which
 // does not listen any more, is passed over; it keeps its place, as its connection may have just broken. Redis
 // cannot see that by classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while the
 // connection looks open. A session whose process is dead or frozen then costs 2 s for each of its places.
 // Several such sessions in a row cost until the next heartbeat of a living one each. All together they cost
-// the liveness time and a heartbeat at most, because they are dropped then.
+// the waiter timeout and a heartbeat at most, because they are dropped then.
 //
 // A lock that is handed over is at first leased for 2 s, and no longer than its new owner is known to live.
 // Its session then renews it to the session's lease, or, with [rlock.WithLease], sets the lease that was

@@ -34,8 +34,8 @@
 //
 // Lockline cannot stop code that runs. When the lock is lost, code that does not watch the context works on.
 //
-// A context that descends from a live hold re-enters if nothing live is nested
-// under that hold yet; goroutines that share one hold's context take turns. For
+// A Lock with a context that descends from a live hold re-enters. One hold at a time is
+// nested in another, so goroutines that share a hold's context take turns. For
 // code that cannot pass on what Lock returned, see [WithOwner].
 //
 // # The lease
@@ -43,16 +43,16 @@
 // Redis frees a lock whose holder is gone when its lease runs out. While the
 // holder lives, its session renews the lease (30 s unless [WithWatchdogTimeout]
 // says otherwise) at a third of it. How long a hold is valid is counted on
-// the local monotonic clock from before its request was sent, less 1 % and 2 ms.
-// At that instant, renewed or not, its context is canceled. A process that is
+// the local monotonic clock from before the request was sent that granted or last renewed
+// it, less 1 % and 2 ms. Then its context is canceled. A process that is
 // frozen for longer than its lease, or a machine that sleeps, can act before it
 // notices: what must never be written twice is guarded by [Hold.Token].
 //
 // # Waiting
 //
 // A waiter does not poll. One goroutine of each session that wants the lock stands in a queue
-// that Redis keeps. The unlock of another process makes the first in that queue the holder, for
-// one request and at most two messages, however many wait. The other goroutines of that
+// that Redis keeps. The unlock of another process makes the first in that queue the holder. That
+// takes one request and at most two messages, however many wait. The other goroutines of that
 // session wait behind that one, first come, first served. They hand the lock from one to
 // the next in memory, each with a token of its own, until the session has had it for
 // 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come,
@@ -60,7 +60,8 @@
 // fairlock they do not. With [WithLinger], a session also keeps a lock that none of its goroutines wants,
 // until another session does.
 //
-// A session keeps its place in the queue by a heartbeat, every 6 s ([WithWaiterTimeout]). A waiter
+// A session keeps its place in the queue by a heartbeat at three fifths of the waiter timeout
+// ([WithWaiterTimeout]), every 6 s by default. A waiter
 // whose process died is passed over at once where Redis can see that its session does not listen. Else it
 // costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
 // for 2 s at first, and then renewed.

@@ -31,7 +31,8 @@ var (
 	errClosed  = failure.ErrClosed
 )
 
-// LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked].
+// LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked], but not inside the
+// error of a wait that the caller's context ended: see [Mutex.Lock].
 type LockedError struct {
 	Name      string        // of the lock
 	Holder    string        // owner field: session id and number of the acquisition; "" if not known

@@ -26,8 +26,8 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to
 // the goroutine of this session that is next in line (see [WithHandover]). The release is always sent. ctx
-// bounds only the wait for its answer, as it bounds [Mutex.Lock]. If ctx is nil, has ended, as the hold's
-// own, or never ends, that is 5 s. It returns
+// bounds only the wait for its answer, as it bounds [Mutex.Lock]. The bound is 5 s if ctx is nil, never ends,
+// or has ended, as the hold's own context has by then. It returns
 //   - nil: the hold has ended;
 //   - [ErrNotHeld] for a second call (or a nil Hold), which does nothing;
 //   - [ErrLost] if the lock had been lost before;

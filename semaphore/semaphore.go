@@ -217,7 +217,7 @@ func (e *NotFreeError) Error() string {
 // Unwrap makes errors.Is(err, rlock.ErrLocked) true.
 func (e *NotFreeError) Unwrap() error { return rlock.ErrLocked }
 
-// LimitError says that Redis has a limit with which Acquire would never return.
+// LimitError says that Redis has another limit than New was given, or a lower one than Acquire wants.
 type LimitError struct {
 	Name   string // of the semaphore
 	Wanted int    // permits of Acquire
