@@ -123,7 +123,7 @@ func NewObserver(options ...Option) (*Observer, error) {
 func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err error) {
 	m := o.meters.Meter(scope)
 	servers, err := m.Int64ObservableGauge("lockline.lock.servers", metric.WithUnit("{server}"),
-		metric.WithDescription("Servers that have the RedLock that is held on the fewest"))
+		metric.WithDescription("On how many servers a RedLock is held, the lowest of all"))
 	if err != nil {
 		return nil, err
 	}
