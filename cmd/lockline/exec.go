@@ -31,8 +31,8 @@ fairlock's: first come, first served. With --shared or --exclusive it is rwlock'
 or to write, and with --semaphore N one of N permits of package semaphore. Programs and
 commands that use one kind, name and prefix exclude each other. Several kinds do not.
 
-The command's environment has LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN. By
-LOCKLINE_OWNERS a lockline exec under the lock that it wants fails at once.
+The command's environment has LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN. If the
+command runs lockline exec for the same lock, that fails at once, by LOCKLINE_OWNERS.
 
 A line on stderr names the holder if the lock was not granted within a second.
 From then on stdin, stdout and stderr are the command's own. It runs in a process
@@ -55,8 +55,8 @@ On Linux the descendants are all that it has started, in other process groups an
 sessions, too, and orphans. Elsewhere they are its process group. In no case are they
 processes of another user, or what a daemon starts for it, as docker and systemd-run do.
 
-The command is the child of a second process of lockline. If lockline is killed, that
-sends SIGKILL at once, and if lockline is stopped or stands still, in time. If the second
+The command is the child of a second process of lockline. This sends it SIGKILL: at once
+if lockline is killed, before the lease ends if lockline stands still. If the second
 process is killed, lockline ends the command's process group; what has left the group runs
 on. If both are stopped, or all stand still at once, as in a frozen container, the command
 runs on beyond the lease: check tokens.
