@@ -25,7 +25,7 @@ var (
 	turnKind   = engine.NewLock(protocol.Turnstile, true)
 )
 
-// turnLease is the lease and the liveness time of turns: for how long one that is killed or frozen holds
+// turnLease is the lease and the waiter timeout of turns: for how long one that is killed or frozen holds
 // others up.
 const turnLease = 2 * time.Second
 
