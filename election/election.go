@@ -85,9 +85,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 
 // Inspect asks Redis for the leader, as the holder, and for the candidates that wait, in the order in which
 // they will lead. A holder leads, or is about to proclaim its first value. A candidate that has died is
-// listed until its waiter timeout is over and another one was looked for, and a leader that has died until its
-// lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are those of
-// [Election.Leader].
+// listed until its waiter timeout is over and another one was looked for, and a leader that has died until
+// its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are
+// those of [Election.Leader].
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
 // view is what one look has found.

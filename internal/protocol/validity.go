@@ -14,8 +14,8 @@ const MinLease = 10 * time.Millisecond
 // copies of requests must find them: those of a lock request come within 10 s (Patience).
 const Retention = 15 * time.Second
 
-// MaxLease is the longest lease and waiter timeout, ten years. Scripts consider a time that lies decades ahead
-// damaged.
+// MaxLease is the longest lease and waiter timeout, ten years. Scripts consider a time that lies decades
+// ahead damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
 // NoLease is a lease of zero where a zero would mean that none was given.
