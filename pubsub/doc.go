@@ -16,9 +16,9 @@
 //
 // One goroutine, the owner, dials, writes all commands and closes. No caller ever waits for it, since
 // go-redis dials inside its commands and may take many seconds. What was asked for while it was busy goes out
-// as one SUBSCRIBE. A second goroutine reads. It confirms a channel by the reply to the last command about
-// it. The server answers in the order of the commands, so replies still to come are counted by channel, and a
-// late reply to an earlier SUBSCRIBE or UNSUBSCRIBE is passed over.
+// as one SUBSCRIBE. A second goroutine reads. The server answers in the order of the commands, so the hub
+// keeps a list of those without a reply. A channel is confirmed by the reply to its last SUBSCRIBE, and a
+// late reply to an earlier one is passed over.
 //
 // A channel without listeners lingers, for the next waiter on a busy lock is seldom far. With the
 // last channel the connection goes, and both goroutines: a hub at rest costs nothing.
@@ -27,16 +27,16 @@
 //
 // A classic PUBLISH goes to every node of a Cluster. Redis 7 and Valkey also have sharded channels: each
 // belongs to the slot of its name, and SPUBLISH tells only those nodes that have the slot. A sharded hub has
-// an owner and a reader as above for each master that has channels with listeners, and a goroutine that finds
-// the master of each channel that has none.
+// an owner and a reader as above for each master that has channels with listeners. A hub of classic channels
+// is the same with one node. A channel that has no node yet has a goroutine that looks for it.
 //
-// It ends once all are placed. A channel loses its place in four ways:
+// A channel loses its node in four ways:
 //   - The server unsubscribes it, since the slot has left that server.
 //   - The server refuses it by an error (MOVED, CLUSTERDOWN, NOPERM).
 //   - The connection fails, and the slot has another master by then.
 //   - The client's map of the Cluster, which is looked at with each ping, has another master.
 //
-// Then the hub has that map loaded again, and looks for the new place after a pause, which doubles from 20 ms
+// Then the hub has that map loaded again, and looks for the new node after a pause, which doubles from 20 ms
 // to 1 s until the channel is confirmed. One channel that is refused disturbs no other.
 //
 // An error does not name the command that it is the reply to. The server answers in order, so the error is

@@ -41,37 +41,27 @@ type Hub struct {
 	options Options
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	sole    *shard        // has all channels; nil if a cluster tells where they are
-	cluster Cluster       // nil if sole is not
-	strayed chan struct{} // cap 1: the placing goroutine has to look again
+	cluster Cluster
+	sharded bool           // a server refuses one channel by an error, and not a whole command
+	work    sync.WaitGroup // the owners of shards, and what places channels
 
 	// mu guards all below, the fields of every channel and shard, the mailbox of every Subscription, and what
 	// a link says is under it. It is held for moments: never across I/O, a wait or a log line.
 	mu       sync.Mutex
 	channels map[string]*channel // those with a listener, and those that linger
-	running  int                 // goroutines: the owners of shards, and the placing one
-	done     chan struct{}       // closed by the last of these as it ends; nil before the first one
-
-	// Of a cluster:
-	shards  map[Node]*shard // that have a channel
-	astray  []*channel      // those that no shard has
-	placing bool            // there is a goroutine that places them
-	stale   bool            // the cluster's map may be: it is to be loaded again
-	warned  time.Time       // when it was last logged that a channel cannot be subscribed
+	shards   map[Node]*shard     // each has an owner
+	warned   time.Time           // when warn has logged last
 }
 
 type channel struct {
 	name      string
 	listeners map[*Subscription]struct{}
-	shard     *shard        // nil while astray
-	confirmed bool          // by the server, on the present connection
-	since     time.Time     // when it was
+	shard     *shard        // nil while one is sought
+	asked     *command      // the SUBSCRIBE on the present connection whose reply confirms it
+	confirmed time.Time     // when that came; zero: it has not
 	idle      *list.Element // its place in shard.idle while it has no listeners
 	idleSince time.Time
-
-	// While astray, when to look for its shard, and how long the last such pause was: 0 once it is confirmed.
-	due   time.Time
-	pause time.Duration
+	pause     time.Duration // before its shard was sought the last time; 0 once it is confirmed
 }
 
 // NewHub returns a hub that gets its connections from dial, one after another, as each one fails or
@@ -81,12 +71,10 @@ type channel struct {
 // context, which lives as long as the connection is wanted, and never return nil: what could not connect says
 // so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an outage, too.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
-	h := newHub(o)
-	h.sole = newShard(h, dialer(dial))
-	return h
+	return newHub(&sole{dial}, false, o)
 }
 
-func newHub(o Options) *Hub {
+func newHub(c Cluster, sharded bool, o Options) *Hub {
 	if o.PingInterval <= 0 {
 		o.PingInterval = 3 * time.Second
 	}
@@ -96,13 +84,10 @@ func newHub(o Options) *Hub {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Hub{
-		options:  o,
-		ctx:      ctx,
-		cancel:   cancel,
-		channels: make(map[string]*channel),
-	}
+	h := &Hub{options: o, cluster: c, sharded: sharded,
+		channels: make(map[string]*channel), shards: make(map[Node]*shard)}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
 }
 
 // Subscribe listens to the named channel until the Subscription is closed. It never blocks and does no I/O:
@@ -131,11 +116,7 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	if ch == nil {
 		ch = &channel{name: name, listeners: make(map[*Subscription]struct{})}
 		h.channels[name] = ch
-		if h.sole != nil {
-			h.sole.add(ch)
-		} else {
-			h.stray(ch, 0)
-		}
+		h.work.Go(func() { h.place(ch, 0) })
 	}
 	if ch.idle != nil {
 		ch.shard.idle.Remove(ch.idle)
@@ -143,7 +124,7 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	}
 	s.channel = ch
 	ch.listeners[s] = struct{}{}
-	if ch.confirmed {
+	if !ch.confirmed.IsZero() {
 		s.resubscribe()
 	}
 	return s
@@ -153,39 +134,38 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 // context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
 // they receive nothing more. Close may be called any number of times.
 func (h *Hub) Close() {
-	h.cancel()
-	h.mu.Lock() // a Subscribe that saw the hub open has left done here; no later one starts a goroutine
-	done := h.done
+	h.mu.Lock()
+	h.cancel() // from now on, no Subscribe starts a goroutine
 	h.mu.Unlock()
-	if done == nil {
-		return
-	}
+	done := make(chan struct{})
+	go func() {
+		h.work.Wait()
+		close(done)
+	}()
 	select {
 	case <-done:
 	case <-time.After(closeGrace):
 	}
 }
 
-// start runs f in a goroutine that Close waits for. The caller holds mu.
-func (h *Hub) start(f func()) {
-	if h.running == 0 {
-		h.done = make(chan struct{})
-	}
-	h.running++
-	go func() {
-		f()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.running--; h.running == 0 {
-			close(h.done)
-		}
-	}()
-}
-
 // log keeps the hub whole whatever the logger does.
 func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	log := h.options.Logger
 	contain.Run(log, "pubsub: the logger", func() { log.Log(context.Background(), level, msg, args...) })
+}
+
+// warn logs once a minute at most.
+func (h *Hub) warn(msg string, args ...any) {
+	h.mu.Lock()
+	now := time.Now()
+	quiet := h.ctx.Err() != nil || !h.warned.IsZero() && now.Sub(h.warned) < time.Minute
+	if !quiet {
+		h.warned = now
+	}
+	h.mu.Unlock()
+	if !quiet {
+		h.log(slog.LevelWarn, msg, args...)
+	}
 }
 
 // survive, deferred around calls of dial, its Conns and a Cluster, makes a panic in them an outage.
@@ -196,11 +176,19 @@ func (h *Hub) survive(err *error) {
 	}
 }
 
-// poke has a goroutine look again.
+// poke makes c, of capacity 1, ready.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
+	}
+}
+
+// rest waits, unless the hub is closed.
+func (h *Hub) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-h.ctx.Done():
 	}
 }
 

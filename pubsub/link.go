@@ -59,22 +59,18 @@ type link struct {
 	outage time.Time // when the outage began that this connection is to end; zero if there is none
 
 	// Guarded by hub.mu while the reader runs.
-	awaited  map[string]int // replies to SUBSCRIBE and UNSUBSCRIBE still to come, by channel
-	expected []command      // of a sharded hub, the commands that these replies are to, and pings
-	heard    time.Time      // when anything was last received, or could first have been
-	answered bool           // anything was received
+	expected []*command // those without a reply, in the order in which they were written
+	heard    time.Time  // when anything was last received, or could first have been
+	answered bool       // anything was received
 }
 
 // command is what the server answers by one reply.
-type command struct {
-	kind    string // of the reply
-	channel string // "" for a ping
-}
+type command struct{ kind, channel string }
 
 const (
-	pong         = "pong"
-	subscribed   = "ssubscribe"
-	unsubscribed = "sunsubscribe"
+	subscribe   = "subscribe"
+	unsubscribe = "unsubscribe"
+	ping        = "ping"
 )
 
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
@@ -151,15 +147,13 @@ func (l *link) deadlines() (silent, expiry time.Time) {
 	return silent, expiry
 }
 
-// ping asks for a sign of life. Of several shards, it also looks whether the channels are still with this
-// one: a server that is cut off from the others does not know that its slots have another master.
+// ping asks for a sign of life. It also looks whether the channels are still with this server: one that is
+// cut off from the others does not know that its slots have another master.
 func (l *link) ping(ctx context.Context) error {
-	if l.shard.sharded() {
-		l.shard.review()
-		l.hub.mu.Lock()
-		l.expected = append(l.expected, command{kind: pong})
-		l.hub.mu.Unlock()
-	}
+	l.shard.review()
+	l.hub.mu.Lock()
+	l.expect(ping, "")
+	l.hub.mu.Unlock()
 	return l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) })
 }
 
@@ -168,12 +162,13 @@ func (l *link) ping(ctx context.Context) error {
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	h, s := l.hub, l.shard
 	h.mu.Lock()
-	// A channel may be in both. Then the commands, in this order, leave it unsubscribed, as it should be.
-	fresh, left := s.fresh, append(slices.DeleteFunc(s.left, s.has), s.expire(time.Now())...)
+	s.expire(time.Now())
+	back := func(name string) bool { return s.channels[name] != nil } // it stays subscribed
+	fresh, left := s.fresh, slices.DeleteFunc(s.left, back)
 	s.fresh, s.left = nil, nil
-	l.expect(subscribed, fresh)
-	l.expect(unsubscribed, left)
-	needed = s.size > 0
+	l.expect(subscribe, fresh...)
+	l.expect(unsubscribe, left...)
+	needed = len(s.channels) > 0
 	misled := s.misled
 	h.mu.Unlock()
 
@@ -199,12 +194,13 @@ func (l *link) write(ctx context.Context, command func(context.Context) error) e
 	return command(ctx)
 }
 
-// expect notes the replies that are to come. The caller holds hub.mu.
-func (l *link) expect(kind string, channels []string) {
+// expect notes the commands that are to be written. The caller holds hub.mu.
+func (l *link) expect(kind string, channels ...string) {
 	for _, name := range channels {
-		l.awaited[name]++
-		if l.shard.sharded() {
-			l.expected = append(l.expected, command{kind, name})
+		c := &command{kind, name}
+		l.expected = append(l.expected, c)
+		if ch := l.shard.channels[name]; ch != nil && kind == subscribe {
+			ch.asked = c
 		}
 	}
 }
@@ -227,12 +223,12 @@ func (l *link) read() (err error) {
 // refuse reports whether the error is only about one channel, for which another shard is sought then: it is
 // the reply to the first command that has none.
 func (l *link) refuse(err error) bool {
-	if !l.shard.sharded() || !errors.As(err, new(redis.Error)) {
+	h := l.hub
+	if !h.sharded || !errors.As(err, new(redis.Error)) {
 		return false
 	}
-	h := l.hub
 	h.mu.Lock()
-	if len(l.expected) == 0 || l.expected[0].kind == pong {
+	if len(l.expected) == 0 || l.expected[0].kind == ping {
 		h.mu.Unlock()
 		return false
 	}
@@ -240,49 +236,33 @@ func (l *link) refuse(err error) bool {
 	l.expected = l.expected[1:]
 	l.fail(c)
 	h.mu.Unlock()
-	if c.kind == subscribed && !strings.HasPrefix(err.Error(), "MOVED ") {
-		h.warn(err)
+	if c.kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
+		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
 	}
 	return true
 }
 
 // fail notes that a command was not carried out. The caller holds hub.mu.
-func (l *link) fail(c command) {
-	if c.kind == pong {
-		return
-	}
-	if last := l.settle(c.channel); last && c.kind == subscribed && l.shard.has(c.channel) {
-		l.hub.displace(l.hub.channels[c.channel])
+func (l *link) fail(c *command) {
+	if ch := l.shard.channels[c.channel]; ch != nil && ch.asked == c {
+		l.hub.lose(ch)
 	}
 }
 
-// settle counts a reply about a channel, and reports whether no later one is to come, which would have the
-// last word. The caller holds hub.mu.
-func (l *link) settle(channel string) (last bool) {
-	if l.awaited[channel] > 1 {
-		l.awaited[channel]--
-		return false
+// match finds the command that a reply is to. Those before it have failed. If there is none, nil, the server
+// has said that by itself. The caller holds hub.mu.
+func (l *link) match(kind, channel string) *command {
+	for i, c := range l.expected {
+		if *c == (command{kind, channel}) {
+			before := l.expected[:i]
+			l.expected = l.expected[i+1:]
+			for _, c := range before {
+				l.fail(c)
+			}
+			return c
+		}
 	}
-	delete(l.awaited, channel)
-	return true
-}
-
-// match finds the command that a reply is to. Those before it have had theirs, or have failed. It reports
-// false if there is none: the server has said that by itself. The caller holds hub.mu.
-func (l *link) match(c command) bool {
-	if c.kind != pong && l.awaited[c.channel] == 0 {
-		return false
-	}
-	i := slices.Index(l.expected, c)
-	if i < 0 {
-		return false
-	}
-	before := l.expected[:i]
-	l.expected = l.expected[i+1:]
-	for _, c := range before {
-		l.fail(c)
-	}
-	return true
+	return nil
 }
 
 // deliver never waits for a listener. It tells whether this is the first that the connection brought.
@@ -295,29 +275,25 @@ func (l *link) deliver(arrived any) (first bool) {
 
 	switch m := arrived.(type) {
 	case *redis.Message:
-		if s.has(m.Channel) {
-			for s := range h.channels[m.Channel].listeners {
+		if ch := s.channels[m.Channel]; ch != nil {
+			for s := range ch.listeners {
 				s.put(m.Payload)
 			}
 		}
 	case *redis.Pong:
-		if s.sharded() {
-			l.match(command{kind: pong})
+		l.match(ping, "")
+	case *redis.Subscription: // its kind begins with "s" once more for a sharded channel
+		kind := subscribe
+		if strings.HasSuffix(m.Kind, unsubscribe) {
+			kind = unsubscribe
 		}
-	case *redis.Subscription:
-		if s.sharded() && !l.match(command{m.Kind, m.Channel}) && m.Kind == unsubscribed {
-			if s.has(m.Channel) { // its slot has moved
-				h.displace(h.channels[m.Channel])
-			}
-			break
-		}
-		if !l.settle(m.Channel) {
-			break
-		}
-		// After an UNSUBSCRIBE a channel can be there again, its SUBSCRIBE not yet written.
-		if (m.Kind == "subscribe" || m.Kind == subscribed) && s.has(m.Channel) {
-			ch := h.channels[m.Channel]
-			ch.confirmed, ch.since, ch.pause = true, time.Now(), 0
+		c := l.match(kind, m.Channel)
+		switch ch := s.channels[m.Channel]; {
+		case ch == nil:
+		case c == nil && kind == unsubscribe: // its slot has moved
+			h.lose(ch)
+		case c != nil && c == ch.asked: // and not to an earlier SUBSCRIBE
+			ch.confirmed, ch.pause = time.Now(), 0
 			for s := range ch.listeners {
 				s.resubscribe()
 			}
@@ -330,9 +306,7 @@ func (l *link) deliver(arrived any) (first bool) {
 func (l *link) forget() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	for _, ch := range l.hub.channels {
-		if ch.shard == l.shard {
-			ch.confirmed = false
-		}
+	for _, ch := range l.shard.channels {
+		ch.asked, ch.confirmed = nil, time.Time{}
 	}
 }

@@ -2,9 +2,9 @@ package pubsub
 
 import (
 	"container/list"
-	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,65 +18,39 @@ type shard struct {
 	poked chan struct{} // cap 1: the owner has to look again
 
 	// Guarded by hub.mu.
-	size  int        // how many channels it has
-	fresh []string   // of these, the ones that the connection has no SUBSCRIBE for yet
-	left  []string   // those that another shard has now, and that the connection has no UNSUBSCRIBE for yet
-	idle  *list.List // of its channels, the ones that linger, the longest idle first
-	owned bool       // there is an owner
-
-	misled bool // the connection leads to a server on which nothing is published
+	channels map[string]*channel
+	fresh    []string   // of these, the ones that the connection has no SUBSCRIBE for yet
+	left     []string   // those that it has no UNSUBSCRIBE for yet
+	idle     *list.List // of its channels, the ones that linger, the longest idle first
+	misled   bool       // the connection leads to a server on which nothing is published
 }
-
-// dialer is the node of a hub that has one.
-type dialer func(context.Context) Conn
-
-func (d dialer) Dial(ctx context.Context) Conn { return d(ctx) }
-
-func newShard(h *Hub, n Node) *shard {
-	return &shard{hub: h, node: n, poked: make(chan struct{}, 1), idle: list.New()}
-}
-
-// sharded reports whether it is one of several, whose channels can come and go by themselves.
-func (s *shard) sharded() bool { return s.hub.cluster != nil }
 
 // add gives it a channel. The caller holds hub.mu.
 func (s *shard) add(ch *channel) {
 	ch.shard = s
-	s.size++
+	s.channels[ch.name] = ch
 	s.fresh = append(s.fresh, ch.name)
 	poke(s.poked)
-	if !s.owned {
-		s.owned = true
-		s.hub.start(s.own)
-	}
 }
 
 // remove takes a channel from it. The caller holds hub.mu.
 func (s *shard) remove(ch *channel) {
-	ch.shard, ch.confirmed = nil, false
-	s.size--
+	ch.shard, ch.asked, ch.confirmed = nil, nil, time.Time{}
+	delete(s.channels, ch.name)
 	if ch.idle != nil {
 		s.idle.Remove(ch.idle)
 		ch.idle = nil
 	}
-}
-
-// has reports whether the named channel is one of its own. The caller holds hub.mu.
-func (s *shard) has(name string) bool {
-	ch := s.hub.channels[name]
-	return ch != nil && ch.shard == s
+	poke(s.poked)
 }
 
 // own is the owner: it serves one connection after another while one is needed.
 func (s *shard) own() {
 	h := s.hub
-	var (
-		pause  time.Duration
-		outage time.Time // when the present outage began; zero if there is none
-		misled bool      // it was logged that a connection led elsewhere
-	)
+	var pause, wait time.Duration
+	var outage time.Time // when the present outage began; zero if there is none
 	for s.needed() {
-		l := &link{hub: h, shard: s, outage: outage, awaited: make(map[string]int)}
+		l := &link{hub: h, shard: s, outage: outage}
 		err := l.serve()
 		if err == nil || h.ctx.Err() != nil {
 			continue
@@ -84,13 +58,10 @@ func (s *shard) own() {
 		if l.answered {
 			pause, outage = 0, time.Time{}
 		}
-		// It may be so again and again, of a client whose connections lead to two servers.
-		if errors.Is(err, errMisled) {
-			if !misled {
-				misled = true
-				h.log(slog.LevelWarn, "pubsub: connection replaced", s.describe("error", err)...)
-			}
-		} else if outage.IsZero() {
+		switch {
+		case errors.Is(err, errMisled): // perhaps each time, if a client's connections lead to two servers
+			h.warn("pubsub: connection replaced", s.describe("error", err)...)
+		case outage.IsZero():
 			outage = time.Now()
 			what := "pubsub: connection lost, reconnecting"
 			if errors.As(err, new(redis.Error)) { // as for a user without the right to subscribe
@@ -98,18 +69,10 @@ func (s *shard) own() {
 			}
 			h.log(slog.LevelWarn, what, s.describe("error", err)...)
 		}
-		if s.sharded() {
-			h.reload()
-		}
-		var wait time.Duration
+		h.reload()
 		pause, wait = longer(pause)
-		select {
-		case <-time.After(wait):
-		case <-h.ctx.Done():
-		}
-		if s.sharded() {
-			s.review()
-		}
+		h.rest(wait)
+		s.review()
 	}
 	if !outage.IsZero() && h.ctx.Err() == nil {
 		h.log(slog.LevelInfo, "pubsub: connection no longer needed",
@@ -119,46 +82,119 @@ func (s *shard) own() {
 
 // describe adds to the attributes of a log line which server it is about, if there are several.
 func (s *shard) describe(args ...any) []any {
-	if s.sharded() {
+	if s.hub.sharded {
 		args = append(args, "server", s.node)
 	}
 	return args
 }
 
 // needed tells whether a connection is called for, and prepares for one, on which nothing is
-// subscribed yet. If it isn't, the owner ends, and the next channel starts another one.
+// subscribed yet. If it isn't, the owner ends, and the next channel of the node has another shard.
 func (s *shard) needed() bool {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.expire(time.Now())
-	if s.size == 0 || h.ctx.Err() != nil {
-		s.owned = false
-		if s.sharded() {
-			delete(h.shards, s.node)
-		}
+	if len(s.channels) == 0 || h.ctx.Err() != nil {
+		delete(h.shards, s.node)
 		return false
 	}
-	s.fresh, s.left, s.misled = nil, nil, false
-	for name, ch := range h.channels {
-		if ch.shard == s {
-			s.fresh = append(s.fresh, name)
-		}
-	}
-	slices.Sort(s.fresh)
+	s.fresh, s.left, s.misled = slices.Sorted(maps.Keys(s.channels)), nil, false
 	return true
 }
 
-// expire forgets the channels whose linger is over, and names them. The caller holds hub.mu.
-func (s *shard) expire(now time.Time) (expired []string) {
+// expire forgets the channels whose linger is over. The caller holds hub.mu.
+func (s *shard) expire(now time.Time) {
 	for e := s.idle.Front(); e != nil; e = s.idle.Front() {
 		ch := e.Value.(*channel)
 		if now.Before(ch.idleSince.Add(s.hub.options.Linger)) {
 			break
 		}
 		s.remove(ch)
+		s.left = append(s.left, ch.name)
 		delete(s.hub.channels, ch.name)
-		expired = append(expired, ch.name)
 	}
-	return expired
+}
+
+// review moves the channels that another node has by now. The owner alone calls it.
+func (s *shard) review() {
+	h := s.hub
+	h.mu.Lock()
+	names := slices.Collect(maps.Keys(s.channels))
+	h.mu.Unlock()
+	for _, name := range names {
+		node, err := h.locate(name)
+		if err != nil || node == s.node {
+			continue
+		}
+		h.mu.Lock()
+		if ch := s.channels[name]; ch != nil {
+			s.left = append(s.left, name)
+			h.displace(ch, 0)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// place finds a shard for a channel that has none, and looks for it after a pause.
+func (h *Hub) place(ch *channel, wait time.Duration) {
+	for {
+		if wait > 0 {
+			h.reload()
+			h.rest(wait)
+		}
+		node, err := h.locate(ch.name)
+		h.mu.Lock()
+		switch {
+		case h.channels[ch.name] != ch || h.ctx.Err() != nil: // it has no listeners any more
+			h.mu.Unlock()
+			return
+		case err == nil:
+			h.shard(node).add(ch)
+			h.mu.Unlock()
+			return
+		}
+		ch.pause, wait = longer(ch.pause)
+		h.mu.Unlock()
+		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
+	}
+}
+
+// shard is that of a node. The caller holds mu.
+func (h *Hub) shard(n Node) *shard {
+	s := h.shards[n]
+	if s == nil {
+		s = &shard{hub: h, node: n, poked: make(chan struct{}, 1),
+			channels: make(map[string]*channel), idle: list.New()}
+		h.shards[n] = s
+		h.work.Go(s.own)
+	}
+	return s
+}
+
+// lose takes a channel away from the shard whose server does not have it, or refuses it. The caller holds mu.
+func (h *Hub) lose(ch *channel) {
+	var wait time.Duration
+	ch.pause, wait = longer(ch.pause)
+	h.displace(ch, wait)
+}
+
+// displace has another shard sought for a channel after a pause, if it has listeners. The caller holds mu.
+func (h *Hub) displace(ch *channel, wait time.Duration) {
+	ch.shard.remove(ch)
+	if len(ch.listeners) == 0 {
+		delete(h.channels, ch.name)
+		return
+	}
+	h.work.Go(func() { h.place(ch, wait) })
+}
+
+func (h *Hub) locate(channel string) (n Node, err error) {
+	defer h.survive(&err)
+	return h.cluster.Node(h.ctx, channel)
+}
+
+func (h *Hub) reload() {
+	defer h.survive(new(error))
+	h.cluster.Reload(h.ctx)
 }

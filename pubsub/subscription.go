@@ -50,7 +50,7 @@ func (s *Subscription) Unheard(asked time.Time) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ch := s.channel; ch != nil && ch.confirmed && ch.since.Before(asked) {
+	if ch := s.channel; ch != nil && !ch.confirmed.IsZero() && ch.confirmed.Before(asked) {
 		ch.shard.misled = true
 		poke(ch.shard.poked)
 	}
@@ -89,18 +89,11 @@ func (s *Subscription) put(message string) {
 		s.resubscribed = true
 	}
 	s.messages = append(s.messages, message)
-	s.signal()
+	poke(s.ready)
 }
 
 // resubscribe has the listener ask its server. The caller holds hub.mu.
 func (s *Subscription) resubscribe() {
 	s.resubscribed = true
-	s.signal()
-}
-
-func (s *Subscription) signal() {
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
+	poke(s.ready)
 }
