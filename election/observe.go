@@ -31,7 +31,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		}
 		s := e.session
 		bounds := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
-		news := wakeup.Listen(e.channel(), s.Hub)
+		news := s.Hub.Subscribe(e.channel())
 		defer news.Close()
 		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
 		defer own.Close()
@@ -60,7 +60,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts milliseconds
 				}
 			}
-			bounds.Sleep(rest, news.Ready)
+			bounds.Sleep(rest, news.C())
 		}
 		yield(Leader{}, e.fail(failure.Ended(ctx)))
 	}

@@ -104,12 +104,12 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			}
 		}
 	}
-	news := wakeup.Listen(l.keys.Lock(), s.Hub)
+	news := s.Hub.Subscribe(l.keys.Lock())
 	defer news.Close()
 	own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
 	defer own.Close()
 	for {
-		if _, ended := w.b.Sleep(time.Until(w.next), news.Ready); ended {
+		if _, ended := w.b.Sleep(time.Until(w.next), news.C()); ended {
 			return w.ended()
 		}
 		messages, gap := news.Take()

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/pubsub"
 )
 
@@ -16,7 +15,7 @@ import (
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it. A nil one knows of no other session.
 type ear struct {
-	news    *wakeup.Listener     // nil before the first refusal
+	news    *pubsub.Subscription // nil before the first refusal
 	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
 	sharded bool                 // of news
 	rest    time.Time            // until then it is the turn of others
@@ -52,7 +51,7 @@ func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 		if refusal.Sharded {
 			hub = s.ShardedHub
 		}
-		e.news, e.sharded = wakeup.Listen(p.keys.Channel, hub), refusal.Sharded
+		e.news, e.sharded = hub.Subscribe(p.keys.Channel), refusal.Sharded
 		if s.Link.Single() {
 			e.own = s.Hub.Subscribe(s.Channel())
 		}
@@ -90,7 +89,7 @@ func (e *ear) ready() <-chan struct{} {
 	if e == nil || e.news == nil {
 		return nil
 	}
-	return e.news.Ready
+	return e.news.C()
 }
 
 // forget empties it: a request that is made now will see what has happened. mu held.

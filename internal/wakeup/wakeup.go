@@ -1,16 +1,11 @@
-// Package wakeup waits for a message or a time. It knows nothing of locks: package pubsub brings the
-// messages, and what they mean is its caller's business.
+// Package wakeup waits for news or a time. It knows nothing of locks, nor where the news come from.
 //
-// Begin with Bounds, which says what may end a wait beside what it waits for. A Listener has the subscription
-// whose messages are waited for. No wake-up is lost (docs/design.md): what arrives while no
-// goroutine waits is still there for the next Sleep.
+// Begin with Bounds, which says what may end a wait beside what it waits for.
 package wakeup
 
 import (
 	"context"
 	"time"
-
-	"github.com/lockline/lockline/pubsub"
 )
 
 // Bounds is what may end a wait.
@@ -88,29 +83,3 @@ func Closed(c <-chan struct{}) bool {
 		return false
 	}
 }
-
-// Listener receives the messages of one channel.
-type Listener struct {
-	Ready chan struct{} // capacity 1: something arrived
-	sub   *pubsub.Subscription
-}
-
-// Listen subscribes. It does not block.
-func Listen(channel string, hub *pubsub.Hub) *Listener {
-	l := &Listener{Ready: make(chan struct{}, 1)}
-	l.sub = hub.SubscribeTo(channel, l.Ready)
-	return l
-}
-
-// Take returns the messages that have arrived, and whether anything else may have happened. What arrives
-// meanwhile is for the next time: Ready is emptied before, and not behind.
-func (l *Listener) Take() (messages []string, gap bool) {
-	select {
-	case <-l.Ready:
-	default:
-	}
-	return l.sub.Take()
-}
-
-// Close ends the subscription.
-func (l *Listener) Close() { l.sub.Close() }
