@@ -26,16 +26,16 @@ type Lessee interface {
 // keeper is the session as its watchdog sees it.
 type keeper Session
 
-// LesseeOf is what a lease belongs to.
-func LesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
+// lesseeOf is what a lease belongs to.
+func lesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
 
-func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(LesseeOf(l).LeaseKey()) }
+func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(lesseeOf(l).LeaseKey()) }
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	results := make([]watchdog.Result, len(leases))
 	sent := time.Now()
-	k.Link.Batch(ctx, server.(wire.Server), len(leases), func(i int) (*wire.Script, wire.Request) {
-		return LesseeOf(leases[i]).Renewal()
+	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) (*wire.Script, wire.Request) {
+		return lesseeOf(leases[i]).Renewal()
 	}, func(i int, reply string, err error) {
 		deadline := sent.Add(protocol.Valid(k.Lease))
 		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: deadline}
@@ -43,6 +43,6 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 	return results
 }
 
-func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { LesseeOf(l).LeaseLost(deadlinePassed) }
+func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { lesseeOf(l).LeaseLost(deadlinePassed) }
 
-func (k *keeper) Failed(l *watchdog.Lease, err error) { LesseeOf(l).RenewalFailed(err) }
+func (k *keeper) Failed(l *watchdog.Lease, err error) { lesseeOf(l).RenewalFailed(err) }

@@ -28,10 +28,32 @@ func (l *Link) full(n int) bool {
 
 // batch is requests of several goroutines to one server, which share a pipeline.
 type batch struct {
+	ctx      context.Context // of the pipeline
 	requests []Request
 	scripts  []*Script
-	taken    bool          // by the goroutine that sends it: nothing more is put in
-	over     chan struct{} // closed when each request has its answer or error
+	over     chan struct{} // closed when each request has its answer or error, or is alone and unsent
+}
+
+func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, over: make(chan struct{})} }
+
+// add puts a request in, and returns its place.
+func (b *batch) add(r Request, sc *Script) int {
+	b.requests, b.scripts = append(b.requests, r), append(b.scripts, sc)
+	return len(b.requests) - 1
+}
+
+// answer waits for that to the i-th request, for the goroutine of ctx. What has moved is sent again: the
+// client of a Cluster follows then.
+func (b *batch) answer(ctx context.Context, l *Link, i int) (string, error) {
+	<-b.over
+	r := b.requests[i]
+	if moved(r.Err()) {
+		r = r.again()
+	}
+	if r.unanswered() {
+		return l.alone(ctx, r, b.scripts[i])
+	}
+	return r.Result()
 }
 
 // together sends the request in one pipeline with those that other goroutines are about to send. No request
@@ -42,14 +64,13 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 	b := l.batches[to]
 	opened := b == nil
 	if opened {
-		b = &batch{over: make(chan struct{})}
+		b = newBatch(context.Background())
 		l.batches[to] = b
 	}
-	i := len(b.requests)
-	b.requests, b.scripts = append(b.requests, r), append(b.scripts, sc)
+	i := b.add(r, sc)
 	sends := l.full(len(b.requests))
 	if sends {
-		l.take(to, b)
+		delete(l.batches, to) // nothing more is put in
 	}
 	l.batching.Unlock()
 	if opened {
@@ -57,69 +78,48 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 		runtime.Gosched()
 		now := l.age()
 		l.batching.Lock()
-		if sends = !b.taken; sends {
-			l.take(to, b)
+		if sends = l.batches[to] == b; sends { // it was not full
+			delete(l.batches, to)
 			l.yielded(now-began, len(b.requests), now)
 		}
 		l.batching.Unlock()
 	}
-	switch {
-	case !sends:
-		<-b.over
-	case len(b.requests) == 1:
-		return l.alone(ctx, r, sc)
-	default:
+	if sends {
 		l.send(to, b)
 	}
-	if r = b.requests[i]; moved(r.Err()) {
-		return l.alone(ctx, r.again(), sc)
-	}
-	return r.Result()
+	return b.answer(ctx, l, i)
 }
 
-// take has nothing more put into b. batching held.
-func (l *Link) take(to *redis.Client, b *batch) {
-	b.taken = true
-	delete(l.batches, to)
-}
-
-// Goroutines that compute make it long until the opener runs again, and all in its batch wait. Where this has
-// cost muchLost, requests go alone, each time for twice as long as the time before. Yields that cost nothing
-// make up for it little by little.
+// Goroutines that compute make it long until the opener runs again, and all in its batch wait. Requests go
+// alone for a while then.
 const (
-	quickYield = 3 * time.Millisecond   // less than a goroutine may run on
-	quickEach  = 200 * time.Microsecond // more than a goroutine needs from an answer to its next request
-	muchLost   = 20 * time.Millisecond
-	minAlone   = time.Second
-	maxAlone   = 10 * time.Second
+	longYield = 20 * time.Millisecond  // twice what a goroutine runs before others have their turn
+	quickEach = 200 * time.Microsecond // more than a goroutine needs from an answer to its next request
+	aloneTime = 5 * time.Second
 )
 
-// yielded learns how long a yield took that ended now, and how many requests were in the batch then. batching
-// held.
+// yielded learns how long a yield took that ended now, and how many requests were in the batch then.
 func (l *Link) yielded(took time.Duration, requests int, now time.Duration) {
-	over := took - quickYield - time.Duration(requests)*quickEach
-	if over < 0 {
-		l.timeLost -= l.timeLost / 64
-		l.solitude -= l.solitude / 64
+	if took > longYield+time.Duration(requests)*quickEach {
+		l.aloneUntil.Store(int64(now + aloneTime))
+	}
+}
+
+// send sends a batch. One request is left to its goroutine.
+func (l *Link) send(to Client, b *batch) {
+	if len(b.requests) == 1 {
+		close(b.over)
 		return
 	}
-	if l.timeLost = min(l.timeLost+over, 2*muchLost); l.timeLost >= muchLost {
-		l.solitude = min(max(2*l.solitude, minAlone), maxAlone)
-		l.aloneUntil.Store(int64(now + l.solitude))
-	}
+	l.pipeline(to, b)
 }
 
-// send serves several goroutines, so it has the context of none.
-func (l *Link) send(to Server, b *batch) {
-	defer close(b.over) // also where a hook of the client calls runtime.Goexit
-	l.pipeline(context.Background(), to, b.requests, b.scripts)
-}
-
-// pipeline sends requests to one server together, and again in full those whose script the server does not
+// pipeline sends a batch in a pipeline, and again in full those requests whose script the server does not
 // know. Each has an answer or an error then, even if the client panics.
-func (l *Link) pipeline(ctx context.Context, to Server, requests []Request, scripts []*Script) {
+func (l *Link) pipeline(to Client, b *batch) {
 	returned := false
 	defer func() {
+		defer close(b.over)
 		if returned {
 			return
 		}
@@ -128,25 +128,25 @@ func (l *Link) pipeline(ctx context.Context, to Server, requests []Request, scri
 			p = "runtime.Goexit"
 		}
 		err := l.panicked(p)
-		err.shared = len(requests) > 1
-		for _, r := range requests {
+		err.shared = len(b.requests) > 1
+		for _, r := range b.requests {
 			r.fail(err)
 		}
 	}()
 	pipe := to.Pipeline()
-	for _, r := range requests {
-		_ = pipe.Process(ctx, r)
+	for _, r := range b.requests {
+		_ = pipe.Process(b.ctx, r)
 	}
-	exec(ctx, pipe)
+	exec(b.ctx, pipe)
 	pipe = to.Pipeline()
-	for i, r := range requests {
+	for i, r := range b.requests {
 		if noScript(r.Err()) {
-			requests[i] = r.asEval(scripts[i])
-			_ = pipe.Process(ctx, requests[i])
+			b.requests[i] = r.asEval(b.scripts[i])
+			_ = pipe.Process(b.ctx, b.requests[i])
 		}
 	}
 	if pipe.Len() > 0 {
-		exec(ctx, pipe)
+		exec(b.ctx, pipe)
 	}
 	returned = true
 }
@@ -164,20 +164,17 @@ func exec(ctx context.Context, pipe redis.Pipeliner) {
 
 // Batch sends many requests to one server in one pipeline and reports each reply.
 func (l *Link) Batch(
-	ctx context.Context, to Server, n int, build func(i int) (*Script, Request),
+	ctx context.Context, to Client, n int, build func(i int) (*Script, Request),
 	answer func(i int, reply string, err error),
 ) {
-	requests, scripts := make([]Request, n), make([]*Script, n)
-	for i := range requests {
-		scripts[i], requests[i] = build(i)
+	b := newBatch(ctx)
+	for i := range n {
+		sc, r := build(i)
+		b.add(r, sc)
 	}
-	l.pipeline(ctx, to, requests, scripts)
-	for i, r := range requests {
-		if moved(r.Err()) { // its slot has another home now: the cluster client follows
-			reply, err := l.alone(ctx, r.again(), scripts[i])
-			answer(i, reply, l.options.Refusal(err))
-			continue
-		}
-		answer(i, r.Val(), l.options.Refusal(r.Err()))
+	l.pipeline(to, b)
+	for i := range n {
+		reply, err := b.answer(ctx, l, i)
+		answer(i, reply, l.options.Refusal(err))
 	}
 }

@@ -9,38 +9,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestRequestsGoAloneWhereYieldingTakesLong(t *testing.T) {
-	s := &Link{}
-	now := time.Duration(0)
-	alone := func() time.Duration { return max(0, time.Duration(s.aloneUntil.Load())-now) }
-	const quick, slow = quickYield + 10*quickEach, quickYield + 10*quickEach + muchLost
-	for _, x := range []struct{ took, want time.Duration }{
-		{0, 0}, {quick - 1, 0}, {quick + muchLost/2, 0}, {quick + muchLost/2, minAlone},
-		{time.Hour, 2 * minAlone},
-		{slow, 4 * minAlone}, {slow, 8 * minAlone}, {slow, maxAlone}, {slow, maxAlone},
-	} {
-		if s.yielded(x.took, 10, now); alone() != x.want {
-			t.Errorf("after %v: alone for %v, want %v", x.took, alone(), x.want)
-		}
-		now += alone()
+func TestRequestsGoAloneForAWhileAfterALongYield(t *testing.T) {
+	l := &Link{}
+	const long, born = longYield + 10*quickEach, time.Minute
+	alone := func() time.Duration { return time.Duration(l.aloneUntil.Load()) - born }
+	if l.yielded(long, 10, born); alone() > 0 {
+		t.Errorf("alone for %v after a yield that was not long", alone())
 	}
-	for range 300 {
-		s.yielded(0, 10, now)
+	if l.yielded(long+1, 10, born); alone() != aloneTime {
+		t.Errorf("alone for %v, want %v", alone(), aloneTime)
 	}
-	if s.yielded(slow, 10, now); alone() != minAlone {
-		t.Errorf("when many were quick: alone for %v", alone())
+	if l.born = time.Now(); l.crowded(1) {
+		t.Error("a request shares a pipeline within that time")
 	}
 }
 
 // ending is a client that ends the goroutine which calls it.
-type ending struct{}
+type ending struct{ Client }
 
 func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
 
 func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})
 	r := NewRequest(NewScript("return 1"), []any{"x"})
-	b := &batch{requests: []Request{r, r.again()}, over: make(chan struct{})}
+	b := newBatch(t.Context())
+	b.add(r, nil)
+	b.add(r.again(), nil)
 	go l.send(ending{}, b)
 	<-b.over
 	for _, r := range b.requests {

@@ -46,8 +46,6 @@ type Link struct {
 
 	batching sync.Mutex // guards what follows, and what is put into batches; a leaf
 	batches  map[*redis.Client]*batch
-	timeLost time.Duration // by yields that took long, lately
-	solitude time.Duration // for how long none shared, the last time
 }
 
 // NewLink makes no connection.
@@ -58,9 +56,6 @@ func NewLink(c Client, o Options) *Link {
 }
 
 func (l *Link) age() time.Duration { return time.Since(l.born) }
-
-// Server is one server's entrance for a batch. Comparable: it also names the server.
-type Server interface{ Pipeline() redis.Pipeliner }
 
 // Single reports whether all keys are on one server.
 func (l *Link) Single() bool {
@@ -97,15 +92,10 @@ func (l *Link) Leads(to *Link) bool {
 		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
-// Entrance is for a batch of keys that are all on one server.
-func (l *Link) Entrance() Server { return l.client }
-
-// Server finds the server of a key, so that a batch never waits for two of them:
-// a cluster pipeline returns when its slowest node does.
-func (l *Link) Server(key string) Server { return l.server(l.options.Context, key) }
-
-func (l *Link) server(ctx context.Context, key string) Server {
-	if node, err := l.master(ctx, key); err == nil {
+// Server is the client of a key's server, so that a batch never waits for two of them: a Cluster's pipeline
+// returns when its slowest node does. It also names the server.
+func (l *Link) Server(key string) Client {
+	if node, err := l.master(l.options.Context, key); err == nil {
 		return node
 	}
 	return l.client
@@ -203,20 +193,18 @@ func (l *Link) process(
 }
 
 func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
-	seat := seatOf(ctx)
 	defer l.underWay.Add(-1)
 	n := l.underWay.Add(1)
-	if seat != nil {
-		if to, one := l.Server(r.key()).(*redis.Client); one {
+	seat := seatOf(ctx)
+	if seat != nil || !again && l.crowded(n) {
+		switch to, err := l.master(l.options.Context, r.key()); {
+		case err == nil && seat != nil:
 			return seat.request(ctx, l, to, r, sc)
+		case err == nil:
+			return l.together(ctx, to, r, sc)
+		case seat != nil:
+			seat.next()
 		}
-		seat.leave(false)
-	}
-	if again || !l.crowded(n) {
-		return l.alone(ctx, r, sc)
-	}
-	if to, one := l.Server(r.key()).(*redis.Client); one { // a cluster's would wait for its slowest server
-		return l.together(ctx, to, r, sc)
 	}
 	return l.alone(ctx, r, sc)
 }

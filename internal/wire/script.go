@@ -81,9 +81,12 @@ func (r Request) again() Request {
 // key is the first of them. All are in one slot.
 func (r Request) key() string { return r.Args()[3].(string) }
 
-// fail gives the request an error if it was not answered. No script answers with nothing.
+// unanswered: there is neither an answer nor an error. No script answers with nothing.
+func (r Request) unanswered() bool { return r.Err() == nil && r.Val() == "" }
+
+// fail gives the request an error if it was not answered.
 func (r Request) fail(err error) {
-	if r.Err() == nil && r.Val() == "" {
+	if r.unanswered() {
 		r.SetErr(err)
 	}
 }

@@ -43,7 +43,12 @@ var errSilent = errors.New("it has not answered for a while")
 // Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
 func (l *Link) Silent(ctx context.Context, key string) bool {
 	p := l.pulse(ctx, key)
-	return !p.answers.Load() || p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow
+	return !p.answers.Load() || l.stands(p)
+}
+
+// stands reports whether requests to a server are under way, and it has answered none for a while.
+func (l *Link) stands(p *pulse) bool {
+	return p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow
 }
 
 // Trouble is why the server of a key is known to carry no request out, or not to answer; nil if it is not.
@@ -52,7 +57,7 @@ func (l *Link) Trouble(ctx context.Context, key string) error {
 	if f := p.failing.Load(); f != nil {
 		return f.err
 	}
-	if p.underWay.Load() > 0 && l.age()-time.Duration(p.since.Load()) > slow {
+	if l.stands(p) {
 		return errSilent
 	}
 	return nil
@@ -63,8 +68,8 @@ func (l *Link) pulse(ctx context.Context, key string) *pulse {
 	if l.Single() || !l.whole.answers.Load() { // before its first answer a Cluster may not know its servers
 		return &l.whole
 	}
-	node, ok := l.server(ctx, key).(*redis.Client)
-	if !ok {
+	node, err := l.master(ctx, key)
+	if err != nil {
 		return &l.whole
 	}
 	addr := node.Options().Addr
@@ -98,20 +103,20 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
 		p.answers.Store(false)
 	}
-	f := p.failing.Load()
-	switch {
-	case err == nil && f != nil:
-		p.failing.Store(nil)
-	case err == nil:
-	case f == nil:
-		began := outage{sent, err} // or each call would allocate
-		p.failing.Store(&began)
-		return sent
-	case errors.Is(err, context.Canceled): // which says less
-		return f.since
-	default:
-		p.failing.Store(&outage{f.since, err})
-		return f.since
+	last := p.failing.Load()
+	if err == nil {
+		if last != nil {
+			p.failing.Store(nil)
+		}
+		return time.Time{}
 	}
-	return time.Time{}
+	f := &outage{sent, err}
+	if last != nil {
+		f.since = last.since
+		if errors.Is(err, context.Canceled) { // which says less
+			f.err = last.err
+		}
+	}
+	p.failing.Store(f)
+	return f.since
 }
