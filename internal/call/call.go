@@ -2,8 +2,8 @@
 //
 // A request is never interrupted: go-redis reads on when a context ends, and what was sent may have run. So a
 // caller that leaves abandons its call. A call is under way, then answered or abandoned, whichever is first,
-// and only once. An answered one is its caller's; an abandoned one is rolled back, once, by the goroutine
-// that has sent it, or by another where the answer came in the very instant.
+// and only once. An answered one is its caller's. An abandoned one is rolled back, once, by a goroutine that
+// is counted in the session's work.
 package call
 
 import (
@@ -34,42 +34,26 @@ func (f Func) Send(most int, abandoned *atomic.Bool) wire.Outcome { return f(mos
 
 func (Func) RollBack(wire.Outcome) {}
 
-// call is a request under way in a goroutine of its own.
-type call struct {
-	r         Request
-	s         *session.Session
-	done      chan struct{} // closed when o is there
-	o         wire.Outcome
-	earlier   error       // of a copy that was not answered, and may have run
-	abandoned atomic.Bool // set by the caller that leaves, or by the answer, whichever is first
-	rolled    func()      // called by whichever goroutine has rolled it back
-}
-
 var never atomic.Bool // of a caller that can't leave
 
-// Exchange sends a request and waits for the answer as long as b lasts. If that ends first, leave is called,
-// while nothing of the request is rolled back yet, and ok is false. Then a goroutine that is counted in the
-// work of s rolls back what comes of the request, and calls what leave has returned.
+// Exchange sends a request and waits for the answer as long as b lasts. If that ends first, ok is false, and
+// what comes of the request is rolled back.
 //
 // The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
 // are sent in another.
-func Exchange(
-	b *wakeup.Bounds, s *session.Session, silent bool, r Request, leave func() (rolledBack func()),
-) (o wire.Outcome, ok bool) {
-	var earlier error
+func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request) (o wire.Outcome, ok bool) {
 	if !silent {
-		o := r.Send(1, &never)
-		switch over := b.Over(); {
-		case over:
-			c := &call{r: r, o: o, rolled: leave()}
-			s.Go(c.rollBack)
+		o = r.Send(1, &never)
+		if b.Over() {
+			late := o // or each call would allocate
+			s.Go(func() { r.RollBack(late) })
 			return wire.Outcome{}, false
-		case !o.Again:
+		}
+		if !o.Again {
 			return o, true
 		}
-		earlier = o.Unanswered
 	}
-	return apart(b, s, r, earlier, leave)
+	return apart(b, s, r, o.Unanswered)
 }
 
 // Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the
@@ -78,20 +62,17 @@ func Exchange(
 func Ask(
 	b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
 ) (o wire.Outcome, ok bool) {
-	var earlier error
 	if !silent {
-		o := r.Send(1, &never)
-		if !o.Again {
+		if o = r.Send(1, &never); !o.Again {
 			return o, true
 		}
-		earlier = o.Unanswered
 	}
 	if atMost > 0 && b.Until.Done() == nil {
 		until, cancel := context.WithTimeout(b.Until, atMost)
 		defer cancel()
 		b = &wakeup.Bounds{Until: until}
 	}
-	return apart(b, s, r, earlier, func() func() { return func() {} })
+	return apart(b, s, r, o.Unanswered)
 }
 
 // Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. If an answer is an
@@ -118,38 +99,24 @@ func Do(
 	return o, nil
 }
 
-// apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered.
-func apart(
-	b *wakeup.Bounds, s *session.Session, r Request, earlier error, leave func() (rolledBack func()),
-) (o wire.Outcome, ok bool) {
-	c := &call{r: r, s: s, earlier: earlier, done: make(chan struct{})}
-	s.Add(1)
-	go c.send()
-	if _, ok := wakeup.Await(b, c.done); ok {
-		return c.o, true
+// apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered, and
+// may have run.
+func apart(b *wakeup.Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
+	var abandoned atomic.Bool // set by the caller that leaves, or by the answer, whichever is first
+	var o wire.Outcome
+	done := make(chan struct{}) // closed when o is there, and the caller's
+	s.Go(func() {
+		o = r.Send(wire.Tries, &abandoned)
+		o.Unanswered = cmp.Or(o.Unanswered, earlier)
+		if abandoned.CompareAndSwap(false, true) {
+			close(done)
+		} else {
+			r.RollBack(o)
+		}
+	})
+	if _, ok := wakeup.Await(b, done); !ok && abandoned.CompareAndSwap(false, true) {
+		return wire.Outcome{}, false
 	}
-	c.rolled = leave()
-	if !c.abandoned.CompareAndSwap(false, true) { // it was answered in that instant
-		s.Go(func() {
-			<-c.done
-			c.rollBack()
-		})
-	}
-	return wire.Outcome{}, false
-}
-
-func (c *call) send() {
-	defer c.s.End()
-	c.o = c.r.Send(wire.Tries, &c.abandoned)
-	c.o.Unanswered = cmp.Or(c.o.Unanswered, c.earlier)
-	if c.abandoned.CompareAndSwap(false, true) {
-		close(c.done)
-		return
-	}
-	c.rollBack()
-}
-
-func (c *call) rollBack() {
-	defer c.rolled()
-	c.r.RollBack(c.o)
+	<-done // also if it was answered in that instant
+	return o, true
 }

@@ -54,6 +54,7 @@ func (t *trying) onReply(o wire.Outcome) (_ wire.Outcome, expired bool) {
 
 // RollBack gives back what its caller no longer waits for.
 func (t *trying) RollBack(o wire.Outcome) {
+	defer t.a.p.drop()
 	r, err := protocol.Read(o)
 	if err != nil || r.Status == protocol.Granted || t.late != 0 { // else it took nothing, and no copy comes
 		p := t.a.p
@@ -73,8 +74,8 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 			t.has(g)
 		}()
 	}
-	p.retain() // for the rollback, if this caller leaves
-	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t, func() func() { return p.drop })
+	p.retain() // also for the rollback, if this caller leaves
+	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t)
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -128,19 +128,12 @@ func (s *Session) Begin() bool {
 	return true
 }
 
-// Add counts n more pieces of work, by a caller that is counted already.
-func (s *Session) Add(n int) { s.work.Add(n) }
-
-// End ends what Begin or Add has counted.
+// End ends what Begin has counted.
 func (s *Session) End() { s.work.Done() }
 
 // Go runs f in the background, and counts it. The caller must be counted already.
 func (s *Session) Go(f func()) {
-	s.work.Add(1)
-	go func() {
-		defer s.work.Done()
-		f()
-	}()
+	s.work.Go(f)
 }
 
 // Warn logs, whatever the logger does.

@@ -89,13 +89,6 @@ func TestShutdownWaitsForAllThatIsCounted(t *testing.T) {
 			s.Begin()
 			time.AfterFunc(time.Second, s.End)
 		},
-		"Add": func(s *Session) {
-			s.Begin()
-			s.Add(2)
-			for i := range 3 {
-				time.AfterFunc(time.Second*time.Duration(i)/2, s.End)
-			}
-		},
 		"Go": func(s *Session) {
 			s.Begin()
 			s.Go(func() { time.Sleep(time.Second) })
