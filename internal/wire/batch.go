@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"runtime"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -58,7 +57,8 @@ func (b *batch) answer(ctx context.Context, l *Link, i int) (string, error) {
 
 // together sends the request in one pipeline with those that other goroutines are about to send. No request
 // waits for another's answer before it leaves, nor for time to pass. The goroutine that opens a batch lets
-// the goroutines that are ready run, and then sends what they have put in.
+// the goroutines that are ready run, and then sends what they have put in. That takes long beside goroutines
+// that compute, and yet sharing pays there, too.
 func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Script) (string, error) {
 	l.batching.Lock()
 	b := l.batches[to]
@@ -74,13 +74,10 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 	}
 	l.batching.Unlock()
 	if opened {
-		began := l.age()
 		runtime.Gosched()
-		now := l.age()
 		l.batching.Lock()
 		if sends = l.batches[to] == b; sends { // it was not full
 			delete(l.batches, to)
-			l.yielded(now-began, len(b.requests), now)
 		}
 		l.batching.Unlock()
 	}
@@ -88,21 +85,6 @@ func (l *Link) together(ctx context.Context, to *redis.Client, r Request, sc *Sc
 		l.send(to, b)
 	}
 	return b.answer(ctx, l, i)
-}
-
-// Goroutines that compute make it long until the opener runs again, and all in its batch wait. Requests go
-// alone for a while then.
-const (
-	longYield = 20 * time.Millisecond  // twice what a goroutine runs before others have their turn
-	quickEach = 200 * time.Microsecond // more than a goroutine needs from an answer to its next request
-	aloneTime = 5 * time.Second
-)
-
-// yielded learns how long a yield took that ended now, and how many requests were in the batch then.
-func (l *Link) yielded(took time.Duration, requests int, now time.Duration) {
-	if took > longYield+time.Duration(requests)*quickEach {
-		l.aloneUntil.Store(int64(now + aloneTime))
-	}
 }
 
 // send sends a batch. One request is left to its goroutine.

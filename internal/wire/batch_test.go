@@ -4,25 +4,9 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-func TestRequestsGoAloneForAWhileAfterALongYield(t *testing.T) {
-	l := &Link{}
-	const long, born = longYield + 10*quickEach, time.Minute
-	alone := func() time.Duration { return time.Duration(l.aloneUntil.Load()) - born }
-	if l.yielded(long, 10, born); alone() > 0 {
-		t.Errorf("alone for %v after a yield that was not long", alone())
-	}
-	if l.yielded(long+1, 10, born); alone() != aloneTime {
-		t.Errorf("alone for %v, want %v", alone(), aloneTime)
-	}
-	if l.born = time.Now(); l.crowded(1) {
-		t.Error("a request shares a pipeline within that time")
-	}
-}
 
 // ending is a client that ends the goroutine which calls it.
 type ending struct{ Client }

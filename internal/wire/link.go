@@ -41,8 +41,7 @@ type Link struct {
 	whole pulse    // of the one server, or of a Cluster while its servers are not known
 	nodes sync.Map // the pulse of each master of a Cluster by its address
 
-	underWay   atomic.Int64 // requests
-	aloneUntil atomic.Int64 // age before which none share a pipeline
+	underWay atomic.Int64 // requests
 
 	batching sync.Mutex // guards what follows, and what is put into batches; a leaf
 	batches  map[*redis.Client]*batch
@@ -196,7 +195,7 @@ func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) 
 	defer l.underWay.Add(-1)
 	n := l.underWay.Add(1)
 	seat := seatOf(ctx)
-	if seat != nil || !again && l.crowded(n) {
+	if seat != nil || !again && l.Batching >= 0 && n > int64(l.Batching) { // not alone
 		switch to, err := l.master(l.options.Context, r.key()); {
 		case err == nil && seat != nil:
 			return seat.request(ctx, l, to, r, sc)
@@ -207,11 +206,6 @@ func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) 
 		}
 	}
 	return l.alone(ctx, r, sc)
-}
-
-// crowded reports whether a request, the n-th under way, is to share a pipeline.
-func (l *Link) crowded(n int64) bool {
-	return l.Batching >= 0 && n > int64(l.Batching) && l.age() >= time.Duration(l.aloneUntil.Load())
 }
 
 // alone sends a request in a write of its own.

@@ -32,12 +32,7 @@ func newScript(text func() string) *Script {
 	})}
 }
 
-// Text is what a server is given of the script, and Digest its name from then on.
-func (sc *Script) Text() string {
-	body, _ := sc.load()
-	return body.(string)
-}
-
+// Digest is by what a server knows the script once it has run it.
 func (sc *Script) Digest() string {
 	_, sha := sc.load()
 	return sha.(string)
