@@ -113,8 +113,6 @@ func (c *heldContext) Value(key any) any {
 
 func (c *heldContext) String() string { return fmt.Sprintf("lockline.Hold(%q)", c.of.Name()) }
 
-func (hd *Hold) valid() bool { return hd != nil && hd.of != nil }
-
 // Of is what it stands for; nil of a zero Hold.
 func (hd *Hold) Of() Holding {
 	if hd == nil {
@@ -123,72 +121,59 @@ func (hd *Hold) Of() Holding {
 	return hd.of
 }
 
-func (hd *Hold) Name() string {
-	if !hd.valid() {
-		return ""
+// ask asks what a Hold stands for. zero is the answer of a zero Hold.
+func ask[T any](hd *Hold, question func(Holding) T, zero T) T {
+	if of := hd.Of(); of != nil {
+		return question(of)
 	}
-	return hd.of.Name()
+	return zero
 }
 
-func (hd *Hold) Token() int64 {
-	if !hd.valid() {
-		return 0
-	}
-	return hd.of.Token()
-}
-
-func (hd *Hold) Deadline() time.Time {
-	if !hd.valid() {
-		return time.Time{}
-	}
-	return hd.of.Deadline()
-}
-
-func (hd *Hold) Err() error {
-	if !hd.valid() {
-		return failure.ErrNotHeld
-	}
-	return hd.of.Err()
-}
-
-func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
-	if !hd.valid() {
-		return failure.ErrNotHeld
-	}
-	if err := hd.of.Err(); err != nil { // a loss matters more than a wrong argument
-		return failure.Named(hd.Name(), err)
-	}
-	if err := protocol.CheckLease("Extend", d); err != nil {
-		return err
-	}
-	if ctx == nil {
-		return failure.ErrNilContext
-	}
-	return hd.of.Extend(ctx, d)
-}
+func (hd *Hold) Name() string        { return ask(hd, Holding.Name, "") }
+func (hd *Hold) Token() int64        { return ask(hd, Holding.Token, 0) }
+func (hd *Hold) Deadline() time.Time { return ask(hd, Holding.Deadline, time.Time{}) }
+func (hd *Hold) Err() error          { return ask(hd, Holding.Err, failure.ErrNotHeld) }
+func (hd *Hold) Parts() []*Hold      { return ask(hd, Holding.Parts, nil) }
 
 // Stay leaves it taken until d from now, also after Unlock.
 func (hd *Hold) Stay(d time.Duration) {
-	if hd.valid() {
+	if hd.Of() != nil {
 		hd.of.Stay(d)
 	}
 }
 
-func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {
-	switch {
-	case !hd.valid():
-		return failure.ErrNotHeld
+// check is why nothing is asked of Redis. A loss matters more than a wrong argument.
+func (hd *Hold) check(ctx context.Context) error {
+	switch err := hd.Err(); {
+	case hd.Of() == nil:
+		return err
+	case err != nil:
+		return failure.Named(hd.Name(), err)
 	case ctx == nil:
 		return failure.ErrNilContext
 	}
-	if err := hd.of.Err(); err != nil {
-		return failure.Named(hd.Name(), err)
+	return nil
+}
+
+func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
+	if err := hd.check(ctx); err != nil {
+		return err
+	}
+	if err := protocol.CheckLease("Extend", d); err != nil {
+		return err
+	}
+	return hd.of.Extend(ctx, d)
+}
+
+func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {
+	if err := hd.check(ctx); err != nil {
+		return err
 	}
 	return hd.of.WaitReplicas(ctx, n)
 }
 
 func (hd *Hold) Unlock(ctx context.Context) error {
-	if !hd.valid() {
+	if hd.Of() == nil {
 		return failure.ErrNotHeld
 	}
 	if ctx == nil { // a mistake, for which no lock should stay held
@@ -208,13 +193,6 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 		}
 	}()
 	return fn(held)
-}
-
-func (hd *Hold) Parts() []*Hold {
-	if !hd.valid() {
-		return nil
-	}
-	return hd.of.Parts()
 }
 
 // UnlockWait bounds the wait of an Unlock whose context does not.

@@ -101,9 +101,6 @@ func (in *Inbox) Receive(message string) {
 	}
 }
 
-// channel is the session's by classic pub/sub.
-func (in *Inbox) channel() string { return in.s.Channel() }
-
 // shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
 func (in *Inbox) shardedChannel(key string) string {
 	prefix := in.s.Args.Channels.(string) // the prefix of all keys, and then "s:"
@@ -145,7 +142,7 @@ func (in *Inbox) Listen(key string, possible bool) {
 	}
 	hub := in.s.ShardedHub
 	if !sharded {
-		name, hub = in.channel(), in.s.Hub
+		name, hub = in.s.Channel(), in.s.Hub
 	}
 	if in.ears[name] != nil || !in.s.Begin() { // a session that closes would not end the subscription
 		return
@@ -193,11 +190,11 @@ func (in *Inbox) run() {
 	}
 }
 
-// take hands out what has arrived.
+// take hands out what has arrived, and tells the attempts on whose channel a grant may have been missed.
 func (in *Inbox) take() {
 	in.mu.Lock()
 	var messages []string
-	gaps := map[string]bool{} // a grant may have been missed on these
+	gaps := map[string]bool{}
 	for name, e := range in.ears {
 		arrived, gap := e.sub.Take()
 		messages = append(messages, arrived...)
@@ -205,12 +202,20 @@ func (in *Inbox) take() {
 			gaps[name] = true
 		}
 	}
+	var missed []Attempt
+	if len(gaps) > 0 {
+		for _, a := range in.attempts {
+			if gaps[in.earOf(a.Key())] {
+				missed = append(missed, a)
+			}
+		}
+	}
 	in.mu.Unlock() // an attempt takes its lock's mutex, which comes before this one
 	for _, m := range messages {
 		in.Receive(m)
 	}
-	if len(gaps) > 0 {
-		in.miss(gaps)
+	for _, a := range missed {
+		a.Missed()
 	}
 }
 
@@ -223,7 +228,7 @@ func (in *Inbox) rest() bool {
 		needed[in.earOf(a.Key())] = true
 	}
 	if in.s.Linger > 0 { // what it keeps may be wanted at any time
-		needed[in.channel()] = true
+		needed[in.s.Channel()] = true
 	}
 	for name, e := range in.ears {
 		if e.idle && !needed[name] { // not needed at two looks in a row
@@ -243,20 +248,5 @@ func (in *Inbox) earOf(key string) string {
 			return name
 		}
 	}
-	return in.channel()
-}
-
-// miss tells the attempts that listen on one of these channels.
-func (in *Inbox) miss(channels map[string]bool) {
-	in.mu.Lock()
-	var attempts []Attempt
-	for _, a := range in.attempts {
-		if channels[in.earOf(a.Key())] {
-			attempts = append(attempts, a)
-		}
-	}
-	in.mu.Unlock()
-	for _, a := range attempts {
-		a.Missed()
-	}
+	return in.s.Channel()
 }
