@@ -136,7 +136,7 @@ func (s *shard) review() {
 	}
 }
 
-// place finds a shard for a channel that has none, and looks for it after a pause.
+// place finds a shard for a channel that has none. It looks for one after a pause, and until there is one.
 func (h *Hub) place(ch *channel, wait time.Duration) {
 	for {
 		if wait > 0 {

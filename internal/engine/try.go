@@ -74,7 +74,7 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 			t.has(g)
 		}()
 	}
-	p.retain() // also for the rollback, if this caller leaves
+	p.retain() // for the rollback, if this caller leaves
 	o, ok := call.Exchange(&a.bounds, p.s(), p.silent(a.bounds.Until), t)
 	if !ok { // its goroutine rolls back
 		p.mu.Lock()
