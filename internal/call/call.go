@@ -41,19 +41,21 @@ var never atomic.Bool // of a caller that can't leave
 //
 // The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
 // are sent in another.
-func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request) (o wire.Outcome, ok bool) {
+func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request) (wire.Outcome, bool) {
+	var o wire.Outcome
+	ok := true
 	if !silent {
 		o = r.Send(1, &never)
-		if b.Over() {
-			late := o // or each call would allocate
-			s.Go(func() { r.RollBack(late) })
-			return wire.Outcome{}, false
-		}
-		if !o.Again {
-			return o, true
-		}
 	}
-	return apart(b, s, r, o.Unanswered)
+	if silent || o.Again && !b.Over() {
+		o, ok = apart(b, s, r, o.Unanswered)
+	}
+	if ok && b.Over() { // the answer came with the end
+		late := o // or each call would allocate
+		s.Go(func() { r.RollBack(late) })
+		return wire.Outcome{}, false
+	}
+	return o, ok
 }
 
 // Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the
