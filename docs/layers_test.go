@@ -17,7 +17,7 @@ import (
 var layers = [][]string{
 	{"internal/contain", "internal/failure", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
-	{"internal/protocol", "internal/wakeup"},
+	{"internal/protocol"},
 	{"internal/handle", "internal/session"},
 	{"internal/call", "internal/inbox"},
 	{"internal/engine"},

@@ -5,8 +5,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -30,7 +30,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		s := e.session
-		bounds := wakeup.Bounds{Until: ctx, Closing: s.Closing()}
+		bounds := call.Bounds{Until: ctx, Closing: s.Closing()}
 		news := s.Hub.Subscribe(e.channel())
 		defer news.Close()
 		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -67,7 +67,7 @@ func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 // leadership has ended.
 func (r *record) keep(ended <-chan struct{}) {
 	s := r.e.session
-	b := wakeup.Bounds{Until: s.Ctx, Closing: s.Closing()}
+	b := call.Bounds{Until: s.Ctx, Closing: s.Closing()}
 	for {
 		if lost, closing := b.Sleep(s.Lease/3, ended); lost || closing {
 			return

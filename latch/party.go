@@ -10,10 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -105,7 +105,7 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, leaveScript.Script, copies, 1, nil)
 		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
-			wakeup.Closed(s.Closing()) ||
+			call.Closed(s.Closing()) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -208,7 +208,7 @@ func (ps *parties) add(p *Party, deadline time.Time) bool {
 	s := p.l.s
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if wakeup.Closed(s.Closing()) { // which it is before Shutdown
+	if call.Closed(s.Closing()) { // which it is before Shutdown
 		return false
 	}
 	ps.live[p] = struct{}{}

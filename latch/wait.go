@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -73,7 +73,7 @@ const mostRest = 40 * time.Second
 // waiter is one wait for one run. It belongs to its goroutine.
 type waiter struct {
 	l        *Latch
-	b        wakeup.Bounds
+	b        call.Bounds
 	run      string    // "": the one that is under way
 	seen     sighting  // by the last look
 	last     error     // of the last look
@@ -92,7 +92,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 		return l.fail(failure.ErrClosed)
 	}
 	defer s.End()
-	w := &waiter{l: l, b: wakeup.Bounds{Until: ctx, Closing: s.Closing()}, run: run}
+	w := &waiter{l: l, b: call.Bounds{Until: ctx, Closing: s.Closing()}, run: run}
 	w.rest()
 	for w.run == "" { // a latch that is over needs no subscription
 		if over, err := w.look(""); over {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -57,7 +57,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 		}
 		if busy != nil && !v.try {
 			v.announce()
-			if _, ok := wakeup.Await(&v.bounds, busy); ok {
+			if _, ok := call.Await(&v.bounds, busy); ok {
 				continue
 			}
 		}

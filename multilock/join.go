@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -38,7 +38,7 @@ func (m *majority) lost(i int) {
 // the attempt that the server had, or "": where an operator has freed that, it is not taken back.
 func (m *majority) fetch(i int, after time.Duration, owner string) {
 	q := m.q
-	bounds := wakeup.Bounds{Until: m.seek, Closing: q.closing}
+	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
 	if bounds.Over() || !q.home.Begin() {
 		return
 	}

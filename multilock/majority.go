@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // majority is a grant of a RedLock: holds of its servers' locks, of which it needs a majority. Each of these
@@ -53,7 +53,7 @@ func (v *vote) hold(c *count, token int64, stop func()) *entry {
 	e := v.entry(m)
 	m.mu.Lock()
 	c.hold.Store(m) // from now on it learns of the ends of its parts
-	if m.over = m.state(); wakeup.Closed(m.q.closing) {
+	if m.over = m.state(); call.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil

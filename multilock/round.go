@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -259,7 +259,7 @@ func (v *vote) failed(
 	stop()
 	v.giveBack(c.parts)
 	if v.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
-		late := time.After(wakeup.LeavingTime)
+		late := time.After(call.LeavingTime)
 		for c.left > 0 && late != nil {
 			select {
 			case a := <-answers:

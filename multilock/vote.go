@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -23,7 +23,7 @@ type vote struct {
 	ctx    context.Context // the caller's
 	values context.Context // the same without its end, which does not end the parts
 	cfg    engine.Config
-	bounds wakeup.Bounds
+	bounds call.Bounds
 	try    bool
 	begun  time.Time
 	turn   bool // at the desk
@@ -63,7 +63,7 @@ func (l *RedLock) acquire(
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, try: cfg.Once(try),
-		begun: time.Now(), depth: 1, bounds: wakeup.Bounds{Until: until, Closing: q.closing}}
+		begun: time.Now(), depth: 1, bounds: call.Bounds{Until: until, Closing: q.closing}}
 	defer v.d.drop()
 	if ctx.Done() != nil {
 		v.values = context.WithoutCancel(ctx)
@@ -233,7 +233,7 @@ func (v *vote) whyOver(err error) error {
 	if v.holder == nil && v.refused {
 		v.holder = &failure.LockedError{Name: v.l.name}
 	}
-	err = failure.OfWait(v.ctx, wakeup.Closed(v.bounds.Closing), v.l.name, v.holder)
+	err = failure.OfWait(v.ctx, call.Closed(v.bounds.Closing), v.l.name, v.holder)
 	if v.holder == nil && v.trouble != nil {
 		text := v.trouble.Error() // of several servers: one that refuses does not say that all do
 		err = failure.Troubled(err, errors.New(text))

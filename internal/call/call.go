@@ -1,4 +1,5 @@
-// Package call makes requests whose caller may leave before they are answered.
+// Package call makes requests whose caller may leave before they are answered, and waits for what may end
+// before it comes. Begin with Bounds, which says what ends either.
 //
 // A request is never interrupted: go-redis reads on when a context ends, and what was sent may have run. So a
 // caller that leaves abandons its call. A call is under way, then answered or abandoned, whichever is first,
@@ -15,7 +16,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -41,7 +41,7 @@ var never atomic.Bool // of a caller that can't leave
 //
 // The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
 // are sent in another.
-func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request) (wire.Outcome, bool) {
+func Exchange(b *Bounds, s *session.Session, silent bool, r Request) (wire.Outcome, bool) {
 	var o wire.Outcome
 	ok := true
 	if !silent {
@@ -62,7 +62,7 @@ func Exchange(b *wakeup.Bounds, s *session.Session, silent bool, r Request) (wir
 // end of b. Where b does not end by itself, and atMost is not 0, it waits for so long at most, but for a copy
 // that it sends itself.
 func Ask(
-	b *wakeup.Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
+	b *Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
 ) (o wire.Outcome, ok bool) {
 	if !silent {
 		if o = r.Send(1, &never); !o.Again {
@@ -72,7 +72,7 @@ func Ask(
 	if atMost > 0 && b.Until.Done() == nil {
 		until, cancel := context.WithTimeout(b.Until, atMost)
 		defer cancel()
-		b = &wakeup.Bounds{Until: until}
+		b = &Bounds{Until: until}
 	}
 	return apart(b, s, r, o.Unanswered)
 }
@@ -89,7 +89,7 @@ func Do(
 		return wire.Outcome{}, failure.Of(what, keys.Name, failure.ErrClosed)
 	}
 	defer s.End()
-	b := &wakeup.Bounds{Until: ctx, Closing: s.Closing()}
+	b := &Bounds{Until: ctx, Closing: s.Closing()}
 	o, answered := Ask(b, s, s.Link.Silent(ctx, keys.Lock()), r, 0)
 	switch {
 	case !answered:
@@ -103,7 +103,7 @@ func Do(
 
 // apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered, and
 // may have run.
-func apart(b *wakeup.Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
+func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
 	var abandoned atomic.Bool // set by the caller that leaves, or by the answer, whichever is first
 	var o wire.Outcome
 	done := make(chan struct{}) // closed when o is there, and the caller's
@@ -116,7 +116,7 @@ func apart(b *wakeup.Bounds, s *session.Session, r Request, earlier error) (wire
 			r.RollBack(o)
 		}
 	})
-	if _, ok := wakeup.Await(b, done); !ok && abandoned.CompareAndSwap(false, true) {
+	if _, ok := Await(b, done); !ok && abandoned.CompareAndSwap(false, true) {
 		return wire.Outcome{}, false
 	}
 	<-done // also if it was answered in that instant

@@ -14,7 +14,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -49,7 +48,7 @@ func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&wakeup.Bounds{Until: t.Context()}, open(t), silent, r)
+			o, ok := call.Exchange(&call.Bounds{Until: t.Context()}, open(t), silent, r)
 			synctest.Wait()
 			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
 				t.Errorf("%v, %+v, %+v", ok, o, r)
@@ -65,7 +64,7 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&wakeup.Bounds{Until: ctx}, open(t), true, r)
+			o, ok := call.Exchange(&call.Bounds{Until: ctx}, open(t), true, r)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			switch {
@@ -126,7 +125,7 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 				defer cancel()
 				r := &twice{request: request{takes: time.Second}, first: c.first}
-				b, s := &wakeup.Bounds{Until: ctx}, open(t)
+				b, s := &call.Bounds{Until: ctx}, open(t)
 				ask := func() (wire.Outcome, bool) { return call.Exchange(b, s, false, r) }
 				if c.keeps {
 					ask = func() (wire.Outcome, bool) { return call.Ask(b, s, false, r, 0) }

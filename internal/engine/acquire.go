@@ -6,11 +6,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -96,7 +96,7 @@ type acquisition struct {
 	want     Want
 	lease    time.Duration // that it has chosen for itself; 0: the session's
 	cfg      Config
-	bounds   wakeup.Bounds
+	bounds   call.Bounds
 	begun    time.Time
 	w        waiter       // of its present wait
 	at       attempt      // the first that asks for it; saves an allocation
@@ -167,7 +167,7 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 	defer s.End() // until then Shutdown waits, and work may be begun in the background
 	until, stop := a.cfg.Until(a.ctx)
 	defer stop()
-	a.bounds = wakeup.Bounds{Until: until, Closing: s.Closing()}
+	a.bounds = call.Bounds{Until: until, Closing: s.Closing()}
 	if a.ctx.Err() != nil {
 		return nil, p.fail(failure.OfContext(a.ctx))
 	}
@@ -248,7 +248,7 @@ func (a *acquisition) enter(try bool) (*Grant, error) {
 			if !refused || over == nil || ends == 0 {
 				return g, err
 			}
-			if _, ok := wakeup.Await(&a.bounds, over); !ok {
+			if _, ok := call.Await(&a.bounds, over); !ok {
 				return g, err
 			}
 			a.p.mu.Lock()
@@ -300,7 +300,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		if a.bounds.Over() { // also where an answer is there, too
 			return nil, a.leave(l, w)
 		}
-		told, ok := wakeup.Await(&a.bounds, w.ready)
+		told, ok := call.Await(&a.bounds, w.ready)
 		switch {
 		case !ok:
 			continue
@@ -341,14 +341,14 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	l.ask()
 	p.mu.Unlock()
 	if last != nil {
-		wakeup.AwaitLeaving(last.gone, p.s().Closing())
+		call.AwaitLeaving(last.gone, p.s().Closing())
 	}
 	return err
 }
 
 // over is why a wait has ended. mu held.
 func (a *acquisition) over(holder *failure.LockedError) error {
-	err := a.p.kind.Ended(a.ctx, wakeup.Closed(a.bounds.Closing), a.p.keys.Name, holder)
+	err := a.p.kind.Ended(a.ctx, call.Closed(a.bounds.Closing), a.p.keys.Name, holder)
 	if holder == nil {
 		err = failure.Troubled(err, a.trouble)
 	}

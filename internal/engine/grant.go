@@ -14,7 +14,6 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -65,7 +64,7 @@ func (p *pool) begin(
 	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
 	// made.
 	switch {
-	case wakeup.Closed(s.Closing()):
+	case call.Closed(s.Closing()):
 		return nil, failure.ErrClosed
 	case token == 0:
 		return nil, failure.ErrNoToken
@@ -134,7 +133,7 @@ func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease
 func (g *Grant) lasts() bool {
 	s := g.p.s()
 	// A grant that was served in the queue has no longer lease at first than the least of these three.
-	return g.held() && !g.own && !wakeup.Closed(s.Closing()) &&
+	return g.held() && !g.own && !call.Closed(s.Closing()) &&
 		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
@@ -274,7 +273,7 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	send := func(most int, _ *atomic.Bool) wire.Outcome {
 		return s.Link.Call(ctx, p.kind.Renew, r, most, nil)
 	}
-	o, answered := call.Ask(&wakeup.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
 	if !answered {
 		return p.fail(failure.OfContext(ctx))
 	}

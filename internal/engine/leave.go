@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -136,7 +135,7 @@ type notice struct {
 	what func(n *notice, o wire.Outcome) error // takes in how it ended
 
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
-	wakeup.Bounds
+	call.Bounds
 	e *Entry
 }
 

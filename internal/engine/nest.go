@@ -6,10 +6,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // ErrUpgrade is why a holder of one permit does not get all of them.
@@ -100,7 +100,7 @@ func (a *acquisition) enterBelow(outer, e *Entry, try bool) (depth int, err erro
 		}
 		changed := outer.changed
 		p.mu.Unlock() // whatever it waits for needs mu
-		_, ok := wakeup.Await(&a.bounds, changed)
+		_, ok := call.Await(&a.bounds, changed)
 		p.mu.Lock()
 		if !ok && outer.state == handle.Held {
 			return 0, a.over(a.lockedHere(g))

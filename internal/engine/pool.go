@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/internal/wakeup"
 )
 
 // Kind is what makes one kind of permits.
@@ -89,7 +88,7 @@ type pool struct {
 	lanes     []*lane           // the latest last
 	grants    []*Grant          // that are held
 	seen      *failure.Sighting // of a holder
-	unlock    wakeup.Pending    // releases under way
+	unlock    pending           // releases under way
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
 	order                       // of sessions and lanes
 	ear       *ear              // of a lock without a queue

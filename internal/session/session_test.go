@@ -10,9 +10,16 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/lockline/lockline/internal/wakeup"
 )
+
+func closes(s *Session) bool {
+	select {
+	case <-s.Closing():
+		return true
+	default:
+		return false
+	}
+}
 
 func TestAnAttemptIsNeverRepeated(t *testing.T) {
 	s, other := open(t), open(t)
@@ -63,14 +70,14 @@ func TestNothingBeginsOnceShutdownHasBegun(t *testing.T) {
 		t.Error("nothing can begin")
 	}
 	s.End()
-	if wakeup.Closed(s.Closing()) {
+	if closes(s) {
 		t.Error("waits end too early")
 	}
 	end(t, s)
 	if s.Begin() {
 		t.Error("something began")
 	}
-	if !wakeup.Closed(s.Closing()) {
+	if !closes(s) {
 		t.Error("waits do not end")
 	}
 }

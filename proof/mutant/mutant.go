@@ -149,7 +149,7 @@ var All = []Mutant{
 		Old: "lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)",
 		New: "lease = math.ceil((alive - now) / 1000) + 1"},
 	{Name: "a waiter that gave up returns before its place is given up", Kind: "fairlock",
-		File: "internal/wakeup/wakeup.go",
+		File: "internal/call/bounds.go",
 		Old:  "if gone == nil {", New: "if true {"},
 	{Name: "a re-entry takes a lost lock afresh", Kind: "rlock", File: "internal/engine/nest.go",
 		Old: "	if d.lost != handle.Held {", New: "	if false {"},

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/internal/wakeup"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -106,13 +106,13 @@ var calls = map[string]test{
 			net.Freeze()
 		}
 		type acquire func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
-		for what, call := range map[string]acquire{"Lock": p.lock("x").Lock, "TryLock": p.lock("y").TryLock} {
+		for what, lock := range map[string]acquire{"Lock": p.lock("x").Lock, "TryLock": p.lock("y").TryLock} {
 			ctx, cancel := context.WithTimeout(bg, settled)
 			start := time.Now()
-			_, _, err := call(ctx)
+			_, _, err := lock(ctx)
 			cancel()
 			testlock.WantError(t, what, err, context.DeadlineExceeded)
-			if took := time.Since(start); took > settled+wakeup.LeavingTime {
+			if took := time.Since(start); took > settled+call.LeavingTime {
 				t.Errorf("%s returned after %v", what, took)
 			}
 		}

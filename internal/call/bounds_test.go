@@ -1,4 +1,4 @@
-package wakeup
+package call
 
 import (
 	"context"

@@ -1,20 +1,20 @@
-package wakeup
+package engine
 
-// Pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex
+// pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex
 // guards it.
-type Pending struct {
+type pending struct {
 	n    int
 	over chan struct{} // closed when one is over; nil if no goroutine waits for that
 }
 
 // Count is how many are under way.
-func (p *Pending) Count() int { return p.n }
+func (p *pending) Count() int { return p.n }
 
 // Begin counts one more.
-func (p *Pending) Begin() { p.n++ }
+func (p *pending) Begin() { p.n++ }
 
 // End counts one less.
-func (p *Pending) End() {
+func (p *pending) End() {
 	p.n--
 	if p.over != nil {
 		close(p.over)
@@ -23,7 +23,7 @@ func (p *Pending) End() {
 }
 
 // Over is closed when the next one is over; nil if nothing is under way.
-func (p *Pending) Over() <-chan struct{} {
+func (p *pending) Over() <-chan struct{} {
 	if p.n == 0 {
 		return nil
 	}

@@ -1,7 +1,4 @@
-// Package wakeup waits for news or a time. It knows nothing of locks, nor where the news come from.
-//
-// Begin with Bounds, which says what may end a wait beside what it waits for.
-package wakeup
+package call
 
 import (
 	"context"
