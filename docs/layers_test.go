@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"internal/wire", "pubsub", "watchdog"},
 	{"internal/protocol"},
 	{"internal/handle", "internal/session"},
-	{"internal/call", "internal/inbox"},
+	{"internal/call"},
 	{"internal/engine"},
 	{"internal/operate"},
 	{"rlock"},

@@ -192,7 +192,7 @@ func (a *attempt) giveBack() {
 	a.l.p.releaseLater(a.owner, "", a.late, time.Now().Add(a.asksFor()+a.l.p.s().Liveness))
 }
 
-// An attempt is an inbox.Attempt.
+// An attempt is a recipient.
 
 // Told is 'TOKEN NOW LEASE NONCE' of a grant, 'LEFT' to the next in the queue, until a lease ends, or nothing
 // if another session wants the grant. A grant counts only with the attempt's nonce, which only Redis was

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 )
@@ -71,7 +70,7 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.lease, nonce: inbox.NewNonce(), base: time.Now(),
+		l: l, lease: first.lease, nonce: newNonce(), base: time.Now(),
 		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
@@ -81,7 +80,7 @@ func (l *lane) begin() *attempt {
 		p.asking = a
 	}
 	if !p.broadcast() {
-		p.all.inbox.Add(a.owner.(string), a) // before the first request: a message may overtake the answer
+		p.all.inbox.add(a.owner.(string), a) // before the first request: a message may overtake the answer
 	}
 	p.retain() // run or start drops it
 	return a
@@ -136,7 +135,7 @@ func (a *attempt) end(to attemptState) {
 	}
 	a.state = to
 	if !a.mayLinger { // else the grant takes its place
-		l.p.all.inbox.Remove(a.owner.(string)) // from now on no message can grant it anything
+		l.p.all.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
 	}
 }
 
@@ -191,7 +190,7 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	at := place{s.Args.Liveness, a.nonce, "0", joins}
 	switch {
 	case !p.broadcast():
-		at.mode = p.all.inbox.Mode(p.keys.Lock())
+		at.mode = p.all.inbox.mode(p.keys.Lock())
 	case s.Link.Single():
 		at.mode = "1"
 	}
@@ -263,9 +262,9 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 
 // hear makes the session listen for messages about the name, as a reply said that was asked for at sent.
 func (p *pool) hear(r protocol.Answer, sent time.Time) {
-	p.all.inbox.Listen(p.keys.Lock(), r.Sharded)
+	p.all.inbox.listen(p.keys.Lock(), r.Sharded)
 	if r.Deaf {
-		p.all.inbox.Unheard(p.keys.Lock(), sent)
+		p.all.inbox.unheard(p.keys.Lock(), sent)
 	}
 }
 
@@ -305,7 +304,7 @@ func (p *pool) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 // deliver gives a grant to the attempt that it is for, if that still waits here: else it was told by message,
 // or is being given up. mu is not held.
 func (p *pool) deliver(s protocol.Served, since time.Time) {
-	if a, ok := p.all.inbox.Find(s.Owner).(*attempt); ok {
+	if a, ok := p.all.inbox.find(s.Owner).(*attempt); ok {
 		a.l.p.mu.Lock()
 		a.told(s.Token, since, s.Lease)
 		a.l.p.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/inbox"
 )
 
 func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
@@ -29,15 +28,15 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		s.answers <- held(7)
 		want(standing)
 		// Anybody may have sent that.
-		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, inbox.NewNonce()))
+		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, newNonce()))
 		want(standing)
 		// It is over: another token is the holder's.
-		p.all.inbox.Receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
+		p.all.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
 		want(standing)
-		p.all.inbox.Receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
+		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
 		want(over)
 		hold := granted(t, waits)
-		if hold.Token() != 9 || p.all.inbox.Find(c.owner.(string)) != nil {
+		if hold.Token() != 9 || p.all.inbox.find(c.owner.(string)) != nil {
 			t.Errorf("token %d", hold.Token())
 		}
 		unlock(t, hold)
@@ -167,7 +166,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 					synctest.Wait()
 				}
 				for _, message := range c.messages {
-					p.all.inbox.Receive(attempt.owner.(string) + " " + message)
+					p.all.inbox.receive(attempt.owner.(string) + " " + message)
 				}
 				if !standing {
 					s.answers <- "QB 1 60000 other:1 7\nme"

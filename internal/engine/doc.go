@@ -13,7 +13,7 @@
 //	  |  an Attempt asks Redis for the lane                       attempt.go |
 //	  |--granted by the reply------------------------------------------------|
 //	  |  it stands in the queue, and asks again now and then      answer.go  |
-//	  |--granted by a message, or by a reply to another request--------------|
+//	  |--granted by a message (inbox.go), or by a reply to another request---|
 //	  |  without a queue it listens, and asks again (listen.go)              v
 //	  |                                                     Grant and Entry: grant.go, entry.go
 //	  '--ctx has ended: the attempt is withdrawn                             |

@@ -146,7 +146,7 @@ func (a *attempt) now() attemptState {
 
 // message is a message of a grant to an attempt.
 func (p *pool) message(a *attempt, token, at int64, lease time.Duration) {
-	p.all.inbox.Receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
+	p.all.inbox.receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
 }
 
 // The goroutine that it was on its way to has left in that instant, so no Hold tells Redis.

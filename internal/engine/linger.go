@@ -20,7 +20,7 @@ func (p *pool) lingers(fixed time.Duration) bool {
 	return fixed == 0 && p.s().Linger > 0 && p.kind.Lingers
 }
 
-// asker asks for a grant that its session may keep. It is an inbox.Attempt, also for that grant: another
+// asker asks for a grant that its session may keep. It is a recipient, also for that grant: another
 // session may want it.
 type asker struct {
 	p     *pool
@@ -54,11 +54,11 @@ func (by *asker) Missed() {
 // has makes a grant, or nil, one that the session keeps, if it may. mu held.
 func (by *asker) has(g *Grant) {
 	if g == nil || !g.held() || !by.mayLinger || by.wanted {
-		by.p.all.inbox.Remove(by.owner.(string))
+		by.p.all.inbox.remove(by.owner.(string))
 		return
 	}
 	// A copy keeps no caller's context.
-	by.p.all.inbox.Add(by.owner.(string), &asker{p: by.p, owner: by.owner})
+	by.p.all.inbox.add(by.owner.(string), &asker{p: by.p, owner: by.owner})
 	g.lingers, by.p.rivals = true, false
 }
 
@@ -74,7 +74,7 @@ func (g *Grant) wanted() {
 func (g *Grant) endLinger() {
 	if g.lingers {
 		g.lingers = false
-		g.p.all.inbox.Remove(g.owner.(string))
+		g.p.all.inbox.remove(g.owner.(string))
 	}
 	if g.lapse != nil {
 		g.lapse.Stop()

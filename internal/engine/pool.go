@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/inbox"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
@@ -106,19 +105,15 @@ type poolsKey struct{}
 // pools are those of a session, which they are a part of.
 type pools struct {
 	s     *session.Session
-	inbox *inbox.Inbox
+	inbox *inbox
 
 	mu   sync.Mutex // guards what follows, and the uses of pools; a leaf
 	pool map[string]*pool
 }
 
 func poolsOf(s *session.Session) (*pools, error) {
-	in, err := inbox.Of(s) // made before the pools, so Shutdown ends it after them
-	if err != nil {
-		return nil, err
-	}
 	return session.PartOf(s, poolsKey{}, func(s *session.Session) *pools {
-		return &pools{s: s, inbox: in, pool: map[string]*pool{}}
+		return &pools{s: s, inbox: newInbox(s), pool: map[string]*pool{}}
 	})
 }
 

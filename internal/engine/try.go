@@ -25,7 +25,7 @@ func (t *trying) Request(now time.Time) wire.Request {
 	}
 	at := nowhere
 	if p.lingers(t.a.lease) { // it is told of wishes
-		at.mode = p.all.inbox.Mode(p.keys.Lock())
+		at.mode = p.all.inbox.mode(p.keys.Lock())
 	}
 	return p.acquireRequest(t.a.want, t.a.lease, t.owner, 1, t.notAfter, at)
 }
@@ -67,7 +67,7 @@ func (a *acquisition) try() (g *Grant, refused bool, err error) {
 	p := a.p
 	t := &trying{a: a, asker: asker{p: p, owner: p.s().Attempt()}}
 	if p.lingers(a.lease) {
-		p.all.inbox.Add(t.owner.(string), t)
+		p.all.inbox.add(t.owner.(string), t)
 		defer func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/pubsub"
+)
+
+// A session is told of grants on channels of its own: a script that hands something to the first waiter in a
+// queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
+// one for each lock that it waits for, in the slot of that lock. A channel is closed when no attempt has
+// needed it for a while. An attempt's entry in the queue says which one to use (line.lua).
+
+// recipient waits in a queue in Redis, or may be asked to give up what its session keeps. Its methods are
+// called with no mutex held, by callers that are counted in the session's work, and must not block.
+type recipient interface {
+	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
+	Key() string
+	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that
+	// may publish could have sent it.
+	Told(words []string)
+	// Missed: messages about the attempt may have been missed.
+	Missed()
+}
+
+// inbox is a session's: which attempts wait, and where the session listens for them. It keeps no order and
+// judges no message: an attempt knows by its nonce what Redis said.
+type inbox struct {
+	s     *session.Session
+	ready chan struct{} // cap 1: something has arrived on one of the channels
+
+	// Guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken
+	// under it.
+	mu         sync.Mutex
+	recipients map[string]recipient   // by owner field
+	channels   map[string]*ownChannel // by name
+	running    bool                   // the goroutine that listens
+}
+
+// ownChannel is one on which the session listens. inbox.mu guards it.
+type ownChannel struct {
+	sub  *pubsub.Subscription
+	idle bool // no attempt needed it at the last look
+}
+
+// newNonce is a text without spaces that cannot be guessed. An attempt gives it to Redis alone, so a message
+// that has it is Redis' own.
+func newNonce() string {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
+func newInbox(s *session.Session) *inbox {
+	return &inbox{s: s, ready: make(chan struct{}, 1),
+		recipients: map[string]recipient{}, channels: map[string]*ownChannel{}}
+}
+
+// add notes that an attempt waits, or is about to.
+func (in *inbox) add(owner string, a recipient) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.recipients[owner] = a
+}
+
+// remove forgets an attempt.
+func (in *inbox) remove(owner string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.recipients, owner)
+}
+
+// find is the attempt that waits under an owner field; nil if none does.
+func (in *inbox) find(owner string) recipient {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.recipients[owner]
+}
+
+// receive takes what came on one of the session's channels.
+func (in *inbox) receive(message string) {
+	words := strings.Fields(message)
+	if len(words) == 0 {
+		return
+	}
+	if a := in.find(words[0]); a != nil { // else the attempt is over, or any client sent this
+		a.Told(words[1:])
+	}
+}
+
+// shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
+func (in *inbox) shardedChannel(key string) string {
+	prefix := in.s.Args.Channels.(string) // the prefix of all keys, and then "s:"
+	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
+}
+
+// mode tells scripts how the session is to be notified about the lock with this key: line.lua.
+func (in *inbox) mode(key string) any {
+	switch {
+	case in.s.Link.Single():
+		return "1"
+	case in.s.ShardedHub == nil:
+		return "0"
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.channels[in.shardedChannel(key)] == nil {
+		return "0"
+	}
+	return "2"
+}
+
+// listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a
+// little longer. possible: the lock's server has said that the session may be told by sharded pub/sub. After
+// each confirmation of the subscription the attempts ask again, which tells Redis how the session is to be
+// notified. The caller must be counted in the session's work.
+func (in *inbox) listen(key string, possible bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var name string
+	sharded := false
+	if in.s.ShardedHub != nil {
+		name = in.shardedChannel(key)
+		sharded = possible || in.s.PubSub == session.PubSubSharded
+		if e := in.channels[name]; !sharded && e != nil {
+			e.sub.Close()
+			delete(in.channels, name)
+		}
+	}
+	hub := in.s.ShardedHub
+	if !sharded {
+		name, hub = in.s.Channel(), in.s.Hub
+	}
+	if in.channels[name] != nil || !in.s.Begin() { // a session that closes would not end the subscription
+		return
+	}
+	defer in.s.End()
+	in.channels[name] = &ownChannel{sub: hub.SubscribeTo(name, in.ready)}
+	if !in.running {
+		in.running = true
+		in.s.Go(in.run)
+	}
+}
+
+// unheard: the server of a lock was asked at asked, or later, and knew of no listener of the session.
+func (in *inbox) unheard(key string, asked time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if e := in.channels[in.channelOf(key)]; e != nil {
+		e.sub.Unheard(asked)
+	}
+}
+
+// channelTime is how long a channel that no attempt needs stays subscribed, and at most as long again.
+const channelTime = 2 * time.Second
+
+// run hands out what arrives on the session's channels.
+func (in *inbox) run() {
+	idle := time.NewTicker(channelTime)
+	defer idle.Stop()
+	for {
+		select {
+		case <-in.ready:
+			in.take()
+		case <-idle.C:
+			if !in.rest() {
+				return
+			}
+		case <-in.s.Closing():
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			for _, e := range in.channels {
+				e.sub.Close()
+			}
+			return
+		}
+	}
+}
+
+// take hands out what has arrived, and tells the attempts on whose channel a grant may have been missed.
+func (in *inbox) take() {
+	in.mu.Lock()
+	var messages []string
+	gaps := map[string]bool{}
+	for name, e := range in.channels {
+		arrived, gap := e.sub.Take()
+		messages = append(messages, arrived...)
+		if gap {
+			gaps[name] = true
+		}
+	}
+	var missed []recipient
+	if len(gaps) > 0 {
+		for _, a := range in.recipients {
+			if gaps[in.channelOf(a.Key())] {
+				missed = append(missed, a)
+			}
+		}
+	}
+	in.mu.Unlock() // an attempt takes its lock's mutex, which comes before this one
+	for _, m := range messages {
+		in.receive(m)
+	}
+	for _, a := range missed {
+		a.Missed()
+	}
+}
+
+// rest closes the channels that no attempt has needed for a while. It reports false if none is left.
+func (in *inbox) rest() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	needed := map[string]bool{}
+	for _, a := range in.recipients {
+		needed[in.channelOf(a.Key())] = true
+	}
+	if in.s.Linger > 0 { // what it keeps may be wanted at any time
+		needed[in.s.Channel()] = true
+	}
+	for name, e := range in.channels {
+		if e.idle && !needed[name] { // not needed at two looks in a row
+			e.sub.Close()
+			delete(in.channels, name)
+		}
+		e.idle = !needed[name]
+	}
+	in.running = len(in.channels) > 0
+	return in.running
+}
+
+// channelOf is the channel on which the session listens for a lock. mu held.
+func (in *inbox) channelOf(key string) string {
+	if in.s.ShardedHub != nil {
+		if name := in.shardedChannel(key); in.channels[name] != nil {
+			return name
+		}
+	}
+	return in.s.Channel()
+}
