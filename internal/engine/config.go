@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
 )
 
 // Config is what one acquisition is told by its options. It never changes once the acquisition has begun.
@@ -81,4 +82,12 @@ func applied[O any](c Config, options []O) Config {
 		}
 	}
 	return c
+}
+
+// Outer converts between rlock's types, which this package cannot import, and those inside. rlock sets it;
+// package inner makes it type-safe.
+var Outer struct {
+	Session  func(session any) *session.Session
+	Mutex    func(mutex any) *Permits
+	NewMutex func(Permits) any
 }

@@ -33,7 +33,7 @@
 // A request whose reply was lost may yet be carried out. So its attempt knows until when a copy may come
 // (late), and so does its grant; what ends them tells Redis, which leaves a tombstone until then.
 //
-// A kind is data (Kind in pool.go). A grant and each hold of it is held; then, once, released, lost or
+// A kind is data (kind.go). A grant and each hold of it is held; then, once, released, lost or
 // closed (handle.State). An attempt is asking, standing, unwanted or over (attemptState). The protocol with
 // Redis is in package protocol.
 //

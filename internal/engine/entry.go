@@ -213,3 +213,12 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 
 // OwnerField is that under which Redis knows it.
 func (e *Entry) OwnerField() string { return e.g.owner.(string) }
+
+// OwnerField is that under which Redis knows a hold of one lock. Of a RedLock it is the beginning, which is
+// the same on all servers. It is "" of any other.
+func OwnerField(hd *handle.Hold) string {
+	if one, ok := hd.Of().(interface{ OwnerField() string }); ok {
+		return one.OwnerField()
+	}
+	return ""
+}
