@@ -16,7 +16,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// lockKind is a kind of lock, and how one is opened; not at all if it is a latch, which is no lock.
+// lockKind is a kind of lock, and how one is opened that excludes others (doctor tries it); not at all if it
+// is a latch, which is no lock.
 type lockKind struct {
 	rlock.Kind
 	open func(*rlock.Session, string) subject
