@@ -160,7 +160,7 @@ func (w *waiter) sooner(d time.Duration) {
 	}
 }
 
-// rest has the waiter look once in the session's lease at least: a message can be lost between two nodes, and
+// rest has the waiter look once in the session's lease at least. A message can be lost between two nodes, and
 // a connection can lead to a server on which nothing is published.
 func (w *waiter) rest() { w.next = time.Now().Add(min(w.l.s.Lease, mostRest)) }
 
