@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A session hears of grants on channels of its own: a script that hands something to the first waiter in a
+// A session has channels of its own for grants: a script that hands something to the first waiter in a
 // queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
 // one for each lock that it waits for, in the slot of that lock. A channel is closed when no attempt has
 // needed it for a while. An attempt's entry in the queue says which one to use (line.lua).
