@@ -79,6 +79,31 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 	})
 }
 
+// last is a request whose caller's context ends with the answer.
+type last struct {
+	request
+	end context.CancelFunc
+}
+
+func (r *last) Send(most int, abandoned *atomic.Bool) wire.Outcome {
+	r.end()
+	return r.request.Send(most, abandoned)
+}
+
+func TestAnAnswerThatComesWithTheEndIsRolledBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := range 100 { // which of both the caller sees first is left to chance
+			ctx, cancel := context.WithCancel(context.Background())
+			r := &last{end: cancel}
+			o, ok := call.Exchange(&call.Bounds{Until: ctx}, open(t), n%2 == 0, r)
+			synctest.Wait()
+			if ok || o.Reply != "" || len(r.rolled) != 1 || r.rolled[0].Reply != "answer" {
+				t.Fatalf("%v, %+v, %+v", ok, o, r)
+			}
+		}
+	})
+}
+
 // twice is a request whose first copy takes a second in the caller's goroutine, as the others do in another.
 type twice struct {
 	request

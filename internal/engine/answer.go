@@ -216,7 +216,7 @@ func (a *attempt) Told(words []string) {
 	}
 }
 
-// told takes in that it was granted. mu held.
+// told takes in a grant that a message or a reply to another request has brought. mu held.
 func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
 	if a.state > standing || token <= a.past {
 		return // an answer was first, no goroutine wants it, or it was over when an answer said to wait
