@@ -39,10 +39,17 @@ func (q *quorum) desk(name string) *desk {
 	return d
 }
 
-func (d *desk) keep() {
+// keep notes the hold, for which the desk is kept until forget.
+func (d *desk) keep(m *majority) {
 	d.q.mu.Lock()
-	defer d.q.mu.Unlock()
 	d.uses++
+	d.q.mu.Unlock()
+	d.hold.Store(m)
+}
+
+func (d *desk) forget() {
+	d.hold.Store(nil)
+	d.drop()
 }
 
 func (d *desk) drop() {
@@ -70,75 +77,79 @@ func (m *majority) locked() *failure.LockedError {
 // suspect logs, once for each hold, that goroutines wait for it for long: the process may wait for itself.
 func (d *desk) suspect() {
 	m := d.hold.Load()
-	if m != nil && time.Since(m.begun) >= engine.LongWait && !m.suspected.Swap(true) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	long := !m.suspected && time.Since(m.begun) >= engine.LongWait
+	m.suspected = m.suspected || long
+	m.mu.Unlock()
+	if long {
 		d.q.lead.Warn(engine.WaitsForItself, "lock", d.name)
 	}
-}
-
-// leave gives the parts of a hold that was unlocked to the goroutine that has waited longest, if they may be
-// passed on, and reports whether it has.
-func (d *desk) leave(m *majority) (passed bool) {
-	if m.mayPass() {
-		d.hold.Store(nil)
-		select {
-		case d.pass <- m:
-			d.drop()
-			return true
-		default:
-		}
-	}
-	return false
 }
 
 // next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
 // is under way: a vote waits for that, and is refused by what is held.
 func (d *desk) next() {
-	d.hold.Store(nil)
+	d.forget()
 	d.free <- struct{}{}
-	d.drop()
 }
 
-// mayPass reports whether all parts that are left may be passed on. A bare majority would not do: a server
-// may have forgotten one of them.
-func (m *majority) mayPass() bool {
+// pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
+// passed on, and reports whether it has. A bare majority would not do: a server may have forgotten one of
+// them.
+func (m *majority) pass() bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	live := m.liveParts()
 	stays := slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
-	return len(live) >= m.q.need && !stays
+	m.mu.Unlock()
+	if len(live) < m.q.need || stays {
+		return false
+	}
+	select {
+	case m.d.pass <- m:
+		return true
+	default:
+		return false
+	}
 }
 
-// takeOver goes on with the parts of a hold that was unlocked, each with its next token.
-func (v *vote) takeOver(from *majority) (*entry, error) {
-	defer from.bury() // what was lost
-	switch {
-	case v.bounds.Over():
-		from.release(context.Background(), from.live())
+// goOn goes on with a hold that was unlocked, with the next token.
+func (v *vote) goOn(m *majority) (*entry, error) {
+	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
+		if token := m.passed(); token != 0 {
+			if e := m.become(v, token); e != nil {
+				v.handed = true
+				return e, nil
+			}
+		}
+	}
+	m.stop()
+	m.release(context.Background(), m.live())
+	m.bury()
+	v.d.forget()
+	if v.bounds.Over() {
 		return nil, v.whyOver(nil)
-	case v.cfg.Lease != 0: // it needs parts of its own
-		from.release(context.Background(), from.live())
-		return v.compete()
 	}
-	c := v.newCount()
-	from.mu.Lock()
-	parts := slices.Clone(from.parts)
-	from.mu.Unlock()
-	for i, p := range parts {
-		if p != nil {
-			c.parts[i] = p.Pass(v.values, v.part(i, v.values, c))
-		}
-		if c.parts[i] != nil {
-			c.granted++
+	return v.compete()
+}
+
+// passed gives the parts to the next hold, and returns its token; 0 if no majority would grant only higher
+// ones.
+func (m *majority) passed() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next, stored := m.token+1, 0
+	for _, i := range m.liveParts() {
+		if m.parts[i].Pass() >= next {
+			stored++
 		} else {
-			c.errs[i] = errTaken
+			m.parts[i].Reserve(next)
 		}
 	}
-	e, err := v.decide(c, nil, func() {})
-	switch {
-	case e != nil:
-		v.handed = true
-	case v.again(err):
-		return v.compete()
+	if stored < m.q.need {
+		return 0
 	}
-	return e, err
+	return next
 }

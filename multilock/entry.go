@@ -18,6 +18,7 @@ import (
 // known to this process alone.
 type entry struct {
 	m      *majority
+	token  int64
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
 	fixed  bool // a lease of its own choice, not renewed
@@ -26,9 +27,9 @@ type entry struct {
 }
 
 // entry is one of this call, which is not a hold yet.
-func (v *vote) entry(m *majority) *entry {
+func (v *vote) entry(m *majority, token int64) *entry {
 	core, cancel := context.WithCancelCause(v.ctx)
-	return &entry{m: m, ctx: &entryContext{core, m}, cancel: cancel, fixed: v.cfg.Lease != 0}
+	return &entry{m: m, token: token, ctx: &entryContext{core, m}, cancel: cancel, fixed: v.cfg.Lease != 0}
 }
 
 // entryContext ends with a hold: by a goroutine, and before that once it is asked.
@@ -48,7 +49,7 @@ func (c *entryContext) Err() error {
 // an error: that is over, look again.
 func (v *vote) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m)
+	e := v.entry(m, outer.token)
 	for {
 		depth, busy := m.enter(e, outer)
 		if depth > 0 {
@@ -115,7 +116,7 @@ func (e *entry) handle(ctx context.Context) (context.Context, *rlock.Hold, error
 
 func (e *entry) Name() string { return e.m.l.name }
 
-func (e *entry) Token() int64 { return e.m.token }
+func (e *entry) Token() int64 { return e.token }
 
 // Parts are none: for its user it is one lock.
 func (e *entry) Parts() []*handle.Hold { return nil }
@@ -214,6 +215,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	default:
 		m.renew()
 	}
+	held := time.Since(m.begun)
 	m.wake()
 	m.mu.Unlock()
 	if lost != nil {
@@ -225,9 +227,9 @@ func (e *entry) Unlock(ctx context.Context) error {
 	if !last {
 		return nil
 	}
-	m.stop()
 	var err error
-	if !m.d.leave(m) {
+	if !m.pass() {
+		m.stop()
 		live := m.live()
 		answers := m.release(ctx, live)
 		m.d.next()
@@ -235,7 +237,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 		m.bury()
 	}
 	m.l.observe(context.WithoutCancel(ctx),
-		session.Event{Kind: session.EventReleased, Token: m.token, Held: time.Since(m.begun), Err: err})
+		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
 	return err
 }
 
@@ -261,7 +263,7 @@ func (e *entry) Forgotten() {
 	go func() {
 		if e.Err() == nil {
 			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
-				"lock", m.l.name, "token", m.token)
+				"lock", m.l.name, "token", e.token)
 			e.cancel(failure.ErrForgotten)
 		}
 		_ = e.Unlock(context.Background())

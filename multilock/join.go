@@ -9,26 +9,34 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/operate"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
-// lost is called when a part is: its lease is over, its server has forgotten it, or its session is closed.
+// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is closed.
 func (m *majority) lost(i int) {
+	m.mu.Lock()
+	voting := m.token == 0 // the round looks
+	m.mu.Unlock()
+	if voting {
+		return
+	}
 	over := m.check() != nil
 	m.mu.Lock()
-	owner := ""
-	if p := m.parts[i]; p != nil {
-		owner = p.OwnerField()
-	}
+	p := m.parts[i]
+	is := p != nil && p.Err() != nil
 	stays := over && !m.told() || !over && !m.renewed() // a fixed lease goes on in Redis for a moment
+	if is && !stays {
+		m.parts[i] = nil
+	}
 	m.mu.Unlock()
-	if stays || !m.q.home.Begin() {
+	if !is || stays || !m.q.home.Begin() {
 		return
 	}
 	m.q.home.Go(func() {
-		m.bury()
-		m.fetch(i, 0, owner)
+		_ = p.Unlock(context.Background())
+		m.fetch(i, 0, p.OwnerField())
 	})
 	m.q.home.End()
 }
@@ -52,7 +60,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 			renewed := m.renewed()
 			m.mu.Unlock()
 			if !renewed {
-				return
+				continue // a fixed lease
 			}
 			while, cancel := context.WithTimeout(m.seek, q.lead.Lease/3)
 			if owner != "" {
@@ -65,8 +73,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			part := &engine.Part{While: while, Lost: func() { m.lost(i) }}
-			p, err := m.l.parts[i].Admitted(m.values, engine.Exclusive, engine.Config{Part: part}, false)
+			p, err := m.l.parts[i].Admitted(m.values, engine.Exclusive, engine.Config{Part: m.part(i, while)}, false)
 			cancel()
 			if err == nil && m.admit(i, p) {
 				return
@@ -84,7 +91,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 
 // admit makes what one server has granted part of it, if a majority without that server has been found to
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
-// later grant of that server may have a token that is not higher.
+// later grant of that server may have a token that is not higher than those of all to whom this is passed on.
 func (m *majority) admit(i int, p *engine.Entry) bool {
 	confirmed := false
 	if err := m.q.servers[i].credible(p.Token()); err != nil {
@@ -92,7 +99,10 @@ func (m *majority) admit(i int, p *engine.Entry) bool {
 	} else {
 		confirmed = m.extend(m.seek, i, 0) == nil
 	}
-	if confirmed && (p.Token() >= m.token || p.Raise(m.seek, m.token) == nil) {
+	m.mu.Lock()
+	token := m.token + protocol.Block
+	m.mu.Unlock()
+	if confirmed && (p.Token() >= token || p.Raise(m.seek, token) == nil) {
 		m.mu.Lock()
 		in := m.over == nil && m.parts[i] == nil && p.Err() == nil
 		if in {
@@ -104,7 +114,7 @@ func (m *majority) admit(i int, p *engine.Entry) bool {
 		}
 		m.mu.Unlock()
 		if in {
-			_ = m.check() // it may have been lost meanwhile
+			m.lost(i) // it may have been meanwhile
 			return true
 		}
 	}

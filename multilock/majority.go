@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -17,57 +16,49 @@ import (
 )
 
 // majority is a grant of a RedLock: holds of its servers' locks, of which it needs a majority. Each of these
-// parts renews its lease, is passed on in memory, or is lost, by itself.
+// parts renews its lease, or is lost, by itself. A round makes it. It ends with its last entry, unless the
+// desk passes it on.
 type majority struct {
-	// What follows never changes.
+	// What follows never changes once it is held.
 	l      *RedLock
 	q      *quorum
+	d      *desk           // it has the turn there
 	values context.Context // for parts that are missing: the values of Lock's
 	seek   context.Context // ends with it: parts that are missing are looked for
-	stop   func()          // ends seek, and what goes on of the vote
-	token  int64
-	begun  time.Time
-	d      *desk // it has the turn there
+	stop   func()          // ends seek, and what goes on of the round
 
-	suspected atomic.Bool // the log says that its process may wait for itself
-
-	mu      sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
-	parts   []*engine.Entry // by server; nil where there is none
-	entries []*entry        // each nested in the one before; they leave when they are unlocked
-	changed chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
-	stays   time.Time       // until when its parts stay taken, also when it is unlocked
-	over    error           // why it is not held any more
+	mu        sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
+	token     int64           // 0: it is not held yet, and all of it belongs to its round
+	begun     time.Time       // with this token
+	parts     []*engine.Entry // by server; nil where there is none
+	entries   []*entry        // each nested in the one before; they leave when they are unlocked
+	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
+	stays     time.Time       // until when its parts stay taken, also when it is unlocked
+	over      error           // why it is not held any more
+	suspected bool            // the log says that its process may wait for itself
 }
 
-// hold makes the parts of a round a hold; nil if they were lost. stop ends what goes on of the vote.
-func (v *vote) hold(c *count, token int64, stop func()) *entry {
-	m := &majority{
-		l: v.l, q: v.q, d: v.d, values: v.values, token: token, begun: time.Now(),
-		parts: slices.Clone(c.parts),
-	}
-	m.d.keep()
-	m.d.hold.Store(m)
-	m.d.taken.Store(true)
-	seek, end := context.WithCancel(context.Background())
-	m.seek, m.stop = seek, func() { stop(); end() }
-	e := v.entry(m)
+// become makes it the hold of a call; nil if it was lost, or its session is closed.
+func (m *majority) become(v *vote, token int64) *entry {
+	e := v.entry(m, token)
 	m.mu.Lock()
-	c.hold.Store(m) // from now on it learns of the ends of its parts
-	if m.over = m.state(); call.Closed(m.q.closing) {
+	m.token, m.begun, m.suspected = token, time.Now(), false // from now on it learns of the ends of its parts
+	m.over = nil
+	if m.over = m.state(); m.over == nil && call.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil
 	if held {
 		m.entries = []*entry{e}
+	} else {
+		m.token = 0
 	}
 	m.mu.Unlock()
 	if !held { // the call has the turn yet
-		m.d.hold.Store(nil)
-		m.d.drop()
-		m.stop()
 		e.cancel(failure.ErrLost)
 		return nil
 	}
+	m.d.taken.Store(true)
 	return e
 }
 
@@ -154,6 +145,7 @@ func (m *majority) check() error {
 		return err
 	}
 	m.over = err
+	token, held := m.token, time.Since(m.begun)
 	reason := failure.LossReason(!time.Now().Before(m.deadline()))
 	entries := slices.Clone(m.entries)
 	m.wake()
@@ -163,7 +155,7 @@ func (m *majority) check() error {
 	}
 	m.stop()
 	open := m.q.home.Begin()
-	tell := func() { m.report(err, reason) }
+	tell := func() { m.report(token, held, err, reason) }
 	if !open {
 		tell()
 	} else {
@@ -176,14 +168,14 @@ func (m *majority) check() error {
 }
 
 // report tells operators and observers of an end without an Unlock.
-func (m *majority) report(why, reason error) {
-	l, lead, held := m.l, m.q.lead, time.Since(m.begun)
+func (m *majority) report(token int64, held time.Duration, why, reason error) {
+	l, lead := m.l, m.q.lead
 	if why == failure.ErrClosed {
-		l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
+		l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
 		return
 	}
-	lead.Warn("lock lost", "lock", l.name, "token", m.token, "held", held, "reason", reason)
-	l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: m.token, Held: held,
+	lead.Warn("lock lost", "lock", l.name, "token", token, "held", held, "reason", reason)
+	l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held,
 		Err: fmt.Errorf("%w: %w", why, reason)})
 }
 

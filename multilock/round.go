@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -22,14 +21,26 @@ import (
 // confirmed.
 const settleTime = 2 * time.Millisecond
 
-// round asks all servers at once, by TryLock or by Lock, and returns when a majority has granted, or cannot
-// any more. In the first case the rest becomes part of the hold, else it is given back.
+// round asks all servers at once, by TryLock or by Lock. It belongs to the goroutine of its call.
+type round struct {
+	v       *vote
+	m       *majority // what it makes
+	answers <-chan answer[*engine.Entry]
+	errs    []error // by server
+	granted int
+	left    int // servers that have not answered
+}
+
+// round returns when a majority has granted, or cannot any more. In the first case the rest becomes part of
+// the hold, else it is given back.
 func (v *vote) round(try bool) (*entry, error) {
-	q := v.q
-	c := v.newCount()
+	q, n := v.q, len(v.q.servers)
 	while, stop := context.WithCancel(v.bounds.Until)
-	answers := ask(q, q.all, func(i int) (*engine.Entry, error) { return v.admitted(i, try, while, c) })
-	c.left = len(q.servers)
+	seek, end := context.WithCancel(context.Background())
+	m := &majority{l: v.l, q: q, d: v.d, values: v.values, seek: seek, parts: make([]*engine.Entry, n)}
+	m.stop = func() { stop(); end() }
+	r := &round{v: v, m: m, errs: make([]error, n), left: n}
+	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) { return v.admitted(m, i, try, while) })
 	start, decided := time.Now(), false
 	patience := time.NewTimer(q.timeout)
 	defer patience.Stop()
@@ -38,23 +49,23 @@ func (v *vote) round(try bool) (*entry, error) {
 	}
 	for {
 		select {
-		case a := <-answers:
-			if v.take(c, a) && c.granted == 1 && !try {
+		case a := <-r.answers:
+			if r.take(a) && r.granted == 1 && !try {
 				start = time.Now() // now the wait for the others begins
 				patience.Reset(q.timeout)
 			}
 		case <-patience.C:
-			if c.granted < q.need && !try {
-				return v.failed(c, answers, stop, errMinority)
+			if r.granted < q.need && !try {
+				return r.failed(errMinority)
 			}
-			return v.decide(c, answers, stop)
+			return r.decide()
 		case <-v.bounds.Until.Done():
-			return v.failed(c, answers, stop, nil)
+			return r.failed(nil)
 		}
 		switch {
-		case c.granted < q.need && c.granted+c.left >= q.need: // too early to say
-		case c.left == 0 || v.restFails(c):
-			return v.decide(c, answers, stop)
+		case r.granted < q.need && r.granted+r.left >= q.need: // too early to say
+		case r.left == 0 || r.restFails():
+			return r.decide()
 		case !decided:
 			decided = true
 			patience.Reset(min(q.timeout, max(settleTime, time.Since(start))))
@@ -63,65 +74,159 @@ func (v *vote) round(try bool) (*entry, error) {
 }
 
 // take notes an answer, and reports whether it is a grant.
-func (v *vote) take(c *count, a answer[*engine.Entry]) bool {
-	c.left--
-	if c.errs[a.i] = v.judge(a); c.errs[a.i] == nil {
-		c.parts[a.i] = a.value
-		c.granted++
-	} else {
-		v.giveBack([]*engine.Entry{a.value})
+func (r *round) take(a answer[*engine.Entry]) bool {
+	r.left--
+	if r.errs[a.i] = r.v.judge(a); r.errs[a.i] != nil {
+		r.v.giveBack(a.value)
+		return false
 	}
-	return c.parts[a.i] != nil
-}
-
-// count is what is known of a round.
-type count struct {
-	hold    atomic.Pointer[majority] // that it has become
-	parts   []*engine.Entry          // by server; nil: it has not granted
-	errs    []error                  // by server
-	granted int
-	left    int // servers that have not answered
-}
-
-func (v *vote) newCount() *count {
-	n := len(v.q.servers)
-	return &count{parts: make([]*engine.Entry, n), errs: make([]error, n)}
+	r.m.parts[a.i] = a.value
+	r.granted++
+	return true
 }
 
 // token is the hold's: the smallest number that the tokens of a majority do not exceed. That majority shares
 // a server with that of each hold before, so it is higher than all of these.
-func (c *count) token(need int) int64 {
+func (r *round) token() int64 {
 	var tokens []int64
-	for _, p := range c.parts {
+	for _, p := range r.m.parts {
 		if p != nil {
 			tokens = append(tokens, p.Token())
 		}
 	}
 	slices.Sort(tokens)
-	return tokens[need-1]
+	return tokens[r.v.q.need-1]
 }
-
-// low are the servers whose later grants could have a token that is not higher.
-func (c *count) low(token int64) (low []int) {
-	for i, p := range c.parts {
-		if p != nil && p.Token() < token {
-			low = append(low, i)
-		}
-	}
-	return low
-}
-
-// safe: the later grants of a majority have higher tokens.
-func (c *count) safe(need int) bool { return c.granted-len(c.low(c.token(need))) >= need }
 
 // restFails: those that have not answered are known not to.
-func (v *vote) restFails(c *count) bool {
-	for i, s := range v.q.servers {
-		if c.parts[i] == nil && c.errs[i] == nil && !s.failing() {
+func (r *round) restFails() bool {
+	for i, s := range r.v.q.servers {
+		if r.m.parts[i] == nil && r.errs[i] == nil && !s.failing() {
 			return false
 		}
 	}
 	return true
+}
+
+// decide makes a hold of a majority, once its token is safe.
+func (r *round) decide() (*entry, error) {
+	v, m := r.v, r.m
+	if r.granted < v.q.need {
+		return r.failed(nil)
+	}
+	token := r.token()
+	if !r.raise(token) {
+		return r.failed(errToken)
+	}
+	v.d.keep(m)
+	e := m.become(v, token)
+	if e == nil {
+		v.d.forget()
+		return r.failed(engine.ErrTooLate)
+	}
+	r.complete()
+	return e, nil
+}
+
+// raise has the servers of a majority grant no token up to this one any more. The others are told, too, since
+// a server may forget, but that is not waited for.
+func (r *round) raise(token int64) bool {
+	v := r.v
+	var low []int // servers whose later grants could have a token that is not higher
+	for i, p := range r.m.parts {
+		if p != nil && p.Token() < token {
+			low = append(low, i)
+		}
+	}
+	missing := v.q.need - (r.granted - len(low))
+	if missing > 0 {
+		raised := ask(v.q, low, func(i int) (struct{}, error) {
+			return struct{}{}, r.m.parts[i].Raise(v.values, token)
+		})
+		late := time.NewTimer(v.q.timeout)
+		defer late.Stop()
+		for n := 0; n < len(low) && missing > 0; n++ {
+			select {
+			case a := <-raised:
+				if a.err == nil {
+					missing--
+				}
+			case <-late.C:
+				return false
+			}
+		}
+	}
+	for _, i := range low {
+		r.m.parts[i].Reserve(token)
+	}
+	return missing <= 0
+}
+
+// complete has what a majority did not wait for become part of the hold.
+func (r *round) complete() {
+	v, m := r.v, r.m
+	for i, err := range r.errs {
+		if err != nil {
+			m.fetch(i, v.q.timeout, "")
+		} else {
+			m.lost(i) // it may be by now
+		}
+	}
+	if r.left > 0 {
+		v.q.home.Go(func() {
+			for ; r.left > 0; r.left-- {
+				a := <-r.answers
+				switch err := v.judge(a); {
+				case err != nil:
+					v.giveBack(a.value)
+					m.fetch(a.i, v.q.timeout, "")
+				case !m.admit(a.i, a.value):
+					m.fetch(a.i, 0, "")
+				}
+			}
+		})
+	}
+}
+
+// failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
+// or by the answers.
+func (r *round) failed(reason error) (*entry, error) {
+	v, m := r.v, r.m
+	m.stop()
+	v.giveBack(m.parts...)
+	if v.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
+		late := time.After(call.LeavingTime)
+		for r.left > 0 && late != nil {
+			select {
+			case a := <-r.answers:
+				r.take(a)
+				v.giveBack(m.parts[a.i])
+			case <-late:
+				late = nil
+			}
+		}
+	}
+	err := r.why(reason)
+	if r.left > 0 {
+		v.q.home.Go(func() {
+			for ; r.left > 0; r.left-- {
+				a := <-r.answers
+				_ = v.judge(a)
+				v.giveBack(a.value)
+			}
+		})
+	}
+	return nil, err
+}
+
+// giveBack unlocks some parts, and does not wait for that.
+func (v *vote) giveBack(parts ...*engine.Entry) {
+	for _, p := range parts {
+		if p != nil {
+			tell := p.Leave()
+			v.q.home.Go(func() { _ = tell(context.Background()) })
+		}
+	}
 }
 
 // inUse is what a server says of the holder, as what all say of it.
@@ -175,140 +280,23 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 	return s.named(a.err)
 }
 
-// decide makes a hold of a majority, once its token is safe.
-func (v *vote) decide(c *count, answers <-chan answer[*engine.Entry], stop func()) (*entry, error) {
-	if c.granted < v.q.need {
-		return v.failed(c, answers, stop, nil)
-	}
-	token := c.token(v.q.need)
-	if !c.safe(v.q.need) && !v.raise(c, token) {
-		return v.failed(c, answers, stop, errToken)
-	}
-	for _, i := range c.low(token) { // a majority is enough, but a server may forget
-		c.parts[i].Reserve(token)
-	}
-	e := v.hold(c, token, stop)
-	if e == nil {
-		return v.failed(c, answers, stop, engine.ErrTooLate)
-	}
-	v.complete(e.m, c, answers)
-	return e, nil
-}
-
-// complete has what a majority did not wait for become part of the hold.
-func (v *vote) complete(m *majority, c *count, answers <-chan answer[*engine.Entry]) {
-	q := v.q
-	for i, p := range c.parts {
-		if p != nil && p.Err() != nil {
-			m.lost(i) // it may have been before the hold was told of it
-		} else if c.errs[i] != nil {
-			m.fetch(i, q.timeout, "")
-		}
-	}
-	if c.left == 0 {
-		return
-	}
-	left := c.left
-	q.home.Go(func() {
-		for range left {
-			a := <-answers
-			switch err := v.judge(a); {
-			case err != nil && a.value != nil:
-				_ = a.value.Unlock(context.Background())
-			case err == nil && !m.admit(a.i, a.value):
-				m.fetch(a.i, 0, "")
-			case err != nil:
-				m.fetch(a.i, q.timeout, "")
-			}
-		}
-	})
-}
-
-// raise has the servers of a bare majority grant no token up to this one any more.
-func (v *vote) raise(c *count, token int64) bool {
-	q := v.q
-	low := c.low(token)
-	missing := q.need - (c.granted - len(low))
-	raised := ask(q, low, func(i int) (struct{}, error) {
-		return struct{}{}, c.parts[i].Raise(v.values, token)
-	})
-	late := time.NewTimer(q.timeout)
-	defer late.Stop()
-	for range low {
-		select {
-		case a := <-raised:
-			if a.err == nil {
-				missing--
-			}
-		case <-late.C:
-			return false
-		}
-		if missing == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
-// or by the answers.
-func (v *vote) failed(
-	c *count, answers <-chan answer[*engine.Entry], stop func(), reason error,
-) (*entry, error) {
-	q := v.q
-	stop()
-	v.giveBack(c.parts)
-	if v.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
-		late := time.After(call.LeavingTime)
-		for c.left > 0 && late != nil {
-			select {
-			case a := <-answers:
-				v.take(c, a)
-				v.giveBack([]*engine.Entry{c.parts[a.i]})
-			case <-late:
-				late = nil
-			}
-		}
-	}
-	if left := c.left; left > 0 {
-		q.home.Go(func() {
-			for range left {
-				a := <-answers
-				_ = v.judge(a)
-				v.giveBack([]*engine.Entry{a.value})
-			}
-		})
-	}
-	return nil, v.why(c, reason)
-}
-
-// giveBack unlocks some parts, and does not wait for that.
-func (v *vote) giveBack(parts []*engine.Entry) {
-	for _, p := range parts {
-		if p != nil {
-			tell := p.Leave()
-			v.q.home.Go(func() { _ = tell(context.Background()) })
-		}
-	}
-}
-
 // why is the error of a round without a majority: held by the one that most servers name, or that too few
 // answered.
-func (v *vote) why(c *count, reason error) error {
-	q := v.q
-	known, own, final := c.granted, 0, 0
+func (r *round) why(reason error) error {
+	v, q := r.v, r.v.q
+	known, own, final := r.granted, 0, 0
 	var failing []error
 	late := true
 	votes := map[string]int{}
 	for i, s := range q.servers {
 		var locked *rlock.LockedError
-		switch err := c.errs[i]; {
+		switch err := r.errs[i]; {
 		case errors.As(err, &locked) && locked.Holder == "":
 			own++ // another goroutine of this session asks there
 		case locked != nil:
 			known++
 			holder := inUse(locked)
-			if votes[holder.Holder]++; len(votes) == 1 && known == c.granted+1 ||
+			if votes[holder.Holder]++; len(votes) == 1 && known == r.granted+1 ||
 				votes[holder.Holder] > votes[v.holder.Holder] {
 				v.holder = holder
 			}
@@ -322,7 +310,7 @@ func (v *vote) why(c *count, reason error) error {
 					final++
 				}
 			}
-		case c.parts[i] == nil:
+		case r.m.parts[i] == nil:
 			failing = append(failing, s.late())
 		}
 	}

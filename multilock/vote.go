@@ -126,7 +126,7 @@ func (v *vote) wait() (e *entry, err error) {
 		select {
 		case from := <-d.pass:
 			v.turn, v.refused = true, true
-			return v.takeOver(from)
+			return v.goOn(from)
 		case <-d.free:
 			v.turn, v.refused = true, d.taken.Load()
 			if !v.bounds.Over() {
@@ -151,24 +151,20 @@ func (v *vote) announce() {
 	}
 }
 
-// admitted takes the lock of one server.
-func (v *vote) admitted(i int, try bool, while context.Context, c *count) (*engine.Entry, error) {
+// admitted takes the lock of one server, for a round.
+func (v *vote) admitted(m *majority, i int, try bool, while context.Context) (*engine.Entry, error) {
 	cfg := v.cfg
 	cfg.Bounded = false
 	if try && !v.try {
 		cfg.GivesWay = engine.ToOthers
 	}
-	cfg.Part = v.part(i, while, c)
+	cfg.Part = m.part(i, while)
 	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
 }
 
-// part makes what one server grants part of the hold of a round.
-func (v *vote) part(i int, while context.Context, c *count) *engine.Part {
-	return &engine.Part{While: while, Lost: func() {
-		if m := c.hold.Load(); m != nil {
-			m.lost(i)
-		}
-	}}
+// part makes what one server grants part of it.
+func (m *majority) part(i int, while context.Context) *engine.Part {
+	return &engine.Part{While: while, Lost: func() { m.lost(i) }}
 }
 
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'

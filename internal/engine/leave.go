@@ -285,32 +285,20 @@ func (g *Grant) pass() {
 	}
 }
 
-// MayPass reports whether Pass would do what an Unlock does if a goroutine waits in the lane.
+// MayPass reports whether Pass would work now.
 func (e *Entry) MayPass() bool {
 	e.g.p.mu.Lock()
 	defer e.g.p.mu.Unlock()
 	return e.state == handle.Held && e.g.entries == 1 && e.g.passable()
 }
 
-// Pass ends a hold of a lock, of which MayPass was true just before, and makes another one of its grant, with
-// the next token. nil: it was lost meanwhile.
-func (e *Entry) Pass(ctx context.Context, part *Part) *Entry {
-	g, p := e.g, e.g.p
-	next := (&acquisition{p: p, ctx: ctx, want: Exclusive, cfg: Config{Part: part}}).newEntry(g)
-	p.mu.Lock()
-	if e.state != handle.Held {
-		p.mu.Unlock()
-		next.cancel(failure.ErrLost) // under no mutex
-		return nil
-	}
-	e.state, e.unlocked = handle.Released, true
-	e.unnest()
-	g.unlink(e)
-	g.pass()
-	g.link(next)
-	p.mu.Unlock()
-	e.cancel(failure.ErrUnlocked)
-	return next
+// Pass gives the grant of a lock to another user of the same hold, as an Unlock does if a goroutine waits in
+// the lane, and returns that user's token. Token stays as it was.
+func (e *Entry) Pass() int64 {
+	e.g.p.mu.Lock()
+	defer e.g.p.mu.Unlock()
+	e.g.pass()
+	return e.g.token
 }
 
 // count tells Redis how many holds are left. mu held.

@@ -5,35 +5,27 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
-func TestAHoldPassesWithTheNextTokenUnlessItIsOver(t *testing.T) {
-	for name, lost := range map[string]bool{"held": false, "lost": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{}
-				m, _ := newLock(t, s)
-				s.answers <- "G 1000000 7"
-				hold := granted(t, lock(t, m, context.Background()))
-				e := hold.Of().(*Entry)
-				if lost {
-					e.g.end(handle.Lost, failure.ErrGone)
-				}
-				next := e.Pass(context.Background(), &Part{Lost: func() {}})
-				switch {
-				case lost && (next != nil || e.Err() == nil):
-					t.Errorf("passed on: %v", e.Err())
-				case !lost && (next == nil || next.Token() != 8 || next.Err() != nil || e.Err() == nil):
-					t.Errorf("%+v, and of the former: %v", next, e.Err())
-				}
-				if next != nil {
-					e = next
-				}
-				_ = e.Unlock(context.Background())
-				synctest.Wait()
-			})
-		})
-	}
+func TestAHoldPassesWithTheNextTokenWhichTheReleaseTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var used any
+		s := fake.Session(t, fake.Client(t, func(c fake.Call) (string, error) {
+			if c.Is(kind.Acquire) {
+				return "G 1000000 7", nil
+			}
+			used = c.Argv[5]
+			return "R", nil
+		}))
+		m := New(s, kind, "x", Config{})
+		hold := granted(t, lock(t, &m, context.Background()))
+		e := hold.Of().(*Entry)
+		if token := e.Pass(); token != 8 || e.Token() != 7 || e.Err() != nil {
+			t.Errorf("token %d, of this entry %d, %v", token, e.Token(), e.Err())
+		}
+		if err := e.Unlock(context.Background()); err != nil || used != int64(8) {
+			t.Errorf("%v, last used %v", err, used)
+		}
+	})
 }
