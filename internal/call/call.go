@@ -36,31 +36,12 @@ func (Func) RollBack(wire.Outcome) {}
 
 var never atomic.Bool // of a caller that can't leave
 
-// Exchange sends a request and waits for the answer as long as b lasts. If that ends first, ok is false, and
-// what comes of the request is rolled back.
+// Ask sends a request and waits for the answer as long as b lasts, and not longer than atMost if b does not
+// end by itself, unless that is 0. An answer counts that comes with the end. If the end is first, ok is
+// false, and the request is rolled back once it is answered.
 //
-// The first copy is sent in the caller's goroutine, unless Redis is silent (wire.Link.Silent). Further ones
-// are sent in another.
-func Exchange(b *Bounds, s *session.Session, silent bool, r Request) (wire.Outcome, bool) {
-	var o wire.Outcome
-	ok := true
-	if !silent {
-		o = r.Send(1, &never)
-	}
-	if silent || o.Again && !b.Over() {
-		o, ok = apart(b, s, r, o.Unanswered)
-	}
-	if ok && b.Over() { // the answer came with the end
-		late := o // or each call would allocate
-		s.Go(func() { r.RollBack(late) })
-		return wire.Outcome{}, false
-	}
-	return o, ok
-}
-
-// Ask is Exchange of a request that holds though its caller has left: an answer counts that comes with the
-// end of b. Where b does not end by itself, and atMost is not 0, it waits for so long at most, but for a copy
-// that it sends itself.
+// The first copy is sent in the caller's goroutine, which no bound ends, unless Redis is silent
+// (wire.Link.Silent). Further ones are sent in another.
 func Ask(
 	b *Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
 ) (o wire.Outcome, ok bool) {

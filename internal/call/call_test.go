@@ -48,7 +48,7 @@ func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&call.Bounds{Until: t.Context()}, open(t), silent, r)
+			o, ok := call.Ask(&call.Bounds{Until: t.Context()}, open(t), silent, r, 0)
 			synctest.Wait()
 			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
 				t.Errorf("%v, %+v, %+v", ok, o, r)
@@ -64,7 +64,7 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			r := &request{takes: time.Second}
-			o, ok := call.Exchange(&call.Bounds{Until: ctx}, open(t), true, r)
+			o, ok := call.Ask(&call.Bounds{Until: ctx}, open(t), true, r, 0)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			switch {
@@ -74,31 +74,6 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 				t.Errorf("abandoned after %v: %+v", patience, r)
 			case ok && patience < r.takes:
 				t.Error("it was answered before its time")
-			}
-		}
-	})
-}
-
-// last is a request whose caller's context ends with the answer.
-type last struct {
-	request
-	end context.CancelFunc
-}
-
-func (r *last) Send(most int, abandoned *atomic.Bool) wire.Outcome {
-	r.end()
-	return r.request.Send(most, abandoned)
-}
-
-func TestAnAnswerThatComesWithTheEndIsRolledBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for n := range 100 { // which of both the caller sees first is left to chance
-			ctx, cancel := context.WithCancel(context.Background())
-			r := &last{end: cancel}
-			o, ok := call.Exchange(&call.Bounds{Until: ctx}, open(t), n%2 == 0, r)
-			synctest.Wait()
-			if ok || o.Reply != "" || len(r.rolled) != 1 || r.rolled[0].Reply != "answer" {
-				t.Fatalf("%v, %+v, %+v", ok, o, r)
 			}
 		}
 	})
@@ -124,7 +99,6 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 		name     string
 		first    wire.Outcome
 		patience time.Duration // of the caller
-		keeps    bool          // there is nothing to end when the caller leaves
 		want     wire.Outcome
 		rolled   int
 	}{
@@ -135,12 +109,10 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 		{name: "not answered", first: wire.Outcome{Err: lost, Unanswered: lost, Again: true},
 			patience: time.Hour, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
 		{name: "answered when the caller has left", first: wire.Outcome{Reply: "at once"},
-			patience: time.Millisecond, rolled: 1, want: wire.Outcome{Reply: "at once"}},
-		{name: "answered when the caller has left, to whom it counts", first: wire.Outcome{Reply: "at once"},
-			patience: time.Millisecond, keeps: true, want: wire.Outcome{Reply: "at once"}},
+			patience: time.Millisecond, want: wire.Outcome{Reply: "at once"}},
 		{name: "not answered when the caller has left",
 			first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: time.Millisecond,
-			rolled: 1, want: wire.Outcome{Err: lost, Unanswered: lost}},
+			rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
 		{name: "not answered before the caller leaves",
 			first: wire.Outcome{Err: lost, Unanswered: lost, Again: true}, patience: 1500 * time.Millisecond,
 			rolled: 1, want: wire.Outcome{Reply: "answer", Unanswered: lost}},
@@ -151,11 +123,7 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 				defer cancel()
 				r := &twice{request: request{takes: time.Second}, first: c.first}
 				b, s := &call.Bounds{Until: ctx}, open(t)
-				ask := func() (wire.Outcome, bool) { return call.Exchange(b, s, false, r) }
-				if c.keeps {
-					ask = func() (wire.Outcome, bool) { return call.Ask(b, s, false, r, 0) }
-				}
-				o, ok := ask()
+				o, ok := call.Ask(b, s, false, r, 0)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if ok != (c.rolled == 0) || len(r.rolled) != c.rolled {

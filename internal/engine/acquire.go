@@ -94,6 +94,7 @@ type acquisition struct {
 	p        *pool
 	ctx      context.Context
 	want     Want
+	once     bool          // it asks once, and does not wait
 	lease    time.Duration // that it has chosen for itself; 0: the session's
 	cfg      Config
 	bounds   call.Bounds
@@ -101,6 +102,7 @@ type acquisition struct {
 	w        waiter       // of its present wait
 	at       attempt      // the first that asks for it; saves an allocation
 	asked    bool         // at is used
+	refused  bool         // Redis has said that it is not free, to one that asks once
 	lost     handle.State // what became of holds that it descends from; Held: none was lost
 	observed bool         // as waiting
 	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
@@ -139,8 +141,9 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	}
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
-	a := &acquisition{p: p, ctx: ctx, want: want, lease: cfg.Lease, cfg: cfg, begun: time.Now()}
-	e, err := a.run(cfg.Once(try))
+	a := &acquisition{p: p, ctx: ctx, want: want, once: cfg.Once(try), lease: cfg.Lease, cfg: cfg,
+		begun: time.Now()}
+	e, err := a.run()
 	if err != nil {
 		if errors.Is(err, wire.ErrUnsent) { // it has not been asked for
 			return nil, err
@@ -158,7 +161,7 @@ func (a *acquisition) asksFor() time.Duration { return cmp.Or(a.lease, a.p.s().L
 // more.
 const ownRelease = 250 * time.Millisecond
 
-func (a *acquisition) run(try bool) (*Entry, error) {
+func (a *acquisition) run() (*Entry, error) {
 	p := a.p
 	s := p.s()
 	if !s.Begin() {
@@ -185,7 +188,7 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			return nil, a.over(a.holder())
 		}
 		if outer != nil {
-			if e, err := a.nest(outer, try); e != nil || err != nil {
+			if e, err := a.nest(outer); e != nil || err != nil {
 				return e, err
 			}
 			continue // the outer hold has ended meanwhile
@@ -194,7 +197,7 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 		over := p.unlock.Over()
 		own := over != nil && len(p.grants) == 0
 		others := a.cfg.GivesWay != Never && p.rivals
-		if try && a.want.exclusive() && (own || others) {
+		if a.once && a.want.exclusive() && (own || others) {
 			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 			if others || a.cfg.GivesWay == ToAll {
@@ -211,7 +214,7 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 			}
 			return nil, err
 		}
-		g, err := a.enter(try)
+		g, err := a.enter()
 		if err != nil {
 			return nil, err
 		}
@@ -222,39 +225,40 @@ func (a *acquisition) run(try bool) (*Entry, error) {
 }
 
 // enter gets an entry of a grant. mu is held; enter releases it.
-func (a *acquisition) enter(try bool) (*Grant, error) {
+func (a *acquisition) enter() (*Grant, error) {
+	p := a.p
 	if g := a.idle(); g != nil {
-		a.p.mu.Unlock()
+		p.mu.Unlock()
 		return g, nil
 	}
-	l := a.p.lane(a.want)
-	switch {
-	case l.joinable():
-		g := l.live
-		g.entries++ // before mu is released, or an Unlock could give the grant back first
-		a.p.mu.Unlock()
-		return g, nil
-	case try && (l.waiters.n > 0 || a.want.exclusive() && len(a.p.grants) > 0): // they were first
-		defer a.p.mu.Unlock()
-		l.forget() // lane may have made it for this call alone
-		return nil, a.p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: a.p.keys.Name}))
-	case try:
-		l.forget()
-		// What releases that are under way give back may be all that this one wants.
-		for ends := a.p.unlock.Count(); ; ends-- {
-			over := a.p.unlock.Over()
-			a.p.mu.Unlock()
-			g, refused, err := a.try()
-			if !refused || over == nil || ends == 0 {
-				return g, err
-			}
-			if _, ok := call.Await(&a.bounds, over); !ok {
-				return g, err
-			}
-			a.p.mu.Lock()
+	for releases := p.unlock.Count(); ; releases-- {
+		l := p.lane(a.want)
+		switch {
+		case l.joinable():
+			g := l.live
+			g.entries++ // before mu is released, or an Unlock could give the grant back first
+			p.mu.Unlock()
+			return g, nil
+		case a.once && (l.waiters.n > 0 || a.want.exclusive() && len(p.grants) > 0): // they were first
+			defer p.mu.Unlock()
+			l.forget() // lane may have made it for this call alone
+			return nil, p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 		}
+		var released <-chan struct{}
+		if a.once {
+			released = p.unlock.Over()
+		}
+		g, err := a.wait(l)
+		if !a.refused || released == nil || releases == 0 {
+			return g, err
+		}
+		// What releases give back that were under way may be all that this one wants.
+		if _, ok := call.Await(&a.bounds, released); !ok {
+			return g, err
+		}
+		a.refused = false
+		p.mu.Lock()
 	}
-	return a.wait(l)
 }
 
 // wait waits in a lane. mu is held; wait releases it.
@@ -264,12 +268,12 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	w := &a.w
 	l.waiters.push(w)
 	for _, g := range p.grants {
-		if g.l != l {
+		if g.l != l && !a.once {
 			g.endLinger() // Redis tells no session of its own goroutines' wishes
 		}
 	}
 	var mine *attempt
-	if l.wanting() && l.patience() <= 0 {
+	if a.once || l.wanting() && l.patience() <= 0 {
 		mine = l.begin()
 	}
 	l.ask()
@@ -329,7 +333,11 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 			g.warn("a wait ended while this same session held the lock; " + passIt)
 		}
 	}
-	err := a.over(a.holder())
+	holder := a.holder()
+	if a.once { // no holder has kept it out
+		holder = nil
+	}
+	err := a.over(holder)
 	if !w.withdraw() { // answered in that instant
 		p.mu.Unlock()
 		if w.err == nil {

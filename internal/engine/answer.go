@@ -27,8 +27,8 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 	if o.Unanswered != nil {
 		a.late = a.notAfter // a copy may still come until then
 	}
-	a.inRedis = a.inRedis || r.Status == protocol.Granted || r.Status == protocol.Queued && !p.broadcast() ||
-		o.Err != nil && wire.Judge(o.Err).Unknown
+	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
+		r.Status == protocol.Queued && !a.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
 	case a.state == over: // told of a grant while the request was under way
 		return false
@@ -38,7 +38,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		a.expired++
 		a.at = time.Now() // the answer has brought the time
 		return true
-	case err != nil && a.endures(o, err):
+	case err != nil && !a.once && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
 		return a.state != unwanted || a.mayHave()
 	}
@@ -55,6 +55,8 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		err = p.fail(protocol.ErrOver)
 	case r.Status == protocol.Limited:
 		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
+	case r.Status == protocol.Queued && a.once:
+		err = l.refused(r)
 	}
 	switch {
 	case err != nil || r.Status == protocol.GoesOn:
@@ -65,7 +67,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		if err == nil {
 			a.extended(o.Sent)
 		} else {
-			l.fail(err)
+			a.fail(err)
 		}
 		return false
 	case r.Status == protocol.Granted:
@@ -105,6 +107,32 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 			w.queued()
 		}
 	}
+}
+
+// refused is the error for one that asks once: it is not free. mu held.
+func (l *lane) refused(r protocol.Answer) error {
+	e := r.Locked(l.p.keys.Name)
+	if l.waiters.n > 0 {
+		a := l.first()
+		a.refused = a.once // else that one has left, and this one waits
+		if l.p.s().Holds(r.Holder) {
+			e.Hint = a.hint(l.p.grantOf(r.Holder))
+		}
+	}
+	return l.p.kind.Locked(e)
+}
+
+// fail answers those that the attempt has asked for that there was an error. mu held.
+func (a *attempt) fail(err error) {
+	l := a.l
+	for w := l.waiters.first; w != nil && w.a.once == a.once; w = l.waiters.first {
+		w.answer(nil, err)
+		if a.once || !l.want.Shared { // in other lanes, an attempt is for one waiter
+			break
+		}
+	}
+	l.ask()
+	l.trim()
 }
 
 // saw notes a holder of permits, or that there are too few though none are held. mu held.
@@ -148,7 +176,7 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 		if err == ErrTooLate && a.expired < protocol.MaxExpired {
 			a.askAgain() // its waiters are still there
 		} else {
-			l.fail(l.p.fail(err))
+			a.fail(l.p.fail(err))
 		}
 		return
 	}

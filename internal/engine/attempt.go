@@ -31,6 +31,7 @@ func (s attemptState) String() string {
 type attempt struct {
 	// What follows never changes.
 	l     *lane
+	once  bool          // for a goroutine that does not wait: it never stands
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
 	nonce string
 	joins *Grant // that may go on instead, if no other waits; nil: none
@@ -70,13 +71,13 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.lease, nonce: newNonce(), base: time.Now(),
+		l: l, once: first.once, lease: first.lease, nonce: newNonce(), base: time.Now(),
 		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
 	l.attempts = append(l.attempts, a)
-	if p.kind.Fair {
+	if p.kind.Fair && !a.once {
 		p.asking = a
 	}
 	if !p.broadcast() {
@@ -187,39 +188,29 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
 		joins = a.joins.owner
 	}
-	at := place{s.Args.Liveness, a.nonce, "0", joins}
-	switch {
-	case !p.broadcast():
-		at.mode = p.all.inbox.mode(p.keys.Lock())
-	case s.Link.Single():
-		at.mode = "1"
-	}
-	return p.acquireRequest(a.l.want, a.lease, a.owner, a.size, a.notAfter, at)
-}
-
-// place is what a request says of a place in the queue. The attempt is known to live for so long, proves
-// messages by its nonce, and is told in this way. A holder may go on instead of it.
-type place struct{ liveness, nonce, mode, joins any }
-
-var nowhere = place{"0", "", "0", ""}
-
-// acquireRequest is a call of the kind's Acquire, for size goroutines.
-func (p *pool) acquireRequest(
-	w Want, fixed time.Duration, owner any, size int, notAfter int64, at place,
-) wire.Request {
-	args := &p.s().Args
+	args := &s.Args
 	lease := args.Lease
-	if fixed != 0 {
-		lease = protocol.Milliseconds(fixed)
+	if a.lease != 0 {
+		lease = protocol.Milliseconds(a.lease)
+	}
+	liveness, nonce, mode := args.Liveness, a.nonce, any("0")
+	if a.once { // it has no place in the queue
+		liveness, nonce = "0", ""
+	}
+	switch {
+	case a.once && !p.lingers(a.lease):
+	case !p.broadcast():
+		mode = p.all.inbox.mode(p.keys.Lock())
+	case s.Link.Single():
+		mode = "1"
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
-		owner, max(size, 1), notAfter, lease, args.About, args.Keep, at.liveness, args.Channels,
-		at.nonce, at.mode)
+		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels, nonce, mode)
 	if !p.kind.Counts {
-		argv[1] = w.N
-		argv = append(argv, w.Limit, at.joins)
+		argv[1] = a.l.want.N
+		argv = append(argv, a.l.want.Limit, joins)
 	}
-	if p.lingers(fixed) {
+	if p.lingers(a.lease) {
 		argv = append(argv, args.Quiet)
 	}
 	return p.keys.Request(p.kind.Acquire, argv...)
@@ -249,7 +240,7 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	p := a.l.p
 	r, err := p.read(o, a)
 	switch { // only attempts that stand are told by message
-	case r.Status != protocol.Queued:
+	case r.Status != protocol.Queued || a.once:
 	case p.broadcast():
 		p.listen(r, o.Sent)
 	default:

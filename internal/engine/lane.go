@@ -208,15 +208,3 @@ func (l *lane) admit(g *Grant) {
 	g.entries++
 	l.waiters.first.answer(g, nil)
 }
-
-// fail answers those that an attempt has asked for that there was an error. mu held.
-func (l *lane) fail(err error) {
-	for w := l.waiters.first; w != nil; w = l.waiters.first {
-		w.answer(nil, err)
-		if !l.want.Shared { // in other lanes, an attempt is for one waiter
-			break
-		}
-	}
-	l.ask()
-	l.trim()
-}

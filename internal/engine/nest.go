@@ -34,10 +34,10 @@ func (a *acquisition) outer() (*Entry, error) {
 
 // nest enters the grant of a hold that it descends from. Neither an entry nor an error: the hold is over,
 // look again.
-func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
+func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 	p, g := a.p, outer.g
 	e := a.newNested(outer) // without mu: the caller's context may run code of its own
-	depth, err := a.enterBelow(outer, e, try)
+	depth, err := a.enterBelow(outer, e)
 	if depth == 0 {
 		e.cancel(failure.ErrUnlocked)
 		return nil, err
@@ -65,7 +65,7 @@ func (a *acquisition) nest(outer *Entry, try bool) (*Entry, error) {
 
 // enterBelow makes e a hold that is nested in outer, once there is room, and returns how deep it is. 0
 // without an error: outer is over.
-func (a *acquisition) enterBelow(outer, e *Entry, try bool) (depth int, err error) {
+func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 	p, g := a.p, outer.g
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (a *acquisition) enterBelow(outer, e *Entry, try bool) (depth int, err erro
 				depth++
 			}
 			return depth, nil
-		case try:
+		case a.once:
 			return 0, p.kind.Locked(a.lockedHere(g))
 		}
 		if outer.changed == nil {

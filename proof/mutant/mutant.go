@@ -173,6 +173,8 @@ var All = []Mutant{
 	{Name: "a ticket is the time alone", Kind: "fairlock", File: lua + "line.lua",
 		Old: "stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now))",
 		New: "stamp(now)"},
+	{Name: "one that does not wait stands in the queue", Kind: "rlock", File: "internal/engine/attempt.go",
+		Old: "		liveness, nonce = \"0\", \"\"\n", New: "		_ = liveness\n"},
 	{Name: "RedLock: a majority less one", Kind: "redlock3", File: "multilock/quorum.go",
 		Old: "need: len(users)/2 + 1", New: "need: len(users) / 2"},
 	{Name: "RedLock: a token that a majority has not stored", Kind: "redlock3", File: "multilock/round.go",
