@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is closed.
+// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is
+// closed.
 func (m *majority) lost(i int) {
 	m.mu.Lock()
 	voting := m.token == 0 // the round looks
@@ -73,7 +74,8 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			p, err := m.l.parts[i].Admitted(m.values, engine.Exclusive, engine.Config{Part: m.part(i, while)}, false)
+			cfg := engine.Config{Part: m.part(i, while)}
+			p, err := m.l.parts[i].Admitted(m.values, engine.Exclusive, cfg, false)
 			cancel()
 			if err == nil && m.admit(i, p) {
 				return

@@ -205,7 +205,8 @@ func (a *attempt) Request(now time.Time) wire.Request {
 		mode = "1"
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
-		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels, nonce, mode)
+		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
+		nonce, mode)
 	if !p.kind.Counts {
 		argv[1] = a.l.want.N
 		argv = append(argv, a.l.want.Limit, joins)
