@@ -81,7 +81,7 @@ func (d *desk) suspect() {
 		return
 	}
 	m.mu.Lock()
-	long := !m.suspected && time.Since(m.begun) >= engine.LongWait
+	long := m.token != 0 && !m.suspected && time.Since(m.begun) >= engine.LongWait
 	m.suspected = m.suspected || long
 	m.mu.Unlock()
 	if long {
@@ -102,7 +102,7 @@ func (d *desk) next() {
 func (m *majority) pass() bool {
 	m.mu.Lock()
 	live := m.liveParts()
-	stays := slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
+	stays := m.own || slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
 	m.mu.Unlock()
 	if len(live) < m.q.need || stays {
 		return false

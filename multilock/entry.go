@@ -87,7 +87,7 @@ func (m *majority) enter(e, outer *entry) (depth int, busy <-chan struct{}) {
 	case outer.over != nil || m.state() != nil:
 		return 0, nil
 	case m.entries[last] == outer:
-		m.entries = append(m.entries, e)
+		m.entries, m.own = append(m.entries, e), m.own || e.fixed
 		m.renew()
 		return len(m.entries), nil
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/operate"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -61,7 +60,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 			renewed := m.renewed()
 			m.mu.Unlock()
 			if !renewed {
-				continue // a fixed lease
+				return
 			}
 			while, cancel := context.WithTimeout(m.seek, q.lead.Lease/3)
 			if owner != "" {
@@ -93,7 +92,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 
 // admit makes what one server has granted part of it, if a majority without that server has been found to
 // hold it since. So that majority had it all the time, and no other holder can have come between. And no
-// later grant of that server may have a token that is not higher than those of all to whom this is passed on.
+// later grant of that server may have a token that is not higher.
 func (m *majority) admit(i int, p *engine.Entry) bool {
 	confirmed := false
 	if err := m.q.servers[i].credible(p.Token()); err != nil {
@@ -102,11 +101,11 @@ func (m *majority) admit(i int, p *engine.Entry) bool {
 		confirmed = m.extend(m.seek, i, 0) == nil
 	}
 	m.mu.Lock()
-	token := m.token + protocol.Block
+	token := m.token
 	m.mu.Unlock()
 	if confirmed && (p.Token() >= token || p.Raise(m.seek, token) == nil) {
 		m.mu.Lock()
-		in := m.over == nil && m.parts[i] == nil && p.Err() == nil
+		in := m.over == nil && m.parts[i] == nil && p.Err() == nil && max(p.Token(), token) >= m.token
 		if in {
 			m.parts[i] = p
 			p.Renew(m.renewed())

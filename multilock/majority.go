@@ -35,6 +35,7 @@ type majority struct {
 	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
 	stays     time.Time       // until when its parts stay taken, also when it is unlocked
 	over      error           // why it is not held any more
+	own       bool            // a holder has chosen a lease: it is not passed on
 	suspected bool            // the log says that its process may wait for itself
 }
 
@@ -49,7 +50,7 @@ func (m *majority) become(v *vote, token int64) *entry {
 	}
 	held := m.over == nil
 	if held {
-		m.entries = []*entry{e}
+		m.entries, m.own = []*entry{e}, e.fixed
 	} else {
 		m.token = 0
 	}
@@ -117,9 +118,9 @@ func (m *majority) deadline() time.Time {
 	return all[len(all)-m.q.need]
 }
 
-// renewed reports whether the leases are renewed. mu held.
+// renewed reports whether the leases are renewed: unless all of its entries have fixed ones. mu held.
 func (m *majority) renewed() bool {
-	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
+	return len(m.entries) == 0 || slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
 
 // told reports whether all its users know that it is over. mu held.

@@ -104,3 +104,25 @@ func TestTheLastHoldTellsOfTheRelease(t *testing.T) {
 		}
 	})
 }
+
+// A lease that one goroutine chose is not for the next one.
+func TestWhatAHolderWithALeaseOfItsOwnHadIsNotPassedOn(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.redLock(t, longTurn)
+		ctx, outer := testlock.Lock(t, m, bg)
+		_, nested := testlock.Lock(t, m, context.WithoutCancel(ctx), rlock.WithLease(10*time.Second))
+		next := testlock.Go(bg, m)
+		testlock.Unlock(t, outer)
+		r[0].FlushAll()
+		if err := nested.Extend(bg, time.Second); err != nil { // a majority has it
+			t.Error(err)
+		}
+		testlock.Unlock(t, nested)
+		after := testlock.Granted(t, next)
+		time.Sleep(2 * time.Minute)
+		if n := r.held(); after.Err() != nil || n != 3 {
+			t.Errorf("%v, on %d servers", after.Err(), n)
+		}
+		testlock.Unlock(t, after)
+	})
+}

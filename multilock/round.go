@@ -132,8 +132,9 @@ func (r *round) decide() (*entry, error) {
 // a server may forget, but that is not waited for.
 func (r *round) raise(token int64) bool {
 	v := r.v
-	var low []int // servers whose later grants could have a token that is not higher
-	for i, p := range r.m.parts {
+	parts := slices.Clone(r.m.parts) // one may be asked yet when it is lost
+	var low []int                    // servers whose later grants could have a token that is not higher
+	for i, p := range parts {
 		if p != nil && p.Token() < token {
 			low = append(low, i)
 		}
@@ -141,7 +142,7 @@ func (r *round) raise(token int64) bool {
 	missing := v.q.need - (r.granted - len(low))
 	if missing > 0 {
 		raised := ask(v.q, low, func(i int) (struct{}, error) {
-			return struct{}{}, r.m.parts[i].Raise(v.values, token)
+			return struct{}{}, parts[i].Raise(v.values, token)
 		})
 		late := time.NewTimer(v.q.timeout)
 		defer late.Stop()
@@ -157,7 +158,7 @@ func (r *round) raise(token int64) bool {
 		}
 	}
 	for _, i := range low {
-		r.m.parts[i].Reserve(token)
+		parts[i].Reserve(token)
 	}
 	return missing <= 0
 }

@@ -244,11 +244,12 @@ func (a *acquisition) enter() (*Grant, error) {
 			l.forget() // lane may have made it for this call alone
 			return nil, p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 		}
-		var released <-chan struct{}
-		if a.once {
-			released = p.unlock.Over()
+		if !a.once {
+			return a.wait(l)
 		}
-		g, err := a.wait(l)
+		l.forget()
+		released := p.unlock.Over()
+		g, err := a.wait(&lane{p: p, want: a.want}) // no other goroutine joins it
 		if !a.refused || released == nil || releases == 0 {
 			return g, err
 		}
@@ -328,14 +329,14 @@ func (a *acquisition) waits() {
 func (a *acquisition) leave(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
-	for _, g := range p.grants {
-		if g.exclusive() {
-			g.warn("a wait ended while this same session held the lock; " + passIt)
+	var holder *failure.LockedError
+	if !a.once { // else none has kept it out
+		holder = a.holder()
+		for _, g := range p.grants {
+			if g.exclusive() {
+				g.warn("a wait ended while this same session held the lock; " + passIt)
+			}
 		}
-	}
-	holder := a.holder()
-	if a.once { // no holder has kept it out
-		holder = nil
 	}
 	err := a.over(holder)
 	if !w.withdraw() { // answered in that instant
@@ -348,7 +349,7 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	last := l.trim()
 	l.ask()
 	p.mu.Unlock()
-	if last != nil {
+	if last != nil && !a.once { // one that asks once has no place
 		call.AwaitLeaving(last.gone, p.s().Closing())
 	}
 	return err

@@ -67,7 +67,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		if err == nil {
 			a.extended(o.Sent)
 		} else {
-			a.fail(err)
+			l.fail(err)
 		}
 		return false
 	case r.Status == protocol.Granted:
@@ -109,30 +109,17 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	}
 }
 
-// refused is the error for one that asks once: it is not free. mu held.
+// refused is the error of one that asks once: it is not free. mu held.
 func (l *lane) refused(r protocol.Answer) error {
 	e := r.Locked(l.p.keys.Name)
-	if l.waiters.n > 0 {
+	if l.waiters.n > 0 { // else it has left
 		a := l.first()
-		a.refused = a.once // else that one has left, and this one waits
+		a.refused = true
 		if l.p.s().Holds(r.Holder) {
 			e.Hint = a.hint(l.p.grantOf(r.Holder))
 		}
 	}
 	return l.p.kind.Locked(e)
-}
-
-// fail answers those that the attempt has asked for that there was an error. mu held.
-func (a *attempt) fail(err error) {
-	l := a.l
-	for w := l.waiters.first; w != nil && w.a.once == a.once; w = l.waiters.first {
-		w.answer(nil, err)
-		if a.once || !l.want.Shared { // in other lanes, an attempt is for one waiter
-			break
-		}
-	}
-	l.ask()
-	l.trim()
 }
 
 // saw notes a holder of permits, or that there are too few though none are held. mu held.
@@ -167,16 +154,21 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
-	g, err := l.p.begin(l, a.owner, token, base, lease, a.lease)
+	home := l
+	if a.once { // other goroutines may have the grant after its own
+		home = l.p.lane(l.want)
+	}
+	g, err := l.p.begin(home, a.owner, token, base, lease, a.lease)
 	if a.mayLinger {
 		a.has(g)
 	}
 	if err != nil {
+		home.forget()
 		a.giveBack()
 		if err == ErrTooLate && a.expired < protocol.MaxExpired {
 			a.askAgain() // its waiters are still there
 		} else {
-			a.fail(l.p.fail(err))
+			l.fail(l.p.fail(err))
 		}
 		return
 	}
@@ -190,7 +182,7 @@ func (a *attempt) askAgain() {
 	if l.p.asking == a { // before other lanes
 		l.p.asking = nil
 	}
-	if l.wanting() {
+	if l.wanting() || a.once && l.waiters.n > 0 {
 		again := l.begin()
 		again.expired = a.expired + 1
 		l.p.s().Go(func() { again.run(false) })

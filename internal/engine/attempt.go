@@ -33,8 +33,8 @@ type attempt struct {
 	l     *lane
 	once  bool          // for a goroutine that does not wait: it never stands
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
-	nonce string
-	joins *Grant // that may go on instead, if no other waits; nil: none
+	nonce string        // "" if it never stands
+	joins *Grant        // that may go on instead, if no other waits; nil: none
 
 	asker
 
@@ -71,14 +71,17 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, once: first.once, lease: first.lease, nonce: newNonce(), base: time.Now(),
+		l: l, once: first.once, lease: first.lease, base: time.Now(),
 		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
 	l.attempts = append(l.attempts, a)
-	if p.kind.Fair && !a.once {
-		p.asking = a
+	if !a.once {
+		a.nonce = newNonce()
+		if p.kind.Fair {
+			p.asking = a
+		}
 	}
 	if !p.broadcast() {
 		p.all.inbox.add(a.owner.(string), a) // before the first request: a message may overtake the answer
@@ -193,9 +196,9 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if a.lease != 0 {
 		lease = protocol.Milliseconds(a.lease)
 	}
-	liveness, nonce, mode := args.Liveness, a.nonce, any("0")
-	if a.once { // it has no place in the queue
-		liveness, nonce = "0", ""
+	liveness, mode := args.Liveness, any("0")
+	if a.once {
+		liveness = "0" // no place in the queue
 	}
 	switch {
 	case a.once && !p.lingers(a.lease):
@@ -206,7 +209,7 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
 		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
-		nonce, mode)
+		a.nonce, mode)
 	if !p.kind.Counts {
 		argv[1] = a.l.want.N
 		argv = append(argv, a.l.want.Limit, joins)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// lane is where those goroutines of a session wait that want the same of one name. pool.mu guards it.
+// lane is where those goroutines of a session wait that want the same of one name. One that asks once has a
+// lane for itself, which the pool does not know. pool.mu guards it.
 //
 // There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis
 // has last said that others wait, no further one is begun. So the session mostly has one place in the queue
@@ -191,7 +192,7 @@ func (l *lane) give(g *Grant) {
 	case l.waiters.n == 0:
 		g.discard()
 	case l.want.Shared:
-		l.live = g
+		g.l.live = g
 		for l.waiters.n > 0 {
 			l.admit(g)
 		}
@@ -207,4 +208,16 @@ func (l *lane) give(g *Grant) {
 func (l *lane) admit(g *Grant) {
 	g.entries++
 	l.waiters.first.answer(g, nil)
+}
+
+// fail answers those that an attempt has asked for that there was an error. mu held.
+func (l *lane) fail(err error) {
+	for w := l.waiters.first; w != nil; w = l.waiters.first {
+		w.answer(nil, err)
+		if !l.want.Shared { // in other lanes, an attempt is for one waiter
+			break
+		}
+	}
+	l.ask()
+	l.trim()
 }

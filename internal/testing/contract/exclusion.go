@@ -15,6 +15,36 @@ import (
 
 // exclusion is about getting in, waiting, and being told why not.
 var exclusion = map[string]test{
+	"TriesAtOneTimeKeepNoOtherOutOfWhatIsFree": {OnServers, func(t *testing.T, w *world) {
+		m := w.new("x")
+		_, hold := testlock.Lock(t, m, bg) // the session knows the time from now on
+		testlock.Unlock(t, hold)
+		for _, net := range w.nets {
+			net.SetDelay(time.Millisecond)
+		}
+		holds := make(chan *rlock.Hold, 3)
+		var wg sync.WaitGroup
+		for range cap(holds) {
+			wg.Go(func() {
+				_, hold, err := m.TryLock(bg)
+				switch {
+				case err == nil:
+					holds <- hold
+				case w.kind.Has&Excludes == 0 || !errors.Is(err, rlock.ErrLocked):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		close(holds)
+		if n := len(holds); n > 1 && w.kind.Has&Excludes != 0 {
+			t.Errorf("%d have it", n)
+		}
+		for hold := range holds {
+			testlock.Unlock(t, hold)
+		}
+		w.clean(t, "x")
+	}},
 	"ALockExcludesOthersUntilItIsUnlocked": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		_, hold := testlock.Lock(t, m, bg)
