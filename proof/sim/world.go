@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockline/lockline/proof/simnet"
+	"github.com/lockline/lockline/rlock"
 )
 
 const (
@@ -65,7 +65,7 @@ type world struct {
 	quiet   time.Time // from when on nothing may be late; zero before
 	asking  map[*ask]struct{}
 	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
-	kept    []any             // all Holds there were, or a crash would look like one that was forgotten
+	kept    []claim           // all there were, or a crash would look like one that was forgotten
 }
 
 type event struct {
@@ -305,7 +305,14 @@ func (w *world) run() {
 		w.counts.add("faults: belated by black holes", n.Belated.Load())
 	}
 	w.counts.add("seconds of simulated time", int64(w.events[len(w.events)-1].at/time.Second))
-	runtime.KeepAlive(w.kept)
+	for _, hold := range w.kept { // or the cleanup of one that crashed would keep its world
+		switch hold := hold.(type) {
+		case *rlock.Hold:
+			_ = hold.Unlock(bg)
+		case leads:
+			_ = hold.Resign(bg)
+		}
+	}
 }
 
 // nowAndThen does something until the world ends. mu is held while it does.
