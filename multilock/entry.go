@@ -11,7 +11,6 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
-	"github.com/lockline/lockline/rlock"
 )
 
 // entry is what one goroutine has of a majority, for which its Hold stands. Those that are nested in it are
@@ -105,11 +104,6 @@ func (m *majority) renew() {
 			p.Renew(on)
 		}
 	}
-}
-
-func (e *entry) handle(ctx context.Context) (context.Context, *rlock.Hold, error) {
-	held, hd := handle.New(ctx, e, !e.fixed)
-	return held, (*rlock.Hold)(hd), nil
 }
 
 // An entry is a handle.Holding.

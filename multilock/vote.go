@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
 )
@@ -81,7 +82,8 @@ func (l *RedLock) acquire(
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	return e.handle(ctx)
+	held, hd := handle.New(ctx, e, !e.fixed)
+	return held, (*rlock.Hold)(hd), nil
 }
 
 // run nests in the hold that the context descends from, or competes with others for the lock.
@@ -184,7 +186,8 @@ func (v *vote) compete() (*entry, error) {
 		if e, err = v.round(false); e != nil || !v.again(err) {
 			return e, err
 		}
-		v.pause(round)
+		// This keeps those apart that have each taken what the others need.
+		_, _ = v.bounds.Sleep(time.Millisecond+rand.N(v.q.timeout<<min(round, 4)), nil)
 	}
 }
 
@@ -210,11 +213,6 @@ func (v *vote) again(err error) bool {
 		v.outage = time.Now()
 	}
 	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
-}
-
-// pause keeps those apart that have each taken what the others need.
-func (v *vote) pause(round int) {
-	_, _ = v.bounds.Sleep(time.Millisecond+rand.N(v.q.timeout<<min(round, 4)), nil)
 }
 
 // whyOver is the error of a wait that is over, or of one server alone.
