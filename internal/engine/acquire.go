@@ -249,7 +249,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		}
 		l.forget()
 		released := p.unlock.Over()
-		g, err := a.wait(&lane{p: p, want: a.want}) // no other goroutine joins it
+		g, err := a.wait(&lane{p: p, want: a.want, once: true})
 		if !a.refused || released == nil || releases == 0 {
 			return g, err
 		}
@@ -274,7 +274,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		}
 	}
 	var mine *attempt
-	if a.once || l.wanting() && l.patience() <= 0 {
+	if l.wanting() && l.patience() <= 0 {
 		mine = l.begin()
 	}
 	l.ask()

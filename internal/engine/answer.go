@@ -28,7 +28,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		a.late = a.notAfter // a copy may still come until then
 	}
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
-		r.Status == protocol.Queued && !a.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
+		r.Status == protocol.Queued && !l.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
 	case a.state == over: // told of a grant while the request was under way
 		return false
@@ -38,7 +38,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		a.expired++
 		a.at = time.Now() // the answer has brought the time
 		return true
-	case err != nil && !a.once && a.endures(o, err):
+	case err != nil && !l.once && a.endures(o, err):
 		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
 		return a.state != unwanted || a.mayHave()
 	}
@@ -55,7 +55,7 @@ func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again 
 		err = p.fail(protocol.ErrOver)
 	case r.Status == protocol.Limited:
 		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
-	case r.Status == protocol.Queued && a.once:
+	case r.Status == protocol.Queued && l.once:
 		err = l.refused(r)
 	}
 	switch {
@@ -155,7 +155,7 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
 	home := l
-	if a.once { // other goroutines may have the grant after its own
+	if l.once { // other goroutines may have the grant after its own
 		home = l.p.lane(l.want)
 	}
 	g, err := l.p.begin(home, a.owner, token, base, lease, a.lease)
@@ -182,7 +182,7 @@ func (a *attempt) askAgain() {
 	if l.p.asking == a { // before other lanes
 		l.p.asking = nil
 	}
-	if l.wanting() || a.once && l.waiters.n > 0 {
+	if l.wanting() {
 		again := l.begin()
 		again.expired = a.expired + 1
 		l.p.s().Go(func() { again.run(false) })

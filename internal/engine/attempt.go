@@ -31,9 +31,8 @@ func (s attemptState) String() string {
 type attempt struct {
 	// What follows never changes.
 	l     *lane
-	once  bool          // for a goroutine that does not wait: it never stands
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
-	nonce string        // "" if it never stands
+	nonce string        // "" if it never stands: of a lane that asks once
 	joins *Grant        // that may go on instead, if no other waits; nil: none
 
 	asker
@@ -71,13 +70,13 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, once: first.once, lease: first.lease, base: time.Now(),
+		l: l, lease: first.lease, base: time.Now(),
 		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
 	l.attempts = append(l.attempts, a)
-	if !a.once {
+	if !l.once {
 		a.nonce = newNonce()
 		if p.kind.Fair {
 			p.asking = a
@@ -197,11 +196,11 @@ func (a *attempt) Request(now time.Time) wire.Request {
 		lease = protocol.Milliseconds(a.lease)
 	}
 	liveness, mode := args.Liveness, any("0")
-	if a.once {
+	if a.l.once {
 		liveness = "0" // no place in the queue
 	}
 	switch {
-	case a.once && !p.lingers(a.lease):
+	case a.l.once && !p.lingers(a.lease):
 	case !p.broadcast():
 		mode = p.all.inbox.mode(p.keys.Lock())
 	case s.Link.Single():
@@ -244,7 +243,7 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	p := a.l.p
 	r, err := p.read(o, a)
 	switch { // only attempts that stand are told by message
-	case r.Status != protocol.Queued || a.once:
+	case r.Status != protocol.Queued || a.l.once:
 	case p.broadcast():
 		p.listen(r, o.Sent)
 	default:

@@ -18,6 +18,7 @@ type lane struct {
 	p        *pool
 	want     Want
 	waiters  waiters
+	once     bool          // it is of a goroutine that does not wait
 	one      [1]*attempt   // the beginning of attempts
 	attempts []*attempt    // that are asking or standing, the oldest first
 	live     *Grant        // shared: the one that goroutines may join; nil if there is none
@@ -83,6 +84,9 @@ func (l *lane) askNow() {
 
 // wanting: there are fewer attempts than may be. mu held.
 func (l *lane) wanting() bool {
+	if l.once {
+		return len(l.attempts) < l.waiters.n
+	}
 	return l.standing == 0 && len(l.attempts) < l.most() && // one that stands is the place of the whole lane
 		l.leaving == 0 && l.p.asking == nil &&
 		!(l.p.broadcast() && l.p.unlock.Count() > 0) // its request would take the lock before others are told
@@ -107,6 +111,8 @@ func (l *lane) patience() time.Duration {
 		passes = passes || g.l == l && !g.own
 	}
 	switch {
+	case l.once:
+		return 0
 	case passes && l.want.exclusive() && l.first().lease == 0:
 		return math.MaxInt64 // its end makes the lane ask
 	case l.p.kind.Fair:
