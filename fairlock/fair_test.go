@@ -106,6 +106,22 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	})
 }
 
+// The goroutines of its session stand in Redis' queue, as they do behind a Lock. Proves: order
+func TestAHoldOfTryLockIsFollowedInOrder(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		m, other := w.lock(), w.lockBeside()
+		_, hold := testlock.TryLock(t, m, bg)
+		var waits []<-chan testlock.Grant
+		for _, m := range []*rlock.Mutex{m, other, m, other, m} {
+			waits = append(waits, testlock.Go(bg, m))
+			testlock.Settle()
+		}
+		testlock.Unlock(t, hold)
+		testlock.Served(t, waits...)
+		w.nothingIsLeft()
+	})
+}
+
 func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client, rlock.WithLabel("till 3"))

@@ -157,6 +157,7 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	home := l
 	if l.once { // other goroutines may have the grant after its own
 		home = l.p.lane(l.want)
+		home.full = l.p.kind.Fair // those that come from now on stand in the queue
 	}
 	g, err := l.p.begin(home, a.owner, token, base, lease, a.lease)
 	if a.mayLinger {
