@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -53,6 +54,9 @@ func (a *acquisition) run() error {
 
 func (a *acquisition) rounds() error {
 	first := -1 // the member to wait for
+	if !a.try {
+		first = a.l.first(first)
+	}
 	var last error
 	for restarts := 0; ; restarts++ {
 		a.parts = make([]part, len(a.l.members)) // what an earlier round had may be given back yet
@@ -72,6 +76,9 @@ func (a *acquisition) rounds() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
+		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) { // no more, or it would ask all the time
+			first = a.l.first(first)
+		}
 		a.pause(restarts)
 	}
 }
@@ -80,36 +87,25 @@ func (a *acquisition) rounds() error {
 // has another holder, or if its server fails.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
-	options := a.options
-	switch {
-	case first >= 0:
-		if err := a.take(a.ctx, first, l.members[first].Lock, options); err != nil {
+	if first >= 0 {
+		if err := a.take(a.ctx, first, l.members[first].Lock); err != nil {
 			return nil, l.about(first, err)
 		}
-	case !a.try:
-		options = append(slices.Clip(options), givesWay{})
 	}
-	var gathered, others []int
-	for i, m := range l.members {
-		switch {
-		case i == first:
-		case gathers(m):
-			gathered = append(gathered, i)
-		default:
-			others = append(others, i)
-		}
-	}
-	for some := range slices.Chunk(gathered, maxTogether) {
+	for some := range slices.Chunk(l.order[:l.beside], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
-			return a.take(ctx, some[n], l.members[some[n]].TryLock, options)
+			return a.take(ctx, some[n], l.members[some[n]].TryLock)
 		})
 		if taken, err = a.failed(some, errs); err != nil {
 			return taken, err
 		}
 	}
 	at := context.Context(&upon{a.ctx, slices.Clone(a.parts)}) // what goes on in the background may ask it
-	for _, i := range others {
-		err := a.take(at, i, l.members[i].TryLock, options)
+	for _, i := range l.order[l.beside:] {
+		if i == first {
+			continue
+		}
+		err := a.take(at, i, l.members[i].TryLock)
 		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
 			return taken, err
 		}
@@ -122,6 +118,18 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// first is the member to wait for, where i is taken, or -1 if none is known to be: the first by name of that
+// one and those that others are known to want. So those that want the same wait in one queue. In several,
+// each would be handed what another one needs.
+func (l *MultiLock) first(i int) int {
+	for _, j := range l.order[:l.beside] {
+		if here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted(); j == i || here || elsewhere {
+			return j
+		}
+	}
+	return i
 }
 
 // gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may
@@ -147,8 +155,12 @@ func (u *upon) Value(key any) any {
 // method is Lock or TryLock of a member.
 type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 
-// take takes one member.
-func (a *acquisition) take(ctx context.Context, i int, lock method, options []rlock.Option) error {
+// take takes a member that it does not have.
+func (a *acquisition) take(ctx context.Context, i int, lock method) error {
+	if a.parts[i].hold != nil {
+		return nil
+	}
+	options := a.options
 	if !a.until.IsZero() {
 		left := time.Until(a.until)
 		if left <= 0 {
@@ -206,8 +218,7 @@ const giveBackWait = 5 * time.Second
 
 // giveBack gives back what a round took.
 func (a *acquisition) giveBack() {
-	held := slices.DeleteFunc(slices.Clone(a.parts), func(p part) bool { return p.hold == nil })
-	if len(held) == 0 {
+	if !slices.ContainsFunc(a.parts, func(p part) bool { return p.hold != nil }) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, giveBackWait)
@@ -216,10 +227,10 @@ func (a *acquisition) giveBack() {
 		ctx, cancel = context.WithDeadline(ctx, a.until)
 		defer cancel()
 	}
-	done := make(chan struct{})
+	done, parts := make(chan struct{}), a.parts
 	go func() {
 		defer close(done)
-		unlock(context.WithoutCancel(ctx), held)
+		a.l.unlock(context.WithoutCancel(ctx), parts)
 	}()
 	select {
 	case <-done:
@@ -241,12 +252,15 @@ func (a *acquisition) pause(restarts int) {
 	}
 }
 
-// unlock unlocks all, the first one last: others wait for that one, and then try the rest.
-func unlock(ctx context.Context, parts []part) []error {
+// unlock unlocks those that are held, the first one last: others wait for that one, and then try the rest.
+func (l *MultiLock) unlock(ctx context.Context, parts []part) []error {
 	errs := make([]error, len(parts))
-	for last := len(parts); last > 0; last -= maxTogether {
+	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
-			errs[last-1-n] = parts[last-1-n].hold.Unlock(ctx)
+			i := l.order[last-1-n]
+			if hold := parts[i].hold; hold != nil {
+				errs[i] = hold.Unlock(ctx)
+			}
 			return nil // or the others stayed locked
 		})
 	}

@@ -50,7 +50,7 @@ func ExampleNew() {
 	// For others they are taken, each and together.
 	_, _, err = multilock.New(two, one).TryLock(context.Background())
 	var member *multilock.MemberError
-	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "account:2")
+	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "account:1")
 	fmt.Println(hold.Unlock(ctx))
 	// Output:
 	// account:1 has a token: true

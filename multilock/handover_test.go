@@ -82,6 +82,54 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 	}
 }
 
+// Sessions that want the same wait in one queue, in whatever order they name it, and though newcomers that
+// know of none of them take what one of them needs. In two queues, each would be handed what another one
+// needs.
+func TestACrowdWaitsInOneQueue(t *testing.T) {
+	t.Run("knows of itself", func(t *testing.T) { crowd(t, 0, 6) })
+	t.Run("and newcomers", func(t *testing.T) { crowd(t, 40*time.Millisecond, 9) })
+}
+
+// crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
+func crowd(t *testing.T, away time.Duration, requests int64) {
+	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			const inside, lasts = 5 * time.Millisecond, time.Second
+			const trip = 200 * time.Microsecond
+			w.Net.SetDelay(trip / 2)
+			ctx, stop := context.WithCancel(bg)
+			var cycles atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 30 {
+				s := testlock.NewSession(t, w.Net.Client(t))
+				l := multilock.New(newMutex(s, "a"), newMutex(s, "b"))
+				if i%2 == 0 {
+					l = multilock.New(newMutex(s, "b"), newMutex(s, "a"))
+				}
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						_ = l.Do(ctx, func(context.Context) error {
+							time.Sleep(inside)
+							cycles.Add(1)
+							return nil
+						})
+						time.Sleep(rand.N(away + 1))
+					}
+				})
+			}
+			w.Net.Reset()
+			time.Sleep(lasts)
+			done, sent := cycles.Load(), int64(w.Net.Count("EVALSHA", "EVAL"))
+			stop()
+			wg.Wait()
+			// The next one gets the first member with the message of a release, and then tries the second.
+			if most := int64(lasts / (inside + 2*trip)); done < most*9/10 || sent > requests*done {
+				t.Errorf("%d cycles of %d, with %d requests", done, most, sent)
+			}
+		})
+	})
+}
+
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, w *testlock.Wire, a, b, c *rlock.Mutex){
 		"one of them was lost": func(t *testing.T, _ *testlock.Wire, a, b, _ *rlock.Mutex) {

@@ -174,7 +174,7 @@ func (h *holding) Unlock(ctx context.Context) error {
 		stop()
 	}
 	h.cancel(failure.ErrUnlocked)
-	return h.l.join(unlock(handle.UnlockContext(ctx), h.parts))
+	return h.l.join(h.l.unlock(handle.UnlockContext(ctx), h.parts))
 }
 
 // join joins the members' errors.

@@ -1,6 +1,7 @@
 package multilock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 type MultiLock struct {
 	name    string
 	members []rlock.Locker // each once
+	order   []int          // of members: those that are tried side by side, by name, and then the others
+	beside  int            // how many those are
 	err     error          // of New, told by every use
 
 	restarted func(restarts int) // for tests
@@ -49,6 +52,17 @@ func New(members ...rlock.Locker) *MultiLock {
 		names[i] = m.Name()
 	}
 	l.name = strings.Join(names, "+")
+	var after []int
+	for i, m := range l.members {
+		if gathers(m) {
+			l.order = append(l.order, i)
+		} else {
+			after = append(after, i)
+		}
+	}
+	slices.SortStableFunc(l.order, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	l.beside = len(l.order)
+	l.order = append(l.order, after...)
 	return l
 }
 
@@ -156,7 +170,7 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 }
 
 // TryLock is Lock that never waits for another holder: its error is a
-// *[MemberError] around the *[rlock.LockedError] of the first member that is taken.
+// *[MemberError] around the *[rlock.LockedError] of a member that is taken.
 func (l *MultiLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -195,12 +209,3 @@ func (l *MultiLock) acquire(
 	}
 	return held, hold, nil
 }
-
-// givesWay keeps a newcomer's tries from what those want that wait: each would keep one of them from the rest
-// for a moment, so that it starts over.
-type givesWay struct {
-	rlock.Option // nil: it only makes givesWay an Option outside of rlock
-}
-
-// Apply sets the option.
-func (givesWay) Apply(c *engine.Config) { c.GivesWay = engine.ToAll }

@@ -340,7 +340,7 @@ func (r *round) why(reason error) error {
 		return failure.Named(v.l.name, v.trouble)
 	case len(votes) > 0:
 		return failure.Public(v.holder)
-	case own > 0: // or it gives way to others
+	case own > 0:
 		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -157,9 +158,6 @@ func (v *vote) announce() {
 func (v *vote) admitted(m *majority, i int, try bool, while context.Context) (*engine.Entry, error) {
 	cfg := v.cfg
 	cfg.Bounded = false
-	if try && !v.try {
-		cfg.GivesWay = engine.ToOthers
-	}
 	cfg.Part = m.part(i, while)
 	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
 }
@@ -172,8 +170,9 @@ func (m *majority) part(i int, while context.Context) *engine.Part {
 // compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
 // locks: they are handed to it when they get free.
 func (v *vote) compete() (*entry, error) {
-	e, err := v.round(true)
-	if e != nil || v.try || !v.again(err) {
+	if !v.try && v.l.wanted() { // a try would only keep those waiting
+		v.taken(true)
+	} else if e, err := v.round(true); e != nil || v.try || !v.again(err) {
 		return e, err
 	}
 	v.announce()
@@ -183,12 +182,20 @@ func (v *vote) compete() (*entry, error) {
 		if v.bounds.Over() {
 			return nil, v.whyOver(nil)
 		}
-		if e, err = v.round(false); e != nil || !v.again(err) {
+		if e, err := v.round(false); e != nil || !v.again(err) {
 			return e, err
 		}
 		// This keeps those apart that have each taken what the others need.
 		_, _ = v.bounds.Sleep(time.Millisecond+rand.N(v.q.timeout<<min(round, 4)), nil)
 	}
+}
+
+// wanted reports whether sessions of other processes are known to wait for a server's lock.
+func (l *RedLock) wanted() bool {
+	return slices.ContainsFunc(l.parts, func(p engine.Permits) bool {
+		_, elsewhere := p.Wanted()
+		return elsewhere
+	})
 }
 
 // taken notes whether others have the lock, for the error of this call and of those that wait behind it.

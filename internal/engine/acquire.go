@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -88,6 +89,21 @@ type permitsID struct {
 func (ps *Permits) Session() *session.Session { return ps.s }
 func (ps *Permits) Keys() *protocol.Keys      { return ps.keys }
 func (ps *Permits) Kind() *Kind               { return ps.kind }
+
+// Wanted reports, without a request, whether goroutines of this session want the lock or are giving it back,
+// and whether other sessions are known to want it.
+func (ps *Permits) Wanted() (here, elsewhere bool) {
+	ps.all.mu.Lock()
+	p := ps.all.pool[ps.keys.Lock()]
+	ps.all.mu.Unlock()
+	if p == nil {
+		return false, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	here = p.unlock.Count() > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.waiters.n > 0 })
+	return here, p.rivals
+}
 
 // acquisition is one call of Acquire. It belongs to its goroutine.
 type acquisition struct {
@@ -195,14 +211,9 @@ func (a *acquisition) run() (*Entry, error) {
 		}
 		p.mu.Lock() // enter releases it
 		over := p.unlock.Over()
-		own := over != nil && len(p.grants) == 0
-		others := a.cfg.GivesWay != Never && p.rivals
-		if a.once && a.want.exclusive() && (own || others) {
+		if a.once && a.want.exclusive() && over != nil && len(p.grants) == 0 {
 			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
-			if others || a.cfg.GivesWay == ToAll {
-				return nil, err
-			}
 			heard, ended := a.bounds.Sleep(ownRelease, over)
 			switch {
 			case heard:

@@ -16,19 +16,9 @@ type Config struct {
 	Wait      time.Duration // at most; only if Bounded
 	Bounded   bool
 	Impatient bool // an outage ends the wait at once
-	GivesWay  Way  // of one that asks once
 
 	Part *Part // unless nil, it is part of another acquisition
 }
-
-// Way says to which others one that asks once gives way. It does not ask then.
-type Way uint8
-
-const (
-	Never    Way = iota
-	ToOthers     // sessions that are known to want the lock
-	ToAll        // and goroutines of its own session that may wait for a release under way
-)
 
 // Part is how an acquisition is part of another one.
 type Part struct {

@@ -235,7 +235,7 @@ func (n *notice) released(o wire.Outcome) error {
 		p.rivals = len(answer.Served) > 0
 	}
 	p.ended(true)
-	if p.rivals && !p.kind.Fair {
+	if p.rivals {
 		p.retain()
 		time.AfterFunc(memory, p.drop)
 	}
