@@ -186,6 +186,40 @@ func TestTokensThatWereHandedOnAreBelowTheNextHolders(t *testing.T) {
 	}
 }
 
+// A part that joins has stored the token of the hold. If that is passed on before the answer comes, the part
+// has to store the next one, too. Proves: RedLock
+func TestAPartThatJoinsAsTheHoldIsPassedOnStoresTheLastToken(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		q, err := multilock.NewQuorum(r.process(t, longTurn))
+		testlock.Must(t, err)
+		m := q.New("x")
+		r[2].Net.Refuse(true)
+		for _, w := range r[:2] {
+			remembers(w, micro(time.Hour))
+		}
+		hold := testlock.Take(t, m)
+		next := testlock.Go(bg, m)
+		told, answer := make(chan struct{}), make(chan struct{})
+		r[2].Net.OnReply(func(q faultproxy.Request) {
+			if testlock.Script(q.Script()) == "keep" {
+				r[2].Net.OnReply(nil)
+				close(told)
+				<-answer
+			}
+		})
+		r[2].Net.Refuse(false)
+		<-told
+		testlock.Unlock(t, hold)
+		after := testlock.Granted(t, next)
+		close(answer)
+		testlock.Eventually(t, "it joins", func() bool { return q.Holds()["x"] == 3 })
+		if last := stored(r[2]); after.Token() != hold.Token()+1 || last < after.Token() {
+			t.Errorf("token %d after %d: the part that joined has stored %d", after.Token(), hold.Token(), last)
+		}
+		testlock.Unlock(t, after)
+	})
+}
+
 // A client that may publish, and knows all that is not secret, does not move the tokens.
 // Proves: messages
 func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
