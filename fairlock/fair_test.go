@@ -122,6 +122,25 @@ func TestAHoldOfTryLockIsFollowedInOrder(t *testing.T) {
 	})
 }
 
+// Those of its session that come while a TryLock is asking stand behind those that came before. Proves: order
+func TestAHoldOfTryLockIsNotPassedOnToOneThatCameMeanwhile(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		m, other := w.lock(), w.lockBeside()
+		w.Net.SetDelay(time.Millisecond) // the other one's requests take no time
+		tried := make(chan *rlock.Hold)
+		go func() {
+			_, hold := testlock.TryLock(t, m, bg)
+			tried <- hold
+		}()
+		time.Sleep(100 * time.Microsecond)
+		own := testlock.Go(bg, m)
+		time.Sleep(1400 * time.Microsecond) // Redis has granted the TryLock, and the answer is under way
+		waits := []<-chan testlock.Grant{testlock.Go(bg, other), own, testlock.Go(bg, m)}
+		testlock.Unlock(t, <-tried)
+		testlock.Served(t, waits...)
+	})
+}
+
 func TestInspectShowsTheQueueInOrderWithAges(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client, rlock.WithLabel("till 3"))

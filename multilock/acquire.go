@@ -55,7 +55,7 @@ func (a *acquisition) run() error {
 func (a *acquisition) rounds() error {
 	first := -1 // the member to wait for
 	if !a.try {
-		first = a.l.first(first)
+		first = a.l.first(-1)
 	}
 	var last error
 	for restarts := 0; ; restarts++ {
@@ -76,7 +76,7 @@ func (a *acquisition) rounds() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) { // no more, or it would ask all the time
+		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) { // not for ever: another may have it for long
 			first = a.l.first(first)
 		}
 		a.pause(restarts)
@@ -120,12 +120,13 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	return nil, nil
 }
 
-// first is the member to wait for, where i is taken, or -1 if none is known to be: the first by name of that
-// one and those that others are known to want. So those that want the same wait in one queue. In several,
-// each would be handed what another one needs.
+// first is the member to wait for if the i-th is taken (-1: none is): the first, in the order of tries, of
+// that one and those that others are known to want; -1 if there is none. So those that want the same wait in
+// one queue. In several, each would be handed what another one needs.
 func (l *MultiLock) first(i int) int {
 	for _, j := range l.order[:l.beside] {
-		if here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted(); j == i || here || elsewhere {
+		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
+		if here || elsewhere || j == i {
 			return j
 		}
 	}
@@ -178,7 +179,8 @@ func (a *acquisition) take(ctx context.Context, i int, lock method) error {
 var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
 
 // failed says what the members' errors mean for the whole: an error that no wait will mend, or else the
-// member to wait for. That is the first whose server fails, or else the first that has another holder.
+// member to wait for. That is the first in the order of the tries whose server fails, or else the first that
+// has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]

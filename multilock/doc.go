@@ -18,11 +18,18 @@
 //
 // A deadlock needs a goroutine that holds one lock while waiting for another. A
 // MultiLock never does. It tries all members. If one is taken, it gives back the others and
-// waits for that one alone, in its queue if it has one. Once it has that one, it tries the
+// waits for one alone, in its queue if it has one. Once it has that one, it tries the
 // rest. This is how std::lock of C++ takes mutexes in any order. So callers need not agree on an
 // order, not even across servers. This does not cover what the caller holds already:
 // to lock x, and then below it a MultiLock of y and z, waits for y and z while holding x.
 // Put x among the members instead.
+//
+// # Which member it waits for
+//
+// At first it waits for the first by name of the reentrant and fair locks that are taken or that others are
+// known to want, and does so before it tries any if it knows of those. So all who want the same wait in one
+// queue. In the queues of two members, each would be handed what another one needs. When it starts over for
+// the third time, it waits for the member that was refused: another may have that one for long.
 //
 // # What bounds starting over
 //
@@ -30,7 +37,7 @@
 // the third start on, each comes after a random delay whose bound doubles from 4 ms to 128 ms, and
 // with every round it is less likely that they meet. That is a bound in probability:
 // one that needs many locks which others hold most of the time may start over many
-// times.
+// times, and where each of two is always taken by others, for ever.
 //
 // Redisson's rule, which is to wait for the members in order while holding those before, for
 // 1500 ms a member, and then to start over, resolves a deadlock only by that timeout.
@@ -39,10 +46,10 @@
 //
 // Members that are reentrant or fair locks are tried at the same time, and all members are unlocked at the
 // same time. Requests to one server share a pipeline, 100 at most. Other members are tried one after another:
-// RedLocks, read-write locks, permits and Lockers of your own. One that has to wait is granted the member
-// that it waits for, and then tries the others, which takes one round trip more. Each start over costs what
-// was taken and given back in it. An Observer is notified of every try of every member, also of those that
-// came to nothing.
+// RedLocks, read-write locks, permits and Lockers of your own. One that waits is granted the member that it
+// waits for, and then tries the others, which takes one round trip more. Each start over costs what was taken
+// and given back in it. An Observer is notified of every try of every member, also of those that came to
+// nothing.
 //
 // Goroutines of a process that wait for the same first member pass that one on in memory, for as long as
 // [rlock.WithHandover] allows. The others cost a request each to take and to release.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
@@ -86,47 +88,58 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 // know of none of them take what one of them needs. In two queues, each would be handed what another one
 // needs.
 func TestACrowdWaitsInOneQueue(t *testing.T) {
-	t.Run("knows of itself", func(t *testing.T) { crowd(t, 0, 6) })
-	t.Run("and newcomers", func(t *testing.T) { crowd(t, 40*time.Millisecond, 9) })
+	for name, c := range map[string]struct {
+		one, two testlock.Maker
+		second   string
+	}{
+		"reentrant":   {rlock.New, rlock.New, "b"},
+		"fair":        {fairlock.New, fairlock.New, "b"},
+		"of one name": {rlock.New, fairlock.New, "a"},
+	} {
+		members := func(s *rlock.Session) []rlock.Locker {
+			return []rlock.Locker{c.one(s, "a"), c.two(s, c.second)}
+		}
+		t.Run(name, func(t *testing.T) { crowd(t, 0, 6, members) })
+		t.Run(name+", and newcomers", func(t *testing.T) { crowd(t, 40*time.Millisecond, 9, members) })
+	}
 }
 
 // crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
-func crowd(t *testing.T, away time.Duration, requests int64) {
-	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
-		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			const inside, lasts = 5 * time.Millisecond, time.Second
-			const trip = 200 * time.Microsecond
-			w.Net.SetDelay(trip / 2)
-			ctx, stop := context.WithCancel(bg)
-			var cycles atomic.Int64
-			var wg sync.WaitGroup
-			for i := range 30 {
-				s := testlock.NewSession(t, w.Net.Client(t))
-				l := multilock.New(newMutex(s, "a"), newMutex(s, "b"))
-				if i%2 == 0 {
-					l = multilock.New(newMutex(s, "b"), newMutex(s, "a"))
+func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock.Session) []rlock.Locker) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		const inside, lasts = 5 * time.Millisecond, time.Second
+		const trip = 200 * time.Microsecond
+		w.Net.SetDelay(trip / 2)
+		ctx, stop := context.WithCancel(bg)
+		var cycles atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 30 {
+			s := testlock.NewSession(t, w.Net.Client(t))
+			in := members(s)
+			if i%2 == 0 {
+				slices.Reverse(in)
+			}
+			l := multilock.New(in...)
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = l.Do(ctx, func(context.Context) error {
+						time.Sleep(inside)
+						cycles.Add(1)
+						return nil
+					})
+					time.Sleep(rand.N(away + 1))
 				}
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						_ = l.Do(ctx, func(context.Context) error {
-							time.Sleep(inside)
-							cycles.Add(1)
-							return nil
-						})
-						time.Sleep(rand.N(away + 1))
-					}
-				})
-			}
-			w.Net.Reset()
-			time.Sleep(lasts)
-			done, sent := cycles.Load(), int64(w.Net.Count("EVALSHA", "EVAL"))
-			stop()
-			wg.Wait()
-			// The next one gets the first member with the message of a release, and then tries the second.
-			if most := int64(lasts / (inside + 2*trip)); done < most*9/10 || sent > requests*done {
-				t.Errorf("%d cycles of %d, with %d requests", done, most, sent)
-			}
-		})
+			})
+		}
+		w.Net.Reset()
+		time.Sleep(lasts)
+		done, sent := cycles.Load(), int64(w.Net.Count("EVALSHA", "EVAL"))
+		stop()
+		wg.Wait()
+		// The next one gets the first member with the message of a release, and then tries the second.
+		if most := int64(lasts / (inside + 2*trip)); done < most*9/10 || sent > requests*done {
+			t.Errorf("%d cycles of %d, with %d requests", done, most, sent)
+		}
 	})
 }
 

@@ -23,8 +23,8 @@ import (
 type MultiLock struct {
 	name    string
 	members []rlock.Locker // each once
-	order   []int          // of members: those that are tried side by side, by name, and then the others
-	beside  int            // how many those are
+	order   []int          // of tries: members that are tried side by side, by name, and then the others
+	beside  int            // how many are tried side by side
 	err     error          // of New, told by every use
 
 	restarted func(restarts int) // for tests
@@ -60,7 +60,13 @@ func New(members ...rlock.Locker) *MultiLock {
 			after = append(after, i)
 		}
 	}
-	slices.SortStableFunc(l.order, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	where := func(i int) string {
+		m := inner.Mutex(l.members[i].(*rlock.Mutex))
+		return m.Keys().Lock() + " " + m.Session().Link.Addr()
+	}
+	slices.SortFunc(l.order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(names[i], names[j]), cmp.Compare(where(i), where(j)))
+	})
 	l.beside = len(l.order)
 	l.order = append(l.order, after...)
 	return l

@@ -37,10 +37,11 @@ import (
 //
 // # Waiting
 //
-// A client that was refused stands in line, in a fair lock on one of the servers. The first in line waits in
-// the queue of each server, and the Unlock of the holder hands it their locks. So the cost of a cycle does
-// not grow with the number of clients, and they have the lock in turn. Goroutines of one process wait behind
-// each other in memory, and the hold is passed on there, for as long as [rlock.WithHandover] allows.
+// A client that was refused, or knows that others wait, stands in line: in a fair lock on one of the servers.
+// The first in line waits in the queue of each server, and the Unlock of the holder hands it their locks. So
+// the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
+// one process wait behind each other in memory, and the hold is passed on there, for as long as
+// [rlock.WithHandover] allows.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on
 // that the lock's name decides. So give them in the same order in all processes. Those with another order

@@ -315,3 +315,54 @@ func TestALockRightAfterAFailedOneDoesNotFailForThat(t *testing.T) {
 		testlock.Works(t, m)
 	})
 }
+
+// Whatever is known of a server that is silent, the others are asked for their votes at once.
+func TestASilentServerWhoseLockOthersWantedSlowsNoVote(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		foreign(r[2])
+		for _, w := range r {
+			w.Net.SetDelay(time.Millisecond)
+		}
+		hold := testlock.Take(t, m) // it waits in the queue of the last server
+		time.Sleep(time.Second)
+		r[2].Down(true)
+		testlock.Unlock(t, hold)
+		time.Sleep(5 * time.Second)
+		testlock.Works(t, m) // connects
+		synctest.Wait()
+		start := time.Now()
+		hold = testlock.Take(t, m)
+		if took := time.Since(start); took > 3*time.Millisecond {
+			t.Errorf("a Lock of one trip takes %v", took)
+		}
+		testlock.Unlock(t, hold)
+		r[2].Down(false)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A session that is closed closes its quorum, session by session. What is named meanwhile says so.
+func TestARedLockThatIsNamedWhileItsQuorumClosesSaysSo(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		for range 20 {
+			all := r.process(t)
+			q, err := multilock.NewQuorum(all)
+			testlock.Must(t, err)
+			testlock.Warm(t, q.New("x"))
+			start := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() {
+					<-start
+					if err := testlock.Cycle(bg, q.New("x")); err != nil && !errors.Is(err, rlock.ErrClosed) {
+						t.Error(err)
+					}
+				})
+			}
+			close(start)
+			_ = all[0].Close()
+			wg.Wait()
+		}
+	})
+}

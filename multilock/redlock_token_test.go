@@ -214,7 +214,7 @@ func TestAPartThatJoinsAsTheHoldIsPassedOnStoresTheLastToken(t *testing.T) {
 		close(answer)
 		testlock.Eventually(t, "it joins", func() bool { return q.Holds()["x"] == 3 })
 		if last := stored(r[2]); after.Token() != hold.Token()+1 || last < after.Token() {
-			t.Errorf("token %d after %d: the part that joined has stored %d", after.Token(), hold.Token(), last)
+			t.Errorf("token %d after %d: the last server has stored %d", after.Token(), hold.Token(), last)
 		}
 		testlock.Unlock(t, after)
 	})

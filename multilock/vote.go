@@ -167,10 +167,10 @@ func (m *majority) part(i int, while context.Context) *engine.Part {
 	return &engine.Part{While: while, Lost: func() { m.lost(i) }}
 }
 
-// compete votes once. If it is refused, it stands in line, and at the head of that it waits for the servers'
-// locks: they are handed to it when they get free.
+// compete votes once, unless others are known to wait. If it is refused, it stands in line, and at the head
+// of that it waits for the servers' locks: they are handed to it when they get free.
 func (v *vote) compete() (*entry, error) {
-	if !v.try && v.l.wanted() { // a try would only keep those waiting
+	if !v.try && v.l.wanted() { // a vote would only hold them up
 		v.taken(true)
 	} else if e, err := v.round(true); e != nil || v.try || !v.again(err) {
 		return e, err
@@ -190,11 +190,11 @@ func (v *vote) compete() (*entry, error) {
 	}
 }
 
-// wanted reports whether sessions of other processes are known to wait for a server's lock.
+// wanted reports whether other processes are known to wait for the lock of a server that works.
 func (l *RedLock) wanted() bool {
-	return slices.ContainsFunc(l.parts, func(p engine.Permits) bool {
-		_, elsewhere := p.Wanted()
-		return elsewhere
+	return slices.ContainsFunc(l.q.all, func(i int) bool {
+		_, elsewhere := l.parts[i].Wanted()
+		return elsewhere && !l.q.servers[i].failing()
 	})
 }
 

@@ -93,6 +93,9 @@ func (ps *Permits) Kind() *Kind               { return ps.kind }
 // Wanted reports, without a request, whether goroutines of this session want the lock or are giving it back,
 // and whether other sessions are known to want it.
 func (ps *Permits) Wanted() (here, elsewhere bool) {
+	if ps.err != nil {
+		return false, false
+	}
 	ps.all.mu.Lock()
 	p := ps.all.pool[ps.keys.Lock()]
 	ps.all.mu.Unlock()

@@ -155,9 +155,8 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	l := a.l
 	a.end(over) // a reply and a message may both bring the grant: one counts
 	home := l
-	if l.once { // other goroutines may have the grant after its own
+	if l.once && !l.p.kind.Fair { // other goroutines may have the grant after its own
 		home = l.p.lane(l.want)
-		home.full = l.p.kind.Fair // those that come from now on stand in the queue
 	}
 	g, err := l.p.begin(home, a.owner, token, base, lease, a.lease)
 	if a.mayLinger {
