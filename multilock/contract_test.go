@@ -18,9 +18,9 @@ var several = contract.Kind{
 	Has:     contract.Reenters | contract.Counts | contract.Excludes | contract.Hints | contract.Mutexes,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
-			another := fmt.Sprintf("~%x", sha1.Sum([]byte(name))) // tried behind it, so errors are about name
-			ms := []*rlock.Mutex{rlock.New(process[0], name), rlock.New(process[0], another),
-				fairlock.New(process[1], another)}
+			another := fmt.Sprintf("~%x", sha1.Sum([]byte(name))) // tried last: errors are about the first
+			ms := []*rlock.Mutex{fairlock.New(process[1], name), rlock.New(process[0], another),
+				rlock.New(process[0], name)}
 			l := multilock.New(ms[0], ms[1], ms[2])
 			return contract.Lock{
 				Locker: with{l, options},
