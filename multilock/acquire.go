@@ -120,9 +120,9 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	return nil, nil
 }
 
-// first is the member to wait for if the i-th is taken (-1: none is): the first, in the order of tries, of
-// that one and those that others are known to want; -1 if there is none. So those that want the same wait in
-// one queue. In several, each would be handed what another one needs.
+// first is the member to wait for if the i-th is taken, or none for -1. Of that one and those that others are
+// known to want, it is the first in the order of tries, or -1. So those that want the same wait in one queue.
+// In several, each would be handed what another one needs.
 func (l *MultiLock) first(i int) int {
 	for _, j := range l.order[:l.beside] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()

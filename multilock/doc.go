@@ -26,10 +26,10 @@
 //
 // # Which member it waits for
 //
-// At first it waits for the first by name of the reentrant and fair locks that are taken or that others are
-// known to want, and does so before it tries any if it knows of those. So all who want the same wait in one
-// queue. In the queues of two members, each would be handed what another one needs. When it starts over for
-// the third time, it waits for the member that was refused: another may have that one for long.
+// Of the reentrant and fair locks that are taken, or that others are known to want, it waits for the first by
+// name. If it knows of such before, it does not try. So all that want the same wait in one queue. In the
+// queues of two members, each would be handed what another one needs. When it starts over for the third time,
+// it waits for the member that was refused: another may have that one for long.
 //
 // # What bounds starting over
 //
@@ -37,7 +37,7 @@
 // the third start on, each comes after a random delay whose bound doubles from 4 ms to 128 ms, and
 // with every round it is less likely that they meet. That is a bound in probability:
 // one that needs many locks which others hold most of the time may start over many
-// times, and where each of two is always taken by others, for ever.
+// times. It never ends where others always have each of two.
 //
 // Redisson's rule, which is to wait for the members in order while holding those before, for
 // 1500 ms a member, and then to start over, resolves a deadlock only by that timeout.

@@ -101,7 +101,7 @@ var All = []Mutant{
 		Old:  "		a.l.full, a.size = true, a.l.waiters.n\n", New: "		a.size = a.l.waiters.n\n",
 		Harmless: "the worlds seldom have such a newcomer: " +
 			"TestGoroutinesOfALaneThatHasTheLockAskNothing of engine catches it"},
-	{Name: "a hold of a try is passed on to whoever comes", Kind: "fairlock",
+	{Name: "a hold of a try is passed on to later goroutines", Kind: "fairlock",
 		File: "internal/engine/answer.go", Old: "l.once && !l.p.kind.Fair", New: "l.once",
 		Test: [2]string{"./fairlock", "TestAHoldOfTryLockIsFollowedInOrder"}},
 	{Name: "a frozen session is to look", Kind: "fairlock", File: lua + "queue.lua",
