@@ -76,7 +76,8 @@ func (a *acquisition) rounds() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) { // not for ever: another may have it for long
+		// Later it waits for the member that refused it, which may be held for long.
+		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.first(first)
 		}
 		a.pause(restarts)

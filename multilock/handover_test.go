@@ -143,6 +143,33 @@ func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock
 	})
 }
 
+// Those that want the same do not pass the first member around while another has the second for long.
+func TestAMemberThatIsHeldForLongIsWaitedForInItsQueue(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		hold := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "b"))
+		w.Net.SetDelay(100 * time.Microsecond)
+		const n = 30
+		var waits []<-chan testlock.Grant
+		for range n {
+			s := testlock.NewSession(t, w.Net.Client(t))
+			waits = append(waits, testlock.Go(bg, multilock.New(rlock.New(s, "a"), rlock.New(s, "b"))))
+		}
+		time.Sleep(time.Second)
+		// Each tries both once, is handed a twice and refused b, gives back, and then waits for b.
+		if sent := w.Net.Count("EVALSHA", "EVAL"); sent > 15*n {
+			t.Errorf("%d requests of %d that wait", sent, n)
+		}
+		testlock.Unlock(t, hold)
+		served := make(chan *rlock.Hold)
+		for _, got := range waits {
+			go func() { served <- (<-got).Hold }()
+		}
+		for range waits {
+			testlock.Unlock(t, <-served)
+		}
+	})
+}
+
 func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, w *testlock.Wire, a, b, c *rlock.Mutex){
 		"one of them was lost": func(t *testing.T, _ *testlock.Wire, a, b, _ *rlock.Mutex) {

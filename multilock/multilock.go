@@ -65,7 +65,10 @@ func New(members ...rlock.Locker) *MultiLock {
 		return m.Keys().Lock() + " " + m.Session().Link.Addr()
 	}
 	slices.SortFunc(l.order, func(i, j int) int {
-		return cmp.Or(cmp.Compare(names[i], names[j]), cmp.Compare(where(i), where(j)))
+		if c := cmp.Compare(names[i], names[j]); c != 0 {
+			return c
+		}
+		return cmp.Compare(where(i), where(j))
 	})
 	l.beside = len(l.order)
 	l.order = append(l.order, after...)
