@@ -15,9 +15,9 @@
 // docs/guarantees.md lists the few cases in which a waiter loses its turn or its place.
 //
 // Goroutines of one session that come at about the same time ask together, stand in the queue as one, and
-// hand the lock from one to the next in memory. That is while a request of theirs is under way, or within 200
-// µs while their session has the lock, and within 2 ms behind others of it. If the lock is lost under one of
-// them, those behind it ask again.
+// hand the lock from one to the next in memory. These are those that come while a request of theirs is under
+// way. While their session has the lock or stands in the queue, a goroutine waits for others for up to 1 ms
+// before it asks. If the lock is lost under one of them, those behind it ask again.
 //
 // A session's waiters are kept alive by one request for each lock at three fifths of the waiter timeout (10 s
 // unless [rlock.WithWaiterTimeout] says otherwise). A waiter whose session Redis has seen listen, and which

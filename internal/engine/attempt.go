@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -98,9 +97,6 @@ func (a *attempt) start(until context.Context) {
 	if p.silent(until) {
 		s.Go(func() { a.run(false) })
 		return
-	}
-	if p.kind.Fair && p.others() { // else few others come, and yielding costs two thread wake-ups
-		runtime.Gosched()
 	}
 	o := s.Link.Call(until, p.kind.Acquire, a, 1, &a.left)
 	if !o.Again && !a.onReply(o) {
@@ -226,9 +222,6 @@ func (a *attempt) run(rest bool) {
 	p.mu.Lock()
 	a.ctx, a.changed = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
 	p.mu.Unlock()
-	if p.kind.Fair {
-		runtime.Gosched() // others may join
-	}
 	for ; !rest || a.rest(); rest = true {
 		o := p.s().Link.Call(a.ctx, p.kind.Acquire, a, wire.Tries, &a.left)
 		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil

@@ -28,7 +28,7 @@
 // what Redis gave, with its lease, and Entries are what goroutines have of it. A Grant that readers share has
 // many entries; any other has one at a time, and those that nest in it. One session passes a Grant on for as
 // long as rlock.WithHandover says, or, if its kind is Fair, to the goroutines that had come when the request
-// left (fair.go).
+// left (lane.go).
 //
 // A request whose reply was lost may yet be carried out. So its attempt knows until when a copy may come
 // (late), and so does its grant; what ends them tells Redis, which leaves a tombstone until then.

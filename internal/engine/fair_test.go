@@ -7,102 +7,89 @@ import (
 	"time"
 )
 
-// timing is when the goroutines of a session ask for a fair lock, in some state of it.
-type timing struct {
-	what                   string
-	held, standing, rivals bool // this session holds it, or stands in the queue; other sessions want it
-	back                   int
-	after                  time.Duration // they ask; negative: never
-	size                   int
-}
-
-// run makes a lock of that state, lets f act on it, and checks what follows. f returns what ends its
-// goroutines.
-func (c timing) run(t *testing.T, f func(*Permits, *pool) (end func())) {
-	t.Run(c.what, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := &server{}
-			m, p := newLock(t, s)
-			if c.held {
-				s.answers <- "G 1000000 7"
-				defer unlock(t, granted(t, lock(t, m, context.Background())))
-			}
-			s.got()
-			p.mu.Lock()
-			if c.standing {
-				p.lanes = append([]*lane{{p: p, full: true, attempts: []*attempt{{}}}}, p.lanes...)
-			}
-			p.rivals, p.back = c.rivals, c.back
-			p.mu.Unlock()
-			start := time.Now()
-			defer f(m, p)()
-			time.Sleep(time.Second)
-			switch all := s.got(); {
-			case c.after < 0:
-				if len(all) > 0 {
-					t.Errorf("asked: %+v", all)
-				}
-			case len(all) != 1 || all[0].at.Sub(start) != c.after || all[0].size != c.size:
-				t.Errorf("after %v, %d were to ask: %+v", c.after, c.size, all)
-			}
-		})
-	})
-}
-
+// While its session has a fair lock, or stands in the queue, a goroutine waits a moment for others to ask with.
 func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
-	const between = formTime / 2 // the arrivals of two goroutines
-	for _, c := range []timing{
+	for _, c := range []struct {
+		what           string
+		held, standing bool
+		after          time.Duration // they ask
+		size           int
+	}{
 		{what: "the lock seems free", after: 0, size: 1},
-		{what: "others hold it", rivals: true, after: 0, size: 1},
-		{what: "this session waits already", standing: true, after: formLong, size: 2},
-		{what: "it does, and others, too", standing: true, rivals: true, after: 0, size: 1},
-		{what: "this session holds it", held: true, after: formTime, size: 2},
-		{what: "and others wait, too", held: true, rivals: true, after: formTime, size: 2},
-		{what: "two had it, and may come back", back: 2, after: between, size: 2},
-		{what: "three had it", back: 3, after: formTime, size: 2},
+		{what: "this session waits already", standing: true, after: forming, size: 2},
+		{what: "this session holds it", held: true, after: forming, size: 2},
 	} {
-		c.run(t, func(m *Permits, p *pool) func() {
-			ctx, cancel := context.WithCancel(context.Background())
-			waits := []<-chan got{lock(t, m, ctx)}
-			time.Sleep(between)
-			if c.size == 2 {
-				waits = append(waits, lock(t, m, ctx))
-			}
-			return func() {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				m, p := newLock(t, s)
+				if c.held {
+					s.answers <- "G 1000000 7"
+					defer unlock(t, granted(t, lock(t, m, context.Background())))
+				}
+				if c.standing {
+					p.mu.Lock()
+					p.lanes = append(p.lanes, &lane{p: p, full: true, attempts: []*attempt{{}}})
+					p.mu.Unlock()
+				}
+				s.got()
+				start := time.Now()
+				ctx, cancel := context.WithCancel(context.Background())
+				waits := []<-chan got{lock(t, m, ctx)}
+				time.Sleep(forming / 2)
+				if c.size == 2 {
+					waits = append(waits, lock(t, m, ctx))
+				}
+				time.Sleep(time.Second)
+				if all := s.got(); len(all) != 1 || all[0].at.Sub(start) != c.after || all[0].size != c.size {
+					t.Errorf("after %v, %d were to ask: %+v", c.after, c.size, all)
+				}
 				cancel()
 				for _, w := range waits {
 					<-w
 				}
-			}
+			})
 		})
 	}
 }
 
-func TestAnEndLetsTheNextLaneAsk(t *testing.T) {
-	const never = -1
-	for _, told := range []bool{false, true} { // Redis
-		other := timing{what: "others wait, too", rivals: true, after: formLong, size: 1}
-		if told {
-			other.after = formTime
-		}
-		for _, c := range []timing{
-			{what: "only this session waits", after: 0, size: 1},
-			{what: "this session waits in the queue", standing: true, after: never}, // their time runs
-			other,
-		} {
-			if told {
-				c.what += ", and Redis was told"
+// At a release the next lane asks. Where others wait, too, it waits on for the goroutine that has unlocked.
+func TestAReleaseLetsTheNextLaneAsk(t *testing.T) {
+	for _, rivals := range []bool{false, true} { // other sessions wait, as far as is known
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			m, p := newLock(t, s)
+			s.answers <- "G 1000000 7"
+			hold := granted(t, lock(t, m, context.Background()))
+			start := time.Now()
+			ctx, cancel := context.WithCancel(context.Background())
+			waits := lock(t, m, ctx)
+			time.Sleep(forming / 2)
+			s.got()
+			p.mu.Lock()
+			p.rivals = rivals
+			p.mu.Unlock()
+			unlock(t, hold)
+			time.Sleep(time.Second)
+			want := forming / 2
+			if rivals {
+				want = forming
 			}
-			c.run(t, func(_ *Permits, p *pool) func() {
-				p.s().Begin()
-				defer p.s().End()
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.lane(Exclusive).waiters.push(&waiter{a: &acquisition{p: p, ctx: context.Background()}})
-				p.ended(told)
-				return func() {}
-			})
-		}
+			asked := 0
+			for _, r := range s.got() {
+				if r.kind == "ask" {
+					asked++
+					if got := r.at.Sub(start); got != want {
+						t.Errorf("others wait: %v; it asked after %v, not %v", rivals, got, want)
+					}
+				}
+			}
+			if asked != 1 {
+				t.Errorf("others wait: %v; it asked %d times", rivals, asked)
+			}
+			cancel()
+			<-waits
+		})
 	}
 }
 
@@ -110,7 +97,6 @@ func TestOneLaneAsksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		m, p := newLock(t, s)
-		p.rivals = true // so that no goroutine waits for others to ask with
 		var waits []<-chan got
 		for range 3 {
 			waits = append(waits, lock(t, m, context.Background()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -200,8 +201,11 @@ func (g *Grant) release() *notice {
 	l := g.l
 	g.over(handle.Released)
 	g.p.s().Watchdog.Remove(&g.lease)
-	l.ask() // if that comes before the release, the release serves it
-	g.p.ended(false)
+	for _, other := range slices.Clone(g.p.lanes) { // one that asks may be forgotten
+		if other == l || !g.p.rivals { // else they wait on for the goroutine that unlocks last to come back
+			other.ask() // if that comes before the release, the release serves it
+		}
+	}
 	return g.notice()
 }
 
@@ -234,7 +238,6 @@ func (n *notice) released(o wire.Outcome) error {
 	default:
 		p.rivals = len(answer.Served) > 0
 	}
-	p.ended(true)
 	if p.rivals {
 		p.retain()
 		time.AfterFunc(memory, p.drop)

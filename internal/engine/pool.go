@@ -26,7 +26,8 @@ type pool struct {
 	seen      *failure.Sighting // of a holder
 	unlock    pending           // releases under way
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
-	order                       // of sessions and lanes
+	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
+	rivals    bool              // other sessions want the lock, as far as is known
 	ear       *ear              // of a lock without a queue
 	one       lane              // the first
 }
