@@ -29,8 +29,7 @@ type Permits struct {
 // returns.
 func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 	ps := Permits{s: s, kind: kind, cfg: cfg}
-	switch {
-	case s == nil:
+	if s == nil {
 		ps.err = errors.New("lockline: the session is nil")
 		return ps
 	}
@@ -104,7 +103,7 @@ func (ps *Permits) Wanted() (here, elsewhere bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	here = p.unlock.Count() > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.waiters.n > 0 })
+	here = p.unlock.n > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.waiters.n > 0 })
 	return here, p.rivals
 }
 
@@ -113,15 +112,13 @@ type acquisition struct {
 	p        *pool
 	ctx      context.Context
 	want     Want
-	once     bool          // it asks once, and does not wait
-	lease    time.Duration // that it has chosen for itself; 0: the session's
+	once     bool // it asks once, and does not wait
 	cfg      Config
 	bounds   call.Bounds
 	begun    time.Time
 	w        waiter       // of its present wait
 	at       attempt      // the first that asks for it; saves an allocation
 	asked    bool         // at is used
-	refused  bool         // Redis has said that it is not free, to one that asks once
 	lost     handle.State // what became of holds that it descends from; Held: none was lost
 	observed bool         // as waiting
 	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
@@ -160,8 +157,7 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	}
 	p := ps.all.use(ps.kind, ps.keys)
 	defer p.drop() // grants and attempts keep the pool for themselves
-	a := &acquisition{p: p, ctx: ctx, want: want, once: cfg.Once(try), lease: cfg.Lease, cfg: cfg,
-		begun: time.Now()}
+	a := &acquisition{p: p, ctx: ctx, want: want, once: cfg.Once(try), cfg: cfg, begun: time.Now()}
 	e, err := a.run()
 	if err != nil {
 		if errors.Is(err, wire.ErrUnsent) { // it has not been asked for
@@ -173,12 +169,9 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	return e, nil
 }
 
-// asksFor is the lease that it wants.
-func (a *acquisition) asksFor() time.Duration { return cmp.Or(a.lease, a.p.s().Lease) }
-
 // ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth
 // more.
-const ownRelease = 250 * time.Millisecond
+const ownRelease = time.Second
 
 func (a *acquisition) run() (*Entry, error) {
 	p := a.p
@@ -213,21 +206,6 @@ func (a *acquisition) run() (*Entry, error) {
 			continue // the outer hold has ended meanwhile
 		}
 		p.mu.Lock() // enter releases it
-		over := p.unlock.Over()
-		if a.once && a.want.exclusive() && over != nil && len(p.grants) == 0 {
-			err := p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
-			p.mu.Unlock()
-			heard, ended := a.bounds.Sleep(ownRelease, over)
-			switch {
-			case heard:
-				continue
-			case ended:
-				p.mu.Lock()
-				err = a.over(a.holder())
-				p.mu.Unlock()
-			}
-			return nil, err
-		}
 		g, err := a.enter()
 		if err != nil {
 			return nil, err
@@ -238,14 +216,19 @@ func (a *acquisition) run() (*Entry, error) {
 	}
 }
 
-// enter gets an entry of a grant. mu is held; enter releases it.
+// enter gets an entry of a grant. One that asks once waits for releases of its own session that were under way:
+// they may give back all that it wants. mu is held; enter releases it.
 func (a *acquisition) enter() (*Grant, error) {
 	p := a.p
-	if g := a.idle(); g != nil {
-		p.mu.Unlock()
-		return g, nil
-	}
-	for releases := p.unlock.Count(); ; releases-- {
+	releases := 0
+	for waited := 0; ; waited++ {
+		if g := a.idle(); g != nil {
+			p.mu.Unlock()
+			return g, nil
+		}
+		if waited == 0 {
+			releases = p.unlock.n // with those that idle has begun
+		}
 		l := p.lane(a.want)
 		switch {
 		case l.joinable():
@@ -253,26 +236,34 @@ func (a *acquisition) enter() (*Grant, error) {
 			g.entries++ // before mu is released, or an Unlock could give the grant back first
 			p.mu.Unlock()
 			return g, nil
-		case a.once && (l.waiters.n > 0 || a.want.exclusive() && len(p.grants) > 0): // they were first
-			defer p.mu.Unlock()
-			l.forget() // lane may have made it for this call alone
-			return nil, p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
-		}
-		if !a.once {
+		case !a.once:
 			return a.wait(l)
 		}
-		l.forget()
-		released := p.unlock.Over()
-		g, err := a.wait(&lane{p: p, want: a.want, once: true})
-		if !a.refused || released == nil || releases == 0 {
+		l.forget() // lane may have made it for this call alone
+		released := p.unlock.next()
+		final := l.waiters.n > 0 || a.want.exclusive() && len(p.grants) > 0 // others were first
+		var g *Grant
+		var err error
+		if final || a.want.exclusive() && released != nil && waited < releases { // else Redis would refuse it
+			err = p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
+			p.mu.Unlock()
+		} else {
+			g, err = a.wait(&lane{p: p, want: a.want, once: true})
+			final = !errors.Is(err, failure.ErrLocked) || released == nil || waited >= releases
+		}
+		if final {
 			return g, err
 		}
-		// What releases give back that were under way may be all that this one wants.
-		if _, ok := call.Await(&a.bounds, released); !ok {
-			return g, err
+		heard, ended := a.bounds.Sleep(ownRelease, released)
+		if !heard && !ended {
+			return nil, err
 		}
-		a.refused = false
 		p.mu.Lock()
+		if ended {
+			err = a.over(a.holder())
+			p.mu.Unlock()
+			return nil, err
+		}
 	}
 }
 
@@ -346,11 +337,6 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	var holder *failure.LockedError
 	if !a.once { // else none has kept it out
 		holder = a.holder()
-		for _, g := range p.grants {
-			if g.exclusive() {
-				g.warn("a wait ended while this same session held the lock; " + passIt)
-			}
-		}
 	}
 	err := a.over(holder)
 	if !w.withdraw() { // answered in that instant

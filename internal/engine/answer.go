@@ -112,12 +112,8 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 // refused is the error of one that asks once: it is not free. mu held.
 func (l *lane) refused(r protocol.Answer) error {
 	e := r.Locked(l.p.keys.Name)
-	if l.waiters.n > 0 { // else it has left
-		a := l.first()
-		a.refused = true
-		if l.p.s().Holds(r.Holder) {
-			e.Hint = a.hint(l.p.grantOf(r.Holder))
-		}
+	if l.waiters.n > 0 && l.p.s().Holds(r.Holder) { // else it has left
+		e.Hint = l.first().hint(l.p.grantOf(r.Holder))
 	}
 	return l.p.kind.Locked(e)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ type attempt struct {
 	// What follows never changes.
 	l     *lane
 	lease time.Duration // that one goroutine chose for itself; 0: the session's
-	nonce string        // "" if it never stands: of a lane that asks once
+	nonce string        // cannot be guessed, so a message that has it is Redis' own; "": it never stands
 	joins *Grant        // that may go on instead, if no other waits; nil: none
 
 	asker
@@ -69,14 +70,14 @@ func (l *lane) begin() *attempt {
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.lease, base: time.Now(),
+		l: l, lease: first.cfg.Lease, base: time.Now(),
 		asker: asker{p: p, owner: p.s().Attempt()},
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
 	l.attempts = append(l.attempts, a)
 	if !l.once {
-		a.nonce = newNonce()
+		a.nonce = rand.Text()
 		if p.kind.Fair {
 			p.asking = a
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -28,7 +29,7 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		s.answers <- held(7)
 		want(standing)
 		// Anybody may have sent that.
-		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, newNonce()))
+		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, rand.Text()))
 		want(standing)
 		// It is over: another token is the holder's.
 		p.all.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))

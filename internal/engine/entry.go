@@ -38,7 +38,7 @@ func (a *acquisition) newEntry(g *Grant) *Entry {
 		e = &g.one
 	}
 	*e = Entry{
-		g: g, write: a.want.exclusive(), fixed: a.lease != 0, part: a.cfg.Part,
+		g: g, write: a.want.exclusive(), fixed: a.cfg.Lease != 0, part: a.cfg.Part,
 		began: g.p.s().Age(), given: a.ctx,
 	}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
@@ -55,7 +55,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	// The context of one that reads does not end when one that writes is unlocked first, from which it
 	// descends: it goes on with what the outermost was given.
 	e := &Entry{
-		g: outer.g, fixed: a.lease != 0, part: a.cfg.Part,
+		g: outer.g, fixed: a.cfg.Lease != 0, part: a.cfg.Part,
 		began: a.p.s().Age(), nested: true, given: outer.given,
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// While its session has a fair lock, or stands in the queue, a goroutine waits a moment for others to ask with.
+// While its session has a fair lock, or stands in the queue, a goroutine waits a moment for others.
 func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 	for _, c := range []struct {
 		what           string

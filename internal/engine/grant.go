@@ -63,12 +63,13 @@ func (p *pool) begin(
 	deadline := base.Add(protocol.Valid(lease))
 	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
 	// made.
+	later := func(g *Grant) bool { return g.token > token } // this one was forced before its answer came
 	switch {
 	case call.Closed(s.Closing()):
 		return nil, failure.ErrClosed
 	case token == 0:
 		return nil, failure.ErrNoToken
-	case !time.Now().Before(deadline), l.want.exclusive() && p.hasAbove(token):
+	case !time.Now().Before(deadline), l.want.exclusive() && slices.ContainsFunc(p.grants, later):
 		return nil, ErrTooLate
 	}
 	var former []*Grant
@@ -96,11 +97,6 @@ func (p *pool) begin(
 		s.Go(func() { g.complete(base.Add(fixed)) })
 	}
 	return g, nil
-}
-
-// hasAbove: a later grant is held. The one with this token was forced before its answer came. mu held.
-func (p *pool) hasAbove(token int64) bool {
-	return slices.ContainsFunc(p.grants, func(g *Grant) bool { return g.token > token })
 }
 
 // ErrTooLate is why a grant is none: it came when its lease was over.

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"strings"
 	"sync"
 	"time"
@@ -46,14 +44,6 @@ type inbox struct {
 type ownChannel struct {
 	sub  *pubsub.Subscription
 	idle bool // no attempt needed it at the last look
-}
-
-// newNonce is a text without spaces that cannot be guessed. An attempt gives it to Redis alone, so a message
-// that has it is Redis' own.
-func newNonce() string {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
 func newInbox(s *session.Session) *inbox {

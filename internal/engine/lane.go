@@ -95,17 +95,13 @@ func (l *lane) wanting() bool {
 	if l.once {
 		return len(l.attempts) < l.waiters.n
 	}
-	return l.standing == 0 && len(l.attempts) < l.most() && // one that stands is the place of the whole lane
-		l.leaving == 0 && l.p.asking == nil &&
-		!(l.p.broadcast() && l.p.unlock.Count() > 0) // its request would take the lock before others are told
-}
-
-// most is how many attempts there may be. mu held.
-func (l *lane) most() int {
+	most := l.waiters.n
 	if l.others || l.want.Shared || l.want.exclusive() { // one grant serves all, or one after the other
-		return min(l.waiters.n, 1)
+		most = min(most, 1)
 	}
-	return l.waiters.n
+	return l.standing == 0 && len(l.attempts) < most && // one that stands is the place of the whole lane
+		l.leaving == 0 && l.p.asking == nil &&
+		!(l.p.broadcast() && l.p.unlock.n > 0) // its request would take the lock before others are told
 }
 
 // soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.
@@ -121,7 +117,7 @@ func (l *lane) patience() time.Duration {
 	switch {
 	case l.once:
 		return 0
-	case passes && l.want.exclusive() && l.first().lease == 0:
+	case passes && l.want.exclusive() && l.first().cfg.Lease == 0:
 		return math.MaxInt64 // its end makes the lane ask
 	case l.p.kind.Fair:
 		if len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0 {
@@ -184,7 +180,7 @@ func (l *lane) undelay() {
 func (l *lane) trim() (last *attempt) {
 	for n := len(l.attempts); n > 0; n = len(l.attempts) {
 		a := l.attempts[n-1]
-		if n <= l.waiters.n && (a.lease == l.first().lease || !l.want.exclusive()) {
+		if n <= l.waiters.n && (a.lease == l.first().cfg.Lease || !l.want.exclusive()) {
 			break
 		}
 		last = a

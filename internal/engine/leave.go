@@ -49,9 +49,9 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.unnest()
 	g.unlink(e)
 	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
-	p.unlock.Begin()
+	p.unlock.n++
 	if tell = g.leave(e.write); tell == nil {
-		p.unlock.End()
+		p.unlock.end()
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
@@ -79,7 +79,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 func (e *Entry) told(ctx context.Context, err error) error {
 	p := e.g.p
 	p.mu.Lock()
-	p.unlock.End()
+	p.unlock.end()
 	if p.broadcast() {
 		for _, l := range p.lanes {
 			l.ask()
@@ -269,7 +269,7 @@ func (n *notice) failed(err error) error {
 
 // mayPass reports whether the next in the lane gets it without a request. mu held.
 func (g *Grant) mayPass() bool {
-	return g.l.waiters.n > 0 && g.l.first().lease == 0 && g.passable()
+	return g.l.waiters.n > 0 && g.l.first().cfg.Lease == 0 && g.passable()
 }
 
 // passable reports whether another goroutine may have it without a request. mu held.

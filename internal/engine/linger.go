@@ -126,7 +126,7 @@ func (a *acquisition) idle() *Grant {
 		return nil
 	}
 	for _, g := range a.p.grants {
-		if g.entries == 0 && g.l.want == a.want && a.lease == 0 && g.passable() {
+		if g.entries == 0 && g.l.want == a.want && a.cfg.Lease == 0 && g.passable() {
 			g.entries++
 			g.pass()
 			return g
@@ -144,12 +144,12 @@ func (a *acquisition) idle() *Grant {
 // session's work. mu held.
 func (g *Grant) releaseIdle() {
 	p := g.p
-	p.unlock.Begin()
+	p.unlock.n++
 	tell, token, held := g.release(), g.token, p.s().Age()-g.since
 	p.s().Go(func() {
 		err := tell.send(context.WithoutCancel(p.s().Ctx))
 		p.mu.Lock()
-		p.unlock.End()
+		p.unlock.end()
 		p.mu.Unlock()
 		if errors.Is(err, failure.ErrLost) {
 			g.report(token, held, failure.ErrGone)

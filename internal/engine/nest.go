@@ -42,8 +42,8 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 		e.cancel(failure.ErrUnlocked)
 		return nil, err
 	}
-	if a.lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
-		err := g.extend(a.bounds.Until, a.asksFor())
+	if a.cfg.Lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
+		err := g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, p.s().Lease))
 		switch over := e.Err(); {
 		case over != nil: // while that was asked
 			err = cmp.Or(err, p.fail(over))

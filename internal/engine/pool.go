@@ -152,14 +152,8 @@ type pending struct {
 	over chan struct{} // closed when one is over; nil if no goroutine waits for that
 }
 
-// Count is how many are under way.
-func (p *pending) Count() int { return p.n }
-
-// Begin counts one more.
-func (p *pending) Begin() { p.n++ }
-
-// End counts one less.
-func (p *pending) End() {
+// end counts one less.
+func (p *pending) end() {
 	p.n--
 	if p.over != nil {
 		close(p.over)
@@ -167,8 +161,8 @@ func (p *pending) End() {
 	}
 }
 
-// Over is closed when the next one is over; nil if nothing is under way.
-func (p *pending) Over() <-chan struct{} {
+// next is closed when the next one is over; nil if nothing is under way.
+func (p *pending) next() <-chan struct{} {
 	if p.n == 0 {
 		return nil
 	}
