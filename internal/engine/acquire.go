@@ -216,8 +216,8 @@ func (a *acquisition) run() (*Entry, error) {
 	}
 }
 
-// enter gets an entry of a grant. One that asks once waits for releases of its own session that were under way:
-// they may give back all that it wants. mu is held; enter releases it.
+// enter gets an entry of a grant. One that asks once waits for releases of its own session that were under
+// way: they may give back all that it wants. mu is held; enter releases it.
 func (a *acquisition) enter() (*Grant, error) {
 	p := a.p
 	releases := 0

@@ -4,17 +4,17 @@
 //
 //	Lock(ctx)
 //	  |
-//	  |  does ctx descend from a live hold of this name?          nest.go
+//	  |  does ctx descend from a live hold of this name?          entry.go
 //	  |--yes--> another Entry of its Grant; a lock tells Redis the count
 //	  |
-//	  |  the lane: goroutines of this session that want the same  lane.go, waiter.go
+//	  |  the lane: goroutines of this session that want the same  lane.go
 //	  |--a Grant passes to it in memory, or is shared------------------------.
 //	  |                                                                      |
 //	  |  an Attempt asks Redis for the lane                       attempt.go |
 //	  |--granted by the reply------------------------------------------------|
-//	  |  it stands in the queue, and asks again now and then      answer.go  |
+//	  |  it stands in the queue, and asks again now and then      attempt.go  |
 //	  |--granted by a message (inbox.go), or by a reply to another request---|
-//	  |  without a queue it listens, and asks again (listen.go)              v
+//	  |  without a queue it listens, and asks again (inbox.go)              v
 //	  |                                                     Grant and Entry: grant.go, entry.go
 //	  '--ctx has ended: the attempt is withdrawn                             |
 //	                                                                 Unlock: leave.go

@@ -249,14 +249,6 @@ func (g *Grant) lastUsed() any {
 	return max(g.token, g.floor)
 }
 
-// raised is the token that was raised, which stays the last one used; "" where none was. mu held.
-func (g *Grant) raised() any {
-	if g.floor != 0 {
-		return max(g.token, g.floor)
-	}
-	return ""
-}
-
 // extend makes its lease at least d, unless that is 0, and tells Redis what is held. It blocks for the
 // answer, and the request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
@@ -336,14 +328,12 @@ func (g *Grant) RenewalFailed(err error) {
 	g.p.observe(g.p.s().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }
 
-const passIt = "if the waiter was called by the holder, " +
-	"it must be passed the context that the holder's Lock returned"
-
 // LongWait is after which time a wait for the session's own holder is logged, with WaitsForItself: it may be
 // one without end.
 const (
 	LongWait       = 10 * time.Second
-	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; " + passIt
+	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; if the waiter was " +
+		"called by the holder, it must be passed the context that the holder's Lock returned"
 )
 
 // suspect has a wait looked at later: the session may wait for itself. One timer does for all waits of the
@@ -371,21 +361,14 @@ func (p *pool) warnOfItself() {
 				held = held || p.s().Age()-e.began >= LongWait
 			}
 			inWay := l.want.exclusive() || g.exclusive()
-			if held && inWay && time.Since(l.first().begun) >= LongWait {
-				g.warn(WaitsForItself)
+			long := held && inWay && time.Since(l.first().begun) >= LongWait
+			if long && !g.warned && p.s().Begin() {
+				g.warned = true
+				go func() { // loggers run under no mutex
+					defer p.s().End()
+					p.s().Warn(WaitsForItself, "lock", p.keys.Name)
+				}()
 			}
 		}
-	}
-}
-
-// warn logs something about those that wait for it, once. mu held.
-func (g *Grant) warn(msg string) {
-	p, s := g.p, g.p.s()
-	if !g.warned && s.Begin() {
-		g.warned = true
-		go func() { // loggers run under no mutex
-			defer s.End()
-			s.Warn(msg, "lock", p.keys.Name)
-		}()
 	}
 }

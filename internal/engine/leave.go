@@ -64,7 +64,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	case err != nil:
 		return err
 	case n == nil:
-		return e.ended(ctx, nil)
+		return e.ended(ctx, false, nil)
 	}
 	p := e.g.p
 	n.e, n.Until = e, handle.UnlockContext(ctx)
@@ -72,27 +72,23 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	if !answered {
 		return p.fail(handle.UnlockError(n.Until))
 	}
-	return e.told(n.Until, n.onReply(o))
+	return e.ended(n.Until, true, n.onReply(o))
 }
 
-// told ends an Unlock of which Redis was told, or could not be.
-func (e *Entry) told(ctx context.Context, err error) error {
-	p := e.g.p
-	p.mu.Lock()
-	p.unlock.end()
-	if p.broadcast() {
-		for _, l := range p.lanes {
-			l.ask()
-		}
-	}
-	p.mu.Unlock()
-	return e.ended(ctx, err)
-}
-
-// ended ends an Unlock.
-func (e *Entry) ended(ctx context.Context, err error) error {
+// ended ends an Unlock. told: Redis was, or could not be.
+func (e *Entry) ended(ctx context.Context, told bool, err error) error {
 	p := e.g.p
 	defer p.s().End()
+	if told {
+		p.mu.Lock()
+		p.unlock.end()
+		if p.broadcast() {
+			for _, l := range p.lanes {
+				l.ask()
+			}
+		}
+		p.mu.Unlock()
+	}
 	if !e.nested { // the observer is told when the outermost ends
 		held := p.s().Age() - e.began
 		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
@@ -124,8 +120,11 @@ func (e *Entry) tooLate(counted bool) error {
 // no waiter need wait for that. It does not stop at the deadline, since a copy of the request may still come.
 // The caller must be counted in the session's work. mu held.
 func (g *Grant) giveBack() {
-	p := g.p
-	p.releaseLater(g.owner, g.raised(), g.late, time.Now().Add(p.s().Lease))
+	raised := any("")
+	if g.floor != 0 {
+		raised = max(g.token, g.floor) // which stays the last one used
+	}
+	g.p.releaseLater(g.owner, raised, g.late, time.Now().Add(g.p.s().Lease))
 }
 
 // notice tells Redis of an entry that has ended here. The grant is over, or a writer has gone and readers go
@@ -154,7 +153,9 @@ func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
 }
 
 // RollBack takes in how it ended when the caller of Unlock has left.
-func (n *notice) RollBack(o wire.Outcome) { _ = n.e.told(context.WithoutCancel(n.Until), n.onReply(o)) }
+func (n *notice) RollBack(o wire.Outcome) {
+	_ = n.e.ended(context.WithoutCancel(n.Until), true, n.onReply(o))
+}
 
 func (n *notice) onReply(o wire.Outcome) error { return n.what(n, o) }
 
@@ -167,7 +168,7 @@ func (n *notice) send(ctx context.Context) error {
 // leave ends an entry. The caller must send what it returns, and give its answer to onReply; nil: there is
 // nothing to tell. The caller must be counted in the session's work. mu held.
 func (g *Grant) leave(write bool) (tell *notice) {
-	l := g.l
+	l, waits := g.l, func(l *lane) bool { return l.waiters.n > 0 }
 	g.entries--
 	g.change++
 	if write {
@@ -177,18 +178,19 @@ func (g *Grant) leave(write bool) (tell *notice) {
 	case !g.held():
 		return nil // Shutdown, the Unlock of a lost hold, or decline gives it back
 	case g.entries > 0 && g.p.kind.Counts:
-		return g.count()
+		same := protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}
+		return &notice{Same: same, g: g, what: (*notice).counted}
 	case g.entries > 0:
 		if g.exclusive() && g.writers == 0 && g.p.s().Age() >= g.whole {
 			return g.reduce()
 		}
 		return nil // the last entry tells Redis
-	case g.mayPass():
+	case l.waiters.n > 0 && l.first().cfg.Lease == 0 && g.passable():
 		g.pass()
 		l.admit(g)
 		l.trim() // there may be an attempt more than waiters now
 		return nil
-	case g.mayIdle():
+	case g.lingers && g.passable() && !slices.ContainsFunc(g.p.lanes, waits):
 		g.idle()
 		return nil
 	}
@@ -267,11 +269,6 @@ func (n *notice) failed(err error) error {
 	return p.kind.Failed(p.keys, err)
 }
 
-// mayPass reports whether the next in the lane gets it without a request. mu held.
-func (g *Grant) mayPass() bool {
-	return g.l.waiters.n > 0 && g.l.first().cfg.Lease == 0 && g.passable()
-}
-
 // passable reports whether another goroutine may have it without a request. mu held.
 func (g *Grant) passable() bool {
 	age := g.p.s().Age()
@@ -302,11 +299,6 @@ func (e *Entry) Pass() int64 {
 	defer e.g.p.mu.Unlock()
 	e.g.pass()
 	return e.g.token
-}
-
-// count tells Redis how many holds are left. mu held.
-func (g *Grant) count() *notice {
-	return &notice{Same: protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}, g: g, what: (*notice).counted}
 }
 
 func (n *notice) counted(o wire.Outcome) error {

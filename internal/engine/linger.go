@@ -20,52 +20,28 @@ func (p *pool) lingers(fixed time.Duration) bool {
 	return fixed == 0 && p.s().Linger > 0 && p.kind.Lingers
 }
 
-// asker asks for a grant that its session may keep. It is a recipient, also for that grant: another
-// session may want it.
-type asker struct {
-	p     *pool
-	owner any // string
+// A grant that the session may keep is a recipient.
 
-	// pool.mu guards the following.
-	mayLinger bool // the session may keep the grant
-	wanted    bool // but another one was refused before the grant was there
-}
+func (g *Grant) Key() string { return g.p.keys.Lock() }
 
-// Key is the holders' key.
-func (by *asker) Key() string { return by.p.keys.Lock() }
-
-// Told is told nothing more: another session was refused.
-func (by *asker) Told(words []string) {
+// Told is sent no words if another session was refused.
+func (g *Grant) Told(words []string) {
 	if len(words) == 0 {
-		by.Missed()
+		g.Missed()
 	}
 }
 
 // Missed: another session may have been refused.
-func (by *asker) Missed() {
-	by.p.mu.Lock()
-	defer by.p.mu.Unlock()
-	by.wanted = true
-	if g := by.p.grantOf(by.owner.(string)); g != nil {
-		g.wanted()
-	}
-}
-
-// has makes a grant, or nil, one that the session keeps, if it may. mu held.
-func (by *asker) has(g *Grant) {
-	if g == nil || !g.held() || !by.mayLinger || by.wanted {
-		by.p.all.inbox.remove(by.owner.(string))
-		return
-	}
-	// A copy keeps no caller's context.
-	by.p.all.inbox.add(by.owner.(string), &asker{p: by.p, owner: by.owner})
-	g.lingers, by.p.rivals = true, false
+func (g *Grant) Missed() {
+	g.p.mu.Lock()
+	defer g.p.mu.Unlock()
+	g.wanted()
 }
 
 // wanted ends that the session may keep it. The caller must be counted in the session's work. mu held.
 func (g *Grant) wanted() {
 	g.endLinger()
-	if g.entries == 0 {
+	if g.held() && g.entries == 0 {
 		g.releaseIdle()
 	}
 }
@@ -89,12 +65,6 @@ func (g *Grant) span() time.Duration {
 		return max(s.Handover, s.Linger)
 	}
 	return s.Handover
-}
-
-// mayIdle reports whether it stays though no goroutine has it. mu held.
-func (g *Grant) mayIdle() bool {
-	waits := func(l *lane) bool { return l.waiters.n > 0 }
-	return g.lingers && g.passable() && !slices.ContainsFunc(g.p.lanes, waits)
 }
 
 // idle leaves it to the next goroutine, until its time is over. mu held.
