@@ -12,9 +12,9 @@
 //	  |                                                                      |
 //	  |  an Attempt asks Redis for the lane                       attempt.go |
 //	  |--granted by the reply------------------------------------------------|
-//	  |  it stands in the queue, and asks again now and then      attempt.go  |
+//	  |  it stands in the queue, and asks again now and then      attempt.go |
 //	  |--granted by a message (inbox.go), or by a reply to another request---|
-//	  |  without a queue it listens, and asks again (inbox.go)              v
+//	  |  without a queue it listens, and asks again (inbox.go)               v
 //	  |                                                     Grant and Entry: grant.go, entry.go
 //	  '--ctx has ended: the attempt is withdrawn                             |
 //	                                                                 Unlock: leave.go
