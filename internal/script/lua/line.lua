@@ -3,8 +3,7 @@
 -- KEYS[1] what is waited for. Sharded channels have its name
 -- KEYS[2] the metadata; beside the rest q -> last ticket
 -- KEYS[3] queue: waiting attempts by ticket
--- KEYS[4] alive: the same attempts by the Redis time in microseconds until which
---         each is known to live
+-- KEYS[4] alive: the same attempts by the Redis time in microseconds until which each is known to live
 -- KEYS[5] 'SIZE LEASE NONCE ABOUT' of each attempt: how many wait with it, the lease in milliseconds that it
 --         asks for, what proves to its session that a message about it is Redis' own, and what its session
 --         says of itself. Behind the nonce there is a '/' if the session is to be told by sharded pub/sub,
@@ -35,11 +34,6 @@ local function listens(channels, of, sharded, unknown)
   return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
--- deaf: this server knows of nobody that listens for a session which is told here.
-local function deaf(channels, of, told)
-  return told ~= '0' and not listens(channels, of, told == '2', true)
-end
-
 -- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
 local function marks(channels, of, told, before)
   local sharded = told == '2'
@@ -49,15 +43,6 @@ local function marks(channels, of, told, before)
     seen = told ~= '0' and listens(channels, of, sharded, false)
   end
   return (sharded and '/' or '') .. (seen and '+' or '')
-end
-
--- bury takes a dead waiter out of the queue, and all others that are dead by now.
-local function bury(waiter, now)
-  leave(waiter)
-  local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
-  if #dead > 0 then
-    leave(unpack(dead))
-  end
 end
 
 -- LOOK bounds how many waiters that do not listen are passed over at once.
@@ -83,7 +68,11 @@ local function listener(asking, channels, now, from)
       alive = 0
     end
     if alive < now and i == 0 then
-      bury(next, now)
+      leave(next)
+      local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+      if #dead > 0 then
+        leave(unpack(dead))
+      end
     else
       if alive >= now then
         local entry = redis.call('HGET', KEYS[5], next) or ''
@@ -103,16 +92,6 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- lives notes that an attempt waits for at least liveness more.
-local function lives(liveness, keep)
-  if redis.call('PTTL', KEYS[3]) < liveness then
-    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
-    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
-    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
-  end
-  outlive(2 * liveness + keep, keep)
-end
-
 -- stand has an attempt stand in the queue, where it keeps its place if it is there, and live for at least
 -- liveness more. It reports whether it is new there.
 local function stand(asking, size, lease, about, now, keep, liveness, channels, nonce, told)
@@ -126,22 +105,22 @@ local function stand(asking, size, lease, about, now, keep, liveness, channels, 
   local marked = nonce .. marks(channels, session(asking), told, before)
   redis.call('HSET', KEYS[5], asking, table.concat({ size, lease, marked, about }, ' '))
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
-  lives(liveness, keep)
+  if redis.call('PTTL', KEYS[3]) < liveness then
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+  end
+  outlive(2 * liveness + keep, keep)
   return added
 end
 
--- behind: another session than asking is the one that looks when the lease of a holder is over. It is the
--- first in the queue that is not the holder's, which may be frozen.
-local function behind(asking, channels, now, of)
-  local next = listener(session(of), channels, now, 0)
-  return next and session(next) ~= asking
-end
-
--- flags tell a session that waits for what of has: 'B', another session is next; 'D', this server knows of
--- nobody that listens for the asking session; 'P', that may be told by SPUBLISH.
+-- flags tell a session that waits for what of has: 'B', another session looks when that lease is over, as the
+-- first in the queue which is not the holder's, that may be frozen; 'D', this server knows of nobody that
+-- listens for the asking session, which is told here; 'P', that may be told by SPUBLISH.
 local function flags(asking, channels, told, now, of)
-  return (of and behind(asking, channels, now, of) and 'B' or '') ..
-    (deaf(channels, asking, told) and 'D' or '') ..
+  local next = of and listener(session(of), channels, now, 0)
+  return (next and session(next) ~= asking and 'B' or '') ..
+    (told ~= '0' and not listens(channels, asking, told == '2', true) and 'D' or '') ..
     (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 

@@ -139,12 +139,6 @@ local function serve(asking, channels, now, keep, limit)
   end
 end
 
--- lingerSo notes that the session of a holder may keep its permits.
-local function lingerSo(owner, told)
-  local n, token, about = holding(owner)
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. token .. '+' .. told .. ' ' .. about, 'k', '1')
-end
-
 -- wantAll tells the sessions of holders that may keep their permits that the session of asking wants some,
 -- and ends that: of SERVE at most, and the next one that is refused tells the others.
 local function wantAll(asking, channels, now)

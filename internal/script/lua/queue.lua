@@ -29,10 +29,23 @@ local function handOver(asking, channels, now, keep, last, lost)
   return owner, token, about or '', stamp(lease)
 end
 
--- gone is what past says of a lock that others may wait for, and whose data were deleted, or whose lease is
--- over; else nothing.
-local function gone()
-  if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
-    return past('')
+-- depart ends an attempt that does not hold the lock: it leaves the queue, if there are keys of one. A lock
+-- that is free by now, because its data were deleted or its lease is over, is handed over. The parameters are
+-- ARGV[1] to [5] of release.lua. Returns the reply.
+local function depart(owner, token, channels, keep, late)
+  local reply, last, lost = token ~= '' and released(token) and 'R' or 'L', nil, nil
+  if KEYS[3] then
+    if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
+      last, lost = past('') -- before the first write
+    end
+    leave(owner)
   end
+  if last then
+    local next, granted, _, lease = handOver(session(owner), channels, nil, keep, last, lost)
+    if next then
+      reply = table.concat({ reply, next, granted, lease }, ' ')
+    end
+  end
+  tombstone(owner, late, keep)
+  return reply
 end

@@ -1,4 +1,11 @@
--- What the scripts of locks that are shared with Redisson have beside shared.lua.
+-- What the scripts of locks that are shared with Redisson have beside internal/script/lua/shared.lua. Their
+-- arguments are those of the scripts in internal/script/lua/lock, and behind them
+--   CHANNEL of the lock
+--   HOW     messages are published on it: see sharding in shared.lua
+-- They use none that is about a queue.
+--
+-- KEYS[1], KEYS[2] the lock's hash and its metadata: internal/script/lua/shared.lua
+-- KEYS[3] Redisson's token counter
 
 -- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
 local function publish(how, channel, message)

@@ -5,13 +5,12 @@
 --         that was granted, s -> number of the last change of the count, d -> what
 --         the holder's session says of itself, w -> others may wait for it, k -> its session may keep it
 --         while no goroutine has it, and how that session is told (line.lua)
--- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once
---         it is released, the last one used; r -> last token released; l -> last token
---         lost; a -> last owner field that released; and for each attempt that was
---         given up with a request under way, its owner field -> Redis time in
---         microseconds until which that request could arrive; z -> Redis time at which a
---         session was last refused a lock that another one could keep; v -> of an election, the last
---         value: owner field and token of its leader, the value's number, and the value
+-- KEYS[2] the lock's metadata: t -> last token granted (of a block, the first), and once it is released, the
+--         last one used; r -> last token released; l -> last token lost; a -> last owner field that released;
+--         and for each attempt that was given up with a request under way, its owner field -> Redis time in
+--         microseconds until which that request could arrive; z -> Redis time at which a session was last
+--         refused a lock that another one could keep; v -> of an election, the last value: owner field and
+--         token of its leader, the value's number, and the value
 
 -- BLOCK is how many tokens a grant reserves: Block in scripts.go of package protocol.
 local BLOCK = 1000
@@ -65,16 +64,9 @@ local function bad(key, field, value, why)
 end
 
 -- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
-local function whole(key, field, value, most)
-  if not value then
-    return 0
-  end
-  local number = sound(value, most)
-  if not number then
-    bad(key, field, value, sound(value) and 'more than a day above the clock of its server'
-      or 'not a whole number from 0 to ' .. stamp(MOST))
-  end
-  return number
+local function whole(key, field, value)
+  return not value and 0 or sound(value)
+    or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
 end
 
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.

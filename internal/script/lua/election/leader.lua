@@ -1,9 +1,7 @@
 -- Reads the present leader and its value. A value counts only while the lock is held by the leader that
 -- stored it.
 --
--- KEYS[1] the hash of the fair lock
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
---
+-- KEYS    those of the fair lock: internal/script/lua/shared.lua
 -- ARGV[1] the session's channel; '' where it does not listen, or where other servers know of listeners, too
 --
 -- Reply: 'L PTTL OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value.

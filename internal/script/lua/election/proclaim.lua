@@ -1,7 +1,6 @@
 -- Stores the value of a leader and tells the observers. Renewals send it again, in case it was lost.
 --
--- KEYS[1] the hash of the fair lock, and the channel
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS    those of the fair lock: internal/script/lua/shared.lua. KEYS[1] is the channel, too
 -- ARGV[1] owner field of the leader
 -- ARGV[2] its token
 -- ARGV[3] number of the value: the highest of this leader counts

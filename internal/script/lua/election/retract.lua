@@ -1,8 +1,7 @@
 -- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one
 -- already.
 --
--- KEYS[1] the hash of the fair lock, and the channel
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS    those of the fair lock: internal/script/lua/shared.lua. KEYS[1] is the channel, too
 -- ARGV[1] owner field of the leader
 -- ARGV[2] its token
 --

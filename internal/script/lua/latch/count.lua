@@ -1,8 +1,7 @@
 -- Counts down by one.
 --
 -- KEYS[1] the latch's hash: lua/latch.lua
--- ARGV[1] id of the request
--- ARGV[2] Redis time in microseconds after which the request is void
+-- ARGV    of once
 --
 -- Reply: 'C NOW COUNT RUN' counted; 'C NOW 0 ' no run is under way, so there was nothing to do;
 --        'V NOW' or 'U NOW' as of once

@@ -1,8 +1,7 @@
 -- Ends the run that is under way, for all that wait for it.
 --
 -- KEYS[1] the latch's hash: lua/latch.lua
--- ARGV[1] id of the request
--- ARGV[2] Redis time in microseconds after which the request is void
+-- ARGV    of once
 --
 -- Reply: 'D NOW 1' deleted, 'D NOW 0' no run is under way; 'V NOW' or 'U NOW' as of once
 

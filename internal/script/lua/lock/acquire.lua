@@ -1,17 +1,14 @@
 -- Takes a free lock that has no waiters; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
+-- KEYS    internal/script/lua/line.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] how many wait with this attempt
 -- ARGV[3] Redis time in microseconds after which this request has expired
 -- ARGV[4] lease in milliseconds
 -- ARGV[5] what the session says of itself
 -- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0
---         does not stand in the queue
+-- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0 does not stand in the queue
 -- ARGV[8] what the names of the sessions' channels begin with
 -- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
 -- ARGV[10] how the session is told

@@ -2,9 +2,7 @@
 -- living waiter. The holder learns that it lost the lock, at once if its session may keep it while no
 -- goroutine has it.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
+-- KEYS    internal/script/lua/line.lua
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''

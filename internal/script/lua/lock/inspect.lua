@@ -1,8 +1,6 @@
 -- Reads all that is known of a lock, at one instant.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua
+-- KEYS    internal/script/lua/line.lua
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}, "now": MICROSECONDS,
 -- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}

@@ -1,9 +1,7 @@
--- Sets what a held lock looks like now: its hold count, and a lease that is no
--- shorter than asked. Serves re-entry, the unlock of a nested hold, renewal and
--- Extend. It sets and never adds, so a copy that comes twice or late changes nothing.
+-- Sets what a held lock looks like now: its hold count, and a lease that is no shorter than asked. Serves
+-- re-entry, the unlock of a nested hold, renewal and Extend.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS    internal/script/lua/shared.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant that this is about
 -- ARGV[3] number of this change within the grant; an older one is ignored

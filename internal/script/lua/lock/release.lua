@@ -1,19 +1,15 @@
 -- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first
 -- living waiter holds it next.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3], KEYS[4], KEYS[5] the queue: internal/script/lua/line.lua. While a slot moves, a Cluster refuses
---         requests for keys of which some exist, and a queue often does not: without these, a lock without
---         waiters can be released
+-- KEYS    internal/script/lua/line.lua. While a slot moves, a Cluster refuses requests for keys of which some
+--         exist, and a queue often does not: without its keys, a lock without waiters can be released
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
 --         could still arrive and must find it over; 0 where none is under way
--- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is
---         not known
+-- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is not known
 --
 -- Reply: 'R' released, now or by an earlier copy of this request
 --        'L' lost: not held, and never released under this token
@@ -26,33 +22,23 @@ if not KEYS[3] then
   end
 end
 local used, mine, odd, waited = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
-local reply = used and mine and 'R' or 'L'
+local reply = mine and 'R' or 'L'
 if used and not waited and ARGV[5] == '0' then
   return reply
 end
 
-if odd then
-  whole(KEYS[1], 't', odd)
-end
-local over = not used and ARGV[2] ~= '' and released(ARGV[2])
-local keep, next, token, lease, last, lost, _ = tonumber(ARGV[4])
+local keep = tonumber(ARGV[4])
 if not used then
-  last, lost = gone()
-  leave(ARGV[1])
-  if over then
-    reply = 'R'
-  end
-  if last then
-    next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, last, lost)
-  end
-elseif waited then
-  next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
-  if not next then
+  whole(KEYS[1], 't', odd)
+  return depart(ARGV[1], ARGV[2], ARGV[3], keep, ARGV[5])
+end
+if waited then
+  local next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+  if next then
+    reply = table.concat({ reply, next, token, lease }, ' ')
+  else
     redis.call('DEL', KEYS[1])
   end
-end
-if next then
-  reply = table.concat({ reply, next, token, lease }, ' ')
 end
 tombstone(ARGV[1], ARGV[5], keep)
 return reply

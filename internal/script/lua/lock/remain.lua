@@ -1,8 +1,7 @@
 -- Ends a hold whose lock is to stay taken until a time. No request of its attempt can change it from then on:
 -- it has another owner field, which no session knows. The next in the queue is told when to look.
 --
--- KEYS    internal/script/lua/lock/release.lua
--- ARGV[1] to [6] internal/script/lua/lock/release.lua
+-- KEYS, ARGV[1] to [6] internal/script/lua/lock/release.lua
 -- ARGV[7] Redis time in microseconds until which the lock stays taken
 --
 -- Reply: 'R' ended, now or by an earlier copy of this request
@@ -12,16 +11,7 @@
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local held = redis.call('HMGET', KEYS[1], owner, 't')
 if not held[1] or held[2] ~= ARGV[2] then
-  local reply, last, lost, next, token, lease, _ = released(ARGV[2]) and 'R' or 'L'
-  if KEYS[3] then
-    last, lost = gone()
-    leave(owner) -- a server whose data are old has it wait
-  end
-  if last then
-    next, token, _, lease = handOver(session(owner), ARGV[3], nil, keep, last, lost)
-  end
-  tombstone(owner, ARGV[5], keep)
-  return next and table.concat({ reply, next, token, lease }, ' ') or reply
+  return depart(owner, ARGV[2], ARGV[3], keep, ARGV[5]) -- a server whose data are old has it wait
 end
 local now = clock()
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))

@@ -2,16 +2,7 @@
 -- keeps the place.
 --
 -- KEYS    internal/script/lua/permit.lua
--- ARGV[1] owner field: session and attempt
--- ARGV[2] how many permits; ALL excludes all others
--- ARGV[3] Redis time in microseconds after which this request has expired
--- ARGV[4] lease in milliseconds
--- ARGV[5] what the session says of itself
--- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0 does not stand in the queue
--- ARGV[8] what the names of the sessions' channels begin with
--- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
--- ARGV[10] how the session is told
+-- ARGV[1] to [10] internal/script/lua/lock/acquire.lua, but [2] is how many permits; ALL excludes all others
 -- ARGV[11] how many permits there are, unless Redis has another number
 -- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
 -- ARGV[13] if it is there, the session asks to keep the permits while no goroutine has them, unless another
@@ -28,8 +19,7 @@
 --                  line.lua
 --   'N NOW LIMIT'  never: more are wanted than LIMIT, which is how many there are, or another attempt has
 --                  said LIMIT for ARGV[11]
---   'V NOW'        expired: came too late
---   'S NOW'        stale: this attempt is over already
+--   'V NOW' or 'S NOW', as of lock/acquire.lua
 
 local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6],
   ARGV[11], ARGV[12], BLOCK)
@@ -39,7 +29,8 @@ end
 if reply then
   local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
   if string.byte(said) == 75 then -- K
-    lingerSo(ARGV[1], ARGV[10])
+    local n, token, about = holding(ARGV[1])
+    redis.call('HSET', KEYS[6], ARGV[1], n .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. about, 'k', '1')
   end
   return 'G' .. said .. string.sub(reply, 2)
 end

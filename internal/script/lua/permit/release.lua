@@ -1,13 +1,7 @@
 -- Ends an attempt: it leaves the queue and gives back the permits that it has. Those that wait are served.
 --
 -- KEYS    internal/script/lua/permit.lua
--- ARGV[1] owner field
--- ARGV[2] token of the grant; '' if any will do, which the answer does not tell then
--- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of unused permits is kept
--- ARGV[5] Redis time in microseconds until which a copy of the attempt's request could still arrive and must
---         find it over; 0 where none is under way
--- ARGV[6] last token used of its block; '' where that is not known
+-- ARGV    internal/script/lua/lock/release.lua. With '' for ARGV[2] the answer does not tell if it was held
 --
 -- Reply: 'R' released, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each
 --        attempt of this session that was served

@@ -2,7 +2,7 @@
 -- then on: they have another owner field, which no session knows. The next in the queue is told when to look.
 --
 -- KEYS    internal/script/lua/permit.lua
--- ARGV[1] to [6] internal/script/lua/permit/release.lua
+-- ARGV[1] to [6] internal/script/lua/lock/release.lua
 -- ARGV[7] Redis time in microseconds until which they stay taken
 --
 -- Reply: 'R' ended, now or by an earlier copy of this request, or 'L' lost: not held under this token

@@ -1,29 +1,15 @@
 -- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its
 -- tokens also follow Redisson's counter, so that there is no common case.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- KEYS[3] Redisson's token counter
--- ARGV[1] owner field: session and attempt
--- ARGV[3] Redis time in microseconds after which this request has expired
--- ARGV[4] lease in milliseconds
--- ARGV[5] what the session says of itself
--- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[8] what the names of the sessions' channels begin with
+-- KEYS    internal/script/lua/redisson.lua
+-- ARGV[1] to [9] internal/script/lua/lock/acquire.lua
 -- ARGV[10] '1' if this server knows all that listen to the session's channel
--- ARGV[11] channel
--- ARGV[12] how messages are published on it: see sharding in shared.lua
+-- ARGV[11] CHANNEL
+-- ARGV[12] HOW
 -- ARGV[13] what KEYS[3] begins at; '': where it does not exist, it is not made
---         ARGV[2], [7] and [9] are of locks with a queue
 --
--- Reply, always with the Redis time NOW in microseconds:
---   'G NOW TOKEN'        granted, now or by an earlier copy of this request
---   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT
---                        milliseconds (-1: it has no end), and whose session says ABOUT of itself.
---                        Behind the Q, a 'P' if a release is published by SPUBLISH, and a 'D' if this server
---                        knows of nobody that listens to the channel of the asking session
---   'V NOW'              expired: came too late
---   'S NOW'              stale: this attempt is over already
+-- Reply: as of lock/acquire.lua, without flags behind the G. Behind the Q, a 'P' if a release is published by
+--        SPUBLISH, and a 'D' if this server knows of nobody that listens to the channel of the asking session
 
 local now, stamped = clock()
 if now > tonumber(ARGV[3]) then

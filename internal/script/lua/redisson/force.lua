@@ -1,13 +1,10 @@
--- Frees the lock from any holder, or only from the one whose token was seen. The holder learns that
--- it lost the lock.
+-- Frees the lock from any holder, or only from the one whose token was seen. The holder learns that it lost
+-- the lock.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
--- ARGV[1] of locks with a queue
--- ARGV[2] milliseconds by which the metadata outlives the lease
--- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
--- ARGV[4] channel
--- ARGV[5] how the message is published: see sharding in shared.lua
+-- KEYS    internal/script/lua/redisson.lua
+-- ARGV[1] to [3] internal/script/lua/lock/force.lua
+-- ARGV[4] CHANNEL
+-- ARGV[5] HOW
 --
 -- Reply: how many holders there were
 

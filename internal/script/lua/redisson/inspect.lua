@@ -1,7 +1,6 @@
 -- Reads all that is known of a lock, at one instant.
 --
--- KEYS[1] the lock's hash
--- KEYS[2] its metadata. The fields of both: internal/script/lua/shared.lua
+-- KEYS    internal/script/lua/redisson.lua
 --
 -- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}}
 
