@@ -5,13 +5,11 @@
 -- ARGV[1] to [10] internal/script/lua/lock/acquire.lua, but [2] is how many permits; ALL excludes all others
 -- ARGV[11] how many permits there are, unless Redis has another number
 -- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''
--- ARGV[13] if it is there, the session asks to keep the permits while no goroutine has them, unless another
---         one was refused for that reason, not so many microseconds ago
+-- ARGV[13] ARGV[11] of lock/acquire.lua
 --
 -- Reply, with the Redis time NOW in microseconds, and behind it 'OWNER TOKEN LEASE' of each other attempt of
 -- this session that was served:
---   'G NOW TOKEN'  granted, now or by an earlier copy of this request. Behind the G stand flags of mayLinger
---                  in line.lua
+--   'G NOW TOKEN', 'V NOW' or 'S NOW', as of lock/acquire.lua
 --   'K NOW'        ARGV[12] goes on, with the lease of ARGV[4]
 --   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: not yet, or not at all without a liveness. HOLDER is
 --                  one of those that have permits ('-' if none has), whose session says ABOUT of itself. The
@@ -19,7 +17,6 @@
 --                  line.lua
 --   'N NOW LIMIT'  never: more are wanted than LIMIT, which is how many there are, or another attempt has
 --                  said LIMIT for ARGV[11]
---   'V NOW' or 'S NOW', as of lock/acquire.lua
 
 local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6],
   ARGV[11], ARGV[12], BLOCK)
@@ -69,10 +66,9 @@ if not queue and n <= limit - used() then
   settle(over)
   return 'G ' .. stamped .. ' ' .. token
 end
-if liveness > 0 then
-  if stand(asking, stamp(n), stamp(lease), ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10]) then
-    redis.call('HSET', KEYS[2], 'n', stamp(limit))
-  end
+if liveness > 0
+    and stand(asking, stamp(n), stamp(lease), ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10]) then
+  redis.call('HSET', KEYS[2], 'n', stamp(limit))
 end
 local served = serve(session(asking), ARGV[8], now, keep, limit)
 settle(over)
@@ -85,12 +81,9 @@ end
 if redis.call('HGET', KEYS[6], 'k') then
   wantAll(session(asking), ARGV[8], now)
 end
-local left, first = '-1', redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local about = ''
-_, token, about = holding(first[1] or '')
-if first[1] then
-  left = stamp(math.max(0, math.ceil((first[2] - now) / 1000)))
-end
-local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, first[1]) or ''
-local has = { 'Q' .. said, stamped, left, first[1] or '-', token or '0' }
+local owner, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
+local _, its, about = holding(owner or '')
+local left = owner and stamp(math.max(0, math.ceil((ends - now) / 1000))) or '-1'
+local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, owner) or ''
+local has = { 'Q' .. said, stamped, left, owner or '-', its or '0' }
 return table.concat(has, ' ') .. served .. '\n' .. (about or '')

@@ -1,9 +1,7 @@
--- Ends a hold whose permits are to stay taken until a time. No request of its attempt can change that from
--- then on: they have another owner field, which no session knows. The next in the queue is told when to look.
+-- Ends a hold whose permits are to stay taken until a time, as lock/remain.lua does.
 --
 -- KEYS    internal/script/lua/permit.lua
--- ARGV[1] to [6] internal/script/lua/lock/release.lua
--- ARGV[7] Redis time in microseconds until which they stay taken
+-- ARGV    internal/script/lua/lock/remain.lua
 --
 -- Reply: 'R' ended, now or by an earlier copy of this request, or 'L' lost: not held under this token
 
