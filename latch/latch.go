@@ -1,13 +1,18 @@
 package latch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -71,6 +76,22 @@ func (l *Latch) Name() string {
 	return l.keys.Name
 }
 
+// fail puts the name before what happened.
+func (l *Latch) fail(err error) error { return failure.Of(noun, l.keys.Name, err) }
+
+func (l *Latch) died(party string) error { return &PartyDiedError{Name: l.keys.Name, Party: party} }
+
+// check says what is wrong with a call.
+func (l *Latch) check(ctx context.Context) error {
+	switch {
+	case l == nil || l.s == nil && l.err == nil:
+		return errNil
+	case l.err == nil && ctx == nil:
+		return l.fail(failure.ErrNilContext)
+	}
+	return l.err
+}
+
 // TrySet begins a run with the count n, unless one is under way, and reports whether it did. n is at least 1.
 // If the context ends first, or an error says that the outcome is not known, the run may have begun. It
 // blocks for one round trip.
@@ -132,3 +153,82 @@ func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	a, err := l.once(ctx, deleteScript)
 	return a.rest == "1", err
 }
+
+// State is a latch at one instant.
+type State struct {
+	Name    string
+	Count   int      // 0: no run is under way
+	Parties []Member // those that have joined and not counted, in the order in which their leases end
+}
+
+// Member is a party, as Redis has it.
+type Member struct {
+	Name    string // of the party
+	Owner   string // session id and number of the Join
+	Session string // id of its session
+	// Remaining is of the lease, if it is not renewed. 0: it is over, so waits end with a *[PartyDiedError].
+	Remaining time.Duration
+}
+
+// Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from
+// expiring. Redis does not know which processes wait. It blocks for one request, not longer than ctx.
+func (l *Latch) Inspect(ctx context.Context) (State, error) {
+	st := State{Name: l.Name()}
+	a, err := l.ask(ctx, inspectScript)
+	if err != nil {
+		return st, err
+	}
+	count, text, _ := strings.Cut(a.rest, " ")
+	n, err := strconv.Atoi(count)
+	leases := map[string]string{}
+	if err != nil || json.Unmarshal([]byte(text), &leases) != nil {
+		return st, l.unexpected(a)
+	}
+	st.Count = n
+	for name, lease := range leases {
+		till, owner, _ := strings.Cut(lease, " ")
+		session, _, _ := strings.Cut(owner, ":")
+		left := time.Duration(protocol.TokenOrZero(till)-a.now) * time.Microsecond
+		st.Parties = append(st.Parties, Member{name, owner, session, max(left, 0)})
+	}
+	slices.SortFunc(st.Parties, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Name, b.Name))
+	})
+	return st, nil
+}
+
+var (
+	// ErrDeleted: the latch was deleted before its count was 0.
+	ErrDeleted = errors.New("lockline: latch deleted")
+
+	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more
+	// than two minutes ago. A Party's context has this cause, too, if its run has ended without it.
+	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
+
+	// ErrPartyDied: the lease of a party ended before it counted. The error is a *[PartyDiedError].
+	ErrPartyDied = errors.New("lockline: a party of the latch died")
+
+	// ErrNoCount: there is no count for a party to join for. No run is under way, or as many parties have
+	// joined as the count says.
+	ErrNoCount = errors.New("lockline: no count left to join for")
+
+	// ErrPartyExists: another party has joined by this name, and its lease has not ended.
+	ErrPartyExists = errors.New("lockline: a party of this name has joined")
+
+	errNil     = errors.New("lockline: a zero Latch; make one with New")
+	errUnknown = errors.New("it is not known whether the request took effect: " +
+		"its last copy came too late to tell")
+)
+
+// PartyDiedError says which party died. It matches [ErrPartyDied].
+type PartyDiedError struct {
+	Name  string // of the latch
+	Party string // of several, the one whose lease ended first
+}
+
+func (e *PartyDiedError) Error() string {
+	return fmt.Sprintf("lockline: latch %q: the lease of party %q ended before it counted", e.Name, e.Party)
+}
+
+// Unwrap makes errors.Is(err, ErrPartyDied) true.
+func (e *PartyDiedError) Unwrap() error { return ErrPartyDied }
