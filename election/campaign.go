@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -193,11 +197,12 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 }
 
-// giveBack ends the leadership in Redis. The caller is counted in the session's work.
+// giveBack ends the leadership in Redis, and deletes its value there. If that fails, observers look when the
+// lease is over. The caller is counted in the session's work.
 func (l *Leadership) giveBack(ctx context.Context) error {
 	err := l.hold.Unlock(ctx)
-	if err == nil {
-		l.record.retract(ctx) // behind the release, or a late copy of a Proclaim could store it again
+	if r := l.record; err == nil { // behind the release, or a late copy of a Proclaim could store it again
+		_, _ = r.e.do(ctx, retractScript, r.owner, r.token)
 	}
 	return err
 }
@@ -219,4 +224,68 @@ func (l *Leadership) Err() error {
 		return failure.ErrNotHeld
 	}
 	return l.hold.Err()
+}
+
+// record is the value of a leadership in Redis. It must not refer to a Leadership, which its user may forget.
+type record struct {
+	e            *Election
+	owner, token string
+
+	mu     sync.Mutex // guards what follows; a leaf
+	number int64      // of the value, which counts on from 1
+	value  string
+}
+
+// set makes value the newest one.
+func (r *record) set(value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number++
+	r.value = value
+}
+
+// store sends the newest value and blocks for the answer, not longer than ctx.
+func (r *record) store(ctx context.Context) error {
+	r.mu.Lock()
+	number, value := r.number, r.value
+	r.mu.Unlock()
+	o, err := r.e.do(ctx, proclaimScript, r.owner, r.token, number, value, r.e.session.Args.Keep)
+	switch {
+	case err != nil:
+		return err
+	case o.Reply != "K":
+		return r.e.fail(failure.ErrLost)
+	}
+	return nil
+}
+
+// persist stores the first value, also through an outage, while the lock is held. It returns nil only if the
+// lock is held still.
+func (r *record) persist(held context.Context, hold *rlock.Hold) error {
+	for try := 1; ; try++ {
+		err := r.store(held)
+		over := hold.Err() // also if that succeeded: its reply may have come when the lease was over
+		switch {
+		case over != nil:
+			return r.e.fail(over)
+		case err == nil:
+			return nil
+		case errors.Is(err, failure.ErrLost), !wire.Judge(err).Unsettled(),
+			!wire.Pause(held, wire.Backoff(try, 20*time.Millisecond, 500*time.Millisecond)):
+			return err
+		}
+	}
+}
+
+// keep stores the newest value again as often as the lock is renewed, in case Redis loses it, until the
+// leadership has ended.
+func (r *record) keep(ended <-chan struct{}) {
+	s := r.e.session
+	b := call.Bounds{Until: s.Ctx, Closing: s.Closing()}
+	for {
+		if lost, closing := b.Sleep(s.Lease/3, ended); lost || closing {
+			return
+		}
+		_ = r.store(s.Ctx) // the lock's own renewal reports what is wrong
+	}
 }

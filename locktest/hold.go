@@ -73,19 +73,6 @@ type descent struct {
 	lost bool // it descends from one that was lost
 }
 
-// descent finds the nearest live hold of this lock that h's context descends from; nil for a newcomer, and
-// ErrLost if what it descends from was lost.
-func (l *lock) descent(h *hold) (*hold, error) {
-	d := descent{l: l}
-	if up, _ := h.ctx.Value(&d).(*hold); up != nil {
-		return up, nil
-	}
-	if d.lost {
-		return nil, l.fail(rlock.ErrLost)
-	}
-	return nil, nil
-}
-
 // Find is for acquisitions below, which have locked the Space.
 func (h *hold) Find(key any) any {
 	d, ok := key.(*descent)
@@ -109,8 +96,9 @@ func (l *lock) admit(t *turn) (in bool, err error) {
 	h := t.h
 	var outer *hold
 	if !t.newcomer {
-		if outer, err = l.descent(h); err != nil {
-			return false, err
+		d := descent{l: l}
+		if outer, _ = h.ctx.Value(&d).(*hold); outer == nil && d.lost {
+			return false, l.fail(rlock.ErrLost)
 		}
 		t.newcomer = outer == nil
 	}

@@ -85,7 +85,11 @@ func (l *link) serve() (err error) {
 		fail(nil) // before Close, which in go-redis waits for a dial
 		l.conn.Close()
 		reader.Wait()
-		l.forget()
+		l.hub.mu.Lock()
+		for _, ch := range l.shard.channels { // none is confirmed on the next one
+			ch.asked, ch.confirmed = nil, time.Time{}
+		}
+		l.hub.mu.Unlock()
 	}()
 
 	if needed, err := l.update(ctx); err != nil || !needed {
@@ -112,7 +116,11 @@ func (l *link) tend(ctx context.Context) error {
 		now := time.Now()
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
-			if err := l.ping(ctx); err != nil {
+			l.shard.review() // a server that is cut off does not know that its slots have another master
+			l.hub.mu.Lock()
+			l.expect(ping, "")
+			l.hub.mu.Unlock()
+			if err := l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) }); err != nil {
 				return err
 			}
 		}
@@ -145,16 +153,6 @@ func (l *link) deadlines() (silent, expiry time.Time) {
 		expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
 	}
 	return silent, expiry
-}
-
-// ping asks for a sign of life. It also looks whether the channels are still with this server: one that is
-// cut off from the others does not know that its slots have another master.
-func (l *link) ping(ctx context.Context) error {
-	l.shard.review()
-	l.hub.mu.Lock()
-	l.expect(ping, "")
-	l.hub.mu.Unlock()
-	return l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) })
 }
 
 // update subscribes what is fresh, all in one call, and unsubscribes what has
@@ -300,13 +298,4 @@ func (l *link) deliver(arrived any) (first bool) {
 		}
 	}
 	return first
-}
-
-// forget takes back what the server confirmed on this connection, which is gone.
-func (l *link) forget() {
-	l.hub.mu.Lock()
-	defer l.hub.mu.Unlock()
-	for _, ch := range l.shard.channels {
-		ch.asked, ch.confirmed = nil, time.Time{}
-	}
 }
