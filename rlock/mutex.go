@@ -2,9 +2,12 @@ package rlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
 )
 
 // Locker is any lock of this module: what composes locks needs no more. Package locktest has
@@ -44,6 +47,12 @@ func (m *Mutex) unwrap() *engine.Permits {
 	return &m.permits
 }
 
+var kind = func() *engine.Kind {
+	k := engine.NewLock(protocol.Reentrant, false)
+	k.Lingers = true
+	return k
+}()
+
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
@@ -82,19 +91,17 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 // go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline
 // bounds that request, too.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
-	return m.acquire(ctx, options, false)
+	ps := m.unwrap()
+	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), false)
+	return ctx, (*Hold)(hold), err
 }
 
 // TryLock is Lock that never waits for another holder: it returns a *[LockedError] instead. It blocks for one
 // request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
 // above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
-	return m.acquire(ctx, options, true)
-}
-
-func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (context.Context, *Hold, error) {
 	ps := m.unwrap()
-	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), try)
+	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), true)
 	return ctx, (*Hold)(hold), err
 }
 
@@ -102,3 +109,43 @@ func (m *Mutex) acquire(ctx context.Context, options []Option, try bool) (contex
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) error {
 	return Do(ctx, m, fn, options...)
 }
+
+var (
+	// ErrLocked: another owner holds the lock. It is TryLock's answer, and that of a
+	// wait that [WaitAtMost] ended. The error is a *[LockedError].
+	ErrLocked error = errLocked
+
+	// ErrLost: the lock was held and then lost. Its lease could not be renewed
+	// in time, its data in Redis is gone, or it was forcibly unlocked.
+	ErrLost error = errLost
+
+	// ErrNotHeld: the hold was unlocked before, or there never was one.
+	ErrNotHeld error = errNotHeld
+
+	// ErrClosed: the session is closed.
+	ErrClosed error = errClosed
+)
+
+// The errors are those of package failure. With these names the documentation of those above shows no
+// internal package.
+var (
+	errLocked  = failure.ErrLocked
+	errLost    = failure.ErrLost
+	errNotHeld = failure.ErrNotHeld
+	errClosed  = failure.ErrClosed
+)
+
+// LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked], but not inside the
+// error of a wait that the caller's context ended: see [Mutex.Lock].
+type LockedError struct {
+	Name      string        // of the lock
+	Holder    string        // owner field: session id and number of the acquisition; "" if not known
+	About     string        // what the holder's session says of itself: process id, host, label
+	Remaining time.Duration // of the holder's lease, if it is not renewed
+	Hint      string        // what the caller may have done wrong
+}
+
+func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() }
+
+// Unwrap makes errors.Is(err, ErrLocked) true.
+func (e *LockedError) Unwrap() error { return ErrLocked }

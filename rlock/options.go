@@ -66,15 +66,12 @@ func WaitAtMost(d time.Duration) Option {
 
 // SessionOption sets up a session.
 type SessionOption interface {
-	apply(*sessionConfig)
+	apply(*session.Config)
 }
 
-type (
-	sessionConfig = session.Config
-	sessionOption func(*sessionConfig)
-)
+type sessionOption func(*session.Config)
 
-func (o sessionOption) apply(c *sessionConfig) { o(c) }
+func (o sessionOption) apply(c *session.Config) { o(c) }
 
 // WithPrefix sets what the names of all keys and channels of the session begin with, "lockline" by default.
 // Sessions that shall exclude each other need the same. It may contain one complete hash tag ("{app}"), which
@@ -82,7 +79,7 @@ func (o sessionOption) apply(c *sessionConfig) { o(c) }
 // could have the key of another one: those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{", or begin
 // with "redisson_lock_token:" or "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Prefix = prefix })
+	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
 // WithWatchdogTimeout sets the lease of all locks that have no lease of their
@@ -90,7 +87,7 @@ func WithPrefix(prefix string) SessionOption {
 // how long a lock stays taken when its holder's process dies, and how long waiters
 // ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Lease = d })
+	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
 
 // WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore is considered alive after
@@ -101,7 +98,7 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a Cluster,
 // without the right to PUBSUB NUMSUB, and while their connections look open.
 func WithWaiterTimeout(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Liveness = d })
+	return sessionOption(func(c *session.Config) { c.Liveness = d })
 }
 
 // WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
@@ -110,7 +107,7 @@ func WithWaiterTimeout(d time.Duration) SessionOption {
 // whose turn comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on
 // for as long. For as long, goroutines join what their session holds to read.
 func WithHandover(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Handover = d })
+	return sessionOption(func(c *session.Config) { c.Handover = d })
 }
 
 // WithLinger makes a session keep a lock for up to d after its grant, though all of its holds have ended. The
@@ -130,7 +127,7 @@ func WithHandover(d time.Duration) SessionOption {
 // ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them, and tells the session, in
 // which a goroutine can still get such a lock until then: tokens tell the two apart.
 func WithLinger(d time.Duration) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Linger = d })
+	return sessionOption(func(c *session.Config) { c.Linger = d })
 }
 
 // PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
@@ -155,25 +152,25 @@ const (
 // [WithWaiterTimeout]). NewSession refuses it with a client that is not of a Cluster; the other modes mean
 // PubSubClassic there. Those that are shared with Redisson are another matter: see their package.
 func WithPubSub(mode PubSubMode) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.PubSub = session.PubSub(mode) })
+	return sessionOption(func(c *session.Config) { c.PubSub = session.PubSub(mode) })
 }
 
 // WithLabel sets what Inspect says of the session beside its host and process id.
 // At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Label = label })
+	return sessionOption(func(c *session.Config) { c.Label = label })
 }
 
 // WithLogger sets where the session logs what an operator must know: lost locks,
 // forgotten holds, waits for oneself, a lost subscription, a panic in the client. slog.Default by default.
 // Should it panic, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.Logger = l })
+	return sessionOption(func(c *session.Config) { c.Logger = l })
 }
 
 // WithObserver sets the observer of what happens to the session's locks.
 func WithObserver(o Observer) SessionOption {
-	return sessionOption(func(c *sessionConfig) {
+	return sessionOption(func(c *session.Config) {
 		c.Observer = nil
 		if o != nil {
 			c.Observer = observer{o}

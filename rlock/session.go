@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -31,6 +32,12 @@ func init() {
 	engine.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
 	engine.Outer.Mutex = func(m any) *engine.Permits { return m.(*Mutex).unwrap() }
 	engine.Outer.NewMutex = func(lock engine.Permits) any { return &Mutex{lock} }
+	failure.Public = func(err error) error {
+		if e, ok := err.(*failure.LockedError); ok {
+			return (*LockedError)(e)
+		}
+		return err
+	}
 }
 
 func (s *Session) unwrap() *session.Session {

@@ -1,6 +1,7 @@
 package semaphore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,29 +67,24 @@ func notFree(e *failure.LockedError) error {
 // The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{mutex: inner.New(s, kind, name, options), limit: limit}
-	sem.err = sem.check("New: a limit", limit)
+	sem.err = sem.checkNumber("New: a limit", limit)
 	return sem
 }
 
-// check says why n is no number of permits.
-func (s *Semaphore) check(what string, n int) error {
+// checkNumber says why n is no number of permits.
+func (s *Semaphore) checkNumber(what string, n int) error {
 	if n < 1 || n > MaxLimit {
 		return named(s.Name(), fmt.Errorf("%s is from 1 to %d, not %d", what, MaxLimit, n))
 	}
 	return nil
 }
 
-func (s *Semaphore) permits() *engine.Permits { return inner.Mutex(s.mutex) }
-
-// use says what is wrong with a call.
-func (s *Semaphore) use(ctx context.Context) error {
+// check says what is wrong with a call, and with its number of permits. A call that has none says 1.
+func (s *Semaphore) check(ctx context.Context, what string, n int) error {
 	if s == nil {
 		return errors.New("lockline: a nil Semaphore; make one with New")
 	}
-	if err := s.permits().CheckUse(ctx); err != nil {
-		return err
-	}
-	return s.err
+	return cmp.Or(inner.Mutex(s.mutex).CheckUse(ctx), s.err, s.checkNumber(what, n))
 }
 
 // Name is the semaphore's name.
@@ -133,10 +129,7 @@ func (s *Semaphore) TryAcquire(
 func (s *Semaphore) acquire(
 	ctx context.Context, n int, options []rlock.Option, try bool,
 ) (context.Context, *rlock.Hold, error) {
-	if err := s.use(ctx); err != nil {
-		return ctx, nil, err
-	}
-	if err := s.check("Acquire: a number of permits", n); err != nil {
+	if err := s.check(ctx, "Acquire: a number of permits", n); err != nil {
 		return ctx, nil, err
 	}
 	want := engine.Want{N: int64(n), Limit: int64(s.limit)}
@@ -172,26 +165,20 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 // the limit is again the one of the first New whose semaphore is used. So a program that changes the limit
 // for good also gives another one to New. It blocks for one request, not longer than ctx.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
-	if err := s.use(ctx); err != nil {
+	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
 	}
-	if err := s.check("SetLimit: a limit", n); err != nil {
-		return err
-	}
-	_, err := operate.SetLimit(ctx, s.permits(), int64(n), false)
+	_, err := operate.SetLimit(ctx, inner.Mutex(s.mutex), int64(n), false)
 	return err
 }
 
 // TrySetLimit is SetLimit if Redis has no number, because the semaphore was not used lately. It reports
 // whether it was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
-	if err := s.use(ctx); err != nil {
+	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
 	}
-	if err := s.check("TrySetLimit: a limit", n); err != nil {
-		return false, err
-	}
-	return operate.SetLimit(ctx, s.permits(), int64(n), true)
+	return operate.SetLimit(ctx, inner.Mutex(s.mutex), int64(n), true)
 }
 
 // NotFreeError says that not enough permits are free, or that others wait. It matches [rlock.ErrLocked].
@@ -237,7 +224,7 @@ func (e *LimitError) Error() string {
 // Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
 // longer than ctx.
 func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
-	if err := s.use(ctx); err != nil {
+	if err := s.check(ctx, "", 1); err != nil {
 		return rlock.State{}, err
 	}
 	return s.mutex.Inspect(ctx)
@@ -248,7 +235,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 // request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one
 // request, not longer than ctx.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
-	if err := s.use(ctx); err != nil {
+	if err := s.check(ctx, "", 1); err != nil {
 		return false, err
 	}
 	return s.mutex.ForceUnlockToken(ctx, token)
