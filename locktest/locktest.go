@@ -1,7 +1,6 @@
-// Package locktest has locks in memory, for the tests of code that takes an
-// [rlock.Locker]. A [Space] stands for Redis. Its Lockers do what an [rlock.Mutex]
-// promises: re-entry by context, fencing tokens, leases, waiters, the same errors.
-// And a test can make happen what is rare in production:
+// Package locktest has locks in memory, for the tests of code that takes an [rlock.Locker]. A [Space] stands
+// for Redis. Its Lockers do what an [rlock.Mutex] promises: re-entry by context, fencing tokens, leases,
+// waiters, the same errors. And a test can make happen what is rare in production:
 //
 //	var space locktest.Space
 //	orders := space.New("orders:42")   // for the code under test
@@ -41,10 +40,9 @@ func (s *Space) New(name string, options ...rlock.Option) *Locker {
 	return l
 }
 
-// Lose takes the lock from its holder, as an expired lease, an operator or a
-// failover would, and reports whether there was one. At once the context of each of
-// the holder's holds is canceled with cause [rlock.ErrLost], which is what Unlock returns,
-// too. The first waiter gets the lock.
+// Lose takes the lock from its holder, as an expired lease, an operator or a failover would, and reports
+// whether there was one. At once the context of each of the holder's holds is canceled with cause
+// [rlock.ErrLost], which is what Unlock returns, too. The first waiter gets the lock.
 func (s *Space) Lose(name string) bool {
 	l := s.lock(name)
 	defer l.enter()()

@@ -1,9 +1,7 @@
-// Package rlock is a distributed, reentrant lock on Redis or Valkey, and the
-// vocabulary (Session, Mutex, Hold, Locker, options, errors) that all locks of
-// this module share.
+// Package rlock is a distributed, reentrant lock on Redis or Valkey, and the vocabulary (Session, Mutex,
+// Hold, Locker, options, errors) that all locks of this module share.
 //
-// A [Session] is made once for a Redis client. A [Mutex] names a lock. Do runs a
-// function under it:
+// A [Session] is made once for a Redis client. A [Mutex] names a lock. Do runs a function under it:
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
@@ -26,11 +24,10 @@
 //
 // # The context
 //
-// The context that Lock returns carries the hold: a Lock of the same name below
-// it re-enters instead of waiting for itself. It is canceled when the hold ends,
-// with a cause that matches [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock,
-// [ErrClosed] after Session.Close; and it ends when its parent does. Use it for
-// all work that the lock protects. What comes after Unlock needs the one that Lock was given.
+// The context that Lock returns carries the hold: a Lock of the same name below it re-enters instead of
+// waiting for itself. It is canceled when the hold ends, with a cause that matches [ErrLost] if the lease was
+// lost, [ErrNotHeld] after Unlock, [ErrClosed] after Session.Close; and it ends when its parent does. Use it
+// for all work that the lock protects. What comes after Unlock needs the one that Lock was given.
 //
 // Lockline cannot stop code that runs. When the lock is lost, code that does not watch the context works on.
 //
@@ -40,25 +37,23 @@
 //
 // # The lease
 //
-// Redis frees a lock whose holder is gone when its lease runs out. While the
-// holder lives, its session renews the lease (30 s unless [WithWatchdogTimeout]
-// says otherwise) at a third of it. How long a hold is valid is counted on
-// the local monotonic clock from before the request was sent that granted or last renewed
-// it, less 1 % and 2 ms. Then its context is canceled. A process that is
-// frozen for longer than its lease, or a machine that sleeps, can act before it
-// notices: what must never be written twice is guarded by [Hold.Token].
+// Redis frees a lock whose holder is gone when its lease runs out. While the holder lives, its session renews
+// the lease (30 s unless [WithWatchdogTimeout] says otherwise) at a third of it. How long a hold is valid is
+// counted on the local monotonic clock from before the request was sent that granted or last renewed it, less
+// 1 % and 2 ms. Then its context is canceled. A process that is frozen for longer than its lease, or a
+// machine that sleeps, can act before it notices: what must never be written twice is guarded by
+// [Hold.Token].
 //
 // # Waiting
 //
-// A waiter does not poll. One goroutine of each session that wants the lock stands in a queue
-// that Redis keeps. The unlock of another process makes the first in that queue the holder. That
-// takes one request and at most two messages, however many wait. The other goroutines of that
-// session wait behind that one, first come, first served. They hand the lock from one to
-// the next in memory, each with a token of its own, until the session has had it for
-// 5 ms ([WithHandover]). Then the next session has its turn. So between processes the lock is first come,
-// first served, but goroutines of the process that has it overtake the others for that time. In package
-// fairlock they do not. With [WithLinger], a session also keeps a lock that none of its goroutines wants,
-// until another session does.
+// A waiter does not poll. One goroutine of each session that wants the lock stands in a queue that Redis
+// keeps. The unlock of another process makes the first in that queue the holder. That takes one request and
+// at most two messages, however many wait. The other goroutines of that session wait behind that one, first
+// come, first served. They hand the lock from one to the next in memory, each with a token of its own, until
+// the session has had it for 5 ms ([WithHandover]). Then the next session has its turn. So between processes
+// the lock is first come, first served, but goroutines of the process that has it overtake the others for
+// that time. In package fairlock they do not. With [WithLinger], a session also keeps a lock that none of its
+// goroutines wants, until another session does.
 //
 // A session keeps its place in the queue by a heartbeat at three fifths of the waiter timeout
 // ([WithWaiterTimeout]), every 6 s by default. A waiter
@@ -66,7 +61,6 @@
 // costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
 // for 2 s at first, and then renewed.
 //
-// The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count
-// whose time to live is the lease, and a watchdog. Locks that a JVM shares are in a package
-// of their own, named after Redisson.
+// The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count whose time to live is the
+// lease, and a watchdog. Locks that a JVM shares are in a package of their own, named after Redisson.
 package rlock

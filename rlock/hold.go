@@ -40,11 +40,10 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 // lock that another owner holds by now.
 func (h *Hold) Unlock(ctx context.Context) error { return (*handle.Hold)(h).Unlock(ctx) }
 
-// Token is the fencing token. It is larger than that of every holder of the lock before.
-// This holds across restarts of Redis, too, as long as its clock is not set back by more than
-// it was down. Nested holds share it. What the lock protects can refuse a request
-// whose token is smaller than one it has seen. The function that Do runs finds its Hold by [HoldFrom]. The
-// Hold of a MultiLock has none, and says 0: its Parts have.
+// Token is the fencing token. It is larger than that of every holder of the lock before. This holds across
+// restarts of Redis, too, as long as its clock is not set back by more than it was down. Nested holds share
+// it. What the lock protects can refuse a request whose token is smaller than one it has seen. The function
+// that Do runs finds its Hold by [HoldFrom]. The Hold of a MultiLock has none, and says 0: its Parts have.
 func (h *Hold) Token() int64 { return (*handle.Hold)(h).Token() }
 
 // Name is the lock's name.
@@ -92,9 +91,8 @@ func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
 	return (*handle.Hold)(h).WaitReplicas(ctx, n)
 }
 
-// Parts are the holds that it is made of, in the order of its members, for a Hold of
-// several locks (package multilock); nil for a Hold of one lock. They end with it
-// and need no Unlock of their own.
+// Parts are the holds that it is made of, in the order of its members, for a Hold of several locks (package
+// multilock); nil for a Hold of one lock. They end with it and need no Unlock of their own.
 func (h *Hold) Parts() []*Hold {
 	var parts []*Hold
 	for _, p := range (*handle.Hold)(h).Parts() {
@@ -103,11 +101,10 @@ func (h *Hold) Parts() []*Hold {
 	return parts
 }
 
-// WithOwner makes all that runs below the returned context one owner of whatever
-// locks it takes, whether or not it passes on the contexts that Lock returns. It is for
-// code whose layers share a request's context. A Lock below it nests in the latest hold of
-// that name that was taken below it, whichever goroutine has that: WithOwner gives no exclusion between them.
-// Goroutines that lock a free name at one instant take turns, so none of them may wait for another while it
-// has the lock. After a loss its Locks of that name return [ErrLost] until the hold that was lost is
-// unlocked, or neither it nor its context can be reached any more.
+// WithOwner makes all that runs below the returned context one owner of whatever locks it takes, whether or
+// not it passes on the contexts that Lock returns. It is for code whose layers share a request's context. A
+// Lock below it nests in the latest hold of that name that was taken below it, whichever goroutine has that:
+// WithOwner gives no exclusion between them. Goroutines that lock a free name at one instant take turns, so
+// none of them may wait for another while it has the lock. After a loss its Locks of that name return
+// [ErrLost] until the hold that was lost is unlocked, or neither it nor its context can be reached any more.
 func WithOwner(ctx context.Context) context.Context { return handle.WithOwner(ctx) }

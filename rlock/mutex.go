@@ -62,17 +62,15 @@ func New(s *Session, name string, options ...Option) *Mutex {
 // Name is the lock's name.
 func (m *Mutex) Name() string { return m.unwrap().Name() }
 
-// Lock waits until the lock is held and returns the hold and the context to go on
-// with, which carries the hold and ends with it. A ctx that descends from a live
-// hold of this lock re-enters.
+// Lock waits until the lock is held and returns the hold and the context to go on with, which carries the
+// hold and ends with it. A ctx that descends from a live hold of this lock re-enters.
 //
 // It blocks until ctx ends, or for as long as [WaitAtMost] says. ctx bounds the
 // wait, and the context returned inherits from it; the end of ctx does not end the
 // hold: only Unlock, loss, Close and a fixed lease do.
 //
-// On error the context is the one given, the hold is nil (its methods are safe to
-// call), and nothing is left behind. What an unanswered request may have taken is
-// given back in the background. The error matches
+// On error the context is the one given, the hold is nil (its methods are safe to call), and nothing is left
+// behind. What an unanswered request may have taken is given back in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended. It is no ErrLocked then, but errors.As finds a
 //     *[LockedError] in it, if the holder of the lock is known. If that was this same session, the error says
 //     so;

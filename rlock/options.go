@@ -82,10 +82,9 @@ func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
-// WithWatchdogTimeout sets the lease of all locks that have no lease of their
-// own, 30 s by default, at least 10 ms. It is renewed at a third of d. It is also
-// how long a lock stays taken when its holder's process dies, and how long waiters
-// ride out a Redis that does not answer.
+// WithWatchdogTimeout sets the lease of all locks that have no lease of their own, 30 s by default, at least
+// 10 ms. It is renewed at a third of d. It is also how long a lock stays taken when its holder's process
+// dies, and how long waiters ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
@@ -155,8 +154,7 @@ func WithPubSub(mode PubSubMode) SessionOption {
 	return sessionOption(func(c *session.Config) { c.PubSub = session.PubSub(mode) })
 }
 
-// WithLabel sets what Inspect says of the session beside its host and process id.
-// At most 512 bytes of UTF-8.
+// WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8.
 func WithLabel(label string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Label = label })
 }

@@ -47,10 +47,9 @@ func (s *Session) unwrap() *session.Session {
 	return s.inner
 }
 
-// NewSession makes a session on a client, which stays the caller's and must
-// outlive it. No I/O. It refuses a nil client, a *redis.Ring and a *redis.AutoPipeliner.
-// A Ring moves keys to another server when one fails its pings, so two owners could
-// hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
+// NewSession makes a session on a client, which stays the caller's and must outlive it. No I/O. It refuses a
+// nil client, a *redis.Ring and a *redis.AutoPipeliner. A Ring moves keys to another server when one fails
+// its pings, so two owners could hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 //
 // Where more than 16 requests of a session are under way at an instant, further ones share pipelines. These
 // have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
@@ -81,19 +80,17 @@ func (s *Session) ID() string { return s.inner.ID() }
 // closeWait bounds Close.
 const closeWait = 5 * time.Second
 
-// Close gives back at once all that the session holds or waits for: holds end
-// with [ErrClosed], as do waits. It blocks until Redis was told, at most 5 s; what
-// could not be given back by then is left to its lease, and Close says so. The
-// client stays open. A second Close does nothing.
+// Close gives back at once all that the session holds or waits for: holds end with [ErrClosed], as do waits.
+// It blocks until Redis was told, at most 5 s; what could not be given back by then is left to its lease, and
+// Close says so. The client stays open. A second Close does nothing.
 func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-// Shutdown is Close with a bound of the caller's choice: it blocks until Redis was
-// told, not longer than ctx. What could not be given back by then is left to its
-// lease, and the error says so.
+// Shutdown is Close with a bound of the caller's choice: it blocks until Redis was told, not longer than ctx.
+// What could not be given back by then is left to its lease, and the error says so.
 func (s *Session) Shutdown(ctx context.Context) error {
 	if s == nil {
 		return errors.New("lockline: a nil Session; make one with NewSession")
