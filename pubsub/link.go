@@ -108,7 +108,7 @@ func (l *link) serve() (err error) {
 
 // tend writes what is asked for or comes to be due.
 func (l *link) tend(ctx context.Context) error {
-	interval := l.hub.options.PingInterval
+	h, interval := l.hub, l.hub.options.PingInterval
 	nextPing := time.Now().Add(interval)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -117,14 +117,20 @@ func (l *link) tend(ctx context.Context) error {
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
 			l.shard.review() // a server that is cut off does not know that its slots have another master
-			l.hub.mu.Lock()
+			h.mu.Lock()
 			l.expect(ping, "")
-			l.hub.mu.Unlock()
+			h.mu.Unlock()
 			if err := l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) }); err != nil {
 				return err
 			}
 		}
-		silent, expiry := l.deadlines()
+		h.mu.Lock()
+		silent := l.heard.Add(2 * interval)
+		expiry := silent // when the next linger is over; if none is on, no earlier time
+		if e := l.shard.idle.Front(); e != nil {
+			expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
+		}
+		h.mu.Unlock()
 		if !now.Before(silent) {
 			return errSilent
 		}
@@ -139,20 +145,6 @@ func (l *link) tend(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// deadlines tells when the connection counts as silent unless something arrives
-// before, and when the next linger is over (or, if none is on, no earlier time).
-func (l *link) deadlines() (silent, expiry time.Time) {
-	h := l.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	silent = l.heard.Add(2 * h.options.PingInterval)
-	expiry = silent
-	if e := l.shard.idle.Front(); e != nil {
-		expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
-	}
-	return silent, expiry
 }
 
 // update subscribes what is fresh, all in one call, and unsubscribes what has
