@@ -31,11 +31,7 @@ func (w *Watchdog) launch(due []seat, launched time.Duration) {
 // Keeper's user. If a batch hangs, those behind it take off again with a later flight.
 func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
 	for {
-		var (
-			seats []seat
-			until time.Duration
-		)
-		seats, waiting, until = w.board(waiting, launched)
+		seats, rest, until := w.board(waiting, launched)
 		if len(seats) == 0 {
 			return
 		}
@@ -47,6 +43,7 @@ func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
 		results := w.keeper.Renew(ctx, server, batch)
 		cancel()
 		w.settle(seats, results, launched)
+		waiting = rest
 	}
 }
 
@@ -55,7 +52,7 @@ func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
 func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []seat, until time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.now()
+	now := time.Since(w.start)
 	seats, rest = waiting[:0], waiting // a seat that was passed over makes room
 	for len(rest) > 0 && len(seats) < MaxBatch {
 		s := rest[0]
@@ -79,7 +76,7 @@ func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration
 		w.mu.Unlock()
 		return
 	}
-	now := w.now()
+	now := time.Since(w.start)
 	for i, s := range seats {
 		if s.gen != s.life {
 			continue // it ended, and may have been added again: not our business

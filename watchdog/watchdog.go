@@ -101,7 +101,7 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	if l.place > 0 {
 		panic("watchdog: the lease is kept already")
 	}
-	now := w.now()
+	now := time.Since(w.start)
 	if len(w.leases) == 0 {
 		w.phase = now
 	}
@@ -130,7 +130,7 @@ func (w *Watchdog) Remove(l *Lease) bool {
 func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.place == 0 || l.deadline <= w.now() {
+	if l.place == 0 || l.deadline <= time.Since(w.start) {
 		return
 	}
 	l.deadline = max(l.deadline, deadline.Sub(w.start))
@@ -145,7 +145,7 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	if l.place == 0 || every == l.every {
 		return
 	}
-	now := w.now()
+	now := time.Since(w.start)
 	w.setInterval(l, every, now)
 	heap.Fix(&w.leases, l.place-1)
 	w.arm(now)
@@ -187,9 +187,6 @@ func (w *Watchdog) Close() {
 	w.busy.Wait()
 }
 
-// now is the time since start.
-func (w *Watchdog) now() time.Duration { return time.Since(w.start) }
-
 // drop ends the life of a kept lease. The caller holds mu.
 func (w *Watchdog) drop(l *Lease) {
 	heap.Remove(&w.leases, l.place-1)
@@ -227,7 +224,7 @@ func (w *Watchdog) tick() {
 func (w *Watchdog) collect() (lost []*Lease, due []seat, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now = w.now()
+	now = time.Since(w.start)
 	for len(w.leases) > 0 && w.leases[0].event() <= now {
 		l := w.leases[0]
 		if l.deadline <= now {
@@ -242,4 +239,90 @@ func (w *Watchdog) collect() (lost []*Lease, due []seat, now time.Duration) {
 	w.armed = never
 	w.arm(now)
 	return lost, due, now
+}
+
+const (
+	shortest = time.Millisecond // between renewals or retries
+	longest  = never / 8        // between renewals; keeps sums from overflowing
+)
+
+// The callers of setInterval, plan, planAgain and planRetry hold mu, and put the lease into its new place in the
+// heap.
+
+// setInterval makes every the interval of l and plans its next renewal. A lease that is short at first, as
+// that of a lock that was handed over, is soon renewed: until then a short outage ends it.
+func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
+	l.every = 0
+	if every > 0 {
+		l.every = min(max(every, shortest), longest)
+	}
+	l.since, l.backoff = now, 0
+	w.plan(l, now, now)
+	if left := l.deadline - now; left < 2*l.every {
+		l.next = min(l.next, now+max(left/20, shortest))
+	}
+}
+
+// plan has l renewed an interval after from, or sooner if its deadline is near.
+func (w *Watchdog) plan(l *Lease, from, now time.Duration) {
+	if l.every == 0 {
+		l.next = never
+		return
+	}
+	l.next = slot(from+l.every, l.every/4, w.phase)
+	if left := l.deadline - now; left < 2*l.every {
+		// But not ever closer: with a Keeper that adds nothing to the deadline, it would never be reached.
+		l.next = min(l.next, now+max(left/2, shortest))
+	}
+}
+
+// planAgain has l, which takes off now, take off again for the case that it does not come back. In time, the
+// distance doubles: a lease with hours to live must not send hundreds of renewals to a server that hangs.
+func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
+	l.next = slot(now+max(l.every/2, now-l.since-2*l.every), l.every/4, w.phase)
+}
+
+// planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
+// that comes back would be greeted with a flight for each lease; their offset, which differs between
+// processes, is the jitter.
+func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
+	least := max(l.every/16, shortest)
+	l.backoff = max(min(2*l.backoff, l.every/2), least)
+	// A server that is back just before the deadline is back in time.
+	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
+		l.backoff /= 2
+	}
+	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)
+}
+
+// slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not
+// after t. So the result is after t-width.
+func slot(t, width, phase time.Duration) time.Duration {
+	return t - (t-phase)%width
+}
+
+// leaseHeap orders leases by their next event. It is a container/heap that tells each lease its place.
+type leaseHeap []*Lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].event() < h[j].event() }
+
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	*h = append(*h, l)
+	l.place = len(*h)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil // or the lease could not be collected
+	*h = (*h)[:last]
+	l.place = 0
+	return l
 }

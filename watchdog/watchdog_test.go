@@ -710,7 +710,7 @@ func BenchmarkCollect(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		w.mu.Lock()
-		now := w.now()
+		now := time.Since(w.start)
 		for i := range leases {
 			leases[i].next = now + time.Duration(1+i%4)*time.Minute - time.Minute
 		}
