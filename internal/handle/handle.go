@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -51,14 +53,16 @@ type Hold struct {
 // the Holding is told if the handle is collected without Unlock.
 func New(ctx context.Context, of Holding, watch bool) (context.Context, *Hold) {
 	hd := &Hold{of: of, owner: OwnerOf(ctx)}
-	hd.owner.add(of)
-	switch {
-	case hd.owner != nil:
-		hd.cleanup = runtime.AddCleanup(hd, (*forgotten).tell, &forgotten{of, hd.owner})
+	switch o := hd.owner; {
+	case o != nil:
+		o.mu.Lock()
+		o.holds = append(o.holds, of)
+		o.mu.Unlock()
+		hd.cleanup = runtime.AddCleanup(hd, (*forgotten).tell, &forgotten{of, o})
 	case watch:
 		hd.cleanup = runtime.AddCleanup(hd, Holding.Forgotten, of)
 	}
-	return Context(hd), hd
+	return (*heldContext)(hd), hd
 }
 
 // forgotten is what is left of a Hold of an owner.
@@ -220,4 +224,74 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {} // it ends the wait by itself
 	}
 	return context.WithTimeout(ctx, UnlockWait)
+}
+
+// An Owner is a context below which code finds the holds that other code below it took, as if it had their
+// contexts.
+type Owner struct {
+	context.Context
+
+	mu    sync.Mutex // guards holds; a leaf
+	holds []Holding  // neither unlocked nor forgotten, the latest last
+}
+
+type ownerKey struct{}
+
+// OwnerOf is the owner that ctx descends from; nil if there is none.
+func OwnerOf(ctx context.Context) *Owner {
+	o, _ := ctx.Value(ownerKey{}).(*Owner)
+	return o
+}
+
+// WithOwner makes an owner below ctx.
+func WithOwner(ctx context.Context) context.Context { return &Owner{Context: ctx} }
+
+// As has o note the holds that are taken below the returned context, whatever owner ctx has; none does if o
+// is nil.
+func As(ctx context.Context, o *Owner) context.Context {
+	return context.WithValue(ctx, ownerKey{}, o)
+}
+
+// Value finds the latest of its holds that has the key. One that was lost stays until it is unlocked, so that
+// no code below takes the lock afresh that has not noticed the loss.
+func (o *Owner) Value(key any) any {
+	if key == (ownerKey{}) {
+		return o
+	}
+	o.mu.Lock()
+	holds := slices.Clone(o.holds)
+	o.mu.Unlock()
+	for _, of := range slices.Backward(holds) { // Find may take other mutexes
+		if found := of.Find(key); found != nil {
+			return found
+		}
+	}
+	return o.Context.Value(key)
+}
+
+func (o *Owner) String() string { return "lockline.WithOwner" }
+
+func (o *Owner) remove(of Holding) {
+	if o != nil {
+		o.mu.Lock()
+		o.holds = slices.DeleteFunc(o.holds, func(other Holding) bool { return other == of })
+		o.mu.Unlock()
+	}
+}
+
+// State is what became of a grant, or of a hold of it.
+type State uint8
+
+const (
+	Held     State = iota
+	Released       // by its last Unlock
+	Lost           // its lease ran out, or Redis does not have it any more
+	Closed         // given back by its session
+)
+
+func (s State) String() string { return [...]string{"held", "released", "lost", "closed"}[s] }
+
+// ErrorOf is the error of a hold in that state; nil while it is held.
+func ErrorOf(s State) error {
+	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
