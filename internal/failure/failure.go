@@ -71,20 +71,19 @@ const prefix = "lockline: "
 // Bare is an error's text without the prefix.
 func Bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
 
-// within says where an error happened.
-type within struct {
-	where string
-	err   error
+// worded is errors in other words.
+type worded struct {
+	text string
+	errs []error
 }
 
+func (e *worded) Error() string   { return e.text }
+func (e *worded) Unwrap() []error { return e.errs }
+
 // Within puts words before an error.
-func Within(where string, err error) error { return &within{where, err} }
-
-func (e *within) Error() string { return prefix + e.where + ": " + Bare(e.err) }
-func (e *within) Unwrap() error { return e.err }
-
-// joined is several errors, in one line of text.
-type joined struct{ errs []error }
+func Within(where string, err error) error {
+	return &worded{prefix + where + ": " + Bare(err), []error{err}}
+}
 
 // Join is errors.Join with the text in one line. It returns a single error as it is.
 func Join(errs ...error) error {
@@ -100,22 +99,16 @@ func Join(errs ...error) error {
 	case 1:
 		return some[0]
 	}
-	return &joined{some}
-}
-
-func (j *joined) Error() string {
-	text := j.errs[0].Error()
-	for _, err := range j.errs[1:] {
+	text := some[0].Error()
+	for _, err := range some[1:] {
 		if strings.Contains(text, prefix) {
 			text += "; " + Bare(err)
 		} else {
 			text += "; " + err.Error()
 		}
 	}
-	return text
+	return &worded{text, some}
 }
-
-func (j *joined) Unwrap() []error { return j.errs }
 
 // named puts what it is, and its name, before what happened to it.
 type named struct {
@@ -161,16 +154,6 @@ type waitError struct {
 
 func (e *waitError) As(target any) bool { return errors.As(e.locked, target) }
 
-// EndedWait is the error of a wait that ctx ended while locked described the holder.
-func EndedWait(ctx context.Context, locked *LockedError) error {
-	holder := locked.by()
-	if holder != "" {
-		holder = "; locked" + holder
-	}
-	return &waitError{named{name: locked.Name, err: OfContext(ctx), hint: holder + locked.Hint},
-		Public(locked)}
-}
-
 // ErrNoAnswer: a wait ran out, and nothing is known of a holder.
 var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
 
@@ -203,14 +186,6 @@ func Outage(since time.Time, err error) error {
 		time.Since(since).Round(100*time.Millisecond), err)
 }
 
-// refusal is the ErrNoAnswer of a wait whose last request Redis has answered: it refused.
-type refusal struct{ why error }
-
-func (e *refusal) Error() string {
-	return "Redis refused the last request before the wait was over: " + e.why.Error()
-}
-func (e *refusal) Unwrap() error { return ErrNoAnswer }
-
 // Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that
 // of the last request.
 func Troubled(err, last error) error {
@@ -219,7 +194,8 @@ func Troubled(err, last error) error {
 	case last == nil:
 		return err
 	case ok && n.err == ErrNoAnswer && errors.As(last, new(interface{ RedisError() })):
-		return &named{n.what, n.name, &refusal{last}, n.hint}
+		refused := "Redis refused the last request before the wait was over: " + last.Error()
+		return &named{n.what, n.name, &worded{refused, []error{ErrNoAnswer}}, n.hint}
 	}
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
@@ -229,7 +205,11 @@ func Troubled(err, last error) error {
 func OfWait(ctx context.Context, closing bool, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
-		return EndedWait(ctx, holder)
+		by := holder.by()
+		if by != "" {
+			by = "; locked" + by
+		}
+		return &waitError{named{"", holder.Name, OfContext(ctx), by + holder.Hint}, Public(holder)}
 	case ctx.Err() != nil || closing:
 		return Named(name, Ended(ctx))
 	case holder == nil:
@@ -255,13 +235,10 @@ func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *Lock
 	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}
 }
 
-// contextError matches the error of a context and its cause.
-type contextError struct{ err, cause error }
-
 // OfContext matches the error of an ended context and its cause.
 func OfContext(ctx context.Context) error {
 	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
-		return &contextError{err, cause}
+		return &worded{err.Error() + ": " + Bare(cause), []error{err, cause}}
 	}
 	return ctx.Err()
 }
@@ -273,6 +250,3 @@ func Ended(ctx context.Context) error {
 	}
 	return OfContext(ctx)
 }
-
-func (e *contextError) Error() string   { return e.err.Error() + ": " + Bare(e.cause) }
-func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
