@@ -11,7 +11,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -275,7 +274,7 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 	if errors.Is(a.err, failure.ErrNoAnswer) { // this round ended first
 		return s.late()
 	}
-	if errors.As(a.err, new(*protocol.ValueError)) {
+	if errors.As(a.err, new(*wire.ValueError)) {
 		v.q.warn(s, noVote, v.l.name, a.err)
 	}
 	return s.named(a.err)

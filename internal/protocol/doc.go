@@ -4,13 +4,9 @@
 //
 // Begin with Answer in answer.go, the reply to a request for a lock.
 //
-//	keys.go     the names of a lock's keys, and which names and prefixes are refused
-//	answer.go   what a lock script's reply means
-//	same.go     a request whose copies are all the same
-//	validity.go how long a request is welcome, and a lease valid
-//	refusal.go  the error of a script that found what Lockline did not write
-//	state.go    what Inspect shows
-//	scripts.go  the scripts of all kinds of locks
+//	keys.go    the names of a lock's keys, requests for them, and which names and prefixes are refused
+//	answer.go  what a lock script's reply means, and how long a request is welcome and a lease valid
+//	state.go   what Inspect shows
 //
 // Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience
 // changes nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly

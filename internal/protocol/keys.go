@@ -3,8 +3,8 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/wire"
@@ -47,25 +47,38 @@ type Keys struct {
 // Lock is the key of the hash. It names the lock, whatever its kind.
 func (k *Keys) Lock() string { return k.boxed[0].(string) }
 
-// Metadata is the key of what outlives the hash.
-func (k *Keys) Metadata() string { return k.boxed[1].(string) }
-
 // Request builds a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
-	return wire.NewRequest(sc, k.boxed, k.with(argv)...)
+	return wire.NewRequest(sc, k.boxed, argv, k.extra)
 }
 
-func (k *Keys) with(argv []any) []any {
-	if len(k.extra) == 0 { // append would have argv escape
-		return argv
-	}
-	return slices.Concat(argv, k.extra)
-}
-
-// RequestAlone builds a call of a script that needs the hash and the metadata alone. A Cluster refuses a
-// request for keys of which some exist while their slot moves, and a queue seldom does.
+// RequestAlone builds a call of a script that needs the hash and the metadata alone.
 func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
-	return wire.NewRequest(sc, k.boxed[:2], k.with(argv)...)
+	return wire.NewRequest(sc, k.boxed[:2], argv, k.extra)
+}
+
+// Same is a request whose copies are all the same.
+type Same struct {
+	Script *wire.Script
+	Keys   *Keys
+	Argv   []any
+
+	alone bool
+}
+
+// Request makes a copy.
+func (s *Same) Request(time.Time) wire.Request {
+	if s.alone {
+		return s.Keys.RequestAlone(s.Script, s.Argv...)
+	}
+	return s.Keys.Request(s.Script, s.Argv...)
+}
+
+// Failed is told why the last copy was not answered, and that it will be sent again. A Cluster refuses a
+// request for keys of which some exist while their slot moves, and a queue often does not exist: a lock that
+// no attempt waits for is released without.
+func (s *Same) Failed(err error) {
+	s.alone = !s.alone && s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ")
 }
 
 // Failed is a request's error for the user, with a noun as failure.Of has it.

@@ -34,7 +34,7 @@ func newHold(name string) *hold {
 func (h *hold) LeaseKey() string { return h.name }
 
 func (h *hold) Renewal() (*wire.Script, wire.Request) {
-	return script, wire.NewRequest(script, []any{h.name})
+	return script, wire.NewRequest(script, []any{h.name}, nil, nil)
 }
 
 func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }
@@ -113,7 +113,7 @@ func TestARenewalCountsFromItsSendingAndEachLeaseHasItsOwnResult(t *testing.T) {
 		if r := results[2]; r.Gone || r.Err != refused {
 			t.Errorf("what was refused: %+v", r)
 		}
-		var spoilt *protocol.ValueError
+		var spoilt *wire.ValueError
 		if r := results[3]; r.Gone || !errors.As(r.Err, &spoilt) || spoilt.Why != "why" {
 			t.Errorf("what a script refused: %+v", r)
 		}

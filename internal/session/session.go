@@ -1,19 +1,51 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/contain"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/pubsub"
 	"github.com/lockline/lockline/watchdog"
+)
+
+// Config is what a session can be told.
+type Config struct {
+	Prefix   string
+	Lease    time.Duration // of renewed locks: the watchdog timeout
+	Liveness time.Duration // of waiters that queue in Redis
+	Handover time.Duration // for how long what it holds is passed on in memory
+	Linger   time.Duration // for how long it may keep what no goroutine has
+	Label    string
+	Logger   *slog.Logger
+	Observer Observer
+	Only     EventKind // if it is not 0, the observer is told of nothing else
+	PubSub   PubSub
+}
+
+// PubSub says how a session's waiters are woken on a Cluster.
+type PubSub uint8
+
+const (
+	PubSubAuto    PubSub = iota // PubSubSharded where that is possible, else PubSubClassic
+	PubSubClassic               // by PUBLISH, which goes to all nodes
+	PubSubSharded               // by SPUBLISH, which goes to those of one shard
 )
 
 // Args are the arguments about a session that scripts get, each boxed once.
@@ -58,6 +90,78 @@ type Session struct {
 	parts  []part
 }
 
+// A Part is what one kind keeps in a session.
+type Part interface {
+	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks
+	// until Redis was told, or as long as ctx and the session's Ctx allow.
+	Shutdown(ctx context.Context) error
+}
+
+type part struct {
+	key any
+	Part
+}
+
+// New makes a session on a client. No I/O.
+func New(c wire.Client, cfg Config) (*Session, error) {
+	if err := wire.Check(c); err != nil {
+		return nil, fmt.Errorf("lockline: NewSession: %w", err)
+	}
+	if err := protocol.CheckPrefix(cfg.Prefix); err != nil {
+		return nil, err
+	}
+	if err := protocol.CheckLease("WithWatchdogTimeout", cfg.Lease); err != nil {
+		return nil, err
+	}
+	if err := protocol.CheckLease("WithWaiterTimeout", cfg.Liveness); err != nil {
+		return nil, err
+	}
+	for what, d := range map[string]time.Duration{"WithHandover": cfg.Handover, "WithLinger": cfg.Linger} {
+		if d > protocol.MaxLease {
+			return nil, protocol.CheckLease(what, d)
+		}
+	}
+	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
+		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q",
+			protocol.MaxName, cfg.Label)
+	}
+	cluster, several := c.(pubsub.ClusterClient)
+	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
+		several = false // its servers know of no Cluster, as those of NewFailoverClusterClient
+	}
+	switch {
+	case cfg.PubSub > PubSubSharded:
+		return nil, fmt.Errorf("lockline: WithPubSub: no mode %d", cfg.PubSub)
+	case cfg.PubSub == PubSubSharded && !several:
+		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
+	}
+	s := newSession(cfg, NewID())
+	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
+	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) },
+		pubsub.Options{Logger: cfg.Logger})
+	if several && cfg.PubSub != PubSubClassic {
+		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
+	}
+	s.onEnd = func() { // both at once, since each may wait for a dial
+		var hubs sync.WaitGroup
+		hubs.Go(s.Hub.Close)
+		if s.ShardedHub != nil {
+			hubs.Go(s.ShardedHub.Close)
+		}
+		hubs.Wait()
+	}
+	return s, nil
+}
+
+// NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends
+// before that. It has an identity and leases of its own.
+func NewBeside(s *Session, cfg Config, id string) *Session {
+	b := newSession(cfg, id)
+	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
+	b.onEnd = func() {}
+	return b
+}
+
 func newSession(cfg Config, id string) *Session {
 	host, err := os.Hostname()
 	if err != nil {
@@ -82,6 +186,13 @@ func newSession(cfg Config, id string) *Session {
 	s.Ctx, s.cancel = context.WithCancel(context.Background())
 	s.Watchdog = watchdog.New((*keeper)(s))
 	return s
+}
+
+// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in
+// Redis.
+func NewID() string {
+	id := uuid.New()
+	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
 // Channel is where the session is told what is for it alone, by classic pub/sub.
@@ -132,9 +243,7 @@ func (s *Session) Begin() bool {
 func (s *Session) End() { s.work.Done() }
 
 // Go runs f in the background, and counts it. The caller must be counted already.
-func (s *Session) Go(f func()) {
-	s.work.Go(f)
-}
+func (s *Session) Go(f func()) { s.work.Go(f) }
 
 // Warn logs, whatever the logger does.
 func (s *Session) Warn(msg string, args ...any) {
@@ -144,12 +253,139 @@ func (s *Session) Warn(msg string, args ...any) {
 // About is what the session says of itself in the locks it holds: process id, host, label.
 func (s *Session) About() string { return strings.TrimSpace(s.Args.About.(string)) }
 
-// closeHubs closes both at once, since each may wait for a dial.
-func (s *Session) closeHubs() {
-	var hubs sync.WaitGroup
-	hubs.Go(s.Hub.Close)
-	if s.ShardedHub != nil {
-		hubs.Go(s.ShardedHub.Close)
+// PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make
+// is called with a mutex held, so it must not use the session. The error is ErrClosed.
+func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var none P
+	if s.closed {
+		return none, failure.ErrClosed
 	}
-	hubs.Wait()
+	for _, p := range s.parts {
+		if p.key == key {
+			return p.Part.(P), nil
+		}
+	}
+	p := make(s)
+	s.parts = append(s.parts, part{key, p})
+	return p, nil
+}
+
+// Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is
+// left to the leases.
+func (s *Session) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		select {
+		case <-s.over:
+			return nil
+		case <-ctx.Done():
+			return failure.OfContext(ctx)
+		}
+	}
+	s.closed = true
+	close(s.closing)
+	parts := s.parts // no more are added now
+	s.mu.Unlock()
+
+	done := make(chan error, 1)
+	go func() {
+		failed := make([]error, len(parts))
+		for i := range parts { // the last one first: it may build on those before it
+			failed[i] = parts[len(parts)-1-i].Shutdown(ctx)
+		}
+		s.work.Wait()
+		done <- failure.Join(failed...)
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = failure.Within("not all was given back, the rest is left to its leases", failure.OfContext(ctx))
+	}
+	s.cancel()
+	s.Watchdog.Close()
+	s.onEnd()
+	close(s.over)
+	return err
+}
+
+// A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its
+// own mutexes, and must not block.
+type Lessee interface {
+	// LeaseKey is the key by which the lease's server is found.
+	LeaseKey() string
+	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it
+	// is gone.
+	Renewal() (*wire.Script, wire.Request)
+	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
+	LeaseLost(deadlinePassed bool)
+	// RenewalFailed reports a renewal that will be tried again.
+	RenewalFailed(err error)
+}
+
+// keeper is the session as its watchdog sees it.
+type keeper Session
+
+// lesseeOf is what a lease belongs to.
+func lesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
+
+func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(lesseeOf(l).LeaseKey()) }
+
+func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
+	results := make([]watchdog.Result, len(leases))
+	sent := time.Now()
+	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) (*wire.Script, wire.Request) {
+		return lesseeOf(leases[i]).Renewal()
+	}, func(i int, reply string, err error) {
+		deadline := sent.Add(protocol.Valid(k.Lease))
+		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: deadline}
+	})
+	return results
+}
+
+func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { lesseeOf(l).LeaseLost(deadlinePassed) }
+
+func (k *keeper) Failed(l *watchdog.Lease, err error) { lesseeOf(l).RenewalFailed(err) }
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	EventWaiting EventKind = iota + 1
+	EventAcquired
+	EventNotAcquired
+	EventReleased
+	EventLost
+	EventRenewFailed
+)
+
+// Event is one thing that happened to a lock. rlock.Event is the same, with the documentation.
+type Event struct {
+	Kind       EventKind
+	Lock       string
+	Name       string
+	Session    string
+	At         time.Time
+	Wait       time.Duration
+	Held       time.Duration
+	Depth      int
+	Token      int64
+	Err        error
+	HandedOver bool
+}
+
+// Observer is called with no mutex held. The operation that it is told about waits until it returns.
+type Observer interface {
+	Observe(ctx context.Context, e Event)
+}
+
+// Observe tells the observer, if there is one, of something that happened to a lock.
+func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
+	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
+		e.Lock, e.Name, e.Session, e.At = kind, name, cmp.Or(e.Session, s.id), time.Now()
+		contain.Run(s.Logger, "lockline: the observer", func() { s.Observer.Observe(ctx, e) })
+	}
 }

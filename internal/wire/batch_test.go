@@ -15,10 +15,10 @@ func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
 
 func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})
-	r := NewRequest(NewScript("return 1"), []any{"x"})
+	r := NewRequest(NewScript("return 1"), []any{"x"}, nil, nil)
 	b := newBatch(t.Context())
-	b.add(r, nil)
-	b.add(r.again(), nil)
+	b.add(nil, r)
+	b.add(nil, r.again())
 	go l.send(ending{}, b)
 	<-b.over
 	for _, r := range b.requests {

@@ -11,5 +11,5 @@
 // request ends with an answer or an error, even if a hook of the client panics. A pipeline never waits for
 // two servers. A request that was sent is not interrupted, as its outcome would be unknown.
 //
-// Begin with link.go.
+// Begin with Link in link.go.
 package wire

@@ -49,14 +49,16 @@ func (r *recording) link(t *testing.T) *Link {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(r)
-	l := NewLink(rdb, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+	l := NewLink(rdb, Options{Context: t.Context()})
 	l.Batching = -1
 	return l
 }
 
 type keyed string
 
-func (k keyed) Request(time.Time) Request { return NewRequest(NewScript("return 1"), []any{string(k)}) }
+func (k keyed) Request(time.Time) Request {
+	return NewRequest(NewScript("return 1"), []any{string(k)}, nil, nil)
+}
 
 func (k keyed) ask(ctx context.Context, l *Link) error {
 	o := l.Call(ctx, NewScript("return 1"), k, 1, nil)

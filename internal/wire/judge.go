@@ -1,11 +1,17 @@
 package wire
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,15 +30,7 @@ func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 // Again: a release that has failed so is to be sent again later. One that was refused is not while its
 // session closes, which would wait for what only an operator can mend.
 func (v Verdict) Again(closing <-chan struct{}) bool {
-	if v.Refused {
-		select {
-		case <-closing:
-			return false
-		default:
-			return true
-		}
-	}
-	return v.Unsettled()
+	return v.Refused && !closed(closing) || v.Unsettled()
 }
 
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first
@@ -48,7 +46,7 @@ func Judge(err error) Verdict {
 	var reply redis.Error
 	var op *net.OpError
 	switch {
-	case errors.As(err, new(*misdirected)):
+	case errors.Is(err, errMisdirected):
 		return Verdict{Refused: true}
 	case errors.As(err, &panicked):
 		// Whatever panics is likely to do so again, and to the user that is a mistake, not an outage.
@@ -74,7 +72,7 @@ func Judge(err error) Verdict {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.
 		return Verdict{Transient: true}
-	case errors.As(err, new(*unshaken)):
+	case errors.Is(err, errUnshaken):
 		// go-redis has retried the dial, for long. A hook's error may look like this one, of what has run.
 		return Verdict{Unknown: true, Transient: true}
 	default:
@@ -87,12 +85,6 @@ type Unexpected string
 
 func (reply Unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
 
-// misdirected is the error of a request that a node of a Cluster has sent away, to a client that does not
-// follow.
-type misdirected struct{ error }
-
-func (e *misdirected) Unwrap() error { return e.error }
-
 // A panicError is the error of a request under which the client, or one of its hooks, panicked.
 type panicError struct {
 	value  any
@@ -101,3 +93,127 @@ type panicError struct {
 
 // Error has the value, which is not unwrapped: if it is an error, it is none about the lock.
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
+
+// ValueError is the error of a script that found a value in a key that Lockline did not write (bad in
+// shared.lua).
+type ValueError struct{ Key, Field, Value, Why string }
+
+// RedisError marks it as the server's answer, which will be the same until the key is mended.
+func (e *ValueError) RedisError() {}
+
+func (e *ValueError) Error() string {
+	field := ""
+	if e.Field != "" {
+		field = fmt.Sprintf(" in its field %q", e.Field)
+	}
+	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; delete that key, "+
+		"of a lock once it is free or was freed by force: tokens go on from the server's clock",
+		e.Key, e.Value, field, e.Why)
+}
+
+// refusal decodes an error that a script of Lockline's raised, and returns any other and nil as it is.
+func refusal(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, text, ok := strings.Cut(err.Error(), "LOCKLINE ")
+	text, _, _ = strings.Cut(text, " ")
+	words := strings.Split(text, ",")
+	if !ok || len(words) != 4 {
+		return err
+	}
+	for i := range words {
+		words[i], _ = url.PathUnescape(strings.ReplaceAll(words[i], "=", "%"))
+	}
+	return &ValueError{words[0], words[1], words[2], words[3]}
+}
+
+// hints say what is wrong with a client whose requests are answered with errors that have these words.
+var hints = []struct{ words, hint string }{
+	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
+		"use redis.NewClusterClient"},
+	{"cluster support disabled", "the server is no node of a Cluster: use redis.NewClient"},
+	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
+		"and knows where the master is: use redis.NewFailoverClient"},
+	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
+	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
+}
+
+// Hint is what a user may have done wrong, in parentheses; "" where the error does not tell.
+func Hint(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		switch {
+		case errors.As(err, new(tls.RecordHeaderError)):
+			return " (the server does not speak TLS: drop the client's TLSConfig)"
+		case errors.Is(err, errUnshaken):
+			return " (the TLS handshake was not answered within DialTimeout, DialerRetries times: " +
+				"does the server speak TLS? If not, drop the client's TLSConfig)"
+		case errors.Is(err, errHungUp):
+			return " (the server hung up before it answered anything: " +
+				"if it speaks TLS, give the client a TLSConfig; else maxclients may be reached)"
+		}
+		return ""
+	}
+	text := strings.ToLower(strings.ReplaceAll(reply.Error(), "`", "'")) // Redis 6 quotes with backticks
+	for _, h := range hints {
+		if strings.Contains(text, h.words) {
+			return " (" + h.hint + ")"
+		}
+	}
+	return ""
+}
+
+// marked is the error of a request of which more is known than it says. It matches the mark, too.
+type marked struct{ err, mark error }
+
+func (e *marked) Error() string   { return e.err.Error() }
+func (e *marked) Unwrap() []error { return []error{e.err, e.mark} }
+
+var (
+	// errMisdirected: a node of a Cluster has sent the request away, and the client does not follow.
+	errMisdirected = errors.New("misdirected")
+	// errUnshaken: no connection was made, since no TLS handshake was answered in time. So does Redis 7.0 if
+	// it does not speak TLS: it waits for the end of a line.
+	errUnshaken = errors.New("no TLS handshake")
+	// errHungUp: the server has closed the connection, though it never answered a request.
+	errHungUp = errors.New("the server hung up")
+)
+
+// Explain marks the error of a request with ctx where client and server may not agree about TLS, for Hint and
+// Judge. secure: the client speaks it. answered: the server has answered a request before.
+func Explain(ctx context.Context, err error, secure, answered bool) error {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
+		// The deadline is that of go-redis's dialer. Those of sockets come as a *net.OpError.
+		return &marked{err, errUnshaken}
+	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
+		return &marked{err, errHungUp}
+	}
+	return err
+}
+
+// Client is what is needed of go-redis.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Check says why a client will not do.
+func Check(c Client) error {
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("the client is nil (%T)", c)
+	}
+	if _, ring := c.(*redis.Ring); ring {
+		return errors.New("a *redis.Ring moves keys to another server when one fails its pings, " +
+			"so two owners could hold one lock; use one session for each server (and RedLock over them), " +
+			"or a Cluster")
+	}
+	if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // of go-redis 9.22 or later
+		return errors.New("a *redis.AutoPipeliner makes a holder wait for a batch to fill; " +
+			"pass the client that it wraps")
+	}
+	return nil
+}

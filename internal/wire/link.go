@@ -17,8 +17,7 @@ import (
 
 // Options of a Link.
 type Options struct {
-	Logger  *slog.Logger
-	Refusal func(error) error // decodes an error that a script raised; any other, and nil, it returns as is
+	Logger *slog.Logger
 
 	// Context ends with all that happens in the background. From the close of Closing on, no request that a
 	// goroutine waits for is sent again.
@@ -44,33 +43,20 @@ type Link struct {
 	underWay atomic.Int64 // requests
 
 	batching sync.Mutex // guards what follows, and what is put into batches; a leaf
-	batches  map[*redis.Client]*batch
+	batches  batches
 }
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
 	return &Link{
-		options: o, client: c, born: time.Now(), Batching: batching, batches: map[*redis.Client]*batch{},
+		options: o, client: c, born: time.Now(), Batching: batching, batches: batches{},
 	}
 }
-
-func (l *Link) age() time.Duration { return time.Since(l.born) }
 
 // Single reports whether all keys are on one server.
 func (l *Link) Single() bool {
 	_, one := l.client.(*redis.Client) // others may know more than one
 	return one
-}
-
-// secure reports whether the client speaks TLS, if it tells.
-func (l *Link) secure() (secure, known bool) {
-	switch c := l.client.(type) {
-	case interface{ Options() *redis.Options }:
-		return c.Options().TLSConfig != nil, true
-	case interface{ Options() *redis.ClusterOptions }:
-		return c.Options().TLSConfig != nil, true
-	}
-	return false, false
 }
 
 // Addr is where the one server is; "" where it is not known, as of a Cluster.
@@ -137,10 +123,11 @@ const Tries = 4
 func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
-		r := c.Request(o.Sent)
-		o.Reply, o.Failing, o.Err = l.process(ctx, r, sc, try > 1)
-		l.judge(ctx, &o)
-		if !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || l.closing()) ||
+		o.Reply, o.Failing, o.Err = l.process(ctx, c.Request(o.Sent), sc, try > 1)
+		if o.Again = false; o.Err != nil {
+			l.judge(ctx, &o)
+		}
+		if !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
 			left != nil && left.Load() {
 			return o
@@ -151,18 +138,17 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 	}
 }
 
-// judge judges how the last copy ended.
+// judge judges the error of the last copy.
 func (l *Link) judge(ctx context.Context, o *Outcome) {
-	o.Again = false
-	if o.Err == nil {
-		return
-	}
-	o.Err = l.options.Refusal(o.Err)
+	o.Err = refusal(o.Err)
 	if moved(o.Err) && l.Single() {
-		o.Err = &misdirected{o.Err}
+		o.Err = &marked{o.Err, errMisdirected}
 	}
-	if secure, known := l.secure(); known {
-		o.Err = Explain(ctx, o.Err, secure, l.answered.Load())
+	switch c := l.client.(type) { // whether it speaks TLS, if it tells
+	case interface{ Options() *redis.Options }:
+		o.Err = Explain(ctx, o.Err, c.Options().TLSConfig != nil, l.answered.Load())
+	case interface{ Options() *redis.ClusterOptions }:
+		o.Err = Explain(ctx, o.Err, c.Options().TLSConfig != nil, l.answered.Load())
 	}
 	v := Judge(o.Err)
 	if v.Unknown {
@@ -171,9 +157,10 @@ func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Again = v.Resend
 }
 
-func (l *Link) closing() bool {
+// closed reports whether c is closed, of a channel on which nothing is sent.
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-l.options.Closing:
+	case <-c:
 		return true
 	default:
 		return false
@@ -186,7 +173,12 @@ func (l *Link) process(
 	ctx context.Context, r Request, sc *Script, again bool,
 ) (reply string, failing time.Time, err error) {
 	p, sent := l.pulse(ctx, r.key()), time.Now()
-	l.sends(p)
+	if p.underWay.Load() == 0 { // before it counts: else the server looks silent since its last answer
+		p.since.Store(int64(time.Since(l.born)))
+	}
+	if p.underWay.Add(1) == 1 {
+		p.since.Store(int64(time.Since(l.born)))
+	}
 	reply, err = l.transmit(ctx, r, sc, again)
 	return reply, l.returned(p, sent, err), err
 }
@@ -194,15 +186,18 @@ func (l *Link) process(
 func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
 	defer l.underWay.Add(-1)
 	n := l.underWay.Add(1)
-	seat := seatOf(ctx)
-	if seat != nil || !again && l.Batching >= 0 && n > int64(l.Batching) { // not alone
+	var s *seat // of a request that is the first of its call in Gather
+	if free, _ := ctx.Value(seatKey{}).(*atomic.Pointer[seat]); free != nil {
+		s = free.Swap(nil)
+	}
+	if s != nil || !again && l.Batching >= 0 && n > int64(l.Batching) { // not alone
 		switch to, err := l.master(l.options.Context, r.key()); {
-		case err == nil && seat != nil:
-			return seat.request(ctx, l, to, r, sc)
+		case err == nil && s != nil:
+			return s.request(ctx, l, to, r, sc)
 		case err == nil:
 			return l.together(ctx, to, r, sc)
-		case seat != nil:
-			seat.next()
+		case s != nil:
+			s.next()
 		}
 	}
 	return l.alone(ctx, r, sc)
@@ -252,4 +247,131 @@ func Pause(ctx context.Context, d time.Duration) bool {
 func Backoff(try int, first, most time.Duration) time.Duration {
 	d := min(first<<min(try, 16), most)
 	return d/2 + rand.N(d/2)
+}
+
+// The goroutine that wants an answer sends its request: to wake another one for it takes longer than the
+// request. It is not free to leave then until go-redis returns, which ends a read after ReadTimeout, or by
+// the context's deadline if the client has ContextTimeoutEnabled. So while a server is silent, requests have
+// goroutines of their own, and a call returns when its context ends. A server is silent
+//
+//   - until its first answer;
+//   - from a request that it did not answer, until it answers another one;
+//   - while requests are under way of which it has answered none for slow.
+//
+// Only a call that is under way when a server falls silent returns later than its context ends. The masters
+// of a Cluster are judged one by one.
+const slow = 100 * time.Millisecond
+
+// pulse is what is known of whether a server answers.
+type pulse struct {
+	answers  atomic.Bool  // it has, and has left no request without an answer since
+	underWay atomic.Int64 // requests
+	// age of the link at its last answer, or at which the first of those under way was sent.
+	since   atomic.Int64
+	failing atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
+}
+
+// outage is since when a server carries no request out, and how the last one failed.
+type outage struct {
+	since time.Time
+	err   error
+}
+
+// errSilent is the trouble with a server that has not answered for a while.
+var errSilent = errors.New("it has not answered for a while")
+
+// Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
+func (l *Link) Silent(ctx context.Context, key string) bool {
+	p := l.pulse(ctx, key)
+	return !p.answers.Load() || l.stands(p)
+}
+
+// stands reports whether requests to a server are under way, and it has answered none for a while.
+func (l *Link) stands(p *pulse) bool {
+	return p.underWay.Load() > 0 && time.Since(l.born)-time.Duration(p.since.Load()) > slow
+}
+
+// Trouble is why the server of a key is known to carry no request out, or not to answer; nil if it is not.
+func (l *Link) Trouble(ctx context.Context, key string) error {
+	p := l.pulse(ctx, key)
+	if f := p.failing.Load(); f != nil {
+		return f.err
+	}
+	if l.stands(p) {
+		return errSilent
+	}
+	return nil
+}
+
+// pulse is the pulse of the server of a key.
+func (l *Link) pulse(ctx context.Context, key string) *pulse {
+	if l.Single() || !l.whole.answers.Load() { // before its first answer a Cluster may not know its servers
+		return &l.whole
+	}
+	node, err := l.master(ctx, key)
+	if err != nil {
+		return &l.whole
+	}
+	addr := node.Options().Addr
+	if p, ok := l.nodes.Load(addr); ok {
+		return p.(*pulse)
+	}
+	p, _ := l.nodes.LoadOrStore(addr, &pulse{})
+	return p.(*pulse)
+}
+
+// returned learns how a request ended, and says since when none is carried out; zero: this one was.
+func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
+	defer p.underWay.Add(-1)
+	if errors.Is(err, ErrUnsent) {
+		return time.Time{}
+	}
+	if err == nil || errors.As(err, new(redis.Error)) {
+		p.since.Store(int64(time.Since(l.born)))
+		p.answers.Store(true)
+		l.whole.answers.Store(true)
+		l.answered.Store(true)
+	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
+		p.answers.Store(false)
+	}
+	last := p.failing.Load()
+	if err == nil {
+		if last != nil {
+			p.failing.Store(nil)
+		}
+		return time.Time{}
+	}
+	f := &outage{sent, err}
+	if last != nil {
+		f.since = last.since
+		if errors.Is(err, context.Canceled) { // which says less
+			f.err = last.err
+		}
+	}
+	p.failing.Store(f)
+	return f.since
+}
+
+// Clock estimates a server's clock, in microseconds. Safe for concurrent use.
+type Clock struct {
+	born time.Time
+	// offset is the server's clock less the time since born, as learned from the last reply; 0 while unknown.
+	offset atomic.Int64
+}
+
+// NewClock knows nothing yet.
+func NewClock() *Clock { return &Clock{born: time.Now()} }
+
+// Now is the server's clock at a local time; 0 while nothing is known of it.
+func (c *Clock) Now(local time.Time) int64 {
+	if off := c.offset.Load(); off != 0 {
+		return off + local.Sub(c.born).Microseconds()
+	}
+	return 0
+}
+
+// Heard learns the clock from a reply. It counts from the sending, so
+// that an estimate errs to the later side, and a request is not called late before it is.
+func (c *Clock) Heard(now int64, sent time.Time) {
+	c.offset.Store(now - sent.Sub(c.born).Microseconds())
 }

@@ -1,4 +1,4 @@
-package protocol
+package wire
 
 import (
 	"errors"
@@ -7,27 +7,18 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockline/lockline/internal/wire"
 )
-
-// reply is an error that a server answered with.
-type reply string
-
-func (r reply) Error() string { return string(r) }
-
-func (r reply) RedisError() {}
 
 // What a script says of a value comes through the servers as it was.
 func TestAScriptsRefusalIsToldInWords(t *testing.T) {
-	err := Refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, " +
+	err := refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, " +
 		"on @user_script:1."))
 	var got *ValueError
 	if !errors.As(err, &got) || *got != (ValueError{"lockline:r:{a b}:t", "t", "zzz\n%", "why"}) {
 		t.Errorf("%v", err)
 	}
 	for _, other := range []error{nil, io.EOF, reply("ERR LOCKLINE x"), reply("WRONGTYPE")} {
-		if got := Refusal(other); got != other {
+		if got := refusal(other); got != other {
 			t.Errorf("%v became %v", other, got)
 		}
 	}
@@ -35,7 +26,7 @@ func TestAScriptsRefusalIsToldInWords(t *testing.T) {
 
 func TestAValueErrorIsTheServersLastWord(t *testing.T) {
 	var err error = &ValueError{"k", "f", "v", "no number"}
-	if v := wire.Judge(err); v != (wire.Verdict{Refused: true}) {
+	if v := Judge(err); v != (Verdict{Refused: true}) {
 		t.Errorf("%+v", v)
 	}
 	if !errors.As(err, new(redis.Error)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,13 +47,10 @@ type Request struct{ *redis.StringCmd }
 
 func (Request) NoRetry() bool { return true }
 
-// NewRequest builds a call.
-func NewRequest(sc *Script, keys []any, argv ...any) Request {
-	args := make([]any, 0, 3+len(keys)+len(argv))
+// NewRequest builds a call. extra are arguments behind those of argv.
+func NewRequest(sc *Script, keys, argv, extra []any) Request {
 	_, sha := sc.load()
-	args = append(args, "evalsha", sha, len(keys))
-	args = append(args, keys...)
-	args = append(args, argv...)
+	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv, extra)
 	return Request{redis.NewStringCmd(context.Background(), args...)}
 }
 

@@ -37,7 +37,7 @@ func (c *answering) Process(_ context.Context, cmd redis.Cmder) error {
 func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &answering{}
-		l := NewLink(c, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l := NewLink(c, Options{Context: t.Context()})
 		l.Batching = -1
 		sc := NewScript("return 'x'")
 		send := func(after time.Duration, err error) Outcome {
@@ -77,7 +77,7 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &answering{}
-		l := NewLink(c, Options{Context: t.Context(), Refusal: func(err error) error { return err }})
+		l := NewLink(c, Options{Context: t.Context()})
 		l.Batching = -1
 		sc := NewScript("return 'x'")
 		var began time.Time
@@ -100,14 +100,12 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 // copier makes requests for one key.
 type copier struct{ sc *Script }
 
-func (c copier) Request(time.Time) Request { return NewRequest(c.sc, []any{"k"}) }
+func (c copier) Request(time.Time) Request { return NewRequest(c.sc, []any{"k"}, nil, nil) }
 
 // A waiter for a RedLock that looked in that instant left the line of a healthy server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLink(&answering{}, Options{Context: t.Context(), Refusal: func(err error) error {
-			return err
-		}})
+		l := NewLink(&answering{}, Options{Context: t.Context()})
 		l.Batching = -1
 		sc := NewScript("return 'x'")
 		send := func() { l.Call(t.Context(), sc, copier{sc}, 1, nil) }
