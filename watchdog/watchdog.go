@@ -246,8 +246,8 @@ const (
 	longest  = never / 8        // between renewals; keeps sums from overflowing
 )
 
-// The callers of setInterval, plan, planAgain and planRetry hold mu, and put the lease into its new place in the
-// heap.
+// The callers of setInterval, plan, planAgain and planRetry hold mu, and put the lease into its new place in
+// the heap.
 
 // setInterval makes every the interval of l and plans its next renewal. A lease that is short at first, as
 // that of a lock that was handed over, is soon renewed: until then a short outage ends it.

@@ -76,13 +76,9 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 	if gone == nil {
 		return
 	}
-	t := time.NewTimer(LeavingTime)
-	defer t.Stop()
-	select {
-	case <-gone:
-	case <-t.C:
-	case <-closing:
-	}
+	until, cancel := context.WithTimeout(context.Background(), LeavingTime)
+	defer cancel()
+	Await(&Bounds{Until: until, Closing: closing}, gone)
 }
 
 // Closed reports whether c is closed, of a channel on which nothing is sent.

@@ -134,8 +134,8 @@ func TestUsersFindInAnEndedWaitTheTypeThatTheyKnow(t *testing.T) {
 	defer func(before func(error) error) { Public = before }(Public)
 	Public = func(err error) error { return (*publicLocked)(err.(*LockedError)) }
 	var public *publicLocked
-	if err := OfWait(ended(nil), false, "x", &LockedError{Name: "x", Holder: "a:1"}); !errors.As(err, &public) ||
-		public.Holder != "a:1" {
+	err := OfWait(ended(nil), false, "x", &LockedError{Name: "x", Holder: "a:1"})
+	if !errors.As(err, &public) || public.Holder != "a:1" {
 		t.Errorf("%v: %+v", err, public)
 	}
 }

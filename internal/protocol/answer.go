@@ -12,11 +12,10 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Status is the first byte of an answer.
+// Status is the first byte of an answer; 0: none.
 type Status byte
 
 const (
-	None     Status = 0   // no answer
 	Granted  Status = 'G' // now, or by an earlier copy of the request
 	GoesOn   Status = 'K' // the grant that the request named
 	Queued   Status = 'Q' // or refused, to an attempt that does not wait

@@ -48,9 +48,7 @@ type Link struct {
 
 // NewLink makes no connection.
 func NewLink(c Client, o Options) *Link {
-	return &Link{
-		options: o, client: c, born: time.Now(), Batching: batching, batches: batches{},
-	}
+	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: batches{}}
 }
 
 // Single reports whether all keys are on one server.
@@ -127,7 +125,8 @@ func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *a
 		if o.Again = false; o.Err != nil {
 			l.judge(ctx, &o)
 		}
-		if !o.Again || try >= most || ctx.Err() != nil || left != nil && (left.Load() || closed(l.options.Closing)) ||
+		if !o.Again || try >= most || ctx.Err() != nil ||
+			left != nil && (left.Load() || closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
 			left != nil && left.Load() {
 			return o

@@ -63,7 +63,7 @@ func (r Request) asEval(sc *Script) Request {
 	args := r.Args()
 	args[0] = "eval"
 	args[1], _ = sc.load()
-	return Request{redis.NewStringCmd(context.Background(), args...)}
+	return r.again()
 }
 
 // again is the same request, unsent.
