@@ -72,7 +72,9 @@ type forgotten struct {
 }
 
 func (f *forgotten) tell() {
-	f.owner.remove(f.of)
+	if f.owner != nil {
+		f.owner.remove(f.of)
+	}
 	f.of.Forgotten()
 }
 
@@ -177,14 +179,16 @@ func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {
 }
 
 func (hd *Hold) Unlock(ctx context.Context) error {
-	if hd.Of() == nil {
+	if hd == nil || hd.of == nil {
 		return failure.ErrNotHeld
 	}
 	if ctx == nil { // a mistake, for which no lock should stay held
 		ctx = context.Background()
 	}
 	hd.cleanup.Stop() // first, or the collector could release it, too
-	hd.owner.remove(hd.of)
+	if hd.owner != nil {
+		hd.owner.remove(hd.of)
+	}
 	return hd.of.Unlock(ctx)
 }
 
@@ -272,11 +276,9 @@ func (o *Owner) Value(key any) any {
 func (o *Owner) String() string { return "lockline.WithOwner" }
 
 func (o *Owner) remove(of Holding) {
-	if o != nil {
-		o.mu.Lock()
-		o.holds = slices.DeleteFunc(o.holds, func(other Holding) bool { return other == of })
-		o.mu.Unlock()
-	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holds = slices.DeleteFunc(o.holds, func(other Holding) bool { return other == of })
 }
 
 // State is what became of a grant, or of a hold of it.

@@ -90,10 +90,9 @@ func (k *Keys) Failed(what string, err error) error {
 	return failure.Hinted(what, k.Name, err, hint)
 }
 
-// NewKeys makes P:kind:{name}. Braces in the name would end the hash tag early.
-// That is harmless as long as the tag is the same for all keys and not empty:
-// only a name that begins with a closing brace needs an escape.
-// more are the endings of further keys.
+// NewKeys makes P:kind:{name}. more are the endings of further keys. Braces in the name would end the hash
+// tag early. That is harmless as long as the tag is the same for all keys and not empty: only a name that
+// begins with a closing brace needs an escape.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -109,13 +108,9 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	var all strings.Builder // of one piece: there may be very many locks
 	all.Grow(len(more) * (len(lock) + 2))
 	for _, end := range more {
+		from := all.Len()
 		all.WriteString(lock + end)
-	}
-	from := 0
-	for _, end := range more {
-		to := from + len(lock) + len(end)
-		boxed = append(boxed, all.String()[from:to])
-		from = to
+		boxed = append(boxed, all.String()[from:])
 	}
 	if kind == Latch {
 		boxed = boxed[:1] // which has no metadata
