@@ -136,7 +136,7 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 	} else { // admitted in that instant
 		l.leave(h) // as if it had unlocked at once
 	}
-	return failure.OfWait(ctx, false, l.name, l.locked())
+	return failure.OfWait(ctx, false, "", l.name, l.locked())
 }
 
 // locked describes the holder.

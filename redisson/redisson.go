@@ -13,8 +13,7 @@
 //
 // The session's prefix is not used: the name of the lock is its key. So every method refuses names that could
 // be keys of other locks. These begin with "redisson_lock_token:" or "lockline_lock_memory:", or contain
-// ":r:{", ":f:{", ":q:{", ":t:{", ":w:{", ":p:{" or ":l:{". Names whose braces are no hash tag are refused,
-// too.
+// a lower-case letter between ":" and ":{", as ":r:{". Names whose braces are no hash tag are refused, too.
 //
 // # Waiting
 //

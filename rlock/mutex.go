@@ -90,7 +90,7 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 // bounds that request, too.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := m.unwrap()
-	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), false)
+	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)
 	return ctx, (*Hold)(hold), err
 }
 
@@ -133,9 +133,10 @@ var (
 	errClosed  = failure.ErrClosed
 )
 
-// LockedError names the holder of the lock, as far as it is known. It matches [ErrLocked], but not inside the
-// error of a wait that the caller's context ended: see [Mutex.Lock].
+// LockedError names the holder of the lock, or one of those that have permits, as far as it is known. It
+// matches [ErrLocked], but not inside the error of a wait that the caller's context ended: see [Mutex.Lock].
 type LockedError struct {
+	What      string        // what is not free: "" for a lock, or "semaphore"
 	Name      string        // of the lock
 	Holder    string        // owner field: session id and number of the acquisition; "" if not known
 	About     string        // what the holder's session says of itself: process id, host, label

@@ -56,10 +56,9 @@ func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.AtLeast = d })
 }
 
-// WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's
-// deadline. When d runs out they return a *[LockedError], or an error that matches os.ErrDeadlineExceeded
-// if Redis has not answered. A semaphore returns its own *NotFreeError. With zero, Lock is a TryLock.
-// For TryLock a d above zero bounds the wait for Redis to answer.
+// WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's deadline. When d runs out they
+// return a *[LockedError], or an error that matches os.ErrDeadlineExceeded if Redis has not answered. With
+// zero, Lock is a TryLock. For TryLock a d above zero bounds the wait for Redis to answer.
 func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
@@ -76,8 +75,8 @@ func (o sessionOption) apply(c *session.Config) { o(c) }
 // WithPrefix sets what the names of all keys and channels of the session begin with, "lockline" by default.
 // Sessions that shall exclude each other need the same. It may contain one complete hash tag ("{app}"), which
 // puts all locks into one cluster slot, and no other braces. NewSession refuses prefixes with which a lock
-// could have the key of another one: those that contain ":r:{", ":f:{", ":q:{", ":t:{" or ":l:{", or begin
-// with "redisson_lock_token:" or "lockline_lock_memory:".
+// could have the key of another one: those that contain a lower-case letter between ":" and ":{", as
+// ":r:{", or begin with "redisson_lock_token:" or "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }

@@ -28,11 +28,10 @@ var _ rlock.Locker = (*RWMutex)(nil)
 
 var kind = &engine.Kind{
 	Letter:    protocol.ReadWrite,
+	Want:      engine.Exclusive,
 	Scripts:   engine.Shares,
 	Reentrant: true,
 	Lingers:   true,
-	Locked:    func(e *failure.LockedError) error { return failure.Public(e) },
-	Ended:     failure.OfWait,
 	Limited: func(name string, _ engine.Want, limit int64) error {
 		return failure.Named(name, fmt.Errorf("its limit in Redis is %d, as of no read-write lock", limit))
 	},

@@ -82,7 +82,7 @@ func ExampleSemaphore_TryAcquire() {
 	_, hold, err := reports.TryAcquire(context.Background(), 1)
 	fmt.Println(err)
 	_, _, err = reports.TryAcquire(context.Background(), 1)
-	var full *semaphore.NotFreeError
+	var full *rlock.LockedError
 	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &full))
 	fmt.Println(hold.Unlock(context.Background()))
 	// Output:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
@@ -31,8 +30,6 @@ var kind = &engine.Kind{
 	Scripts: engine.Shares,
 	Lingers: true,
 	Noun:    noun,
-	Locked:  notFree,
-	Ended:   ended,
 	Limited: func(name string, want engine.Want, limit int64) error {
 		return &LimitError{name, int(want.N), int(want.Limit), int(limit)}
 	},
@@ -41,23 +38,6 @@ var kind = &engine.Kind{
 const noun = "semaphore"
 
 func named(name string, err error) error { return failure.Of(noun, name, err) }
-
-// ended is the error of a wait that has ended.
-func ended(ctx context.Context, closing bool, name string, holder *failure.LockedError) error {
-	switch {
-	case ctx.Err() != nil:
-		return named(name, failure.OfContext(ctx))
-	case closing:
-		return named(name, failure.ErrClosed)
-	case holder == nil:
-		return named(name, failure.ErrNoAnswer)
-	}
-	return notFree(holder)
-}
-
-func notFree(e *failure.LockedError) error {
-	return &NotFreeError{e.Name, e.Holder, e.About, e.Remaining}
-}
 
 // New names a semaphore that has limit permits, from 1 to [MaxLimit]. It does no I/O and is cheap.
 // If Redis has another number, of another New, each Acquire is refused with a *[LimitError]. A number that
@@ -106,9 +86,10 @@ func (s *Semaphore) Name() string {
 //
 // On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is
 // held. What an unanswered request may have taken is given back in the background. The error matches
-//   - ctx.Err() and context.Cause(ctx), if ctx ended;
-//   - [rlock.ErrLocked], as a *[NotFreeError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if Redis
-//     has not answered, so that no holder is known;
+//   - ctx.Err() and context.Cause(ctx), if ctx ended. errors.As finds a *[rlock.LockedError] in it, if a
+//     holder is known;
+//   - [rlock.ErrLocked], as a *[rlock.LockedError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if
+//     Redis has not answered, so that no holder is known;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - a *[LimitError], if there are fewer than n permits at all, or another number than New says;
 //   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
@@ -118,7 +99,7 @@ func (s *Semaphore) Acquire(
 	return s.acquire(ctx, n, options, false)
 }
 
-// TryAcquire is Acquire that never waits for permits: it returns a *[NotFreeError] if n are not free, or if
+// TryAcquire is Acquire that never waits for permits: it returns a *[rlock.LockedError] if n are not free, or if
 // others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
@@ -180,29 +161,6 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	}
 	return operate.SetLimit(ctx, inner.Mutex(s.mutex), int64(n), true)
 }
-
-// NotFreeError says that not enough permits are free, or that others wait. It matches [rlock.ErrLocked].
-type NotFreeError struct {
-	Name      string        // of the semaphore
-	Holder    string        // owner field of one holder, or "": session id and number of the acquisition
-	About     string        // what its session says of itself: process id, host, label
-	Remaining time.Duration // of its lease, if it is not renewed
-}
-
-func (e *NotFreeError) Error() string {
-	msg := fmt.Sprintf("lockline: semaphore %q: not enough permits are free", e.Name)
-	if e.Holder != "" {
-		msg += "; " + e.Holder
-		if e.About != "" {
-			msg += " (" + e.About + ")"
-		}
-		msg += " has some"
-	}
-	return msg
-}
-
-// Unwrap makes errors.Is(err, rlock.ErrLocked) true.
-func (e *NotFreeError) Unwrap() error { return rlock.ErrLocked }
 
 // LimitError says that Redis has another limit than New was given, or a lower one than Acquire wants.
 type LimitError struct {

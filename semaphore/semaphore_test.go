@@ -33,7 +33,7 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 			time.Until(a.Deadline()) < 20*time.Second || ctx.Err() != nil {
 			t.Errorf("%v %v %v %v", a.Name(), a.Err(), a.Token(), b.Token())
 		}
-		var full *semaphore.NotFreeError
+		var full *rlock.LockedError
 		if _, hold, err := sems[1].TryAcquire(bg, 1); !errors.As(err, &full) ||
 			!errors.Is(err, rlock.ErrLocked) || hold != nil || full.Holder == "" {
 			t.Errorf("TryAcquire of a full one: %v", err)

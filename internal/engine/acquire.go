@@ -151,6 +151,9 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	if cfg.AtLeast != 0 && ps.kind.Remain == nil {
 		return nil, ps.kind.Named(ps.keys.Name, errStays)
 	}
+	if want == (Want{}) {
+		want = ps.kind.Want
+	}
 	want.Shared = want.Shared && cfg.Lease == 0 // no other joins a lease that one goroutine chose for itself
 	if ps.kind.Fair || !want.exclusive() {
 		want.Lease = cfg.Lease
@@ -245,7 +248,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		var g *Grant
 		var err error
 		if final || a.want.exclusive() && released != nil && waited < releases { // else Redis would refuse it
-			err = p.kind.Locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
+			err = p.kind.locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 		} else {
 			g, err = a.wait(&lane{p: p, want: a.want, once: true})
@@ -357,7 +360,11 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 
 // over is why a wait has ended. mu held.
 func (a *acquisition) over(holder *failure.LockedError) error {
-	err := a.p.kind.Ended(a.ctx, call.Closed(a.bounds.Closing), a.p.keys.Name, holder)
+	k := a.p.kind
+	if holder != nil {
+		holder.What = k.Noun
+	}
+	err := failure.OfWait(a.ctx, call.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
 	if holder == nil {
 		err = failure.Troubled(err, a.trouble)
 	}

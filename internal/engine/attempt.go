@@ -450,7 +450,7 @@ func (l *lane) refused(r protocol.Answer) error {
 	if l.waiters.n > 0 && l.p.s().Holds(r.Holder) { // else it has left
 		e.Hint = l.first().hint(l.p.grantOf(r.Holder))
 	}
-	return l.p.kind.Locked(e)
+	return l.p.kind.locked(e)
 }
 
 // endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its

@@ -308,7 +308,7 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 			}
 			return depth, nil
 		case a.once:
-			return 0, p.kind.Locked(a.lockedHere(g))
+			return 0, p.kind.locked(a.lockedHere(g))
 		}
 		if outer.changed == nil {
 			outer.changed = make(chan struct{})

@@ -14,6 +14,7 @@ import (
 // Kind is what makes one kind of permits.
 type Kind struct {
 	Letter string // in keys and events
+	Want   Want   // of its Lock, unless a call says otherwise
 	Scripts
 
 	Reentrant bool // a context that descends from a hold enters that again
@@ -26,21 +27,13 @@ type Kind struct {
 
 	Noun string // for errors; "": a lock
 
-	// Locked is the error of what is not free, and Ended that of a wait that has ended.
-	Locked func(e *failure.LockedError) error
-	Ended  func(ctx context.Context, closing bool, name string, holder *failure.LockedError) error
-
 	// Limited is the error where Redis has a limit with which the wait never ends; of a kind that has Shares.
 	Limited func(name string, want Want, limit int64) error
 }
 
 // NewLock is a kind of lock, with its letter.
 func NewLock(letter string, fair bool) *Kind {
-	return &Kind{
-		Letter: letter, Scripts: Hash, Counts: true, Fair: fair, Reentrant: true,
-		Locked: func(e *failure.LockedError) error { return failure.Public(e) },
-		Ended:  failure.OfWait,
-	}
+	return &Kind{Letter: letter, Want: Exclusive, Scripts: Hash, Counts: true, Fair: fair, Reentrant: true}
 }
 
 // Named puts what it is, and its name, before an error.
@@ -48,6 +41,12 @@ func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, n
 
 // Failed is Named for the error of a request.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
+
+// locked is the error of what is not free.
+func (k *Kind) locked(e *failure.LockedError) error {
+	e.What = k.Noun
+	return failure.Public(e)
+}
 
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
@@ -64,7 +63,8 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// Want is what one acquisition wants. What is wanted alike waits in one lane.
+// Want is what one acquisition wants. What is wanted alike waits in one lane. The zero Want is that of the
+// kind.
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
@@ -146,7 +146,7 @@ func (c Config) Check() error {
 // Once: it asks once, and does not wait. try: as TryLock does.
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
-// Until is ctx with the end of the wait, if that has a bound; one that asks once has none, and waits for the
+// Until is ctx with the end of the wait, if that has a bound. WaitAtMost(0) has none: it waits for the
 // answer.
 func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.Part != nil {

@@ -24,7 +24,7 @@ func (p *pool) lingers(fixed time.Duration) bool {
 
 func (g *Grant) Key() string { return g.p.keys.Lock() }
 
-// Told is sent no words if another session was refused.
+// Told is called without words if another session was refused.
 func (g *Grant) Told(words []string) {
 	if len(words) == 0 {
 		g.Missed()

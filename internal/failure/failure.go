@@ -1,6 +1,7 @@
 package failure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ var Public = func(err error) error { return err }
 
 // LockedError is the ErrLocked of TryLock and of a wait that ran out.
 type LockedError struct {
+	What      string // a noun; "": a lock
 	Name      string
 	Holder    string
 	About     string
@@ -46,10 +48,21 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("lockline: lock %q: locked%s%s", e.Name, e.by(), e.Hint)
+	return fmt.Sprintf("%s%s %q: %s%s%s", prefix, cmp.Or(e.What, "lock"), e.Name, e.taken(), e.by(), e.Hint)
 }
 
 func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// taken says that it is not free, in words before those of by.
+func (e *LockedError) taken() string {
+	switch {
+	case e.What == "":
+		return "locked"
+	case e.by() == "":
+		return "not enough permits are free"
+	}
+	return "not enough permits are free; some are held"
+}
 
 // by is as much of the holder as is known.
 func (e *LockedError) by() (msg string) {
@@ -128,11 +141,7 @@ func Of(what, name string, err error) error { return Hinted(what, name, err, "")
 func Hinted(what, name string, err error, hint string) error { return &named{what, name, err, hint} }
 
 func (e *named) Error() string {
-	what := e.what
-	if what == "" {
-		what = "lock"
-	}
-	return fmt.Sprintf("%s%s %q: %s%s", prefix, what, e.name, Bare(e.err), e.hint)
+	return fmt.Sprintf("%s%s %q: %s%s", prefix, cmp.Or(e.what, "lock"), e.name, Bare(e.err), e.hint)
 }
 func (e *named) Unwrap() error { return e.err }
 
@@ -200,20 +209,20 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
 
-// OfWait is the error when the wait for a lock has ended with its context, its session or its time. holder is
-// nil if none is known.
-func OfWait(ctx context.Context, closing bool, name string, holder *LockedError) error {
+// OfWait is the error when a wait has ended with its context, its session or its time. what is a noun for it,
+// as Of has it. holder is nil if none is known.
+func OfWait(ctx context.Context, closing bool, what, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
 		by := holder.by()
 		if by != "" {
-			by = "; locked" + by
+			by = "; " + holder.taken() + by
 		}
-		return &waitError{named{"", holder.Name, OfContext(ctx), by + holder.Hint}, Public(holder)}
+		return &waitError{named{what, name, OfContext(ctx), by + holder.Hint}, Public(holder)}
 	case ctx.Err() != nil || closing:
-		return Named(name, Ended(ctx))
+		return Of(what, name, Ended(ctx))
 	case holder == nil:
-		return Named(name, ErrNoAnswer)
+		return Of(what, name, ErrNoAnswer)
 	}
 	return Public(holder)
 }

@@ -39,11 +39,14 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{Within("there", Join(lost, closed)),
 			`lockline: there: lock "x": lock lost; lock "y": session closed`},
 		{Named("x", OfContext(ended(lost))), `lockline: lock "x": context canceled: lock "x": lock lost`},
-		{OfWait(ended(closed), false, "x", &LockedError{Name: "x", Holder: "a:1"}),
+		{OfWait(ended(closed), false, "", "x", &LockedError{Name: "x", Holder: "a:1"}),
 			`lockline: lock "x": context canceled: lock "y": session closed; locked by a:1`},
-		{OfWait(ended(nil), false, "x", &LockedError{Name: "x", Hint: " (it is yours)"}),
+		{OfWait(ended(nil), false, "", "x", &LockedError{Name: "x", Hint: " (it is yours)"}),
 			`lockline: lock "x": context canceled (it is yours)`},
 		{&LockedError{Name: "x"}, `lockline: lock "x": locked`},
+		{&LockedError{What: "semaphore", Name: "x"}, `lockline: semaphore "x": not enough permits are free`},
+		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1"},
+			`lockline: semaphore "x": not enough permits are free; some are held by a:1`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
 			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` +
 				SelfHint},
@@ -113,7 +116,7 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 
 func TestAnEndedWaitKnowsTheHolderAndIsNoErrLocked(t *testing.T) {
 	locked := &LockedError{Name: "x", Holder: "a:1"}
-	err := OfWait(ended(ErrClosed), false, "x", locked)
+	err := OfWait(ended(ErrClosed), false, "", "x", locked)
 	for _, err := range []error{err, Within("there", err), fmt.Errorf("users say: %w", err)} {
 		var found *LockedError
 		if !errors.As(err, &found) || found != locked {
@@ -134,7 +137,7 @@ func TestUsersFindInAnEndedWaitTheTypeThatTheyKnow(t *testing.T) {
 	defer func(before func(error) error) { Public = before }(Public)
 	Public = func(err error) error { return (*publicLocked)(err.(*LockedError)) }
 	var public *publicLocked
-	err := OfWait(ended(nil), false, "x", &LockedError{Name: "x", Holder: "a:1"})
+	err := OfWait(ended(nil), false, "", "x", &LockedError{Name: "x", Holder: "a:1"})
 	if !errors.As(err, &public) || public.Holder != "a:1" {
 		t.Errorf("%v: %+v", err, public)
 	}

@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // MaxName is the longest name of a lock, in bytes.
 const MaxName = 512
 
-// The kinds of locks, as keys and events name them. A new one is a letter in kinds, too.
+// The kinds of locks, as keys and events name them: each has a lower-case letter.
 const (
 	Reentrant = "r"
 	Fair      = "f"
@@ -23,8 +24,6 @@ const (
 	Semaphore = "p" // for permits
 	Latch     = "l" // no lock: see package latch
 	Redisson  = "j" // of events alone
-
-	kinds = Reentrant + Fair + RedLock + Turnstile + ReadWrite + Semaphore + Latch
 )
 
 // What the names of further keys of locks begin with that are shared with Redisson.
@@ -133,7 +132,7 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 		return nil, fmt.Errorf("lockline: redisson: no name may begin with %q, as keys of other locks do: %q",
 			of, name)
 	}
-	if part := kindIn(name); part != "" {
+	if part := kindPart.FindString(name); part != "" {
 		return nil, fmt.Errorf("lockline: redisson: no name may contain %q, "+
 			"as keys of sessions with a prefix do: %q", part, name)
 	}
@@ -155,15 +154,8 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	}, nil
 }
 
-// kindIn finds what stands between prefix and name in the keys of a kind.
-func kindIn(s string) string {
-	for _, kind := range kinds {
-		if part := ":" + string(kind) + ":{"; strings.Contains(s, part) {
-			return part
-		}
-	}
-	return ""
-}
+// kindPart is what stands between prefix and name in the keys of any kind.
+var kindPart = regexp.MustCompile(`:[a-z]:\{`)
 
 // beginsAsRedisson: s begins as a key that a lock shared with Redisson has beside its own.
 func beginsAsRedisson(s string) string {
@@ -206,9 +198,9 @@ func CheckPrefix(prefix string) error {
 		return fmt.Errorf("lockline: WithPrefix: the prefix is %d bytes long, over %d", len(prefix), MaxName)
 	case !tagged(prefix):
 		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
-	case kindIn(prefix) != "":
+	case kindPart.MatchString(prefix):
 		return fmt.Errorf("lockline: WithPrefix: %q contains %q: "+
-			"its keys could be those of another prefix and name", prefix, kindIn(prefix))
+			"its keys could be those of another prefix and name", prefix, kindPart.FindString(prefix))
 	case beginsAsRedisson(prefix+":") != "":
 		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do",
 			prefix)

@@ -14,7 +14,6 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
-	"github.com/lockline/lockline/semaphore"
 )
 
 // Kind is a kind of lock.
@@ -290,13 +289,8 @@ func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
 // refusal is what an error says of the holder.
 func refusal(err error) (r rlock.LockedError, ok bool) {
 	var locked *rlock.LockedError
-	var notFree *semaphore.NotFreeError
-	switch {
-	case errors.As(err, &locked):
+	if errors.As(err, &locked) {
 		return *locked, true
-	case errors.As(err, &notFree):
-		return rlock.LockedError{Name: notFree.Name, Holder: notFree.Holder, About: notFree.About,
-			Remaining: notFree.Remaining}, true
 	}
 	return r, false
 }
