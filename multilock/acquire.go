@@ -36,30 +36,19 @@ type acquisition struct {
 type part struct {
 	ctx   context.Context
 	hold  *rlock.Hold
-	below bool // it was taken in the context of those before it, in which it may be nested
+	stop  func() bool // its end is of no interest any more
+	below bool        // it was taken in the context of those before it, in which it may be nested
 }
 
 // run takes all members. It waits for one at a time, and holds nothing meanwhile.
 func (a *acquisition) run() error {
-	over := false
-	defer func() {
-		if !over { // a member's Lock has panicked
-			a.giveBack()
-		}
-	}()
-	err := a.rounds()
-	over = true
-	return err
-}
-
-func (a *acquisition) rounds() error {
 	first := -1 // the member to wait for
 	if !a.try {
 		first = a.l.first(-1)
 	}
 	var last error
 	for restarts := 0; ; restarts++ {
-		a.parts = make([]part, len(a.l.members)) // what an earlier round had may be given back yet
+		a.parts = make([]part, len(a.l.members))
 		taken, err := a.round(first)
 		if err == nil {
 			return nil
@@ -80,7 +69,11 @@ func (a *acquisition) rounds() error {
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.first(first)
 		}
-		a.pause(restarts)
+		// Rounds that keep meeting each other fall out of step. From the third on each waits a random time of
+		// up to 4 ms, 8 ms, and so on to 128 ms. Nothing is held meanwhile.
+		if restarts >= 2 {
+			wire.Pause(a.ctx, rand.N(time.Millisecond<<min(restarts, 7)))
+		}
 	}
 }
 
@@ -132,13 +125,6 @@ func (l *MultiLock) first(i int) int {
 		}
 	}
 	return i
-}
-
-// gathers reports whether a member's TryLock may be called beside those of others. One of a user's own may
-// wait for the others, a reader's is nested in its writer's, and a RedLock asks several servers.
-func gathers(m rlock.Locker) bool {
-	_, one := m.(*rlock.Mutex)
-	return one
 }
 
 // upon is a context below holds that were taken side by side.
@@ -219,9 +205,11 @@ func passing(err error) bool {
 // giveBackWait bounds the wait for what is given back; the rest goes on in the background.
 const giveBackWait = 5 * time.Second
 
-// giveBack gives back what a round took.
+// giveBack gives back what a round took. A later one has parts of its own: this may go on in the background.
 func (a *acquisition) giveBack() {
-	if !slices.ContainsFunc(a.parts, func(p part) bool { return p.hold != nil }) {
+	parts := a.parts
+	a.parts = nil
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.hold != nil }) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, giveBackWait)
@@ -230,7 +218,7 @@ func (a *acquisition) giveBack() {
 		ctx, cancel = context.WithDeadline(ctx, a.until)
 		defer cancel()
 	}
-	done, parts := make(chan struct{}), a.parts
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		a.l.unlock(context.WithoutCancel(ctx), parts)
@@ -238,20 +226,6 @@ func (a *acquisition) giveBack() {
 	select {
 	case <-done:
 	case <-ctx.Done():
-	}
-}
-
-// pause lets rounds that keep meeting each other fall out of step. From the third on it waits
-// a random time of up to 4 ms, 8 ms, and so on to 128 ms. Nothing is held meanwhile.
-func (a *acquisition) pause(restarts int) {
-	if restarts < 2 {
-		return
-	}
-	t := time.NewTimer(rand.N(time.Millisecond << min(restarts, 7)))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-a.ctx.Done():
 	}
 }
 

@@ -28,18 +28,20 @@ type entry struct {
 // entry is one of this call, which is not a hold yet.
 func (v *vote) entry(m *majority, token int64) *entry {
 	core, cancel := context.WithCancelCause(v.ctx)
-	return &entry{m: m, token: token, ctx: &entryContext{core, m}, cancel: cancel, fixed: v.cfg.Lease != 0}
+	ctx := &endingContext{core, func() { _ = m.check() }}
+	return &entry{m: m, token: token, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
 }
 
-// entryContext ends with a hold: by a goroutine, and before that once it is asked.
-type entryContext struct {
+// endingContext is the context of a hold of several locks. It ends with them by a goroutine, and before that
+// once it is asked.
+type endingContext struct {
 	context.Context
-	m *majority
+	check func() // ends it if that is due
 }
 
-func (c *entryContext) Err() error {
+func (c *endingContext) Err() error {
 	if c.Context.Err() == nil {
-		_ = c.m.check()
+		c.check()
 	}
 	return c.Context.Err()
 }
@@ -146,10 +148,10 @@ func (e *entry) Err() error {
 }
 
 // Servers are on how many servers it is.
-func (e *entry) Servers() int { return len(e.m.live()) }
+func (e *entry) Servers() int { return e.m.servers() }
 
 // OwnerField is the beginning of that of all parts.
-func (e *entry) OwnerField() string { return e.m.ownerField() }
+func (e *entry) OwnerField() string { return e.m.q.id }
 
 func (e *entry) Extend(ctx context.Context, d time.Duration) error {
 	q := e.m.q
@@ -214,7 +216,6 @@ func (e *entry) Unlock(ctx context.Context) error {
 	m.mu.Unlock()
 	if lost != nil {
 		e.cancel(lost)
-		m.bury()
 		return failure.Named(m.l.name, lost)
 	}
 	e.cancel(failure.ErrUnlocked)
@@ -224,11 +225,9 @@ func (e *entry) Unlock(ctx context.Context) error {
 	var err error
 	if !m.pass() {
 		m.stop()
-		live := m.live()
-		answers := m.release(ctx, live)
+		answers := m.release(ctx)
 		m.d.next()
-		err = m.released(len(live), answers)
-		m.bury()
+		err = m.released(answers)
 	}
 	m.l.observe(context.WithoutCancel(ctx),
 		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
@@ -240,16 +239,14 @@ func (e *entry) Forgotten() {
 	m := e.m
 	if e.fixed {
 		m.mu.Lock()
+		defer m.mu.Unlock()
 		e.over = failure.ErrForgotten
-		alone := m.told()
-		parts := slices.Clone(m.parts)
-		m.mu.Unlock()
-		if alone {
-			m.bury()
-			for _, p := range parts {
-				if p != nil {
-					p.Forgotten()
-				}
+		if slices.ContainsFunc(m.entries, func(e *entry) bool { return e.over == nil }) {
+			return
+		}
+		for _, p := range m.parts {
+			if p != nil {
+				p.Forgotten()
 			}
 		}
 		return

@@ -20,26 +20,18 @@ type holding struct {
 	given    context.Context // to Lock
 	ctx      context.Context // ends with the first of the parts that does
 	cancel   context.CancelCauseFunc
-	parts    []part        // by member
-	stops    []func() bool // by member: its end is of no interest any more
+	parts    []part // by member
 	unlocked atomic.Bool
 }
 
-// whole is the context of a holding. The end of a part ends it by a goroutine, and before that once it is
-// asked.
-type whole struct {
-	context.Context
-	h *holding
-}
-
-func (w *whole) Err() error {
-	for i, p := range w.h.parts {
+// check ends the context if that of a part has ended.
+func (h *holding) check() {
+	for i, p := range h.parts {
 		if p.ctx.Err() != nil {
-			w.h.end(i)
-			break
+			h.end(i)
+			return
 		}
 	}
-	return w.Context.Err()
 }
 
 // end ends the context with that of the i-th part.
@@ -53,11 +45,11 @@ func (h *holding) end(i int) {
 
 // hold makes all parts one hold.
 func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *rlock.Hold) {
-	h := &holding{l: l, given: ctx, parts: parts, stops: make([]func() bool, len(parts))}
+	h := &holding{l: l, given: ctx, parts: parts}
 	core, cancel := context.WithCancelCause(ctx)
-	h.ctx, h.cancel = &whole{core, h}, cancel
+	h.ctx, h.cancel = &endingContext{core, h.check}, cancel
 	for i, p := range parts {
-		h.stops[i] = context.AfterFunc(p.ctx, func() { h.end(i) })
+		parts[i].stop = context.AfterFunc(p.ctx, func() { h.end(i) })
 	}
 	held, hd := handle.New(ctx, h, true)
 	return held, (*rlock.Hold)(hd)
@@ -83,7 +75,7 @@ func (h *holding) Find(key any) any {
 	if found := find(h.parts, key); found != nil {
 		return found
 	}
-	core := h.ctx.(*whole).Context
+	core := h.ctx.(*endingContext).Context
 	for _, p := range slices.Backward(h.parts) {
 		if p.ctx == handle.Context((*handle.Hold)(p.hold)) {
 			continue
@@ -170,8 +162,8 @@ func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
 	}
-	for _, stop := range h.stops {
-		stop()
+	for _, p := range h.parts {
+		p.stop()
 	}
 	h.cancel(failure.ErrUnlocked)
 	return h.l.join(h.l.unlock(handle.UnlockContext(ctx), h.parts))

@@ -11,8 +11,11 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
 )
 
 // majority is a grant of a RedLock: holds of its servers' locks, of which it needs a majority. Each of these
@@ -20,12 +23,11 @@ import (
 // desk passes it on.
 type majority struct {
 	// What follows never changes once it is held.
-	l      *RedLock
-	q      *quorum
-	d      *desk           // it has the turn there
-	values context.Context // for parts that are missing: the values of Lock's
-	seek   context.Context // ends with it: parts that are missing are looked for
-	stop   func()          // ends seek, and what goes on of the round
+	l    *RedLock
+	q    *quorum
+	d    *desk           // it has the turn there
+	seek context.Context // has the values of Lock's, and ends with it: parts that are missing are looked for
+	stop func()          // ends seek, and what goes on of the round
 
 	mu        sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
 	token     int64           // 0: it is not held yet, and all of it belongs to its round
@@ -43,16 +45,15 @@ type majority struct {
 func (m *majority) become(v *vote, token int64) *entry {
 	e := v.entry(m, token)
 	m.mu.Lock()
-	m.token, m.begun, m.suspected = token, time.Now(), false // from now on it learns of the ends of its parts
 	m.over = nil
 	if m.over = m.state(); m.over == nil && call.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil
 	if held {
+		m.token, m.begun, m.suspected = token, time.Now(), false // from now on it learns of the ends of parts
 		m.entries, m.own = []*entry{e}, e.fixed
-	} else {
-		m.token = 0
+		m.d.hold.Store(m)
 	}
 	m.mu.Unlock()
 	if !held { // the call has the turn yet
@@ -86,21 +87,21 @@ func (m *majority) state() error {
 	return nil
 }
 
-// live are the servers on which it is held.
-func (m *majority) live() []int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.liveParts()
-}
-
-// liveParts is live, with mu held.
-func (m *majority) liveParts() (live []int) {
+// live are the servers on which it is held. mu held.
+func (m *majority) live() (live []int) {
 	for i, p := range m.parts {
 		if p != nil && p.Err() == nil {
 			live = append(live, i)
 		}
 	}
 	return live
+}
+
+// servers are on how many servers it is held.
+func (m *majority) servers() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.live())
 }
 
 // deadline is when it has no majority any more. mu held.
@@ -121,11 +122,6 @@ func (m *majority) deadline() time.Time {
 // renewed reports whether the leases are renewed: unless all of its entries have fixed ones. mu held.
 func (m *majority) renewed() bool {
 	return len(m.entries) == 0 || slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
-}
-
-// told reports whether all its users know that it is over. mu held.
-func (m *majority) told() bool {
-	return !slices.ContainsFunc(m.entries, func(e *entry) bool { return e.over == nil })
 }
 
 // wake has those look again that wait to nest in it. mu held.
@@ -155,33 +151,26 @@ func (m *majority) check() error {
 		e.cancel(err) // first, as it is what the user watches
 	}
 	m.stop()
-	open := m.q.home.Begin()
-	tell := func() { m.report(token, held, err, reason) }
-	if !open {
-		tell()
-	} else {
-		m.q.home.Go(tell)                         // many may be lost at one instant
-		m.release(context.Background(), m.live()) // what is not lost would be renewed
+	report := func() {
+		lead := m.q.lead
+		if err == failure.ErrClosed {
+			m.l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
+			return
+		}
+		lead.Warn("lock lost", "lock", m.l.name, "token", token, "held", held, "reason", reason)
+		m.l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held,
+			Err: fmt.Errorf("%w: %w", err, reason)})
+	}
+	if m.q.home.Begin() {
+		m.q.home.Go(report)             // many may be lost at one instant
+		m.release(context.Background()) // what is not lost would be renewed
 		m.q.home.End()
+	} else {
+		report()
 	}
 	m.d.next()
 	return err
 }
-
-// report tells operators and observers of an end without an Unlock.
-func (m *majority) report(token int64, held time.Duration, why, reason error) {
-	l, lead := m.l, m.q.lead
-	if why == failure.ErrClosed {
-		l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
-		return
-	}
-	lead.Warn("lock lost", "lock", l.name, "token", token, "held", held, "reason", reason)
-	l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held,
-		Err: fmt.Errorf("%w: %w", why, reason)})
-}
-
-// ownerField is what that of all parts begins with.
-func (m *majority) ownerField() string { return holderOf(m.q.home.ID()) }
 
 // until is its deadline.
 func (m *majority) until() time.Time {
@@ -196,7 +185,7 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
-	servers := slices.DeleteFunc(m.liveParts(), func(i int) bool { return i == but })
+	servers := slices.DeleteFunc(m.live(), func(i int) bool { return i == but })
 	m.mu.Unlock()
 	answers := ask(m.q, servers, func(i int) (struct{}, error) {
 		return struct{}{}, parts[i].Extend(context.WithoutCancel(ctx), d)
@@ -204,18 +193,17 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	yes, no := 0, []error(nil)
 	// A part that was extended may be lost before the next one is.
 	enough := func() bool { return yes >= m.q.need && !m.until().Before(until) }
-	for n := 0; n < len(servers) && !enough() && ctx.Err() == nil; n++ {
-		select {
-		case a := <-answers:
-			switch {
-			case a.err == nil:
-				yes++
-			case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
-				no = append(no, m.q.servers[a.i].named(errMissing))
-			default:
-				no = append(no, m.q.servers[a.i].named(a.err))
-			}
-		case <-ctx.Done():
+	for a := range inTime(ctx, answers) {
+		switch {
+		case a.err == nil:
+			yes++
+		case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
+			no = append(no, m.q.servers[a.i].named(errMissing))
+		default:
+			no = append(no, m.q.servers[a.i].named(a.err))
+		}
+		if enough() {
+			break
 		}
 	}
 	err := m.check()
@@ -231,34 +219,28 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks some parts. When it returns, the servers' locks know that.
-func (m *majority) release(ctx context.Context, servers []int) <-chan answer[struct{}] {
+// release unlocks the parts. When it returns, the servers' locks know that.
+func (m *majority) release(ctx context.Context) <-chan answer[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
-	for _, i := range servers {
-		m.parts[i] = nil
-	}
+	clear(m.parts)
 	m.mu.Unlock()
+	var servers []int
 	tell := make([]func(context.Context) error, len(parts))
-	for _, i := range servers {
-		if parts[i] != nil {
-			tell[i] = parts[i].Leave()
+	for i, p := range parts {
+		if p != nil {
+			servers, tell[i] = append(servers, i), p.Leave()
 		}
 	}
-	return ask(m.q, servers, func(i int) (none struct{}, _ error) {
-		if tell[i] == nil { // lost and buried since the caller looked
-			return none, failure.ErrLost
-		}
-		return none, tell[i](ctx)
-	})
+	return ask(m.q, servers, func(i int) (none struct{}, _ error) { return none, tell[i](ctx) })
 }
 
 // released is what a majority says of a release.
-func (m *majority) released(held int, answers <-chan answer[struct{}]) error {
+func (m *majority) released(answers <-chan answer[struct{}]) error {
 	q, name := m.q, m.l.name
-	yes, lost := 0, len(q.servers)-held
+	yes, lost := 0, len(q.servers)-cap(answers)
 	var failing []error
-	for range held {
+	for range cap(answers) {
 		a := <-answers
 		switch {
 		case a.err == nil:
@@ -280,17 +262,166 @@ func (m *majority) released(held int, answers <-chan answer[struct{}]) error {
 	return failure.Named(name, q.noMajority(yes+lost, failing))
 }
 
-// bury unlocks the parts that were lost. That does not block.
-func (m *majority) bury() {
+// pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
+// passed on, and reports whether it has. A bare majority would not do: a server may have forgotten one of
+// them.
+func (m *majority) pass() bool {
 	m.mu.Lock()
-	var lost []*engine.Entry
-	for i, p := range m.parts {
-		if p != nil && p.Err() != nil {
-			lost, m.parts[i] = append(lost, p), nil
+	live := m.live()
+	stays := m.own || slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
+	m.mu.Unlock()
+	if len(live) < m.q.need || stays {
+		return false
+	}
+	select {
+	case m.d.pass <- m:
+		return true
+	default:
+		return false
+	}
+}
+
+// passed gives the parts to the next hold, and returns its token; 0 if no majority would grant only higher
+// ones.
+func (m *majority) passed() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next, stored := m.token+1, 0
+	for _, i := range m.live() {
+		if m.parts[i].Pass() >= next {
+			stored++
+		} else {
+			m.parts[i].Reserve(next)
 		}
 	}
+	if stored < m.q.need {
+		return 0
+	}
+	return next
+}
+
+// locked is the error of a call that it keeps out.
+func (m *majority) locked() *failure.LockedError {
+	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(),
+		Remaining: max(0, time.Until(m.until())), Hint: failure.SelfHint}
+}
+
+// suspect logs, once for each hold, that goroutines wait for it for long: the process may wait for itself.
+func (m *majority) suspect() {
+	m.mu.Lock()
+	long := !m.suspected && time.Since(m.begun) >= engine.LongWait
+	m.suspected = m.suspected || long
 	m.mu.Unlock()
-	for _, p := range lost {
+	if long {
+		m.q.lead.Warn(engine.WaitsForItself, "lock", m.l.name)
+	}
+}
+
+// admitted takes the lock of one server, and waits for it as long as while lasts. What it grants is to be a
+// part.
+func (m *majority) admitted(
+	ctx, while context.Context, i int, cfg engine.Config, try bool,
+) (*engine.Entry, error) {
+	cfg.Part = &engine.Part{While: while, Lost: func() { m.lost(i) }}
+	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
+}
+
+// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is
+// closed.
+func (m *majority) lost(i int) {
+	m.mu.Lock()
+	voting := m.token == 0 // the round looks
+	m.mu.Unlock()
+	if voting {
+		return
+	}
+	_ = m.check()
+	m.mu.Lock()
+	p := m.parts[i]
+	gone := p != nil && p.Err() != nil && m.renewed() // a fixed lease goes on in Redis for a moment
+	if gone {
+		m.parts[i] = nil
+	}
+	m.mu.Unlock()
+	if gone {
+		_ = p.Unlock(context.Background()) // of what is lost, which does not block
+		m.fetch(i, 0, p.OwnerField())
+	}
+}
+
+// fetch looks, after a while, for the part that is missing on a server, which has lost it or was not
+// reached. Else each restart of a server would leave the hold one fewer, until it has no majority. owner is
+// the attempt that the server had, or "": where an operator has freed that, it is not taken back.
+func (m *majority) fetch(i int, after time.Duration, owner string) {
+	q := m.q
+	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
+	if bounds.Over() || !q.home.Begin() {
+		return
+	}
+	q.home.Go(func() {
+		for try := 0; ; try++ {
+			if _, over := bounds.Sleep(after, nil); over {
+				return
+			}
+			after = wire.Backoff(try, 10*time.Millisecond, q.lead.Lease/15)
+			m.mu.Lock()
+			renewed := m.renewed()
+			m.mu.Unlock()
+			if !renewed {
+				return
+			}
+			while, cancel := context.WithTimeout(m.seek, q.lead.Lease/3)
+			if owner != "" {
+				st, err := operate.Inspect(while, &m.l.parts[i])
+				if err == nil && slices.Contains(st.Over, owner) {
+					cancel()
+					return
+				}
+				if err == nil {
+					owner = ""
+				}
+			}
+			p, err := m.admitted(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
+			cancel()
+			if err == nil && m.admit(i, p) {
+				return
+			}
+			if m.servers() <= q.need && !bounds.Over() {
+				if err == nil || errors.Is(err, rlock.ErrLocked) {
+					err = errTaken
+				}
+				q.warn(q.servers[i], "a RedLock is held by a bare majority", m.l.name, err)
+			}
+		}
+	})
+	q.home.End()
+}
+
+// admit makes what one server has granted part of it, if a majority without that server has been found to
+// hold it since. So that majority had it all the time, and no other holder can have come between. And no
+// later grant of that server may have a token that is not higher.
+func (m *majority) admit(i int, p *engine.Entry) (in bool) {
+	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
+	confirmed := credible && m.extend(m.seek, i, 0) == nil
+	m.mu.Lock()
+	token := m.token
+	m.mu.Unlock()
+	if confirmed && (p.Token() >= token || p.Raise(m.seek, token) == nil) {
+		m.mu.Lock()
+		in = m.over == nil && m.parts[i] == nil && p.Err() == nil && max(p.Token(), token) >= m.token
+		if in {
+			m.parts[i] = p
+			p.Renew(m.renewed())
+			if left := time.Until(m.stays); left > 0 {
+				p.Stay(left)
+			}
+		}
+		m.mu.Unlock()
+	}
+	if in {
+		m.lost(i) // it may have been meanwhile
+	} else {
 		_ = p.Unlock(context.Background())
 	}
+	return in
 }

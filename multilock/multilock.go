@@ -54,7 +54,9 @@ func New(members ...rlock.Locker) *MultiLock {
 	l.name = strings.Join(names, "+")
 	var after []int
 	for i, m := range l.members {
-		if gathers(m) {
+		// Not side by side: a user's own may wait for the others, a reader's is nested in its writer's, and a
+		// RedLock asks several servers.
+		if _, one := m.(*rlock.Mutex); one {
 			l.order = append(l.order, i)
 		} else {
 			after = append(after, i)
@@ -116,10 +118,7 @@ func same(a, b rlock.Locker) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-var (
-	errZero       = errors.New("lockline: a zero MultiLock; make one with New")
-	errNilContext = errors.New("lockline: the context is nil")
-)
+var errZero = errors.New("lockline: a zero MultiLock; make one with New")
 
 func (l *MultiLock) check(ctx context.Context) error {
 	switch {
@@ -128,7 +127,7 @@ func (l *MultiLock) check(ctx context.Context) error {
 	case l.err != nil:
 		return l.err
 	case ctx == nil:
-		return errNilContext
+		return failure.ErrNilContext
 	}
 	return nil
 }
@@ -209,10 +208,12 @@ func (l *MultiLock) acquire(
 	if cfg.Bounded && cfg.Wait > 0 {
 		a.until = time.Now().Add(cfg.Wait)
 	}
+	defer a.giveBack() // if a member's Lock panics
 	if err := a.run(); err != nil {
 		return ctx, nil, err
 	}
 	held, hold := l.hold(ctx, a.parts)
+	a.parts = nil
 	if cfg.AtLeast > 0 {
 		(*handle.Hold)(hold).Stay(cfg.AtLeast)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ const keepTokens = 10 * time.Minute
 // quorum is the servers of several sessions. It is a part of each of them, so it ends with the first that
 // ends: a majority of the rest would be one of other servers.
 type quorum struct {
+	id      string    // what the ids of the parts' sessions begin with
 	servers []*server // in the order in which they were given
 	all     []int     // their numbers
 	need    int       // a majority
@@ -54,9 +56,7 @@ type quorum struct {
 type server struct {
 	user          *session.Session // that was given
 	session, line *session.Session
-
-	mu     sync.Mutex // guards what follows; a leaf
-	warned time.Time  // when something of it was last logged
+	warned        time.Time // when something of it was last logged; guarded by quorum.mu
 }
 
 // quorumKey is equal for quorums that are one.
@@ -95,7 +95,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 	id := session.NewID()
 	id = id[:len(id)-1]
-	q := &quorum{need: len(users)/2 + 1, timeout: timeout, lead: users[0], desks: map[string]*desk{}}
+	q := &quorum{id: id, need: len(users)/2 + 1, timeout: timeout, lead: users[0], desks: map[string]*desk{}}
 	for i, u := range users {
 		cfg := u.Config
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
@@ -112,12 +112,6 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 	closing, end := context.WithCancel(context.Background())
 	q.closing, q.close = closing.Done(), end
 	return q
-}
-
-// twice reports whether a server's holder is another part of this quorum, so that two sessions are of one
-// server.
-func (q *quorum) twice(s *server, holder string) bool {
-	return holderOf(holder) == holderOf(q.home.ID()) && !strings.HasPrefix(holder, s.session.ID())
 }
 
 // holderOf is what the session ids of all parts of one holder begin with. It is found in the owner field of
@@ -197,11 +191,8 @@ func (e *serverError) Error() string { return e.where + ": " + failure.Unnamed(e
 
 func (e *serverError) Unwrap() error { return e.err }
 
-// trouble is why the server carries no requests out, as far as is known.
+// trouble is why the server carries no requests out, as far as is known; nil if it does.
 func (s *server) trouble() error { return s.user.Link.Trouble(s.user.Ctx, "") }
-
-// failing reports whether it has trouble.
-func (s *server) failing() bool { return s.trouble() != nil }
 
 // late is the error of a server that has not answered.
 func (s *server) late() error {
@@ -211,14 +202,15 @@ func (s *server) late() error {
 	return s.named(errLate)
 }
 
-// working are how many servers carry requests out, as far as is known.
-func (q *quorum) working() (n int) {
+// works reports whether a majority carries requests out, as far as is known.
+func (q *quorum) works() bool {
+	n := 0
 	for _, s := range q.servers {
-		if !s.failing() {
+		if s.trouble() == nil {
 			n++
 		}
 	}
-	return n
+	return n >= q.need
 }
 
 // warnEvery is the time between two warnings of a server.
@@ -227,15 +219,31 @@ const warnEvery = time.Minute
 // warn logs something of a server, now and then. A majority may do without that server, so operators would
 // not learn it but for the log.
 func (q *quorum) warn(s *server, msg, lock string, reason error) {
-	s.mu.Lock()
+	q.mu.Lock()
 	now := s.warned.IsZero() || time.Since(s.warned) > warnEvery
 	if now {
 		s.warned = time.Now()
 	}
-	s.mu.Unlock() // loggers run under no mutex
+	q.mu.Unlock() // loggers run under no mutex
 	if now {
 		q.lead.Warn(msg, "lock", lock, "reason", s.named(reason))
 	}
+}
+
+// ahead is by how much a token may be above its server's clock. One that is further ahead was not made by
+// Lockline.
+const ahead = 24 * time.Hour
+
+const noVote = "a server of a RedLock has no vote"
+
+// credible is why a server's token for a lock is no vote, which is logged; nil if it is one.
+func (q *quorum) credible(s *server, lock string, token int64) error {
+	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+ahead.Microseconds() {
+		return nil
+	}
+	err := fmt.Errorf("the token %d is more than a day above the clock of its server", token)
+	q.warn(s, noVote, lock, err)
+	return s.named(err)
 }
 
 var (
@@ -286,4 +294,20 @@ func ask[T any](q *quorum, servers []int, f func(i int) (T, error)) <-chan answe
 		})
 	}
 	return answers
+}
+
+// inTime yields answers as they come, until all have or ctx ends.
+func inTime[T any](ctx context.Context, answers <-chan answer[T]) iter.Seq[answer[T]] {
+	return func(yield func(answer[T]) bool) {
+		for range cap(answers) {
+			select {
+			case a := <-answers:
+				if !yield(a) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }

@@ -170,7 +170,7 @@ func (q *Quorum) Holds() map[string]int {
 	for _, m := range held {
 		m.mu.Lock()
 		if m.state() == nil {
-			holds[m.l.name] = len(m.liveParts())
+			holds[m.l.name] = len(m.live())
 		}
 		m.mu.Unlock()
 	}
@@ -235,7 +235,7 @@ func (l *RedLock) check(ctx context.Context) error {
 }
 
 func (l *RedLock) observe(ctx context.Context, e session.Event) {
-	e.Session = holderOf(l.q.home.ID())
+	e.Session = l.q.id
 	l.q.lead.Observe(ctx, protocol.RedLock, l.name, e)
 }
 
@@ -272,11 +272,11 @@ func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	return st, err
 }
 
-// inspect is Inspect, with the tokens that the servers have of the holder.
-func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority rlock.State, err error) {
+// inspect is Inspect, with the tokens that the servers have of the holder: 0 where it is not.
+func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.State, err error) {
 	free := rlock.State{Name: l.Name()}
-	states, err := each(ctx, l, func(m *engine.Permits) (protocol.State, error) {
-		return operate.Inspect(ctx, m)
+	states, err := each(ctx, l, func(i int) (protocol.State, error) {
+		return operate.Inspect(ctx, &l.parts[i])
 	})
 	if err != nil {
 		return nil, rlock.State{}, err
@@ -289,7 +289,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 		}
 		free.Token = max(free.Token, a.value.Token)
 	}
-	for _, parts := range holders {
+	for who, parts := range holders {
 		if len(parts) < l.q.need {
 			continue
 		}
@@ -297,7 +297,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 			return cmp.Compare(b.value.Remaining, a.value.Remaining)
 		})
 		s := parts[l.q.need-1].value // the majority lasts no longer
-		tokens = map[int]int64{}
+		tokens = make([]int64, len(l.parts))
 		var sorted []int64
 		for _, p := range parts {
 			tokens[p.i] = p.value.Token
@@ -305,15 +305,15 @@ func (l *RedLock) inspect(ctx context.Context) (tokens map[int]int64, majority r
 		}
 		slices.Sort(sorted)
 		h := rlock.Holder(s.Holder)
-		h.Owner, h.Session = holderOf(s.Owner), holderOf(s.Owner)
+		h.Owner, h.Session = who, who
 		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
 		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
 	}
 	return nil, free, nil
 }
 
-// each asks all servers, and returns the answers of those that are in time, if these are a majority.
-func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, error)) ([]answer[T], error) {
+// each calls f for all servers, and returns the answers of those that are in time, if these are a majority.
+func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]answer[T], error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -322,26 +322,22 @@ func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, er
 		return nil, failure.Named(l.name, failure.ErrClosed)
 	}
 	defer q.home.End()
-	answers := ask(q, q.all, func(i int) (T, error) { return f(&l.parts[i]) })
-	late := time.NewTimer(q.timeout)
-	defer late.Stop()
+	late, cancel := context.WithTimeout(context.Background(), q.timeout)
+	defer cancel()
 	var good []answer[T]
 	var failing []error
-	for n := 0; n < len(q.servers); n++ {
-		select {
-		case a := <-answers:
-			switch {
-			case a.err == nil:
-				good = append(good, a)
-			case ctx.Err() != nil, errors.Is(a.err, failure.ErrClosed):
-				return nil, a.err
-			default:
-				failing = append(failing, q.servers[a.i].named(a.err))
-			}
-		case <-late.C:
-			n = len(q.servers)
-			failing = append(failing, errLate)
+	for a := range inTime(late, ask(q, q.all, f)) {
+		switch {
+		case a.err == nil:
+			good = append(good, a)
+		case ctx.Err() != nil, errors.Is(a.err, failure.ErrClosed):
+			return nil, a.err
+		default:
+			failing = append(failing, q.servers[a.i].named(a.err))
 		}
+	}
+	if len(good)+len(failing) < len(q.servers) {
+		failing = append(failing, errLate)
 	}
 	if len(good) < q.need {
 		return nil, failure.Named(l.name, q.noMajority(len(good), failing))
@@ -352,8 +348,8 @@ func each[T any](ctx context.Context, l *RedLock, f func(*engine.Permits) (T, er
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return held(each(ctx, l, func(m *engine.Permits) (int, error) {
-		return operate.Force(ctx, m, operate.Alone)
+	return held(each(ctx, l, func(i int) (int, error) {
+		return operate.Force(ctx, &l.parts[i], operate.Alone)
 	}))
 }
 
@@ -367,13 +363,12 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	if err != nil || !st.Held || st.Token != token {
 		return false, err
 	}
-	return held(each(ctx, l, func(m *engine.Permits) (int, error) {
-		for i, seen := range tokens { // each server has its own, so the holder of now is safe
-			if m == &l.parts[i] {
-				return operate.Force(ctx, m, protocol.Number(seen))
-			}
+	return held(each(ctx, l, func(i int) (int, error) {
+		if tokens[i] == 0 {
+			return 0, nil
 		}
-		return 0, nil
+		// Each server has its own, so the holder of now is safe.
+		return operate.Force(ctx, &l.parts[i], protocol.Number(tokens[i]))
 	}))
 }
 

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -35,11 +35,13 @@ type round struct {
 func (v *vote) round(try bool) (*entry, error) {
 	q, n := v.q, len(v.q.servers)
 	while, stop := context.WithCancel(v.bounds.Until)
-	seek, end := context.WithCancel(context.Background())
-	m := &majority{l: v.l, q: q, d: v.d, values: v.values, seek: seek, parts: make([]*engine.Entry, n)}
+	seek, end := context.WithCancel(v.values)
+	m := &majority{l: v.l, q: q, d: v.d, seek: seek, parts: make([]*engine.Entry, n)}
 	m.stop = func() { stop(); end() }
 	r := &round{v: v, m: m, errs: make([]error, n), left: n}
-	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) { return v.admitted(m, i, try, while) })
+	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {
+		return m.admitted(v.values, while, i, v.cfg, try)
+	})
 	start, decided := time.Now(), false
 	patience := time.NewTimer(q.timeout)
 	defer patience.Stop()
@@ -84,23 +86,10 @@ func (r *round) take(a answer[*engine.Entry]) bool {
 	return true
 }
 
-// token is the hold's: the smallest number that the tokens of a majority do not exceed. That majority shares
-// a server with that of each hold before, so it is higher than all of these.
-func (r *round) token() int64 {
-	var tokens []int64
-	for _, p := range r.m.parts {
-		if p != nil {
-			tokens = append(tokens, p.Token())
-		}
-	}
-	slices.Sort(tokens)
-	return tokens[r.v.q.need-1]
-}
-
 // restFails: those that have not answered are known not to.
 func (r *round) restFails() bool {
 	for i, s := range r.v.q.servers {
-		if r.m.parts[i] == nil && r.errs[i] == nil && !s.failing() {
+		if r.m.parts[i] == nil && r.errs[i] == nil && s.trouble() == nil {
 			return false
 		}
 	}
@@ -113,17 +102,31 @@ func (r *round) decide() (*entry, error) {
 	if r.granted < v.q.need {
 		return r.failed(nil)
 	}
-	token := r.token()
+	// The hold's is the smallest number that the tokens of a majority do not exceed. That majority shares a
+	// server with that of each hold before, so it is higher than all of these.
+	var tokens []int64
+	for _, p := range m.parts {
+		if p != nil {
+			tokens = append(tokens, p.Token())
+		}
+	}
+	slices.Sort(tokens)
+	token := tokens[v.q.need-1]
 	if !r.raise(token) {
 		return r.failed(errToken)
 	}
-	v.d.keep(m)
 	e := m.become(v, token)
 	if e == nil {
-		v.d.forget()
 		return r.failed(engine.ErrTooLate)
 	}
-	r.complete()
+	for i, err := range r.errs {
+		if err != nil {
+			m.fetch(i, v.q.timeout, "")
+		} else {
+			m.lost(i) // it may be by now
+		}
+	}
+	r.rest()
 	return e, nil
 }
 
@@ -143,16 +146,14 @@ func (r *round) raise(token int64) bool {
 		raised := ask(v.q, low, func(i int) (struct{}, error) {
 			return struct{}{}, parts[i].Raise(v.values, token)
 		})
-		late := time.NewTimer(v.q.timeout)
-		defer late.Stop()
-		for n := 0; n < len(low) && missing > 0; n++ {
-			select {
-			case a := <-raised:
-				if a.err == nil {
-					missing--
-				}
-			case <-late.C:
-				return false
+		late, cancel := context.WithTimeout(context.Background(), v.q.timeout)
+		defer cancel()
+		for a := range inTime(late, raised) {
+			if a.err == nil {
+				missing--
+			}
+			if missing == 0 {
+				break
 			}
 		}
 	}
@@ -162,30 +163,23 @@ func (r *round) raise(token int64) bool {
 	return missing <= 0
 }
 
-// complete has what a majority did not wait for become part of the hold.
-func (r *round) complete() {
+// rest has what comes later become part of the hold. It is given back if there is none.
+func (r *round) rest() {
 	v, m := r.v, r.m
-	for i, err := range r.errs {
-		if err != nil {
-			m.fetch(i, v.q.timeout, "")
-		} else {
-			m.lost(i) // it may be by now
-		}
+	if r.left == 0 {
+		return
 	}
-	if r.left > 0 {
-		v.q.home.Go(func() {
-			for ; r.left > 0; r.left-- {
-				a := <-r.answers
-				switch err := v.judge(a); {
-				case err != nil:
-					v.giveBack(a.value)
-					m.fetch(a.i, v.q.timeout, "")
-				case !m.admit(a.i, a.value):
-					m.fetch(a.i, 0, "")
-				}
+	v.q.home.Go(func() {
+		for ; r.left > 0; r.left-- {
+			a := <-r.answers
+			if v.judge(a) != nil || m.seek.Err() != nil {
+				v.giveBack(a.value)
+				m.fetch(a.i, v.q.timeout, "")
+			} else if !m.admit(a.i, a.value) {
+				m.fetch(a.i, 0, "")
 			}
-		})
-	}
+		}
+	})
 }
 
 // failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
@@ -207,15 +201,7 @@ func (r *round) failed(reason error) (*entry, error) {
 		}
 	}
 	err := r.why(reason)
-	if r.left > 0 {
-		v.q.home.Go(func() {
-			for ; r.left > 0; r.left-- {
-				a := <-r.answers
-				_ = v.judge(a)
-				v.giveBack(a.value)
-			}
-		})
-	}
+	r.rest()
 	return nil, err
 }
 
@@ -236,46 +222,24 @@ func inUse(locked *rlock.LockedError) *failure.LockedError {
 	return &e
 }
 
-// ahead is by how much a token may be above its server's clock. One that is further ahead was not made by
-// Lockline.
-const ahead = 24 * time.Hour
-
-const noVote = "a server of a RedLock has no vote"
-
-// credible is why a token is no vote; nil if it is one.
-func (s *server) credible(token int64) error {
-	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+ahead.Microseconds() {
-		return nil
-	}
-	return fmt.Errorf("the token %d is more than a day above the clock of its server", token)
-}
-
 // judge is why an answer is no grant; nil if it is one.
 func (v *vote) judge(a answer[*engine.Entry]) error {
-	s := v.q.servers[a.i]
-	if a.err == nil {
-		err := s.credible(a.value.Token())
-		if err != nil {
-			v.q.warn(s, noVote, v.l.name, err)
-			err = s.named(err)
-		}
-		return err
-	}
+	q, s := v.q, v.q.servers[a.i]
 	var locked *rlock.LockedError
 	switch {
-	case errors.As(a.err, &locked) && v.q.twice(s, locked.Holder):
-		v.q.warn(s, noVote, v.l.name, errTwice)
+	case a.err == nil:
+		return q.credible(s, v.l.name, a.value.Token())
+	case errors.As(a.err, &locked) && holderOf(locked.Holder) == q.id &&
+		!strings.HasPrefix(locked.Holder, s.session.ID()): // it is another part of this quorum
+		q.warn(s, noVote, v.l.name, errTwice)
 		return s.named(errTwice)
-	case errors.As(a.err, &locked) && (locked.Holder != "" || !s.failing()):
+	case locked != nil && (locked.Holder != "" || s.trouble() == nil):
 		return a.err
-	case locked != nil: // a request of this session is under way there, for a long time
+	case locked != nil, // a request of this session is under way there, for a long time
+		errors.Is(a.err, failure.ErrNoAnswer): // this round ended first
 		return s.late()
-	}
-	if errors.Is(a.err, failure.ErrNoAnswer) { // this round ended first
-		return s.late()
-	}
-	if errors.As(a.err, new(*wire.ValueError)) {
-		v.q.warn(s, noVote, v.l.name, a.err)
+	case errors.As(a.err, new(*wire.ValueError)):
+		q.warn(s, noVote, v.l.name, a.err)
 	}
 	return s.named(a.err)
 }
@@ -287,7 +251,7 @@ func (r *round) why(reason error) error {
 	known, own, final := r.granted, 0, 0
 	var failing []error
 	late := true
-	votes := map[string]int{}
+	votes, most := map[string]int{}, 0
 	for i, s := range q.servers {
 		var locked *rlock.LockedError
 		switch err := r.errs[i]; {
@@ -296,9 +260,8 @@ func (r *round) why(reason error) error {
 		case locked != nil:
 			known++
 			holder := inUse(locked)
-			if votes[holder.Holder]++; len(votes) == 1 && known == r.granted+1 ||
-				votes[holder.Holder] > votes[v.holder.Holder] {
-				v.holder = holder
+			if votes[holder.Holder]++; votes[holder.Holder] > most {
+				v.holder, most = holder, votes[holder.Holder]
 			}
 		case errors.Is(err, failure.ErrClosed):
 			return failure.Named(v.l.name, failure.ErrClosed)
@@ -314,7 +277,7 @@ func (r *round) why(reason error) error {
 			failing = append(failing, s.late())
 		}
 	}
-	if len(votes) > 0 {
+	if most > 0 {
 		v.taken(true)
 		now := time.Now()
 		v.d.seen.Store(&failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
@@ -331,13 +294,13 @@ func (r *round) why(reason error) error {
 	switch {
 	case over:
 		return v.whyOver(nil)
-	case reason == errMinority && q.working() >= q.need: // others have the rest
+	case reason == errMinority && q.works(): // others have the rest
 		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
 	case known+own < q.need:
 		v.taken(false)
 		return failure.Named(v.l.name, v.trouble)
-	case len(votes) > 0:
+	case most > 0:
 		return failure.Public(v.holder)
 	case own > 0:
 		v.taken(true)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -13,8 +15,75 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
+
+// desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
+// servers, or holds the lock. The others receive from both channels, so they are served in their order.
+type desk struct {
+	q    *quorum
+	name string
+	uses int // guarded by quorum.mu
+
+	free chan struct{}  // has one if no goroutine deals with the servers, or holds the lock
+	pass chan *majority // a hold that was unlocked: the receiver goes on with its parts
+
+	hold  atomic.Pointer[majority]         // the one that is held
+	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
+	taken atomic.Bool                      // it was, as far as is known: those that wait do so for a holder
+}
+
+// desk finds or makes the desk of a name, which is kept until drop, and while it has a hold.
+func (q *quorum) desk(name string) *desk {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d := q.desks[name]
+	if d == nil {
+		d = &desk{q: q, name: name, free: make(chan struct{}, 1), pass: make(chan *majority)}
+		d.free <- struct{}{}
+		q.desks[name] = d
+	}
+	d.uses++
+	return d
+}
+
+// drop ends a use of it.
+func (d *desk) drop() {
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	d.uses--
+	d.tidy()
+}
+
+// tidy forgets a desk without uses. quorum.mu held.
+func (d *desk) tidy() {
+	if d.uses == 0 && d.hold.Load() == nil {
+		delete(d.q.desks, d.name)
+	}
+}
+
+// next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
+// is under way: a vote waits for that, and is refused by what is held.
+func (d *desk) next() {
+	d.q.mu.Lock()
+	d.hold.Store(nil)
+	d.tidy()
+	d.q.mu.Unlock()
+	d.free <- struct{}{}
+}
+
+// known is the holder of the lock, as far as this process knows; nil if that is not known.
+func (d *desk) known(begun time.Time) *failure.LockedError {
+	if m := d.hold.Load(); m != nil {
+		return m.locked()
+	}
+	by := d.seen.Load().Locked(d.name, begun, nil)
+	if by == nil && d.taken.Load() {
+		return &failure.LockedError{Name: d.name}
+	}
+	return by
+}
 
 // vote is one call of Lock or TryLock of a RedLock. It belongs to the goroutine of that call. It is also the
 // key by which that finds, in its context, the hold that it nests in.
@@ -28,14 +97,12 @@ type vote struct {
 	bounds call.Bounds
 	try    bool
 	begun  time.Time
-	turn   bool // at the desk
-	depth  int  // of its hold, among those that are nested in each other
+	depth  int // of its hold, among those that are nested in each other
 
 	lost     bool                 // ctx descends from a hold that was lost
-	refused  bool                 // others have, or had, the lock
 	waits    bool                 // the observer knows that it waits
 	handed   bool                 // in memory, by another goroutine
-	holder   *failure.LockedError // who has the lock, as far as is known
+	holder   *failure.LockedError // of the lock, as far as is known; without a name: there is one
 	trouble  error                // too few servers answered, the last time
 	outage   time.Time            // since when; zero: they do
 	hopeless bool                 // for reasons that time will not mend
@@ -66,6 +133,7 @@ func (l *RedLock) acquire(
 	defer stop()
 	v := &vote{l: l, q: q, d: q.desk(l.name), ctx: ctx, values: ctx, cfg: cfg, try: cfg.Once(try),
 		begun: time.Now(), depth: 1, bounds: call.Bounds{Until: until, Closing: q.closing}}
+	v.cfg.Bounded = false // of the parts: until bounds them
 	defer v.d.drop()
 	if ctx.Done() != nil {
 		v.values = context.WithoutCancel(ctx)
@@ -107,15 +175,15 @@ func (v *vote) run() (*entry, error) {
 
 // wait has its turn at the desk, which it leaves if it fails.
 func (v *vote) wait() (e *entry, err error) {
-	d := v.d
+	d, turn := v.d, false
 	defer func() {
-		if e == nil && v.turn {
+		if e == nil && turn {
 			d.free <- struct{}{}
 		}
 	}()
 	select {
 	case <-d.free:
-		v.turn = true
+		turn = true
 		return v.compete()
 	default:
 		if v.try {
@@ -128,23 +196,46 @@ func (v *vote) wait() (e *entry, err error) {
 	for {
 		select {
 		case from := <-d.pass:
-			v.turn, v.refused = true, true
+			turn, v.holder = true, &failure.LockedError{Name: d.name}
 			return v.goOn(from)
 		case <-d.free:
-			v.turn, v.refused = true, d.taken.Load()
+			turn = true
+			if d.taken.Load() {
+				v.holder = &failure.LockedError{Name: d.name}
+			}
 			if !v.bounds.Over() {
 				return v.compete()
 			}
 		case <-late.C:
-			d.suspect()
+			if m := d.hold.Load(); m != nil {
+				m.suspect()
+			}
 			continue
 		case <-v.bounds.Until.Done():
 		case <-v.bounds.Closing:
 		}
-		break
+		v.holder = d.known(v.begun)
+		return nil, v.whyOver(nil)
 	}
-	v.holder, v.refused = d.known(v.begun), d.taken.Load()
-	return nil, v.whyOver(nil)
+}
+
+// goOn goes on with a hold that was unlocked, with the next token.
+func (v *vote) goOn(m *majority) (*entry, error) {
+	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
+		if token := m.passed(); token != 0 {
+			if e := m.become(v, token); e != nil {
+				v.handed = true
+				return e, nil
+			}
+		}
+	}
+	m.stop()
+	m.release(context.Background())
+	v.d.hold.Store(nil)
+	if v.bounds.Over() {
+		return nil, v.whyOver(nil)
+	}
+	return v.compete()
 }
 
 func (v *vote) announce() {
@@ -154,30 +245,22 @@ func (v *vote) announce() {
 	}
 }
 
-// admitted takes the lock of one server, for a round.
-func (v *vote) admitted(m *majority, i int, try bool, while context.Context) (*engine.Entry, error) {
-	cfg := v.cfg
-	cfg.Bounded = false
-	cfg.Part = m.part(i, while)
-	return v.l.parts[i].Admitted(v.values, engine.Exclusive, cfg, try)
-}
-
-// part makes what one server grants part of it.
-func (m *majority) part(i int, while context.Context) *engine.Part {
-	return &engine.Part{While: while, Lost: func() { m.lost(i) }}
-}
-
 // compete votes once, unless others are known to wait. If it is refused, it stands in line, and at the head
 // of that it waits for the servers' locks: they are handed to it when they get free.
 func (v *vote) compete() (*entry, error) {
-	if !v.try && v.l.wanted() { // a vote would only hold them up
+	// Other processes are known to wait for the lock of a server that works: a vote would only hold them up.
+	wanted := !v.try && slices.ContainsFunc(v.q.all, func(i int) bool {
+		_, elsewhere := v.l.parts[i].Wanted()
+		return elsewhere && v.q.servers[i].trouble() == nil
+	})
+	if wanted {
 		v.taken(true)
 	} else if e, err := v.round(true); e != nil || v.try || !v.again(err) {
 		return e, err
 	}
 	v.announce()
-	leave := v.stand()
-	defer leave()
+	turn := v.stand()
+	defer v.giveBack(turn)
 	for round := 0; ; round++ {
 		if v.bounds.Over() {
 			return nil, v.whyOver(nil)
@@ -190,18 +273,14 @@ func (v *vote) compete() (*entry, error) {
 	}
 }
 
-// wanted reports whether other processes are known to wait for the lock of a server that works.
-func (l *RedLock) wanted() bool {
-	return slices.ContainsFunc(l.q.all, func(i int) bool {
-		_, elsewhere := l.parts[i].Wanted()
-		return elsewhere && !l.q.servers[i].failing()
-	})
-}
-
 // taken notes whether others have the lock, for the error of this call and of those that wait behind it.
 func (v *vote) taken(taken bool) {
-	v.refused = taken
 	v.d.taken.Store(taken)
+	if taken && v.holder == nil {
+		v.holder = &failure.LockedError{Name: v.l.name}
+	} else if !taken && v.holder != nil && v.holder.Holder == "" {
+		v.holder = nil
+	}
 }
 
 // again reports whether an error of a round lets the wait go on.
@@ -216,7 +295,7 @@ func (v *vote) again(err error) bool {
 	if v.outage.IsZero() {
 		v.outage = time.Now()
 	}
-	if v.q.working() >= v.q.need { // by now
+	if v.q.works() { // by now
 		v.outage = time.Now()
 	}
 	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
@@ -231,13 +310,58 @@ func (v *vote) whyOver(err error) error {
 	if errors.As(err, &locked) {
 		v.holder = inUse(locked)
 	}
-	if v.holder == nil && v.refused {
-		v.holder = &failure.LockedError{Name: v.l.name}
-	}
 	err = failure.OfWait(v.ctx, call.Closed(v.bounds.Closing), "", v.l.name, v.holder)
 	if v.holder == nil && v.trouble != nil {
 		text := v.trouble.Error() // of several servers: one that refuses does not say that all do
 		err = failure.Troubled(err, errors.New(text))
 	}
 	return err
+}
+
+// stand waits in line, at the first server that answers, in the order in which the sessions were given, from
+// one that the name decides. It returns when the turn has come, or nil if the wait is over or no server has a
+// line.
+func (v *vote) stand() *engine.Entry {
+	q := v.q
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(v.l.name))
+	first := int(h.Sum32() % uint32(len(q.servers)))
+	for i := range q.servers {
+		s := q.servers[(first+i)%len(q.servers)]
+		if s.trouble() != nil || v.bounds.Over() {
+			continue
+		}
+		if turn := v.standAt(s); turn != nil {
+			return turn
+		}
+	}
+	return nil
+}
+
+// standAt waits in line at one server; nil: there is none, or the wait is over.
+func (v *vote) standAt(s *server) *engine.Entry {
+	q := v.q
+	while, skip := context.WithCancel(v.bounds.Until)
+	defer skip()
+	m := engine.New(s.line, turnKind, v.l.name, engine.Config{})
+	come := ask(q, []int{0}, func(int) (*engine.Entry, error) {
+		part := &engine.Part{While: while, Lost: func() {}}
+		return m.Admitted(v.values, engine.Exclusive, engine.Config{Impatient: true, Part: part}, false)
+	})
+	look := time.NewTicker(turnLease / 4)
+	defer look.Stop()
+	for s.trouble() == nil && !v.bounds.Over() {
+		select {
+		case a := <-come:
+			if a.err != nil && !v.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
+				!wire.Judge(a.err).Transient {
+				q.warn(s, "waiters of a RedLock cannot stand in line at a server", v.l.name, a.err)
+			}
+			return a.value
+		case <-look.C:
+		case <-v.bounds.Until.Done():
+		}
+	}
+	q.home.Go(func() { v.giveBack((<-come).value) })
+	return nil
 }
