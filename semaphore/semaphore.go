@@ -99,8 +99,8 @@ func (s *Semaphore) Acquire(
 	return s.acquire(ctx, n, options, false)
 }
 
-// TryAcquire is Acquire that never waits for permits: it returns a *[rlock.LockedError] if n are not free, or if
-// others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
+// TryAcquire is Acquire that never waits for permits: it returns a *[rlock.LockedError] if n are not free, or
+// if others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

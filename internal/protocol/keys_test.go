@@ -37,7 +37,8 @@ func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 		"app:{tenant}": true, "app:r": true, "r:{x}": true,
 		"app:1:{x}": true, "app:rr:{x}": true,
 		"redisson_lock_tokens": true, "a:redisson_lock_token:": true,
-		"app:r:{tenant}": false, "app:z:{x}": false, "app:f:{x}": false, "app:q:{x}:y": false, ":r:{x}": false,
+		"app:r:{tenant}": false, "app:z:{x}": false, "app:f:{x}": false,
+		"app:q:{x}:y": false, ":r:{x}": false,
 		"redisson_lock_token": false, "redisson_lock_token:": false, "lockline_lock_memory:x": false,
 	} {
 		if err := CheckPrefix(prefix); (err == nil) != ok {
