@@ -21,7 +21,6 @@ var layers = [][]string{
 	{"internal/handle", "internal/session"},
 	{"internal/call"},
 	{"internal/engine"},
-	{"internal/operate"},
 	{"rlock"},
 	{"internal/inner"},
 	{"fairlock", "latch", "locktest", "redisson", "rwlock", "semaphore"},

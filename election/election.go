@@ -6,7 +6,6 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
@@ -200,11 +199,7 @@ func (r request) Request(time.Time) wire.Request { return r.keys.RequestAlone(r.
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	s, keys := e.session, e.keys()
-	send := func(most int, abandoned *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, sc, request{keys, sc, argv}, most, abandoned)
-	}
-	return call.Do(ctx, s, keys, "", call.Func(send)) // a value may count though its caller has left
+	return inner.Mutex(e.lock).Ask(ctx, sc, request{e.keys(), sc, argv})
 }
 
 // checkValue says what is wrong with a value.

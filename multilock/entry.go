@@ -216,6 +216,9 @@ func (e *entry) Unlock(ctx context.Context) error {
 	m.mu.Unlock()
 	if lost != nil {
 		e.cancel(lost)
+		if open {
+			m.release(context.Background(), true)
+		}
 		return failure.Named(m.l.name, lost)
 	}
 	e.cancel(failure.ErrUnlocked)
@@ -225,7 +228,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	var err error
 	if !m.pass() {
 		m.stop()
-		answers := m.release(ctx)
+		answers := m.release(ctx, true)
 		m.d.next()
 		err = m.released(answers)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -162,8 +161,8 @@ func (m *majority) check() error {
 			Err: fmt.Errorf("%w: %w", err, reason)})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(report)             // many may be lost at one instant
-		m.release(context.Background()) // what is not lost would be renewed
+		m.q.home.Go(report)                    // many may be lost at one instant
+		m.release(context.Background(), false) // what is not lost would be renewed
 		m.q.home.End()
 	} else {
 		report()
@@ -219,11 +218,18 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks the parts. When it returns, the servers' locks know that.
-func (m *majority) release(ctx context.Context) <-chan answer[struct{}] {
+// release unlocks the parts. When it returns, the servers' locks know that. all: also those that are lost. Else
+// their leases keep others out for a moment, until the Unlock of a user who may not know of the loss yet.
+func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
-	clear(m.parts)
+	for i, p := range parts {
+		if p != nil && !all && p.Err() != nil {
+			parts[i] = nil
+		} else {
+			m.parts[i] = nil
+		}
+	}
 	m.mu.Unlock()
 	var servers []int
 	tell := make([]func(context.Context) error, len(parts))
@@ -335,10 +341,10 @@ func (m *majority) lost(i int) {
 	if voting {
 		return
 	}
-	_ = m.check()
+	over := m.check() != nil // then its Unlock gives the part back
 	m.mu.Lock()
 	p := m.parts[i]
-	gone := p != nil && p.Err() != nil && m.renewed() // a fixed lease goes on in Redis for a moment
+	gone := !over && p != nil && p.Err() != nil && m.renewed() // a fixed lease goes on in Redis for a moment
 	if gone {
 		m.parts[i] = nil
 	}
@@ -372,7 +378,7 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 			}
 			while, cancel := context.WithTimeout(m.seek, q.lead.Lease/3)
 			if owner != "" {
-				st, err := operate.Inspect(while, &m.l.parts[i])
+				st, err := m.l.parts[i].Inspect(while)
 				if err == nil && slices.Contains(st.Over, owner) {
 					cancel()
 					return

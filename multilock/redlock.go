@@ -11,7 +11,6 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/rlock"
@@ -276,7 +275,7 @@ func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.State, err error) {
 	free := rlock.State{Name: l.Name()}
 	states, err := each(ctx, l, func(i int) (protocol.State, error) {
-		return operate.Inspect(ctx, &l.parts[i])
+		return l.parts[i].Inspect(ctx)
 	})
 	if err != nil {
 		return nil, rlock.State{}, err
@@ -349,7 +348,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]a
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return held(each(ctx, l, func(i int) (int, error) {
-		return operate.Force(ctx, &l.parts[i], operate.Alone)
+		return l.parts[i].Force(ctx, engine.Alone)
 	}))
 }
 
@@ -368,7 +367,7 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 			return 0, nil
 		}
 		// Each server has its own, so the holder of now is safe.
-		return operate.Force(ctx, &l.parts[i], protocol.Number(tokens[i]))
+		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
 	}))
 }
 

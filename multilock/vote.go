@@ -230,7 +230,7 @@ func (v *vote) goOn(m *majority) (*entry, error) {
 		}
 	}
 	m.stop()
-	m.release(context.Background())
+	m.release(context.Background(), true)
 	v.d.hold.Store(nil)
 	if v.bounds.Over() {
 		return nil, v.whyOver(nil)

@@ -7,7 +7,6 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -135,7 +134,7 @@ func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 
 // ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
 func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
-	return operate.Force(ctx, inner.Mutex(m.unwrap()), operate.Shared)
+	return inner.Mutex(m.unwrap()).Force(ctx, engine.Shared)
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown

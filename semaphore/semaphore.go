@@ -9,7 +9,6 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/internal/operate"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
@@ -149,7 +148,7 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
 	}
-	_, err := operate.SetLimit(ctx, inner.Mutex(s.mutex), int64(n), false)
+	_, err := inner.Mutex(s.mutex).SetLimit(ctx, int64(n), false)
 	return err
 }
 
@@ -159,7 +158,7 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
 	}
-	return operate.SetLimit(ctx, inner.Mutex(s.mutex), int64(n), true)
+	return inner.Mutex(s.mutex).SetLimit(ctx, int64(n), true)
 }
 
 // LimitError says that Redis has another limit than New was given, or a lower one than Acquire wants.

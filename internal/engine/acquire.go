@@ -174,7 +174,7 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 
 // ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth
 // more.
-const ownRelease = time.Second
+const ownRelease = 250 * time.Millisecond
 
 func (a *acquisition) run() (*Entry, error) {
 	p := a.p

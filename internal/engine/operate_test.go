@@ -1,4 +1,4 @@
-package operate
+package engine_test
 
 import (
 	"context"
@@ -9,18 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/fake"
 	"github.com/lockline/lockline/internal/wire"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var bg = context.Background()
 
 var kind = engine.NewLock(protocol.Reentrant, false)
 
@@ -38,15 +32,15 @@ func replies(reply string) func(fake.Call) (string, error) {
 // all are the ways to look at a lock, or to free it.
 var all = map[string]func(context.Context, *engine.Permits) error{
 	"Inspect": func(ctx context.Context, m *engine.Permits) error {
-		_, err := Inspect(ctx, m)
+		_, err := m.Inspect(ctx)
 		return err
 	},
 	"Force": func(ctx context.Context, m *engine.Permits) error {
-		_, err := Force(ctx, m, Alone)
+		_, err := m.Force(ctx, engine.Alone)
 		return err
 	},
 	"ForceToken": func(ctx context.Context, m *engine.Permits) error {
-		_, err := ForceToken(ctx, m, 7)
+		_, err := m.ForceToken(ctx, 7)
 		return err
 	},
 }
@@ -94,23 +88,23 @@ func TestAnErrorOfTheServersIsTheOperators(t *testing.T) {
 }
 
 func TestInspectShowsWhatTheServerSays(t *testing.T) {
-	st, err := Inspect(bg, newMutex(t, replies(`{"TTL": 5000, "Lock": {"s:1": "2", "t": "7"}}`)))
+	st, err := newMutex(t, replies(`{"TTL": 5000, "Lock": {"s:1": "2", "t": "7"}}`)).Inspect(bg)
 	if err != nil || !st.Held || st.Owner != "s:1" || st.Count != 2 || st.Token != 7 ||
 		st.Remaining != 5*time.Second {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := Inspect(bg, newMutex(t, replies("?"))); err == nil {
+	if _, err := newMutex(t, replies("?")).Inspect(bg); err == nil {
 		t.Error("no error of a reply that cannot be read")
 	}
 }
 
 func TestHoldersAreCountedAsTheServerSays(t *testing.T) {
 	for reply, want := range map[string]int{"0": 0, "1": 1, "3": 3} {
-		if n, err := Force(bg, newMutex(t, replies(reply)), Shared); n != want || err != nil {
+		if n, err := newMutex(t, replies(reply)).Force(bg, engine.Shared); n != want || err != nil {
 			t.Errorf("%q: %v, %v", reply, n, err)
 		}
 	}
-	if _, err := Force(bg, newMutex(t, replies("?")), Alone); err == nil {
+	if _, err := newMutex(t, replies("?")).Force(bg, engine.Alone); err == nil {
 		t.Error("no error of a reply that cannot be read")
 	}
 }
@@ -118,11 +112,11 @@ func TestHoldersAreCountedAsTheServerSays(t *testing.T) {
 func TestALockIsFreedOnlyOfTheHolderThatWasSeen(t *testing.T) {
 	var sent fake.Call
 	m := newMutex(t, func(c fake.Call) (string, error) { sent = c; return "1", nil })
-	if held, err := ForceToken(bg, m, 7); !held || err != nil || !slices.Equal(sent.Argv[2:], []any{"7"}) {
+	if held, err := m.ForceToken(bg, 7); !held || err != nil || !slices.Equal(sent.Argv[2:], []any{"7"}) {
 		t.Errorf("%v, %v: %+v", held, err, sent)
 	}
 	for _, token := range []int64{0, -1} {
-		if _, err := ForceToken(bg, m, token); err == nil {
+		if _, err := m.ForceToken(bg, token); err == nil {
 			t.Errorf("no error for the token %d", token)
 		}
 	}
