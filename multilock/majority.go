@@ -218,8 +218,8 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks the parts. When it returns, the servers' locks know that. all: also those that are lost. Else
-// their leases keep others out for a moment, until the Unlock of a user who may not know of the loss yet.
+// release unlocks the parts. When it returns, the servers' locks know that. all: also those that are lost.
+// Without that, their leases keep others out until the Unlock of a user that may not know of the loss yet.
 func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
