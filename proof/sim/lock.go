@@ -28,6 +28,7 @@ type lock struct {
 
 	// What the servers did, told from the requests as they got them.
 	owners  []string          // by server: the attempt that had it after the last request
+	forgot  map[string]bool   // attempts that one server has forgotten (forgetOne)
 	token   int64             // of the present grant; 0: free
 	highest int64             // of all grants
 	stayed  string            // the owner field that has stayed taken last
@@ -143,8 +144,8 @@ func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}",
 		on:     w.servers[p.server : p.server+1],
 		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{},
-		over: map[string]ended{}, considered: map[*held]struct{}{}, lost: map[string]bool{},
-		entered: map[*process]time.Time{}}
+		over: map[string]ended{}, forgot: map[string]bool{}, considered: map[*held]struct{}{},
+		lost: map[string]bool{}, entered: map[*process]time.Time{}}
 	l.memory = l.key + ":t"
 	switch l.kind {
 	case 'q':
@@ -212,8 +213,9 @@ func (l *lock) endsFirst() (at int, ok bool) {
 	var least float64
 	for i, s := range l.on {
 		owner, _ := l.present(s)
+		again := l.forgot[owner] // by a late copy of its request, under a token that its session does not know
 		owner = holderOf(owner)
-		if owner == "" || i > 0 && owner != one {
+		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
 		if left := float64(s.TTL(l.key)) / s.rate; i == 0 || left < least { // by one clock

@@ -377,6 +377,8 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	set := func(s *server) bool { return s.setSince(time.Now().Add(-longest)) > 0 }
 	w.nowAndThen(rnd, func() {
 		if at, ok := l.endsFirst(); ok && !slices.ContainsFunc(l.on, set) {
+			owner, _ := l.present(l.on[at])
+			l.forgot[owner] = true
 			l.on[at].Del(l.key)
 			l.owners[at] = ""
 			w.counts.Add("forgotten by one server")
