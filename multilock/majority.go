@@ -341,18 +341,25 @@ func (m *majority) lost(i int) {
 	if voting {
 		return
 	}
-	over := m.check() != nil // then its Unlock gives the part back
+	over := m.check() != nil
 	m.mu.Lock()
 	p := m.parts[i]
-	gone := !over && p != nil && p.Err() != nil && m.renewed() // a fixed lease goes on in Redis for a moment
+	// A lost hold keeps it until its Unlock, and a fixed lease goes on in Redis for a moment. While the hold
+	// is passed on, nobody has it.
+	keeps := over && len(m.entries) > 0 || !m.renewed()
+	gone := p != nil && p.Err() != nil && !keeps
 	if gone {
 		m.parts[i] = nil
 	}
 	m.mu.Unlock()
-	if gone {
-		_ = p.Unlock(context.Background()) // of what is lost, which does not block
-		m.fetch(i, 0, p.OwnerField())
+	if !gone || !m.q.home.Begin() {
+		return
 	}
+	m.q.home.Go(func() {
+		_ = p.Unlock(context.Background())
+		m.fetch(i, 0, p.OwnerField())
+	})
+	m.q.home.End()
 }
 
 // fetch looks, after a while, for the part that is missing on a server, which has lost it or was not

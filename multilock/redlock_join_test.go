@@ -372,3 +372,68 @@ func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A fixed lease that is left to run out keeps others out until it has run out in Redis.
+func TestAFixedLeaseOfARedLockIsNotGivenBackBeforeItsEnd(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		_, hold, err := m.TryLock(bg, rlock.WithLease(100*time.Second))
+		testlock.Must(t, err)
+		time.Sleep(99500 * time.Millisecond)
+		other := r.redLock(t)
+		if _, _, err := other.TryLock(bg); err == nil {
+			t.Error("another holder, 0.5 s before the end of the lease that was never unlocked")
+		}
+		if n := r.held(); n < 2 {
+			t.Errorf("held by %d", n)
+		}
+		_ = hold.Unlock(bg)
+	})
+}
+
+// busyContext has f run while a context is made below it.
+type busyContext struct {
+	context.Context
+	f atomic.Pointer[func()]
+}
+
+func (c *busyContext) Value(key any) any {
+	if f := c.f.Swap(nil); f != nil {
+		(*f)()
+	}
+	return c.Context.Value(key)
+}
+
+func (c *busyContext) Done() <-chan struct{} {
+	if f := c.f.Swap(nil); f != nil {
+		(*f)()
+	}
+	return c.Context.Done()
+}
+
+// A part that is lost while the hold goes from one goroutine to the next is looked for by the next.
+func TestAPartThatIsLostWhileTheHoldIsPassedOnIsFetched(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t, rlock.WithHandover(time.Minute))
+		_, hold := testlock.Lock(t, m, bg)
+		ctx := &busyContext{Context: bg}
+		next := testlock.Go(ctx, m)
+		testlock.Settle()
+		f := func() {
+			r[0].Del(redKey) // it forgets the part, which a renewal learns
+			time.Sleep(15 * time.Second)
+		}
+		ctx.f.Store(&f)
+		testlock.Unlock(t, hold)
+		second := testlock.Granted(t, next)
+		if ctx.f.Load() != nil {
+			t.Fatal("nothing happened meanwhile")
+		}
+		time.Sleep(5 * time.Minute)
+		testlock.Must(t, second.Err())
+		if n := r.held(); n != 3 {
+			t.Errorf("held by %d of 3, for minutes", n)
+		}
+		testlock.Unlock(t, second)
+	})
+}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -341,5 +344,55 @@ func TestReadersDoNotKeepAWriterOfTheirSessionWaitingThoughTheyLinger(t *testing
 			testlock.Unlock(t, g.Hold)
 			testlock.Served(t, later)
 		}
+	})
+}
+
+// A writer's TryLock waits for the Unlock that was under way when it began, also if that of another reader
+// began later and ends before.
+func TestATryWaitsForTheReleaseThatWasUnderWay(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		ctx := context.Background()
+		client := w.Net.Client(t)
+		var slowly atomic.Bool
+		client.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			for _, c := range cmds {
+				if len(c.Args()) > 1 && c.Args()[0] == "evalsha" &&
+					testlock.Script(c.Args()[1].(string)) == "release" && slowly.CompareAndSwap(true, false) {
+					time.Sleep(100 * time.Millisecond) // on its way
+				}
+			}
+			return next()
+		}))
+		s := testlock.NewSession(t, client)
+		m := rwlock.New(s, "x")
+		_, r0, err := m.RLock(ctx)
+		testlock.Must(t, err)
+		testlock.Must(t, r0.Unlock(ctx)) // warm
+		time.Sleep(time.Minute)
+		_, slow, err := m.RLock(ctx, rlock.WithLease(30*time.Second))
+		testlock.Must(t, err)
+		slowly.Store(true)
+		go func() { _ = slow.Unlock(ctx) }()
+		time.Sleep(10 * time.Millisecond)
+		if slowly.Load() {
+			t.Fatal("no release is under way")
+		}
+		start := time.Now()
+		got := make(chan error, 1)
+		go func() {
+			_, hold, err := m.TryLock(ctx)
+			got <- err
+			if err == nil {
+				_ = hold.Unlock(ctx)
+			}
+		}()
+		time.Sleep(10 * time.Millisecond)
+		_, r2, err := m.RLock(ctx, rlock.WithLease(31*time.Second))
+		testlock.Must(t, err)
+		testlock.Must(t, r2.Unlock(ctx))
+		if err := <-got; err != nil {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		time.Sleep(time.Second)
 	})
 }

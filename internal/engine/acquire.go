@@ -172,8 +172,8 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	return e, nil
 }
 
-// ownRelease is for how long one that tries waits for a release of its own session: an outage is not worth
-// more.
+// ownRelease is until when, from its beginning, one that tries waits for releases of its own session: an
+// outage is not worth more.
 const ownRelease = 250 * time.Millisecond
 
 func (a *acquisition) run() (*Entry, error) {
@@ -219,11 +219,11 @@ func (a *acquisition) run() (*Entry, error) {
 	}
 }
 
-// enter gets an entry of a grant. One that asks once waits for releases of its own session that were under
+// enter gets an entry of a grant. One that asks once waits for releases of its own session that are under
 // way: they may give back all that it wants. mu is held; enter releases it.
 func (a *acquisition) enter() (*Grant, error) {
 	p := a.p
-	releases := 0
+	releases := 0 // that one which wants less than all waits for: others may begin all the time
 	for waited := 0; ; waited++ {
 		if g := a.idle(); g != nil {
 			p.mu.Unlock()
@@ -244,10 +244,11 @@ func (a *acquisition) enter() (*Grant, error) {
 		}
 		l.forget() // lane may have made it for this call alone
 		released := p.unlock.next()
-		final := l.waiters.n > 0 || a.want.exclusive() && len(p.grants) > 0 // others were first
+		all := a.want.exclusive()
+		final := l.waiters.n > 0 || all && len(p.grants) > 0 // others were first
 		var g *Grant
 		var err error
-		if final || a.want.exclusive() && released != nil && waited < releases { // else Redis would refuse it
+		if final || all && released != nil { // else Redis would refuse it
 			err = p.kind.locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 		} else {
@@ -257,7 +258,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		if final {
 			return g, err
 		}
-		heard, ended := a.bounds.Sleep(ownRelease, released)
+		heard, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)
 		if !heard && !ended {
 			return nil, err
 		}

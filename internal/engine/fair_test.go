@@ -139,3 +139,50 @@ func TestALaterGrantEndsAFormerOne(t *testing.T) {
 		_ = former.Unlock(context.Background()) // which ends it for the collector, too
 	})
 }
+
+// Lanes stand in the queue in the order of their making, also where one waits for others to join.
+func TestALaneThatFormsIsNotOvertakenByALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		s.answers <- "G 1000000 7"
+		hold := granted(t, lock(t, m, context.Background()))
+		ctx, cancel := context.WithCancel(context.Background())
+		first := lock(t, m, ctx)
+		time.Sleep(100 * time.Microsecond)
+		s.got()
+		p.mu.Lock()
+		p.rivals = true
+		l1 := p.lanes[len(p.lanes)-1]
+		p.mu.Unlock()
+		unlock(t, hold)
+		p.mu.Lock()
+		p.rivals = true // as its answer says, if another session was served
+		p.mu.Unlock()
+		time.Sleep(500 * time.Microsecond)
+		second := make(chan error, 1)
+		go func() {
+			_, _, err := m.Acquire(ctx, Exclusive, Config{Lease: 5 * time.Second}, false)
+			second <- err
+		}()
+		synctest.Wait()
+		for _, r := range s.got() {
+			if r.kind == "ask" {
+				p.mu.Lock()
+				own := len(l1.attempts) == 1 && l1.attempts[0].owner == r.owner
+				p.mu.Unlock()
+				if !own {
+					t.Errorf("%+v asked before the lane that was there first", r)
+				}
+				break
+			}
+		}
+		cancel()
+		for len(s.answers) < cap(s.answers) {
+			s.answers <- held(8)
+		}
+		<-first
+		<-second
+		time.Sleep(time.Minute)
+	})
+}

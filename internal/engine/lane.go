@@ -48,7 +48,8 @@ func (p *pool) lane(w Want) *lane {
 		}
 	}
 	if n := len(p.lanes); n > 0 && p.kind.Fair {
-		p.lanes[n-1].full = true // whatever comes now is behind those that wait there
+		p.lanes[n-1].full = true // whatever comes now is behind those that wait there,
+		p.lanes[n-1].askNow()    // which wait for no others any more
 	}
 	l := &p.one
 	if l.p != nil {

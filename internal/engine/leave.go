@@ -51,7 +51,7 @@ func (e *Entry) end() (tell *notice, err error) {
 	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
 	p.unlock.n++
 	if tell = g.leave(e.write); tell == nil {
-		p.unlock.end()
+		p.unlock.n-- // nothing is given back, so no try that waits for that is to look
 	}
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session

@@ -213,7 +213,7 @@ func (l *lock) endsFirst() (at int, ok bool) {
 	var least float64
 	for i, s := range l.on {
 		owner, _ := l.present(s)
-		again := l.forgot[owner] // by a late copy of its request, under a token that its session does not know
+		again := l.forgot[owner] // by a late copy of its request: its session does not know the token
 		owner = holderOf(owner)
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false

@@ -12,7 +12,7 @@
 --         refused a lock that another one could keep; v -> of an election, the last value: owner field and
 --         token of its leader, the value's number, and the value
 
--- BLOCK is how many tokens a grant reserves: Block in scripts.go of package protocol.
+-- BLOCK is how many tokens a grant reserves: Block in answer.go of package protocol.
 local BLOCK = 1000
 
 local function stamp(number)
@@ -52,7 +52,7 @@ local function sharding(how, name)
   return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
 end
 
--- bad ends the script with an error that Refusal of refusal.go reads. Nothing may have been written before.
+-- bad ends the script with an error that refusal in package wire reads. Nothing may have been written before.
 local function bad(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
