@@ -28,7 +28,7 @@ var layers = [][]string{
 }
 
 // forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/testing/child",
+var forTests = []string{"docs", "internal/child",
 	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy",
 	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/urfave/cli/v3"
 
-	"github.com/lockline/lockline/internal/testing/child"
+	"github.com/lockline/lockline/internal/child"
 )
 
 const (
