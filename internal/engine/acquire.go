@@ -103,7 +103,7 @@ func (ps *Permits) Wanted() (here, elsewhere bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	here = p.unlock.n > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.waiters.n > 0 })
+	here = p.unlock.n > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return len(l.waiters) > 0 })
 	return here, p.rivals
 }
 
@@ -178,7 +178,7 @@ const ownRelease = 250 * time.Millisecond
 
 func (a *acquisition) run() (*Entry, error) {
 	p := a.p
-	s := p.s()
+	s := p.s
 	if !s.Begin() {
 		return nil, p.fail(failure.ErrClosed)
 	}
@@ -200,7 +200,7 @@ func (a *acquisition) run() (*Entry, error) {
 		if again && a.bounds.Over() { // the hold that has ended may have been its context
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return nil, a.over(a.holder())
+			return nil, a.endOfWait(a.holder())
 		}
 		if outer != nil {
 			if e, err := a.nest(outer); e != nil || err != nil {
@@ -213,7 +213,7 @@ func (a *acquisition) run() (*Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := a.begin(g); e != nil {
+		if e := a.hold(g); e != nil {
 			return e, nil
 		}
 	}
@@ -245,14 +245,17 @@ func (a *acquisition) enter() (*Grant, error) {
 		l.forget() // lane may have made it for this call alone
 		released := p.unlock.next()
 		all := a.want.exclusive()
-		final := l.waiters.n > 0 || all && len(p.grants) > 0 // others were first
+		final := len(l.waiters) > 0 || all && len(p.grants) > 0 // others were first
 		var g *Grant
 		var err error
 		if final || all && released != nil { // else Redis would refuse it
 			err = p.kind.locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 		} else {
-			g, err = a.wait(&lane{p: p, want: a.want, once: true})
+			own := new(lane)
+			own.reset(p, a.want)
+			own.once = true
+			g, err = a.wait(own)
 			final = !errors.Is(err, failure.ErrLocked) || released == nil || waited >= releases
 		}
 		if final {
@@ -264,7 +267,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		}
 		p.mu.Lock()
 		if ended {
-			err = a.over(a.holder())
+			err = a.endOfWait(a.holder())
 			p.mu.Unlock()
 			return nil, err
 		}
@@ -276,7 +279,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	p := a.p
 	a.w = waiter{a: a}
 	w := &a.w
-	l.waiters.push(w)
+	l.waiters = append(l.waiters, w)
 	for _, g := range p.grants {
 		if g.l != l && !a.once {
 			g.endLinger() // Redis tells no session of its own goroutines' wishes
@@ -284,7 +287,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	}
 	var mine *attempt
 	if l.wanting() && l.patience() <= 0 {
-		mine = l.begin()
+		mine = l.newAttempt()
 	}
 	l.ask()
 	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait
@@ -314,11 +317,11 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		if a.bounds.Over() { // also where an answer is there, too
 			return nil, a.leave(l, w)
 		}
-		told, ok := call.Await(&a.bounds, w.ready)
+		news, ok := call.Await(&a.bounds, w.ready)
 		switch {
 		case !ok:
 			continue
-		case told == queued:
+		case news == queued:
 			a.waits()
 		default:
 			return w.g, w.err
@@ -342,8 +345,8 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	if !a.once { // else none has kept it out
 		holder = a.holder()
 	}
-	err := a.over(holder)
-	if !w.withdraw() { // answered in that instant
+	err := a.endOfWait(holder)
+	if !l.withdraw(w) { // answered in that instant
 		p.mu.Unlock()
 		if w.err == nil {
 			w.g.decline(a.ctx) // the next in the lane may have it
@@ -354,13 +357,13 @@ func (a *acquisition) leave(l *lane, w *waiter) error {
 	l.ask()
 	p.mu.Unlock()
 	if last != nil && !a.once { // one that asks once has no place
-		call.AwaitLeaving(last.gone, p.s().Closing())
+		call.AwaitLeaving(last.gone, p.s.Closing())
 	}
 	return err
 }
 
-// over is why a wait has ended. mu held.
-func (a *acquisition) over(holder *failure.LockedError) error {
+// endOfWait is why a wait has ended. mu held.
+func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 	k := a.p.kind
 	if holder != nil {
 		holder.What = k.Noun
@@ -390,7 +393,7 @@ func (a *acquisition) holder() *failure.LockedError {
 
 // lockedHere is the error where this session has a grant that is in the way. mu held.
 func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
-	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s().About(),
+	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s.About(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: a.hint(g)}
 }
 
@@ -416,8 +419,8 @@ func (a *acquisition) hint(g *Grant) string {
 	return failure.SelfHint
 }
 
-// begin makes a hold of an entry. nil: the grant is over meanwhile, look again.
-func (a *acquisition) begin(g *Grant) *Entry {
+// hold makes a hold of an entry. nil: the grant is over meanwhile, look again.
+func (a *acquisition) hold(g *Grant) *Entry {
 	p := a.p
 	e := a.newEntry(g) // without mu: the caller's context may run code of its own
 	p.mu.Lock()

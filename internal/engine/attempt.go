@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is what an attempt is doing. It changes in begin, stands, giveUp and end.
+// attemptState is what an attempt is doing. It changes in stands, giveUp and end.
 type attemptState uint8
 
 const (
@@ -46,15 +46,19 @@ type attempt struct {
 	earlier error           // of a copy that was not answered
 
 	// pool.mu guards the following.
-	state     attemptState
-	out       bool          // a request may be under way: a copy may come after the message of a grant
-	at        time.Time     // when to ask again at the latest; zero: nothing has said so
-	notAfter  int64         // of the last copy sent
-	late      int64         // Redis time until which an unanswered copy may come; 0: there is none
-	past      int64         // a token that was in use by the time of an answer that said to wait
-	base      time.Time     // before the last request was sent that was answered, or the first one
-	redis     int64         // the Redis time in that answer; 0: there is none
-	inRedis   bool          // it may have what it wants, or a place in the queue
+	state    attemptState
+	out      bool      // a request may be under way: a copy may come after the message of a grant
+	at       time.Time // when to ask again at the latest; zero: nothing has said so
+	notAfter int64     // Redis time after which the last copy that was sent counts no more
+	late     int64     // Redis time until which a copy that was not answered may come; 0: there is none
+	inRedis  bool      // it may have what it wants, or a place in the queue
+
+	// The last answer that said to wait. The first two date a grant that a message brings. Its token is
+	// higher than the third, or it is older than that answer.
+	base  time.Time // before its request was sent; before there is one, the beginning of the attempt
+	redis int64     // the Redis time in it; 0: there is none
+	past  int64     // the token that was in use
+
 	expired   int           // how often in a row a request came too late
 	mayLinger bool          // the session may keep the grant while no goroutine has it
 	wanted    bool          // but another session was refused before the grant was there
@@ -63,12 +67,9 @@ type attempt struct {
 	gone      chan struct{} // closed when it has ended in Redis; nil until it is given up
 }
 
-// begin begins an attempt of the lane, which the caller starts or runs. mu held.
-func (l *lane) begin() *attempt {
+// newAttempt is one of the lane, which the caller starts or runs. mu held.
+func (l *lane) newAttempt() *attempt {
 	p := l.p
-	if l.attempts == nil {
-		l.attempts = l.one[:0]
-	}
 	first := l.first()
 	a := &first.at
 	if first.asked {
@@ -77,7 +78,7 @@ func (l *lane) begin() *attempt {
 	first.asked = true
 	*a = attempt{
 		l: l, lease: first.cfg.Lease, base: time.Now(),
-		owner: p.s().Attempt(),
+		owner: p.s.Attempt(),
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
@@ -100,7 +101,7 @@ func (l *lane) begin() *attempt {
 // work.
 func (a *attempt) start(until context.Context) {
 	p := a.l.p
-	s := p.s()
+	s := p.s
 	if p.silent(until) {
 		s.Go(func() { a.run(false) })
 		return
@@ -168,12 +169,12 @@ func (a *attempt) wake() {
 }
 
 // asksFor is the lease that it wants.
-func (a *attempt) asksFor() time.Duration { return cmp.Or(a.lease, a.l.p.s().Lease) }
+func (a *attempt) asksFor() time.Duration { return cmp.Or(a.lease, a.l.p.s.Lease) }
 
 // Request makes a copy of its request.
 func (a *attempt) Request(now time.Time) wire.Request {
 	p := a.l.p
-	s := p.s()
+	s := p.s
 	var until int64
 	if t := s.Clock.Now(now); t != 0 { // else the reply brings the time
 		// What is handed over expires with the liveness.
@@ -183,7 +184,7 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	defer p.mu.Unlock()
 	a.out = true
 	if p.kind.Fair && a.size == 0 {
-		a.l.full, a.size = true, a.l.waiters.n
+		a.l.full, a.size = true, len(a.l.waiters)
 	}
 	p.ear.forget()
 	if a.state < unwanted { // else nothing may come later than was said when it ended
@@ -230,7 +231,7 @@ func (a *attempt) run(rest bool) {
 	a.ctx, a.changed = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
 	p.mu.Unlock()
 	for ; !rest || a.rest(); rest = true {
-		o := p.s().Link.Call(a.ctx, p.kind.Acquire, a, wire.Tries, &a.left)
+		o := p.s.Link.Call(a.ctx, p.kind.Acquire, a, wire.Tries, &a.left)
 		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
 		if !a.onReply(o) {
 			return
@@ -281,7 +282,7 @@ func (p *pool) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 		return r, err
 	}
 	if r.Now != 0 {
-		p.s().Clock.Heard(r.Now, o.Sent)
+		p.s.Clock.Heard(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
 		p.deliver(s, o.Sent) // it was served after the request had left
@@ -300,7 +301,7 @@ func (p *pool) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 func (p *pool) deliver(s protocol.Served, since time.Time) {
 	if a, ok := p.all.inbox.find(s.Owner).(*attempt); ok {
 		a.l.p.mu.Lock()
-		a.told(s.Token, since, s.Lease)
+		a.receive(s.Token, since, s.Lease)
 		a.l.p.mu.Unlock()
 	}
 }
@@ -323,7 +324,7 @@ func (a *attempt) rest() bool {
 			return false
 		case state == unwanted:
 			// A place may be granted as late as its liveness ends.
-			p.releaseUntilDone(a.owner, "", late, time.Now().Add(a.asksFor()+p.s().Liveness))
+			p.repeat(p.releaseRequest(a.owner, "", late, ""), time.Now().Add(a.asksFor()+p.s.Liveness))
 			return false
 		case d <= 0:
 			return true
@@ -427,18 +428,18 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 		l.standing++
 	}
 	l.others = true // from now on the lane has one attempt at a time
-	l.p.rivals = l.p.rivals || !l.p.s().Owns(r.Holder)
+	l.p.rivals = l.p.rivals || !l.p.s.Owns(r.Holder)
 	now := time.Now()
 	l.p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 	a.expired = 0
 	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
-	d := l.p.s().Liveness / 5 * 3 // which leaves time to repeat it
+	d := l.p.s.Liveness / 5 * 3 // which leaves time to repeat it
 	if r.Left >= 0 && !r.Behind {
 		d = min(d, r.Left+time.Millisecond)
 	}
 	a.sooner(d)
-	if l.p.s().Observer != nil { // which learns that they wait
-		for w := l.waiters.first; w != nil; w = w.next {
+	if l.p.s.Observer != nil { // which learns that they wait
+		for _, w := range l.waiters {
 			w.queued()
 		}
 	}
@@ -447,7 +448,7 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 // refused is the error of one that asks once: it is not free. mu held.
 func (l *lane) refused(r protocol.Answer) error {
 	e := r.Locked(l.p.keys.Name)
-	if l.waiters.n > 0 && l.p.s().Holds(r.Holder) { // else it has left
+	if len(l.waiters) > 0 && l.p.s.Holds(r.Holder) { // else it has left
 		e.Hint = l.first().hint(l.p.grantOf(r.Holder))
 	}
 	return l.p.kind.locked(e)
@@ -462,14 +463,12 @@ func (a *attempt) endures(o wire.Outcome, err error) bool {
 		return false
 	}
 	trouble := fmt.Errorf("%w%s", err, wire.Hint(err))
-	for w := l.waiters.first; w != nil; {
-		next := w.next
+	for _, w := range slices.Clone(l.waiters) { // an answer takes one out
 		c := w.a
 		c.trouble = trouble
-		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s().Lease) {
-			w.answer(nil, l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err)))
+		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s.Lease) {
+			l.answer(w, nil, l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err)))
 		}
-		w = next
 	}
 	l.trim()
 	return true
@@ -483,7 +482,7 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	if l.once && !l.p.kind.Fair { // other goroutines may have the grant after its own
 		home = l.p.lane(l.want)
 	}
-	g, err := l.p.begin(home, a.owner, token, base, lease, a.lease)
+	g, err := l.p.newGrant(home, a.owner, token, base, lease, a.lease)
 	in := l.p.all.inbox
 	switch keeps := a.mayLinger && !a.wanted && err == nil; {
 	case keeps:
@@ -513,9 +512,9 @@ func (a *attempt) askAgain() {
 		l.p.asking = nil
 	}
 	if l.wanting() {
-		again := l.begin()
+		again := l.newAttempt()
 		again.expired = a.expired + 1
-		l.p.s().Go(func() { again.run(false) })
+		l.p.s.Go(func() { again.run(false) })
 	}
 }
 
@@ -526,11 +525,10 @@ func (a *attempt) extended(sent time.Time) {
 		l.ask()
 		return
 	}
-	l.others = false        // the script lets it go on only while there is no queue
-	g.since = l.p.s().Age() // readers may join for as long again
-	l.since = g.since
-	l.p.s().Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.asksFor())))
-	for l.waiters.n > 0 {
+	l.others = false      // the script lets it go on only while there is no queue
+	g.since = l.p.s.Age() // readers may join for as long again
+	l.p.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.asksFor())))
+	for len(l.waiters) > 0 {
 		l.admit(g)
 	}
 	l.trim()
@@ -539,7 +537,8 @@ func (a *attempt) extended(sent time.Time) {
 // giveBack gives back, in the background, what the attempt may have. The caller must be counted in the
 // session's work.
 func (a *attempt) giveBack() {
-	a.l.p.releaseLater(a.owner, "", a.late, time.Now().Add(a.asksFor()+a.l.p.s().Liveness))
+	p := a.l.p
+	p.repeatLater(p.releaseRequest(a.owner, "", a.late, ""), time.Now().Add(a.asksFor()+p.s.Liveness))
 }
 
 // An attempt is a recipient.
@@ -564,13 +563,13 @@ func (a *attempt) Told(words []string) {
 		lease, ok := protocol.Remaining(words[2])
 		if ok {
 			since := protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base)
-			a.told(protocol.TokenOrZero(words[0]), since, lease)
+			a.receive(protocol.TokenOrZero(words[0]), since, lease)
 		}
 	}
 }
 
-// told takes in a grant that a message or a reply to another request has brought. mu held.
-func (a *attempt) told(token int64, since time.Time, lease time.Duration) {
+// receive takes in a grant that a message or a reply to another request has brought. mu held.
+func (a *attempt) receive(token int64, since time.Time, lease time.Duration) {
 	if a.state > standing || token <= a.past {
 		return // an answer was first, no goroutine wants it, or it was over when an answer said to wait
 	}
@@ -604,7 +603,7 @@ func (a *attempt) refusedAnother() {
 
 // observe tells the observer.
 func (p *pool) observe(ctx context.Context, e session.Event) {
-	p.s().Observe(ctx, p.kind.Letter, p.keys.Name, e)
+	p.s.Observe(ctx, p.kind.Letter, p.keys.Name, e)
 }
 
 // fail puts the name before an error.

@@ -192,7 +192,7 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		m, p := newLock(t, s)
 		waits := lock(t, m, context.Background())
 		former := attemptOf(t, p, 0)
-		time.Sleep(2 * p.s().Lease) // for which the answer is under way
+		time.Sleep(2 * p.s.Lease) // for which the answer is under way
 		s.answers <- "G 1000000 9"
 		all := s.got()
 		if next := attemptOf(t, p, 0); next == former || next.now() != asking || next.expired != 1 {
@@ -240,7 +240,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			synctest.Wait()
 			if !c.stands {
 				hold := granted(t, waits)
-				if hold.Token() != 9 || time.Until(hold.Deadline()) < p.s().Lease*9/10 {
+				if hold.Token() != 9 || time.Until(hold.Deadline()) < p.s.Lease*9/10 {
 					t.Errorf("token %d for %v", hold.Token(), time.Until(hold.Deadline()))
 				}
 				unlock(t, hold)

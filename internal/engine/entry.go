@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -26,13 +27,12 @@ type Entry struct {
 	given  context.Context // to the outermost acquisition
 
 	// pool.mu guards the following.
-	state      handle.State
-	fixed      bool                // a lease of its own choice, not renewed
-	prev, next *Entry              // among the grant's holds
-	unlocked   bool                // or forgotten: no goroutine will unlock it
-	outer      *Entry              // the live one that it is nested in; nil: none
-	inner      map[*Entry]struct{} // live ones that are nested in it
-	changed    chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
+	state    handle.State
+	fixed    bool                // a lease of its own choice, not renewed
+	unlocked bool                // or forgotten: no goroutine will unlock it
+	outer    *Entry              // the live one that it is nested in; nil: none
+	inner    map[*Entry]struct{} // live ones that are nested in it
+	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
 }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
@@ -43,7 +43,7 @@ func (a *acquisition) newEntry(g *Grant) *Entry {
 	}
 	*e = Entry{
 		g: g, write: a.want.exclusive(), fixed: a.cfg.Lease != 0, part: a.cfg.Part,
-		began: g.p.s().Age(), given: a.ctx,
+		began: g.p.s.Age(), given: a.ctx,
 	}
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
 	return e
@@ -60,7 +60,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 	// descends: it goes on with what the outermost was given.
 	e := &Entry{
 		g: outer.g, fixed: a.cfg.Lease != 0, part: a.cfg.Part,
-		began: a.p.s().Age(), nested: true, given: outer.given,
+		began: a.p.s.Age(), nested: true, given: outer.given,
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel
@@ -94,7 +94,7 @@ func (e *Entry) Forgotten() {
 		case fixed: // it goes on in Redis
 			return
 		case held:
-			p.s().Warn("a Hold and its context were forgotten without Unlock; releasing it",
+			p.s.Warn("a Hold and its context were forgotten without Unlock; releasing it",
 				"lock", p.keys.Name, "kind", p.kind.Letter, "token", e.token)
 			e.cancel(failure.ErrForgotten)
 		}
@@ -119,7 +119,7 @@ func (e *Entry) Context() context.Context { return e.ctx }
 func (e *Entry) Find(key any) any {
 	p := e.g.p
 	d, ok := key.(*descent)
-	if !ok || d.p.s() != p.s() || d.p.keys.Lock() != p.keys.Lock() { // a lost one may be of a former pool
+	if !ok || d.p.s != p.s || d.p.keys.Lock() != p.keys.Lock() { // a lost one may be of a former pool
 		return nil
 	}
 	p.mu.Lock()
@@ -150,7 +150,7 @@ func (e *Entry) Err() error {
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	g.p.mu.Lock()
-	until := g.p.s().Age() + d
+	until := g.p.s.Age() + d
 	g.stays = max(g.stays, until)
 	if e.write {
 		g.whole = max(g.whole, until)
@@ -160,7 +160,7 @@ func (e *Entry) Stay(d time.Duration) {
 
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
-	return e.g.p.s().Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
+	return e.g.p.s.Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
 }
 
 // Renew switches the renewal of its lease on or off, which is on but for a lease of its own choice.
@@ -207,7 +207,7 @@ func (e *Entry) Reserve(token int64) {
 
 // Extend makes the lease at least d, and so confirms the hold. It blocks for the answer.
 func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
-	s := e.g.p.s()
+	s := e.g.p.s
 	if !s.Begin() {
 		return e.g.p.fail(failure.ErrClosed)
 	}
@@ -258,18 +258,18 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 		return nil, err
 	}
 	if a.cfg.Lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
-		err := g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, p.s().Lease))
+		err := g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, p.s.Lease))
 		switch over := e.Err(); {
 		case over != nil: // while that was asked
 			err = cmp.Or(err, p.fail(over))
 		case a.bounds.Over(): // also if it was answered
 			p.mu.Lock()
-			err = a.over(a.lockedHere(g))
+			err = a.endOfWait(a.lockedHere(g))
 			p.mu.Unlock()
 		}
 		if err != nil {
 			leave := e.Leave()
-			p.s().Go(func() { _ = leave(context.WithoutCancel(a.ctx)) }) // a.ctx may be over
+			p.s.Go(func() { _ = leave(context.WithoutCancel(a.ctx)) }) // a.ctx may be over
 			return nil, err
 		}
 	}
@@ -296,7 +296,7 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 			p.mu.Lock()
 			return 0, nil
 		case outer.admits(a):
-			e.began = p.s().Age()
+			e.began = p.s.Age()
 			g.enter(e)
 			e.outer = outer
 			if outer.inner == nil {
@@ -318,7 +318,7 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 		_, ok := call.Await(&a.bounds, changed)
 		p.mu.Lock()
 		if !ok && outer.state == handle.Held {
-			return 0, a.over(a.lockedHere(g))
+			return 0, a.endOfWait(a.lockedHere(g))
 		}
 	}
 }
@@ -374,10 +374,7 @@ func (g *Grant) link(e *Entry) {
 	}
 	e.token = g.token // counted up with each pass in memory
 	g.used = true
-	if e.next = g.holds; e.next != nil {
-		e.next.prev = e
-	}
-	g.holds = e
+	g.holds = append(g.holds, e)
 	if !e.fixed {
 		g.renewed++
 		g.renew(true)
@@ -386,15 +383,8 @@ func (g *Grant) link(e *Entry) {
 
 // unlink ends that. mu held.
 func (g *Grant) unlink(e *Entry) {
-	if e.prev != nil {
-		e.prev.next = e.next
-	} else {
-		g.holds = e.next
-	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	}
-	e.prev, e.next = nil, nil
+	i := slices.Index(g.holds, e)
+	g.holds = slices.Delete(g.holds, i, i+1)
 	if !e.fixed {
 		g.renewed--
 		g.renew(g.renewed > 0 || g.entries == 1) // one that passes goes on
@@ -409,9 +399,9 @@ func (g *Grant) renew(on bool) {
 	g.unrenewed = !on
 	every := time.Duration(0)
 	if on {
-		every = g.p.s().Lease / 3
+		every = g.p.s.Lease / 3
 	}
-	g.p.s().Watchdog.SetInterval(&g.lease, every)
+	g.p.s.Watchdog.SetInterval(&g.lease, every)
 }
 
 // decline ends an entry that never was a hold. The caller must be counted in the session's work.
@@ -423,6 +413,6 @@ func (g *Grant) decline(ctx context.Context) {
 	}
 	g.p.mu.Unlock()
 	if tell != nil {
-		g.p.s().Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left
+		g.p.s.Go(func() { _ = tell.send(context.WithoutCancel(ctx)) }) // the caller has left
 	}
 }

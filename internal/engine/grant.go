@@ -28,10 +28,11 @@ type Grant struct {
 
 	lease watchdog.Lease // guarded by the watchdog
 	one   Entry          // of the first goroutine, if no other shares the grant; saves an allocation
+	hold  [1]*Entry      // the beginning of holds
 
 	// pool.mu guards the following.
 	l         *lane         // for whose goroutines it is
-	holds     *Entry        // live ones, linked: a lock with one hold needs no more memory
+	holds     []*Entry      // live ones
 	n         int64         // permits
 	token     int64         // of the present holder
 	late      int64         // Redis time until which a copy of the attempt's request may come
@@ -54,12 +55,12 @@ type Grant struct {
 	lapse     *time.Timer // releases it then; nil: it was never idle
 }
 
-// begin makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
+// newGrant makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
 // back: ErrTooLate, ErrClosed or ErrNoToken. mu held.
-func (p *pool) begin(
+func (p *pool) newGrant(
 	l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration,
 ) (*Grant, error) {
-	s := p.s()
+	s := p.s
 	deadline := base.Add(protocol.Valid(lease))
 	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
 	// made.
@@ -80,11 +81,10 @@ func (p *pool) begin(
 		p: p, owner: owner, first: token, token: token, unrenewed: fixed != 0, own: fixed != 0,
 		l: l, n: l.want.N, since: s.Age(),
 	}
-	g.lease.Owner = g
+	g.lease.Owner, g.holds = g, g.hold[:0]
 	l.grants++
-	l.since = g.since
 	p.grants = append(p.grants, g)
-	p.retain() // dropped by end, by discard, or by what leave returns
+	p.retain() // dropped by end, or by what leave returns
 	for _, old := range former {
 		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
@@ -105,7 +105,7 @@ var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.
 // complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its
 // deadline.
 func (g *Grant) complete(until time.Time) {
-	s := g.p.s()
+	s := g.p.s
 	for try := 1; ; try++ {
 		err := g.extend(s.Ctx, time.Until(until))
 		over := err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled()
@@ -123,24 +123,24 @@ func (g *Grant) held() bool { return g.state == handle.Held }
 func (g *Grant) exclusive() bool { return g.n == All }
 
 // deadline is until when it is valid.
-func (g *Grant) deadline() time.Time { return g.p.s().Watchdog.Deadline(&g.lease) }
+func (g *Grant) deadline() time.Time { return g.p.s.Watchdog.Deadline(&g.lease) }
 
 // lasts reports whether enough is left of its lease to give it to another goroutine. mu held.
 func (g *Grant) lasts() bool {
-	s := g.p.s()
+	s := g.p.s
 	// A grant that was served in the queue has no longer lease at first than the least of these three.
 	return g.held() && !g.own && !call.Closed(s.Closing()) &&
 		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
-// over ends it for its session. mu held.
-func (g *Grant) over(why handle.State) {
+// leavePool ends it for its session. mu held.
+func (g *Grant) leavePool(why handle.State) {
 	p := g.p
 	g.state = why
 	for _, l := range p.lanes {
-		if l.waiters.n > 0 { // they remember it until they learn of another holder
+		if len(l.waiters) > 0 { // they remember it until they learn of another holder
 			now := time.Now()
-			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s().About(), At: now, Until: now}
+			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s.About(), At: now, Until: now}
 			break
 		}
 	}
@@ -177,15 +177,15 @@ func (g *Grant) end(why handle.State, reason error) bool {
 // mu held.
 func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	p := g.p
-	s := p.s()
-	g.over(why)
-	holds := g.holds // the list of a grant that is over changes no more
-	for e := g.holds; e != nil; e = e.next {
+	s := p.s
+	g.leavePool(why)
+	holds := g.holds // those of a grant that is over change no more
+	for _, e := range holds {
 		e.state = why
 		e.wake() // whichever goroutines wait to nest in it look again
 	}
 	held, token := s.Age()-g.since, g.token
-	if g.l.waiters.n > 0 && s.Begin() { // they may have waited for it in memory
+	if len(g.l.waiters) > 0 && s.Begin() { // they may have waited for it in memory
 		g.l.ask()
 		s.End()
 	}
@@ -195,14 +195,14 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 	return func() {
 		s.Watchdog.Remove(&g.lease)
-		for e := holds; e != nil; e = e.next {
+		for _, e := range holds {
 			held = max(held, s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
 			if e.part != nil {
 				e.part.Lost()
 			}
 		}
-		if holds != nil && s.Begin() { // many may be lost at once: their contexts must not wait for a log
+		if len(holds) > 0 && s.Begin() { // many may be lost at once: their contexts must not wait for a log
 			go func() {
 				defer s.End()
 				g.report(token, held, reason)
@@ -214,7 +214,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 
 // report tells operators and observers of an end without an Unlock.
 func (g *Grant) report(token int64, held time.Duration, reason error) {
-	p, s := g.p, g.p.s()
+	p, s := g.p, g.p.s
 	if reason == nil {
 		p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
 		return
@@ -223,19 +223,6 @@ func (g *Grant) report(token int64, held time.Duration, reason error) {
 		"reason", reason)
 	err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
 	p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
-}
-
-// discard gives the grant back in the background: no goroutine has it. The caller must be counted in the
-// session's work. mu held.
-func (g *Grant) discard() {
-	p := g.p
-	g.over(handle.Released)
-	p.s().Watchdog.Remove(&g.lease)
-	late := g.late
-	p.s().Go(func() { // which the grant has kept the pool for
-		defer p.drop()
-		p.releaseUntilDone(g.owner, "", late, g.deadline())
-	})
 }
 
 // lastUsed is the last token of its block that was used, for scripts. mu held.
@@ -253,7 +240,7 @@ func (g *Grant) lastUsed() any {
 // answer, and the request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	p := g.p
-	s := p.s()
+	s := p.s
 	p.mu.Lock()
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
@@ -280,7 +267,7 @@ func (g *Grant) updated(o wire.Outcome, d time.Duration) error {
 		defer p.mu.Unlock()
 		return p.fail(handle.ErrorOf(g.state))
 	case d > 0:
-		p.s().Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
+		p.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	}
 	return nil
 }
@@ -295,7 +282,7 @@ type update struct {
 // Request makes a copy, of what is true when it leaves.
 func (u *update) Request(time.Time) wire.Request {
 	g, p := u.g, u.g.p
-	keep := p.s().Args.Keep
+	keep := p.s.Args.Keep
 	if !p.kind.Counts {
 		return p.keys.Request(p.kind.Renew, g.owner, g.first, u.ms, keep)
 	}
@@ -312,7 +299,7 @@ func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
 
 // Renewal is the request that renews it to the session's lease.
 func (g *Grant) Renewal() (*wire.Script, wire.Request) {
-	return g.p.kind.Renew, (&update{g, g.p.s().Args.Lease}).Request(time.Time{})
+	return g.p.kind.Renew, (&update{g, g.p.s.Args.Lease}).Request(time.Time{})
 }
 
 // LeaseLost ends it.
@@ -325,7 +312,7 @@ func (g *Grant) RenewalFailed(err error) {
 	g.p.mu.Lock()
 	token := g.token
 	g.p.mu.Unlock()
-	g.p.observe(g.p.s().Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
+	g.p.observe(g.p.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }
 
 // LongWait is after which time a wait for the session's own holder is logged, with WaitsForItself: it may be
@@ -351,22 +338,22 @@ func (p *pool) warnOfItself() {
 	defer p.mu.Unlock()
 	p.suspicion = nil
 	for _, l := range p.lanes {
-		if l.waiters.n == 0 {
+		if len(l.waiters) == 0 {
 			continue
 		}
 		p.suspect()
 		for _, g := range p.grants {
 			held := false
-			for e := g.holds; e != nil; e = e.next {
-				held = held || p.s().Age()-e.began >= LongWait
+			for _, e := range g.holds {
+				held = held || p.s.Age()-e.began >= LongWait
 			}
 			inWay := l.want.exclusive() || g.exclusive()
 			long := held && inWay && time.Since(l.first().begun) >= LongWait
-			if long && !g.warned && p.s().Begin() {
+			if long && !g.warned && p.s.Begin() {
 				g.warned = true
 				go func() { // loggers run under no mutex
-					defer p.s().End()
-					p.s().Warn(WaitsForItself, "lock", p.keys.Name)
+					defer p.s.End()
+					p.s.Warn(WaitsForItself, "lock", p.keys.Name)
 				}()
 			}
 		}

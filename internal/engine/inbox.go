@@ -269,7 +269,7 @@ func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	if p.ear == nil {
 		p.ear = new(ear)
 	}
-	e, s := p.ear, p.s()
+	e, s := p.ear, p.s
 	if e.news != nil && e.sharded != refusal.Sharded {
 		e.close() // another server has the lock by now, or the user other rights
 	}

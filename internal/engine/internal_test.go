@@ -162,11 +162,11 @@ func TestAGrantThatIsLostBeforeItsGoroutineHasItIsGivenBack(t *testing.T) {
 		g.late = 7
 		p.mu.Unlock()
 		s.got()
-		if !p.s().Begin() || !g.end(handle.Lost, failure.ErrExpired) {
+		if !p.s.Begin() || !g.end(handle.Lost, failure.ErrExpired) {
 			t.Fatal("it does not end")
 		}
 		g.decline(context.Background())
-		p.s().End()
+		p.s.End()
 		if all := s.got(); kinds(all) != "release" || all[0].owner != g.owner {
 			t.Errorf("it was told of %+v", all)
 		}

@@ -17,19 +17,21 @@ import (
 type lane struct {
 	p        *pool
 	want     Want
-	waiters  waiters
-	once     bool          // it is of a goroutine that does not wait
-	one      [1]*attempt   // the beginning of attempts
-	attempts []*attempt    // that are asking or standing, the oldest first
-	live     *Grant        // shared: the one that goroutines may join; nil if there is none
-	since    time.Duration // age of the session when its last grant came, or Redis was asked about that
-	delay    *time.Timer   // until it asks; nil: it will not
-	standing int32         // how many attempts stand
-	grants   int32         // how many are held
-	leaving  int32         // exclusive, not fair: attempts that were given up, and have not ended
-	others   bool          // others wanted it when Redis was asked last
-	brief    bool          // the last hold was over soon
-	full     bool          // of a fair kind: goroutines that come now make another lane
+	waiters  []*waiter   // first come, first served
+	once     bool        // it is of a goroutine that does not wait
+	attempts []*attempt  // that are asking or standing, the oldest first
+	live     *Grant      // shared: the one that goroutines may join; nil if there is none
+	delay    *time.Timer // until it asks; nil: it will not
+	standing int32       // how many attempts stand
+	grants   int32       // how many are held
+	leaving  int32       // exclusive, not fair: attempts that were given up, and have not ended
+	others   bool        // others wanted it when Redis was asked last
+	brief    bool        // the last hold was over soon
+	full     bool        // of a fair kind: goroutines that come now make another lane
+
+	// Where attempts and waiters begin: most lanes need no more.
+	oneAttempt [1]*attempt
+	oneWaiter  [1]*waiter
 }
 
 // Of a fair kind, only the queue in Redis says which goroutine of all sessions is next. So a lane is the
@@ -55,9 +57,15 @@ func (p *pool) lane(w Want) *lane {
 	if l.p != nil {
 		l = new(lane)
 	}
-	*l = lane{p: p, want: w}
+	l.reset(p, w)
 	p.lanes = append(p.lanes, l)
 	return l
+}
+
+// reset makes it an empty lane.
+func (l *lane) reset(p *pool, w Want) {
+	*l = lane{p: p, want: w}
+	l.attempts, l.waiters = l.oneAttempt[:0], l.oneWaiter[:0]
 }
 
 // ask begins attempts for those that wait, or does so later. The caller must be counted in the session's
@@ -78,17 +86,17 @@ func (l *lane) ask() {
 func (l *lane) askNow() {
 	l.undelay()
 	for l.wanting() {
-		a := l.begin()
-		l.p.s().Go(func() { a.run(false) })
+		a := l.newAttempt()
+		l.p.s.Go(func() { a.run(false) })
 	}
 }
 
 // wanting: there are fewer attempts than may be. mu held.
 func (l *lane) wanting() bool {
 	if l.once {
-		return len(l.attempts) < l.waiters.n
+		return len(l.attempts) < len(l.waiters)
 	}
-	most := l.waiters.n
+	most := len(l.waiters)
 	if l.others || l.want.Shared || l.want.exclusive() { // one grant serves all, or one after the other
 		most = min(most, 1)
 	}
@@ -102,11 +110,13 @@ const soon = time.Millisecond
 
 // patience is for how long those that wait are likely to be served in memory. mu held.
 func (l *lane) patience() time.Duration {
-	rest := l.p.s().Handover - (l.p.s().Age() - l.since)
-	passes := false // some grant of the lane may: one whose lease a goroutine chose never does
+	passes, since := false, time.Duration(0)
 	for _, g := range l.p.grants {
-		passes = passes || g.l == l && !g.own
+		if g.l == l && !g.own { // a lease that a goroutine chose is not passed on
+			passes, since = true, max(since, g.since)
+		}
 	}
+	rest := l.p.s.Handover - (l.p.s.Age() - since)
 	switch {
 	case l.once:
 		return 0
@@ -134,7 +144,7 @@ func (l *lane) askAfter(d time.Duration) {
 	l.undelay()
 	var delay *time.Timer
 	delay = time.AfterFunc(d, func() { // the lane may be forgotten by then, and does not ask
-		s := l.p.s()
+		s := l.p.s
 		if !s.Begin() {
 			return // those that wait learn it by their bounds
 		}
@@ -173,7 +183,7 @@ func (l *lane) undelay() {
 func (l *lane) trim() (last *attempt) {
 	for n := len(l.attempts); n > 0; n = len(l.attempts) {
 		a := l.attempts[n-1]
-		if n <= l.waiters.n && (a.lease == l.first().cfg.Lease || !l.want.exclusive()) {
+		if n <= len(l.waiters) && (a.lease == l.first().cfg.Lease || !l.want.exclusive()) {
 			break
 		}
 		last = a
@@ -185,7 +195,7 @@ func (l *lane) trim() (last *attempt) {
 
 // forget drops a lane that nothing uses. mu held.
 func (l *lane) forget() {
-	if l.waiters.n == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
+	if len(l.waiters) == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
 		l.undelay()
 		if i := slices.Index(l.p.lanes, l); i >= 0 {
 			l.p.lanes = slices.Delete(l.p.lanes, i, i+1)
@@ -194,24 +204,24 @@ func (l *lane) forget() {
 }
 
 // first is the acquisition that is next. A goroutine must wait. mu held.
-func (l *lane) first() *acquisition { return l.waiters.first.a }
+func (l *lane) first() *acquisition { return l.waiters[0].a }
 
 // joinable reports whether a goroutine may enter the live grant without asking: for a while after Redis was
 // asked, or readers that come all the time would keep writers out. mu held.
 func (l *lane) joinable() bool {
 	g := l.live
-	return g != nil && l.p.s().Age()-g.since < g.span() && g.lasts()
+	return g != nil && l.p.s.Age()-g.since < g.span() && g.lasts()
 }
 
 // give hands a grant to the goroutines that wait for it. If none waits, it is given back. The caller must be
 // counted in the session's work. mu held.
 func (l *lane) give(g *Grant) {
 	switch {
-	case l.waiters.n == 0:
-		g.discard()
+	case len(l.waiters) == 0:
+		g.releaseIdle()
 	case l.want.Shared:
 		g.l.live = g
-		for l.waiters.n > 0 {
+		for len(l.waiters) > 0 {
 			l.admit(g)
 		}
 	default:
@@ -224,13 +234,13 @@ func (l *lane) give(g *Grant) {
 // admit gives the first that waits an entry of a grant. mu held.
 func (l *lane) admit(g *Grant) {
 	g.entries++
-	l.waiters.first.answer(g, nil)
+	l.answer(l.waiters[0], g, nil)
 }
 
 // fail answers those that an attempt has asked for that there was an error. mu held.
 func (l *lane) fail(err error) {
-	for w := l.waiters.first; w != nil; w = l.waiters.first {
-		w.answer(nil, err)
+	for len(l.waiters) > 0 {
+		l.answer(l.waiters[0], nil, err)
 		if !l.want.Shared { // in other lanes, an attempt is for one waiter
 			break
 		}
@@ -243,58 +253,44 @@ func (l *lane) fail(err error) {
 type waiter struct {
 	// What follows never changes once it waits, or listens.
 	a     *acquisition
-	ready chan told // nil until it listens; has room for one queued, and then the answer
+	ready chan news // nil until it listens; has room for one queued, and then the answer
 
 	// The answer. It is set before the waiter is told so.
 	g   *Grant // in which it has an entry
 	err error
 
 	// pool.mu guards the following.
-	answered   bool
-	in         *waiters // nil once it is answered or withdrawn
-	prev, next *waiter
+	answered bool
 }
 
-// told is what a waiter is told.
-type told uint8
+// news is what a waiter is told.
+type news uint8
 
 const (
-	queued   told = iota // no answer yet: Redis has said that the wait may take longer
+	queued   news = iota // no answer yet: Redis has said that the wait may take longer
 	answered             // g or err is there
 )
 
 // listen has it told. mu held.
 func (w *waiter) listen() {
-	w.ready = make(chan told, 2)
+	w.ready = make(chan news, 2)
 	if w.answered {
 		w.ready <- answered
 	}
 }
 
-// withdraw takes it out of its lane. False: it was answered already. mu held.
-func (w *waiter) withdraw() bool {
-	l := w.in
-	if l == nil {
-		return false
+// withdraw takes a waiter out of the lane. False: it was answered already. mu held.
+func (l *lane) withdraw(w *waiter) bool {
+	i := slices.Index(l.waiters, w)
+	if i >= 0 {
+		l.waiters = slices.Delete(l.waiters, i, i+1)
 	}
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		l.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		l.last = w.prev
-	}
-	l.n--
-	w.in, w.prev, w.next = nil, nil, nil
-	return true
+	return i >= 0
 }
 
-// answer takes it out of its lane and answers it, unless it was. It never blocks. mu held.
-func (w *waiter) answer(g *Grant, err error) {
-	if w.withdraw() {
+// answer takes a waiter out of the lane and answers it, unless it was. It never blocks. mu held.
+func (l *lane) answer(w *waiter, g *Grant, err error) {
+	if l.withdraw(w) {
 		w.g, w.err, w.answered = g, err, true
 		if w.ready != nil {
 			w.ready <- answered
@@ -308,22 +304,4 @@ func (w *waiter) queued() {
 	if w.ready != nil && len(w.ready) == 0 {
 		w.ready <- queued
 	}
-}
-
-// waiters are those of a lane, first come, first served. pool.mu guards them.
-type waiters struct {
-	first, last *waiter
-	n           int
-}
-
-// push puts w, which is in no list, behind the last. mu held.
-func (l *waiters) push(w *waiter) {
-	w.in, w.prev, w.next = l, l.last, nil
-	l.n++
-	if l.last != nil {
-		l.last.next = w
-	} else {
-		l.first = w
-	}
-	l.last = w
 }

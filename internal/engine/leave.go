@@ -34,7 +34,7 @@ func (e *Entry) Leave() func(context.Context) error {
 func (e *Entry) end() (tell *notice, err error) {
 	g := e.g
 	p := g.p
-	s := p.s()
+	s := p.s
 	if !s.Begin() {
 		return nil, e.tooLate(false)
 	}
@@ -48,7 +48,7 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.state = handle.Released
 	e.unnest()
 	g.unlink(e)
-	g.l.brief = p.s().Age()-e.began < soon // whether those that wait ask at once: patience
+	g.l.brief = p.s.Age()-e.began < soon // whether those that wait ask at once: patience
 	p.unlock.n++
 	if tell = g.leave(e.write); tell == nil {
 		p.unlock.n-- // nothing is given back, so no try that waits for that is to look
@@ -68,7 +68,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	}
 	p := e.g.p
 	n.e, n.Until = e, handle.UnlockContext(ctx)
-	o, answered := call.Ask(&n.Bounds, p.s(), p.silent(n.Until), n, handle.UnlockWait)
+	o, answered := call.Ask(&n.Bounds, p.s, p.silent(n.Until), n, handle.UnlockWait)
 	if !answered {
 		return p.fail(handle.UnlockError(n.Until))
 	}
@@ -78,22 +78,42 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 // ended ends an Unlock. told: Redis was, or could not be.
 func (e *Entry) ended(ctx context.Context, told bool, err error) error {
 	p := e.g.p
-	defer p.s().End()
+	defer p.s.End()
 	if told {
-		p.mu.Lock()
-		p.unlock.end()
-		if p.broadcast() {
-			for _, l := range p.lanes {
-				l.ask()
-			}
-		}
-		p.mu.Unlock()
+		p.released()
 	}
 	if !e.nested { // the observer is told when the outermost ends
-		held := p.s().Age() - e.began
+		held := p.s.Age() - e.began
 		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
 	}
 	return err
+}
+
+// released counts a release that has ended.
+func (p *pool) released() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlock.end()
+	if p.broadcast() {
+		for _, l := range p.lanes {
+			l.ask()
+		}
+	}
+}
+
+// releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the
+// session's work. mu held.
+func (g *Grant) releaseIdle() {
+	p := g.p
+	p.unlock.n++
+	tell, token, held := g.release(), g.token, p.s.Age()-g.since
+	p.s.Go(func() {
+		err := tell.send(context.WithoutCancel(p.s.Ctx))
+		p.released()
+		if errors.Is(err, failure.ErrLost) && g.used {
+			g.report(token, held, failure.ErrGone)
+		}
+	})
 }
 
 // tooLate is the error of an Unlock that ends nothing. counted: the session has not ended, and waits for the
@@ -124,7 +144,7 @@ func (g *Grant) giveBack() {
 	if g.floor != 0 {
 		raised = max(g.token, g.floor) // which stays the last one used
 	}
-	g.p.releaseLater(g.owner, raised, g.late, time.Now().Add(g.p.s().Lease))
+	g.p.repeatLater(g.p.releaseRequest(g.owner, "", g.late, raised), time.Now().Add(g.p.s.Lease))
 }
 
 // notice tells Redis of an entry that has ended here. The grant is over, or a writer has gone and readers go
@@ -149,7 +169,7 @@ func (n *notice) Request(now time.Time) wire.Request {
 
 // Send sends it most times at most, and blocks for the answer.
 func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
-	return n.g.p.s().Link.Call(n.Until, n.Script, n, most, nil)
+	return n.g.p.s.Link.Call(n.Until, n.Script, n, most, nil)
 }
 
 // RollBack takes in how it ended when the caller of Unlock has left.
@@ -168,7 +188,7 @@ func (n *notice) send(ctx context.Context) error {
 // leave ends an entry. The caller must send what it returns, and give its answer to onReply; nil: there is
 // nothing to tell. The caller must be counted in the session's work. mu held.
 func (g *Grant) leave(write bool) (tell *notice) {
-	l, waits := g.l, func(l *lane) bool { return l.waiters.n > 0 }
+	l, waits := g.l, func(l *lane) bool { return len(l.waiters) > 0 }
 	g.entries--
 	g.change++
 	if write {
@@ -181,11 +201,11 @@ func (g *Grant) leave(write bool) (tell *notice) {
 		same := protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}
 		return &notice{Same: same, g: g, what: (*notice).counted}
 	case g.entries > 0:
-		if g.exclusive() && g.writers == 0 && g.p.s().Age() >= g.whole {
+		if g.exclusive() && g.writers == 0 && g.p.s.Age() >= g.whole {
 			return g.reduce()
 		}
 		return nil // the last entry tells Redis
-	case l.waiters.n > 0 && l.first().cfg.Lease == 0 && g.passable():
+	case len(l.waiters) > 0 && l.first().cfg.Lease == 0 && g.passable():
 		g.pass()
 		l.admit(g)
 		l.trim() // there may be an attempt more than waiters now
@@ -201,8 +221,8 @@ func (g *Grant) leave(write bool) (tell *notice) {
 // onReply. It must be counted in the session's work. mu held.
 func (g *Grant) release() *notice {
 	l := g.l
-	g.over(handle.Released)
-	g.p.s().Watchdog.Remove(&g.lease)
+	g.leavePool(handle.Released)
+	g.p.s.Watchdog.Remove(&g.lease)
 	for _, other := range slices.Clone(g.p.lanes) { // one that asks may be forgotten
 		if other == l || !g.p.rivals { // else they wait on for the goroutine that unlocks last to come back
 			other.ask() // if that comes before the release, the release serves it
@@ -216,8 +236,8 @@ func (g *Grant) release() *notice {
 func (g *Grant) notice() *notice {
 	p := g.p
 	r := p.releaseRequest(g.owner, g.first, g.late, g.lastUsed())
-	if left := g.stays - p.s().Age(); left > 0 {
-		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s().Clock.Now(time.Now())+left.Microseconds())
+	if left := g.stays - p.s.Age(); left > 0 {
+		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s.Clock.Now(time.Now())+left.Microseconds())
 	}
 	return &notice{Same: r, g: g, what: (*notice).released}
 }
@@ -233,7 +253,7 @@ func (n *notice) released(o wire.Outcome) error {
 	answer, err := p.read(o, nil)
 	p.mu.Lock()
 	switch {
-	case err != nil || len(answer.Served) > 0 && p.s().Owns(answer.Served[0].Owner):
+	case err != nil || len(answer.Served) > 0 && p.s.Owns(answer.Served[0].Owner):
 		// It says nothing of others.
 	case p.broadcast():
 		p.leaveToOthers(g, answer.Told)
@@ -256,22 +276,18 @@ func (n *notice) released(o wire.Outcome) error {
 
 // failed has it told again in the background, if that may help. Else the error says so.
 func (n *notice) failed(err error) error {
-	g, p, r := n.g, n.g.p, n.Same
-	if !wire.Judge(err).Again(p.s().Closing()) {
+	g, p := n.g, n.g.p
+	if !wire.Judge(err).Again(p.s.Closing()) {
 		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
 		return p.kind.Failed(p.keys, err)
 	}
-	p.retain()
-	p.s().Go(func() {
-		defer p.drop()
-		p.repeat(r, g.deadline())
-	})
+	p.repeatLater(n.Same, g.deadline())
 	return p.kind.Failed(p.keys, err)
 }
 
 // passable reports whether another goroutine may have it without a request. mu held.
 func (g *Grant) passable() bool {
-	age := g.p.s().Age()
+	age := g.p.s.Age()
 	// A fair lane ends by itself: the next one has a place of its own.
 	inTime := g.p.kind.Fair || age-g.since < g.span()
 	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
@@ -314,18 +330,17 @@ func (g *Grant) reduce() (tell *notice) {
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
 	g.endLinger()
-	g.since = p.s().Age()
+	g.since = p.s.Age()
 	limit := g.l.want.Limit
 	was := g.l
 	g.leaveLane()
 	g.l = p.lane(Want{N: 1, Limit: limit, Shared: true})
 	g.l.grants++
-	g.l.since = g.since
 	was.ask()                      // it does not pass there any more
 	if g.l.live == nil && !g.own { // an own lease is not for those that join
 		g.l.live = g
 	}
-	args := &p.s().Args
+	args := &p.s.Args
 	argv := []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}
 	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: argv}
 	return &notice{Same: same, g: g, what: (*notice).reduced}
@@ -344,22 +359,17 @@ func (n *notice) reduced(o wire.Outcome) error {
 	return nil
 }
 
-// releaseRequest ends an attempt, whatever it has.
+// releaseRequest ends an attempt, whatever it has. Without a last token, its block counts as used.
 func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protocol.Same {
-	s := p.s()
+	s := p.s
 	argv := []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}
 	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: argv}
 }
 
-// releaseUntilDone ends an attempt, and tries for as long as it may matter. It blocks that long.
-func (p *pool) releaseUntilDone(owner, lastUsed any, late int64, until time.Time) {
-	// Without a last token, its block counts as used.
-	p.repeat(p.releaseRequest(owner, "", late, lastUsed), until)
-}
-
-// repeat sends a request that ends an attempt, as releaseUntilDone does.
+// repeat sends a request that ends an attempt until it is answered, or until when it may matter. It blocks
+// that long.
 func (p *pool) repeat(r protocol.Same, until time.Time) {
-	s := p.s()
+	s := p.s
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
 		_, err := p.read(o, nil)
@@ -370,11 +380,11 @@ func (p *pool) repeat(r protocol.Same, until time.Time) {
 	}
 }
 
-// releaseLater is releaseUntilDone in the background. The caller must be counted in the session's work.
-func (p *pool) releaseLater(owner, lastUsed any, late int64, until time.Time) {
+// repeatLater is repeat in the background. The caller must be counted in the session's work.
+func (p *pool) repeatLater(r protocol.Same, until time.Time) {
 	p.retain()
-	p.s().Go(func() {
+	p.s.Go(func() {
 		defer p.drop()
-		p.releaseUntilDone(owner, lastUsed, late, until)
+		p.repeat(r, until)
 	})
 }

@@ -1,12 +1,8 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/lockline/lockline/internal/failure"
 )
 
 // A session may keep a grant that no goroutine has (rlock.WithLinger), as file systems leave a lock to the
@@ -17,7 +13,7 @@ import (
 
 // lingers: the session asks to keep grants, unless they have a lease that one goroutine chose for itself.
 func (p *pool) lingers(fixed time.Duration) bool {
-	return fixed == 0 && p.s().Linger > 0 && p.kind.Lingers
+	return fixed == 0 && p.s.Linger > 0 && p.kind.Lingers
 }
 
 // A grant that the session may keep is a recipient.
@@ -60,7 +56,7 @@ func (g *Grant) endLinger() {
 
 // span is for how long it is passed on, or joined, in memory. mu held.
 func (g *Grant) span() time.Duration {
-	s := g.p.s()
+	s := g.p.s
 	if g.lingers {
 		return max(s.Handover, s.Linger)
 	}
@@ -70,16 +66,16 @@ func (g *Grant) span() time.Duration {
 // idle leaves it to the next goroutine, until its time is over. mu held.
 func (g *Grant) idle() {
 	if g.lapse == nil {
-		g.lapse = time.AfterFunc(g.span()-(g.p.s().Age()-g.since), g.lapsed)
+		g.lapse = time.AfterFunc(g.span()-(g.p.s.Age()-g.since), g.lapsed)
 	}
 }
 
 // lapsed releases it if it is idle.
 func (g *Grant) lapsed() {
-	if !g.p.s().Begin() {
+	if !g.p.s.Begin() {
 		return // Shutdown ends it
 	}
-	defer g.p.s().End()
+	defer g.p.s.End()
 	g.p.mu.Lock()
 	defer g.p.mu.Unlock()
 	over := g.lapse == nil // or wanted meanwhile
@@ -108,21 +104,4 @@ func (a *acquisition) idle() *Grant {
 		}
 	}
 	return nil
-}
-
-// releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the
-// session's work. mu held.
-func (g *Grant) releaseIdle() {
-	p := g.p
-	p.unlock.n++
-	tell, token, held := g.release(), g.token, p.s().Age()-g.since
-	p.s().Go(func() {
-		err := tell.send(context.WithoutCancel(p.s().Ctx))
-		p.mu.Lock()
-		p.unlock.end()
-		p.mu.Unlock()
-		if errors.Is(err, failure.ErrLost) {
-			g.report(token, held, failure.ErrGone)
-		}
-	})
 }

@@ -18,9 +18,9 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 		t.Error("what is wanted alike has one lane, and other things have others")
 	}
 	waits := new(waiter)
-	l.waiters.push(waits)
+	l.waiters = append(l.waiters, waits)
 	l.grants++
-	for _, end := range []func(){func() { waits.withdraw() }, func() { l.grants-- }} {
+	for _, end := range []func(){func() { l.withdraw(waits) }, func() { l.grants-- }} {
 		l.forget()
 		if p.lane(w) != l {
 			t.Error("it is forgotten while it is used")
@@ -38,6 +38,6 @@ func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
 	a := &attempt{l: &lane{p: &pool{}}, past: 7}
 	for _, token := range []int64{0, 7} {
 		// This would panic if it counted as a grant, because there is no session.
-		a.told(token, time.Now(), time.Minute)
+		a.receive(token, time.Now(), time.Minute)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 // pool is what a session knows of one name.
 type pool struct {
+	s    *session.Session
 	kind *Kind
 	keys *protocol.Keys
 	all  *pools
@@ -32,10 +33,8 @@ type pool struct {
 	one       lane              // the first
 }
 
-func (p *pool) s() *session.Session { return p.all.s }
-
 // silent: requests need goroutines of their own.
-func (p *pool) silent(ctx context.Context) bool { return p.s().Link.Silent(ctx, p.keys.Lock()) }
+func (p *pool) silent(ctx context.Context) bool { return p.s.Link.Silent(ctx, p.keys.Lock()) }
 
 // poolsKey finds the pools in a session.
 type poolsKey struct{}
@@ -65,7 +64,7 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 			pool
 			lanes  [1]*lane
 			grants [1]*Grant
-		}{pool: pool{kind: kind, keys: keys, all: ps}}
+		}{pool: pool{s: ps.s, kind: kind, keys: keys, all: ps}}
 		p = &all.pool
 		p.lanes, p.grants = all.lanes[:0], all.grants[:0]
 		ps.pool[keys.Lock()] = p

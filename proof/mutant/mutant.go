@@ -98,7 +98,8 @@ var All = []Mutant{
 			"TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant of engine catches it"},
 	{Name: "an attempt stands for a goroutine that came after it was sent", Kind: "fairlock",
 		File: "internal/engine/attempt.go",
-		Old:  "		a.l.full, a.size = true, a.l.waiters.n\n", New: "		a.size = a.l.waiters.n\n",
+		Old:  "		a.l.full, a.size = true, len(a.l.waiters)\n",
+		New:  "		a.size = len(a.l.waiters)\n",
 		Harmless: "the worlds seldom have such a newcomer: " +
 			"TestGoroutinesOfALaneThatHasTheLockAskNothing of engine catches it"},
 	{Name: "a hold of a try is passed on to later goroutines", Kind: "fairlock",
@@ -272,7 +273,7 @@ var All = []Mutant{
 		New:  ""},
 	{Name: "permits: Redis is not told that a writer goes on as a reader", Kind: "rwlock",
 		File: "internal/engine/leave.go",
-		Old:  "		if g.exclusive() && g.writers == 0 && g.p.s().Age() >= g.whole {",
+		Old:  "		if g.exclusive() && g.writers == 0 && g.p.s.Age() >= g.whole {",
 		New:  "		if false {"},
 	{Name: "permits: a force does not look at the token", Kind: "semaphore", File: lua + "permit/force.lua",
 		Old: "(ARGV[3] == token or ", New: "(ARGV[3] ~= '' and ARGV[3] ~= 'r' or "},
@@ -293,7 +294,7 @@ var All = []Mutant{
 			"		g.end(handle.Lost, failure.LossReason(deadlinePassed))\n	}\n",
 		Test: [2]string{"./semaphore", "TestContractOfOnePermit"}},
 	{Name: "the release of what is idle is overtaken by the next entry", Kind: "rlock",
-		File: "internal/engine/linger.go",
+		File: "internal/engine/leave.go",
 		Old:  "tell, token, held := g.release(),", New: "tell, token, held := g.notice(),",
 		Test: [2]string{"./rwlock", "TestContractOfWriters"}},
 	{Name: "the wish of another session is ignored", File: "internal/engine/linger.go",
@@ -319,17 +320,12 @@ var All = []Mutant{
 		Old: "		g.token++ // each writer has its own token of the block\n", New: ""},
 	{Name: "permits: a lane serves the one that came last", Kind: "rwlock",
 		File: "internal/engine/acquire.go",
-		Old:  "	l.waiters.push(w)\n",
-		New: "	if l.waiters.push(w); l.waiters.first != w {\n" +
-			"		last, first := l.waiters.last, l.waiters.first\n" +
-			"		l.waiters.last = last.prev\n		l.waiters.last.next = nil\n" +
-			"		last.prev, last.next, first.prev = nil, first, last\n" +
-			"		l.waiters.first = last\n	}\n"},
+		Old:  "	l.waiters = append(l.waiters, w)\n", New: "	l.waiters = slices.Insert(l.waiters, 0, w)\n"},
 	{Name: "permits: one of a session that closes keeps what it has", Kind: "semaphore",
 		File: "internal/engine/pool.go",
 		Old: "			if !g.end(handle.Closed, nil) {\n" +
 			"				continue // lost or unlocked in that instant\n			}\n",
-		New: "			if g.holds != nil || !g.end(handle.Closed, nil) {\n" +
+		New: "			if len(g.holds) > 0 || !g.end(handle.Closed, nil) {\n" +
 			"				continue // lost or unlocked in that instant\n			}\n"},
 	{Name: "latch: a count down that comes again counts again", Kind: "latch", File: lua + "latch.lua",
 		Old: "  if memory then", New: "  if false then"},
