@@ -186,7 +186,9 @@ func (a *attempt) Request(now time.Time) wire.Request {
 	if p.kind.Fair && a.size == 0 {
 		a.l.full, a.size = true, len(a.l.waiters)
 	}
-	p.ear.forget()
+	if p.broadcast() {
+		p.ear.forget()
+	}
 	if a.state < unwanted { // else nothing may come later than was said when it ended
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -312,7 +314,10 @@ func (a *attempt) rest() bool {
 	for {
 		p.mu.Lock()
 		state, late, d := a.state, a.late, time.Until(a.at)
-		gives, published := a.mayHave(), p.ear.ready()
+		gives, published := a.mayHave(), (<-chan struct{})(nil)
+		if p.broadcast() && p.ear.news != nil {
+			published = p.ear.news.C()
+		}
 		if d <= 0 {
 			a.at, a.out = time.Time{}, true // a grant that comes before the request is made must know of it
 		}

@@ -240,7 +240,7 @@ func (in *inbox) channelOf(key string) string {
 // on its own channel, too, which the server of the lock is asked about with each request.
 
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
-// pool.mu guards it. A nil one knows of no other session.
+// pool.mu guards it.
 type ear struct {
 	news    *pubsub.Subscription // nil before the first refusal
 	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
@@ -259,16 +259,13 @@ const restTime = time.Millisecond
 const few = 2
 
 // broadcast reports whether a release is published to all that wait. Else there is a queue.
-func (p *pool) broadcast() bool { return p.keys.Channel != "" }
+func (p *pool) broadcast() bool { return p.ear != nil }
 
 // listen subscribes to what a release publishes, as a refusal said that was asked for at sent. It does not
 // wait for the confirmation.
 func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ear == nil {
-		p.ear = new(ear)
-	}
 	e, s := p.ear, p.s
 	if e.news != nil && e.sharded != refusal.Sharded {
 		e.close() // another server has the lock by now, or the user other rights
@@ -291,39 +288,17 @@ func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 // leaveToOthers learns how many clients got the message of a release. mu held.
 func (p *pool) leaveToOthers(g *Grant, told int64) {
 	others := told
-	if p.ear != nil && p.ear.news != nil {
+	if p.ear.news != nil {
 		others-- // the session's own
 	}
 	p.rivals = others > 0
 	if p.rivals && (g.passes > 0 || told > few) {
-		if p.ear == nil {
-			p.ear = new(ear)
-		}
 		p.ear.rest = time.Now().Add(restTime)
 	}
 }
 
-// resting is for how long it is the turn of others. mu held.
-func (e *ear) resting() time.Duration {
-	if e == nil {
-		return 0
-	}
-	return time.Until(e.rest)
-}
-
-// ready says that a release was published. mu held.
-func (e *ear) ready() <-chan struct{} {
-	if e == nil || e.news == nil {
-		return nil
-	}
-	return e.news.C()
-}
-
 // forget empties it: a request that is made now will see what has happened. mu held.
 func (e *ear) forget() {
-	if e == nil {
-		return
-	}
 	if e.news != nil {
 		e.news.Take()
 	}
@@ -334,9 +309,6 @@ func (e *ear) forget() {
 
 // close ends the subscriptions. mu held, or the pool is not used any more.
 func (e *ear) close() {
-	if e == nil {
-		return
-	}
 	if e.news != nil {
 		e.news.Close()
 	}

@@ -128,7 +128,7 @@ func (l *lane) patience() time.Duration {
 		}
 		return 0
 	case l.p.broadcast():
-		return l.p.ear.resting()
+		return time.Until(l.p.ear.rest)
 	case !passes:
 		return 0
 	case l.others:

@@ -29,7 +29,7 @@ type pool struct {
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
 	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
 	rivals    bool              // other sessions want the lock, as far as is known
-	ear       *ear              // of a lock without a queue
+	ear       *ear              // of a lock without a queue; never changes; nil: there is one
 	one       lane              // the first
 }
 
@@ -67,6 +67,9 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 		}{pool: pool{s: ps.s, kind: kind, keys: keys, all: ps}}
 		p = &all.pool
 		p.lanes, p.grants = all.lanes[:0], all.grants[:0]
+		if keys.Channel != "" {
+			p.ear = new(ear)
+		}
 		ps.pool[keys.Lock()] = p
 	}
 	p.uses++
@@ -90,8 +93,10 @@ func (p *pool) drop() {
 	}
 	p.all.mu.Unlock()
 	if unused {
-		p.ear.close()
 		p.mu.Lock() // the timer may go off
+		if p.broadcast() {
+			p.ear.close()
+		}
 		if p.suspicion != nil {
 			p.suspicion.Stop()
 		}

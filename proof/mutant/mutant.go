@@ -320,7 +320,8 @@ var All = []Mutant{
 		Old: "		g.token++ // each writer has its own token of the block\n", New: ""},
 	{Name: "permits: a lane serves the one that came last", Kind: "rwlock",
 		File: "internal/engine/acquire.go",
-		Old:  "	l.waiters = append(l.waiters, w)\n", New: "	l.waiters = slices.Insert(l.waiters, 0, w)\n"},
+		Old:  "	l.waiters = append(l.waiters, w)\n",
+		New:  "	l.waiters = slices.Insert(l.waiters, 0, w)\n"},
 	{Name: "permits: one of a session that closes keeps what it has", Kind: "semaphore",
 		File: "internal/engine/pool.go",
 		Old: "			if !g.end(handle.Closed, nil) {\n" +
