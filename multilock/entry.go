@@ -22,7 +22,7 @@ type entry struct {
 	cancel context.CancelCauseFunc
 	fixed  bool // a lease of its own choice, not renewed
 
-	over error // why its user has it no more: it is unlocked, or forgotten; guarded by majority.mu
+	over error // why its user has it no more: it is unlocked; guarded by majority.mu
 }
 
 // entry is one of this call, which is not a hold yet.
@@ -241,17 +241,6 @@ func (e *entry) Unlock(ctx context.Context) error {
 func (e *entry) Forgotten() {
 	m := e.m
 	if e.fixed {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		e.over = failure.ErrForgotten
-		if slices.ContainsFunc(m.entries, func(e *entry) bool { return e.over == nil }) {
-			return
-		}
-		for _, p := range m.parts {
-			if p != nil {
-				p.Forgotten()
-			}
-		}
 		return
 	}
 	go func() {

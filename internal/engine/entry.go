@@ -28,8 +28,8 @@ type Entry struct {
 
 	// pool.mu guards the following.
 	state    handle.State
-	fixed    bool                // a lease of its own choice, not renewed
-	unlocked bool                // or forgotten: no goroutine will unlock it
+	fixed    bool // a lease of its own choice, not renewed
+	unlocked bool
 	outer    *Entry              // the live one that it is nested in; nil: none
 	inner    map[*Entry]struct{} // live ones that are nested in it
 	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
@@ -86,9 +86,6 @@ func (e *Entry) Forgotten() {
 	go func() {
 		p.mu.Lock()
 		held, fixed := e.state == handle.Held, e.fixed
-		if fixed {
-			e.unlocked = true
-		}
 		p.mu.Unlock()
 		switch {
 		case fixed: // it goes on in Redis
