@@ -36,7 +36,7 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 	if ps.keys, ps.err = kind.newKeys(s, name); ps.err != nil {
 		return ps
 	}
-	ps.all, ps.err = poolsOf(s)
+	ps.all, ps.err = session.PartOf(s, poolsKey{}, newPools)
 	if ps.err != nil {
 		ps.err = kind.Named(name, ps.err)
 	}

@@ -243,7 +243,8 @@ func (a *attempt) run(rest bool) {
 
 // onReply takes in how its request ended, and reports whether there is more to do.
 func (a *attempt) onReply(o wire.Outcome) (again bool) {
-	p := a.l.p
+	l := a.l
+	p := l.p
 	r, err := p.read(o, a)
 	switch { // only attempts that stand are told by message
 	case r.Status != protocol.Queued || a.l.once:
@@ -254,7 +255,68 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return a.answered(o, r, err)
+	defer func() {
+		if !again || a.state != asking {
+			a.firstAnswered()
+		}
+	}()
+	a.out = false
+	if o.Unanswered != nil {
+		a.late = a.notAfter // a copy may still come until then
+	}
+	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
+		r.Status == protocol.Queued && !l.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
+	switch {
+	case a.state == over: // told of a grant while the request was under way
+		return false
+	case a.state == unwanted:
+		return a.mayHave() // rest gives it up
+	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
+		a.expired++
+		a.at = time.Now() // the answer has brought the time
+		return true
+	case err != nil && !l.once && a.endures(o, err):
+		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
+		return a.state != unwanted || a.mayHave()
+	}
+	switch {
+	case err != nil:
+		err = p.kind.Failed(p.keys, err)
+	case r.Status == protocol.Expired:
+		err = p.fail(protocol.TooLate(a.asksFor()))
+	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired:
+		a.end(over) // it was granted the lock, and lost it by force
+		a.askAgain()
+		return false
+	case r.Status == protocol.Stale:
+		err = p.fail(protocol.ErrOver)
+	case r.Status == protocol.Limited:
+		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
+	case r.Status == protocol.Queued && l.once:
+		err = l.refused(r)
+	}
+	switch {
+	case err != nil || r.Status == protocol.GoesOn:
+		a.end(over)
+		if a.mayHave() {
+			a.giveBack()
+		}
+		if err == nil {
+			a.extended(o.Sent)
+		} else {
+			l.fail(err)
+		}
+		return false
+	case r.Status == protocol.Granted:
+		if a.state == asking { // it did not have to wait
+			l.others, p.rivals = false, false
+		}
+		a.mayLinger = r.MayLinger
+		a.granted(r.Token, o.Sent, a.asksFor())
+		return false
+	}
+	a.stands(o, r)
+	return true
 }
 
 // hear makes the session listen for messages about the name, as a reply said that was asked for at sent.
@@ -351,75 +413,6 @@ func (a *attempt) sooner(d time.Duration) {
 		a.at = at
 		a.wake()
 	}
-}
-
-// answered takes in the answer to its request, and reports whether there is more to do. mu held.
-func (a *attempt) answered(o wire.Outcome, r protocol.Answer, err error) (again bool) {
-	l := a.l
-	p := l.p
-	a.out = false
-	again = true
-	defer func() {
-		if !again || a.state != asking {
-			a.firstAnswered()
-		}
-	}()
-	if o.Unanswered != nil {
-		a.late = a.notAfter // a copy may still come until then
-	}
-	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
-		r.Status == protocol.Queued && !l.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
-	switch {
-	case a.state == over: // told of a grant while the request was under way
-		return false
-	case a.state == unwanted:
-		return a.mayHave() // rest gives it up
-	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
-		a.expired++
-		a.at = time.Now() // the answer has brought the time
-		return true
-	case err != nil && !l.once && a.endures(o, err):
-		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
-		return a.state != unwanted || a.mayHave()
-	}
-	switch {
-	case err != nil:
-		err = p.kind.Failed(p.keys, err)
-	case r.Status == protocol.Expired:
-		err = p.fail(protocol.TooLate(a.asksFor()))
-	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired:
-		a.end(over) // it was granted the lock, and lost it by force
-		a.askAgain()
-		return false
-	case r.Status == protocol.Stale:
-		err = p.fail(protocol.ErrOver)
-	case r.Status == protocol.Limited:
-		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
-	case r.Status == protocol.Queued && l.once:
-		err = l.refused(r)
-	}
-	switch {
-	case err != nil || r.Status == protocol.GoesOn:
-		a.end(over)
-		if a.mayHave() {
-			a.giveBack()
-		}
-		if err == nil {
-			a.extended(o.Sent)
-		} else {
-			l.fail(err)
-		}
-		return false
-	case r.Status == protocol.Granted:
-		if a.state == asking { // it did not have to wait
-			l.others, p.rivals = false, false
-		}
-		a.mayLinger = r.MayLinger
-		a.granted(r.Token, o.Sent, a.asksFor())
-		return false
-	}
-	a.stands(o, r)
-	return true
 }
 
 // mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. mu held.

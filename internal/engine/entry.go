@@ -294,7 +294,9 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 			return 0, nil
 		case outer.admits(a):
 			e.began = p.s.Age()
-			g.enter(e)
+			g.entries++
+			g.change++
+			g.link(e)
 			e.outer = outer
 			if outer.inner == nil {
 				outer.inner = map[*Entry]struct{}{}
@@ -355,13 +357,6 @@ func (e *Entry) unnest() {
 	if outer != nil {
 		outer.wake() // there may be room beside e now
 	}
-}
-
-// enter links a hold that counts among the grant's entries from now on. mu held.
-func (g *Grant) enter(e *Entry) {
-	g.entries++
-	g.change++
-	g.link(e)
 }
 
 // link makes e, which counts among the entries already, a hold. mu held.

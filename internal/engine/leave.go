@@ -72,7 +72,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	if !answered {
 		return p.fail(handle.UnlockError(n.Until))
 	}
-	return e.ended(n.Until, true, n.onReply(o))
+	return e.ended(n.Until, true, n.onReply(n, o))
 }
 
 // ended ends an Unlock. told: Redis was, or could not be.
@@ -151,8 +151,8 @@ func (g *Grant) giveBack() {
 // on, or fewer holds are left.
 type notice struct {
 	protocol.Same
-	g    *Grant
-	what func(n *notice, o wire.Outcome) error // takes in how it ended
+	g       *Grant
+	onReply func(n *notice, o wire.Outcome) error // takes in how it ended
 
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
 	call.Bounds
@@ -174,18 +174,16 @@ func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
 
 // RollBack takes in how it ended when the caller of Unlock has left.
 func (n *notice) RollBack(o wire.Outcome) {
-	_ = n.e.ended(context.WithoutCancel(n.Until), true, n.onReply(o))
+	_ = n.e.ended(context.WithoutCancel(n.Until), true, n.onReply(n, o))
 }
-
-func (n *notice) onReply(o wire.Outcome) error { return n.what(n, o) }
 
 // send tells it, and blocks for the answer.
 func (n *notice) send(ctx context.Context) error {
 	n.Until = ctx
-	return n.onReply(n.Send(wire.Tries, nil))
+	return n.onReply(n, n.Send(wire.Tries, nil))
 }
 
-// leave ends an entry. The caller must send what it returns, and give its answer to onReply; nil: there is
+// leave ends an entry. The caller must send what it returns, and give the answer to onReply; nil: there is
 // nothing to tell. The caller must be counted in the session's work. mu held.
 func (g *Grant) leave(write bool) (tell *notice) {
 	l, waits := g.l, func(l *lane) bool { return len(l.waiters) > 0 }
@@ -199,7 +197,7 @@ func (g *Grant) leave(write bool) (tell *notice) {
 		return nil // Shutdown, the Unlock of a lost hold, or decline gives it back
 	case g.entries > 0 && g.p.kind.Counts:
 		same := protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}
-		return &notice{Same: same, g: g, what: (*notice).counted}
+		return &notice{Same: same, g: g, onReply: (*notice).counted}
 	case g.entries > 0:
 		if g.exclusive() && g.writers == 0 && g.p.s.Age() >= g.whole {
 			return g.reduce()
@@ -239,7 +237,7 @@ func (g *Grant) notice() *notice {
 	if left := g.stays - p.s.Age(); left > 0 {
 		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s.Clock.Now(time.Now())+left.Microseconds())
 	}
-	return &notice{Same: r, g: g, what: (*notice).released}
+	return &notice{Same: r, g: g, onReply: (*notice).released}
 }
 
 // memory is how long a session that has handed a lock over remembers that other sessions want it.
@@ -343,7 +341,7 @@ func (g *Grant) reduce() (tell *notice) {
 	args := &p.s.Args
 	argv := []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}
 	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: argv}
-	return &notice{Same: same, g: g, what: (*notice).reduced}
+	return &notice{Same: same, g: g, onReply: (*notice).reduced}
 }
 
 func (n *notice) reduced(o wire.Outcome) error {

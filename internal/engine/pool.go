@@ -48,10 +48,8 @@ type pools struct {
 	pool map[string]*pool
 }
 
-func poolsOf(s *session.Session) (*pools, error) {
-	return session.PartOf(s, poolsKey{}, func(s *session.Session) *pools {
-		return &pools{s: s, inbox: newInbox(s), pool: map[string]*pool{}}
-	})
+func newPools(s *session.Session) *pools {
+	return &pools{s: s, inbox: newInbox(s), pool: map[string]*pool{}}
 }
 
 // use finds or makes a pool, which is kept until drop.
