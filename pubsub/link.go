@@ -115,9 +115,9 @@ func (l *link) tend(ctx context.Context) error {
 		now := time.Now()
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
-			l.review()                                                                       // a server that is cut off does not know that its slots have another master
-			send := func(ctx context.Context, _ ...string) error { return l.conn.Ping(ctx) } // no payload
-			if err := l.write(ctx, ping, send, ""); err != nil {
+			l.review() // a server that is cut off does not know that its slots have another master
+			bare := func(ctx context.Context, _ ...string) error { return l.conn.Ping(ctx) }
+			if err := l.write(ctx, ping, bare, ""); err != nil {
 				return err
 			}
 		}
