@@ -81,6 +81,20 @@ type Session struct {
 	parts  []part
 }
 
+// Outer is a Session as users have it, who can reach nothing behind it: rlock.Session is another name for it.
+type Outer struct{ inner *Session }
+
+// Outer is the session as users have it.
+func (s *Session) Outer() *Outer { return &Outer{s} }
+
+// Session is what is inside; nil if o is nil.
+func (o *Outer) Session() *Session {
+	if o == nil {
+		return nil
+	}
+	return o.inner
+}
+
 // A Part is what one kind keeps in a session.
 type Part interface {
 	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks
