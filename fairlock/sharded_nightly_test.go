@@ -91,21 +91,23 @@ func TestSessionsThatAreToldDifferentlyShareALock(t *testing.T) {
 	t.Parallel()
 	_, rdb := startSharded(t, 3, 0)
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
-		session := func(mode rlock.PubSubMode) *rlock.Session {
-			return testlock.NewSession(t, rdb, longLiveness, rlock.WithPubSub(mode))
+		session := func(classic bool) *rlock.Session {
+			var option rlock.SessionOption
+			if classic {
+				option = rlock.WithClassicPubSub()
+			}
+			return testlock.NewSession(t, rdb, longLiveness, option)
 		}
-		last := testlock.Take(t, newMutex(session(rlock.PubSubClassic), "x"))
+		last := testlock.Take(t, newMutex(session(true), "x"))
 		var waiters []<-chan testlock.Grant
-		for i, mode := range []rlock.PubSubMode{
-			rlock.PubSubAuto, rlock.PubSubClassic, rlock.PubSubSharded, rlock.PubSubClassic, rlock.PubSubAuto,
-		} {
-			s := session(mode)
+		for i, classic := range []bool{false, true, false, true, false} {
+			s := session(classic)
 			waiters = append(waiters, testlock.Go(testlock.Bounded(t), newMutex(s, "x")))
 			testlock.Eventually(t, "it waits, and listens", func() bool {
 				if waiting(rdb, letter) != int64(i+1) {
 					return false
 				}
-				if mode == rlock.PubSubClassic { // on any node
+				if classic { // on any node
 					var n atomic.Int32
 					_ = rdb.ForEachMaster(bg, func(ctx context.Context, node *redis.Client) error {
 						n.Add(int32(len(node.PubSubChannels(ctx, "lockline:s:"+s.ID()).Val())))

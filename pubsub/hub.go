@@ -198,10 +198,10 @@ func (h *Hub) rest(d time.Duration) {
 	}
 }
 
-// longer is the pause after one, and half of it is random: many clients lose one server together.
-func longer(pause time.Duration) (next, wait time.Duration) {
-	next = min(max(2*pause, firstBackoff), lastBackoff)
-	return next, next/2 + rand.N(next/2)
+// longer doubles a pause. Half of what is to be waited is random: many clients lose one server together.
+func longer(pause *time.Duration) (wait time.Duration) {
+	*pause = min(max(2**pause, firstBackoff), lastBackoff)
+	return *pause/2 + rand.N(*pause/2)
 }
 
 // maxPending bounds a mailbox. A listener this far behind is better off asking its server.

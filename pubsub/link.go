@@ -53,15 +53,16 @@ var ended = func() context.Context {
 
 // link is one connection, from its dial to its end.
 type link struct {
-	hub    *Hub
-	shard  *shard
+	*shard
 	conn   Conn
 	outage time.Time // when the outage began that this connection is to end; zero if there is none
+
+	// The reader's, and the owner's after that.
+	answered bool // anything was received
 
 	// Guarded by hub.mu while the reader runs.
 	expected []*command // those without a reply, in the order in which they were written
 	heard    time.Time  // when anything was last received, or could first have been
-	answered bool       // anything was received
 }
 
 // command is what the server answers by one reply.
@@ -79,14 +80,14 @@ func (l *link) serve() (err error) {
 	defer l.hub.survive(&err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
 	defer fail(nil)
-	l.conn = l.shard.node.Dial(ctx)
+	l.conn = l.node.Dial(ctx)
 	var reader sync.WaitGroup
 	defer func() {
 		fail(nil) // before Close, which in go-redis waits for a dial
 		l.conn.Close()
 		reader.Wait()
 		l.hub.mu.Lock()
-		for _, ch := range l.shard.channels { // none is confirmed on the next one
+		for _, ch := range l.channels { // none is confirmed on the next one
 			ch.asked, ch.confirmed = nil, time.Time{}
 		}
 		l.hub.mu.Unlock()
@@ -110,36 +111,31 @@ func (l *link) serve() (err error) {
 func (l *link) tend(ctx context.Context) error {
 	h, interval := l.hub, l.hub.options.PingInterval
 	nextPing := time.Now().Add(interval)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		now := time.Now()
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
-			l.shard.review() // a server that is cut off does not know that its slots have another master
-			h.mu.Lock()
-			l.expect(ping, "")
-			h.mu.Unlock()
-			if err := l.write(ctx, func(ctx context.Context) error { return l.conn.Ping(ctx) }); err != nil {
+			l.review() // a server that is cut off does not know that its slots have another master
+			bare := func(ctx context.Context, _ ...string) error { return l.conn.Ping(ctx) }
+			if err := l.write(ctx, ping, bare, ""); err != nil {
 				return err
 			}
 		}
 		h.mu.Lock()
 		silent := l.heard.Add(2 * interval)
 		expiry := silent // when the next linger is over; if none is on, no earlier time
-		if e := l.shard.idle.Front(); e != nil {
+		if e := l.idle.Front(); e != nil {
 			expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
 		}
 		h.mu.Unlock()
 		if !now.Before(silent) {
 			return errSilent
 		}
-		timer.Reset(min(silent.Sub(now), expiry.Sub(now), nextPing.Sub(now)))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.shard.poked:
-		case <-timer.C:
+		case <-l.poked:
+		case <-time.After(min(silent.Sub(now), expiry.Sub(now), nextPing.Sub(now))):
 		}
 		if needed, err := l.update(ctx); err != nil || !needed {
 			return err
@@ -150,49 +146,46 @@ func (l *link) tend(ctx context.Context) error {
 // update subscribes what is fresh, all in one call, and unsubscribes what has
 // left, all in one call; if nothing else is left it tells so instead.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
-	h, s := l.hub, l.shard
-	h.mu.Lock()
-	s.expire(time.Now())
-	back := func(name string) bool { return s.channels[name] != nil } // it stays subscribed
-	fresh, left := s.fresh, slices.DeleteFunc(s.left, back)
-	s.fresh, s.left = nil, nil
-	l.expect(subscribe, fresh...)
-	l.expect(unsubscribe, left...)
-	needed = len(s.channels) > 0
-	misled := s.misled
-	h.mu.Unlock()
+	l.hub.mu.Lock()
+	l.expire(time.Now())
+	back := func(name string) bool { return l.channels[name] != nil } // it stays subscribed
+	fresh, left := l.fresh, slices.DeleteFunc(l.left, back)
+	l.fresh, l.left = nil, nil
+	needed, misled := len(l.channels) > 0, l.misled
+	l.hub.mu.Unlock()
 
-	if !needed {
+	switch {
+	case !needed:
 		return false, nil // closing the connection says it all
-	}
-	if misled {
+	case misled:
 		return true, errMisled
 	}
-	if len(fresh) > 0 {
-		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Subscribe(ctx, fresh...) })
-	}
-	if err == nil && len(left) > 0 { // without channels, UNSUBSCRIBE means all of them
-		err = l.write(ctx, func(ctx context.Context) error { return l.conn.Unsubscribe(ctx, left...) })
+	if err = l.write(ctx, subscribe, l.conn.Subscribe, fresh...); err == nil {
+		err = l.write(ctx, unsubscribe, l.conn.Unsubscribe, left...)
 	}
 	return true, err
 }
 
-// write gives the command, and the dial that it may bring about, no longer than silence is borne.
-func (l *link) write(ctx context.Context, command func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*l.hub.options.PingInterval)
-	defer cancel()
-	return command(ctx)
-}
-
-// expect notes the commands that are to be written. The caller holds hub.mu.
-func (l *link) expect(kind string, channels ...string) {
+// write sends the commands of one kind, if there are any, and notes that replies are to come. It gives them,
+// and the dial that they may bring about, no longer than silence is borne.
+func (l *link) write(
+	ctx context.Context, kind string, send func(context.Context, ...string) error, channels ...string,
+) error {
+	if len(channels) == 0 { // as arguments, none would mean all
+		return nil
+	}
+	l.hub.mu.Lock()
 	for _, name := range channels {
 		c := &command{kind, name}
 		l.expected = append(l.expected, c)
-		if ch := l.shard.channels[name]; ch != nil && kind == subscribe {
+		if ch := l.channels[name]; ch != nil && kind == subscribe {
 			ch.asked = c
 		}
 	}
+	l.hub.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 2*l.hub.options.PingInterval)
+	defer cancel()
+	return send(ctx, channels...)
 }
 
 // read is the reader: it hands out what arrives until the connection fails or is closed.
@@ -203,10 +196,12 @@ func (l *link) read() (err error) {
 		if err != nil && !l.refuse(err) {
 			return err
 		}
-		if first := l.deliver(arrived); first && !l.outage.IsZero() {
+		l.deliver(arrived)
+		if !l.answered && !l.outage.IsZero() {
 			l.hub.log(slog.LevelInfo, "pubsub: connection restored",
-				l.shard.describe("after", time.Since(l.outage))...)
+				l.describe("after", time.Since(l.outage))...)
 		}
+		l.answered = true
 	}
 }
 
@@ -222,21 +217,23 @@ func (l *link) refuse(err error) bool {
 		h.mu.Unlock()
 		return false
 	}
-	c := l.expected[0]
-	l.expected = l.expected[1:]
-	l.fail(c)
+	kind := l.expected[0].kind
+	l.fail(1)
 	h.mu.Unlock()
-	if c.kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
+	if kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
 		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
 	}
 	return true
 }
 
-// fail notes that a command was not carried out. The caller holds hub.mu.
-func (l *link) fail(c *command) {
-	if ch := l.shard.channels[c.channel]; ch != nil && ch.asked == c {
-		l.hub.lose(ch)
+// fail notes that the first n commands without a reply were not carried out. The caller holds hub.mu.
+func (l *link) fail(n int) {
+	for _, c := range l.expected[:n] {
+		if ch := l.channels[c.channel]; ch != nil && ch.asked == c {
+			l.hub.displace(ch, longer(&ch.pause))
+		}
 	}
+	l.expected = l.expected[n:]
 }
 
 // match finds the command that a reply is to. Those before it have failed. If there is none, nil, the server
@@ -244,28 +241,22 @@ func (l *link) fail(c *command) {
 func (l *link) match(kind, channel string) *command {
 	for i, c := range l.expected {
 		if *c == (command{kind, channel}) {
-			before := l.expected[:i]
-			l.expected = l.expected[i+1:]
-			for _, c := range before {
-				l.fail(c)
-			}
+			l.fail(i)
+			l.expected = l.expected[1:]
 			return c
 		}
 	}
 	return nil
 }
 
-// deliver never waits for a listener. It tells whether this is the first that the connection brought.
-func (l *link) deliver(arrived any) (first bool) {
-	h, s := l.hub, l.shard
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	first = !l.answered
-	l.answered, l.heard = true, time.Now()
-
+// deliver never waits for a listener.
+func (l *link) deliver(arrived any) {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.heard = time.Now()
 	switch m := arrived.(type) {
 	case *redis.Message:
-		if ch := s.channels[m.Channel]; ch != nil {
+		if ch := l.channels[m.Channel]; ch != nil {
 			for s := range ch.listeners {
 				s.put(m.Payload)
 			}
@@ -278,10 +269,10 @@ func (l *link) deliver(arrived any) (first bool) {
 			kind = unsubscribe
 		}
 		c := l.match(kind, m.Channel)
-		switch ch := s.channels[m.Channel]; {
+		switch ch := l.channels[m.Channel]; {
 		case ch == nil:
 		case c == nil && kind == unsubscribe: // its slot has moved
-			h.lose(ch)
+			l.hub.displace(ch, longer(&ch.pause))
 		case c != nil && c == ch.asked: // and not to an earlier SUBSCRIBE
 			ch.confirmed, ch.pause = time.Now(), 0
 			for s := range ch.listeners {
@@ -289,5 +280,4 @@ func (l *link) deliver(arrived any) (first bool) {
 			}
 		}
 	}
-	return first
 }

@@ -26,14 +26,6 @@ type shard struct {
 	misled   bool       // the connection leads to a server on which nothing is published
 }
 
-// add gives it a channel. The caller holds hub.mu.
-func (s *shard) add(ch *channel) {
-	ch.shard = s
-	s.channels[ch.name] = ch
-	s.fresh = append(s.fresh, ch.name)
-	poke(s.poked)
-}
-
 // remove takes a channel from it. The caller holds hub.mu.
 func (s *shard) remove(ch *channel) {
 	ch.shard, ch.asked, ch.confirmed = nil, nil, time.Time{}
@@ -48,10 +40,10 @@ func (s *shard) remove(ch *channel) {
 // own is the owner: it serves one connection after another while one is needed.
 func (s *shard) own() {
 	h := s.hub
-	var pause, wait time.Duration
+	var pause time.Duration
 	var outage time.Time // when the present outage began; zero if there is none
 	for s.needed() {
-		l := &link{hub: h, shard: s, outage: outage}
+		l := &link{shard: s, outage: outage}
 		err := l.serve()
 		if err == nil || h.ctx.Err() != nil {
 			continue
@@ -71,8 +63,7 @@ func (s *shard) own() {
 			h.log(slog.LevelWarn, what, s.describe("error", err)...)
 		}
 		h.reload()
-		pause, wait = longer(pause)
-		h.rest(wait)
+		h.rest(longer(&pause))
 		s.review()
 	}
 	if !outage.IsZero() && h.ctx.Err() == nil {
@@ -151,18 +142,18 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 			h.mu.Unlock()
 			return
 		case err == nil:
-			h.shard(node).add(ch)
+			h.add(ch, node)
 			h.mu.Unlock()
 			return
 		}
-		ch.pause, wait = longer(ch.pause)
+		wait = longer(&ch.pause)
 		h.mu.Unlock()
 		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
 	}
 }
 
-// shard is that of a node. The caller holds mu.
-func (h *Hub) shard(n Node) *shard {
+// add gives a channel to the shard of a node. The caller holds mu.
+func (h *Hub) add(ch *channel, n Node) {
 	s := h.shards[n]
 	if s == nil {
 		s = &shard{hub: h, node: n, poked: make(chan struct{}, 1),
@@ -170,14 +161,10 @@ func (h *Hub) shard(n Node) *shard {
 		h.shards[n] = s
 		h.work.Go(s.own)
 	}
-	return s
-}
-
-// lose takes a channel away from the shard whose server does not have it, or refuses it. The caller holds mu.
-func (h *Hub) lose(ch *channel) {
-	var wait time.Duration
-	ch.pause, wait = longer(ch.pause)
-	h.displace(ch, wait)
+	ch.shard = s
+	s.channels[ch.name] = ch
+	s.fresh = append(s.fresh, ch.name)
+	poke(s.poked)
 }
 
 // displace has another shard sought for a channel after a pause, if it has listeners. The caller holds mu.

@@ -23,10 +23,9 @@
 // Should a message be lost, those that wait ask again when the holder's lease is over, and every 6 s
 // ([rlock.WithWaiterTimeout]).
 //
-// On a Cluster, a release wakes only those that listen as it is published. [rlock.PubSubAuto], the default,
-// is for Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.PubSubClassic] for OFF. The reply to a
-// lock request says which it is. With [rlock.PubSubSharded] on a server that has no sharded pub/sub, waiters
-// are not told.
+// On a Cluster, a release wakes only those that listen as it is published. The default is for Redisson's
+// default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock request
+// says which it is.
 package redisson
 
 import (
@@ -61,11 +60,8 @@ func kind(counter string) *engine.Kind {
 
 // published is how scripts publish a release, in the words of shared.lua.
 func published(s *session.Session) string {
-	switch {
-	case s.ShardedHub == nil:
+	if s.ShardedHub == nil {
 		return "classic"
-	case s.PubSub == session.PubSubSharded:
-		return "sharded"
 	}
 	return "auto"
 }

@@ -96,8 +96,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 		sharded bool // where the servers can
 	}{
 		"by default":            {all, nil, true},
-		"sharded":               {all, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubSharded)}, true},
-		"classic":               {all, []rlock.SessionOption{rlock.WithPubSub(rlock.PubSubClassic)}, false},
+		"classic":               {all, []rlock.SessionOption{rlock.WithClassicPubSub()}, false},
 		"no SSUBSCRIBE":         {all + " -ssubscribe", nil, false},
 		"no SPUBLISH":           {all + " -spublish", nil, false},
 		"these channels alone":  {"allcommands resetchannels &redisson_lock__channel:*", nil, true},
@@ -105,9 +104,6 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !cluster.Sharded() {
-				if name == "sharded" {
-					t.Skip("these servers have no sharded pub/sub")
-				}
 				// They do not know these.
 				for _, newer := range []string{" -ssubscribe", " -sunsubscribe", " -spublish"} {
 					c.rights = strings.Replace(c.rights, newer, "", 1)

@@ -291,9 +291,10 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 func TestALockIsKeptOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
-	for _, mode := range []rlock.PubSubMode{rlock.PubSubAuto, rlock.PubSubClassic} {
-		keeper := testlock.NewSession(t, cluster.Client(t), rlock.WithLinger(time.Minute),
-			rlock.WithPubSub(mode))
+	for mode, option := range map[string]rlock.SessionOption{
+		"auto": nil, "classic": rlock.WithClassicPubSub(),
+	} {
+		keeper := testlock.NewSession(t, cluster.Client(t), rlock.WithLinger(time.Minute), option)
 		other := testlock.NewSession(t, cluster.Client(t))
 		for i := range 6 {
 			name := fmt.Sprint("kept", mode, i)

@@ -86,15 +86,14 @@ func TestOnACluster(t *testing.T) {
 		t.Parallel()
 		waits := make(testlock.Waits, 1)
 		for name, c := range map[string]struct {
-			mode     rlock.PubSubMode
+			option   rlock.SessionOption // nil: none
 			newMutex testlock.Maker
 		}{
-			"auto":    {rlock.PubSubAuto, redisson.New},
-			"classic": {rlock.PubSubClassic, redisson.New},
-			"fenced":  {rlock.PubSubAuto, redisson.NewFenced},
+			"auto":    {nil, redisson.New},
+			"classic": {rlock.WithClassicPubSub(), redisson.New},
+			"fenced":  {nil, redisson.NewFenced},
 		} {
-			options := []rlock.SessionOption{rlock.WithPubSub(c.mode),
-				rlock.WithWatchdogTimeout(2 * testlock.Patience)}
+			options := []rlock.SessionOption{c.option, rlock.WithWatchdogTimeout(2 * testlock.Patience)}
 			a := c.newMutex(testlock.NewSession(t, rdb, options...), name)
 			b := c.newMutex(testlock.NewSession(t, rdb, append(options, rlock.WithObserver(waits))...), name)
 			for _, forced := range []bool{false, true} {

@@ -78,7 +78,7 @@ type Waiter struct {
 // Inspect asks Redis for the holder and the waiters of the lock. It changes nothing, and blocks for one
 // request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
-	s, err := m.unwrap().Inspect(ctx)
+	s, err := (*mutex)(m).Inspect(ctx)
 	st := State{Name: s.Name, Held: s.Held, Holder: Holder(s.Holder), Limit: s.Limit}
 	for _, h := range s.Holders {
 		st.Holders = append(st.Holders, Holder(h))
@@ -94,7 +94,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // or renewal, after a third of its lease at most, tells it that the lock is lost. A hold with
 // [WithLease] is not renewed, so it may go on until its lease ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
-	n, err := m.unwrap().Force(ctx, engine.Alone)
+	n, err := (*mutex)(m).Force(ctx, engine.Alone)
 	return n > 0, err
 }
 
@@ -107,5 +107,5 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 // It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an
 // error: Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	return m.unwrap().ForceToken(ctx, token)
+	return (*mutex)(m).ForceToken(ctx, token)
 }

@@ -38,14 +38,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 // Mutex is a lock: a name in a session, and a kind. It keeps no state of any
 // acquisition, so that one Mutex serves any number of goroutines, and any number
 // of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
-type Mutex struct{ permits engine.Permits }
+type Mutex mutex
 
-func (m *Mutex) unwrap() *engine.Permits {
-	if m == nil {
-		return nil
-	}
-	return &m.permits
-}
+type mutex = engine.Permits
 
 var kind = func() *engine.Kind {
 	k := engine.NewLock(protocol.Reentrant, false)
@@ -56,11 +51,12 @@ var kind = func() *engine.Kind {
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
 func New(s *Session, name string, options ...Option) *Mutex {
-	return &Mutex{engine.New(s.unwrap(), kind, name, engine.NewConfig(engine.Config{}, options))}
+	m := engine.New((*outer)(s).Session(), kind, name, engine.NewConfig(engine.Config{}, options))
+	return (*Mutex)(&m)
 }
 
 // Name is the lock's name.
-func (m *Mutex) Name() string { return m.unwrap().Name() }
+func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 
 // Lock waits until the lock is held and returns the hold and the context to go on with, which carries the
 // hold and ends with it. A ctx that descends from a live hold of this lock re-enters.
@@ -89,7 +85,7 @@ func (m *Mutex) Name() string { return m.unwrap().Name() }
 // go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline
 // bounds that request, too.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
-	ps := m.unwrap()
+	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)
 	return ctx, (*Hold)(hold), err
 }
@@ -98,7 +94,7 @@ func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *
 // request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
 // above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
-	ps := m.unwrap()
+	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), true)
 	return ctx, (*Hold)(hold), err
 }

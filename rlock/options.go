@@ -128,29 +128,14 @@ func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Linger = d })
 }
 
-// PubSubMode says how the waiters of a session on a Redis Cluster are woken, for [WithPubSub].
-type PubSubMode uint8
-
-const (
-	// PubSubAuto is the default: PubSubSharded, where the server has it (Redis 7 or newer, Valkey) and the
-	// user may use it, and PubSubClassic elsewhere. Each reply that makes a session wait says which it is.
-	PubSubAuto PubSubMode = iota
-
-	// PubSubClassic is SUBSCRIBE and PUBLISH: each message goes to all nodes of the Cluster.
-	PubSubClassic
-
-	// PubSubSharded is SSUBSCRIBE and SPUBLISH: a message goes to the master that has the lock, and its
-	// replicas.
-	PubSubSharded
-)
-
-// WithPubSub sets how waiters for locks and permits are woken on a Redis Cluster, [PubSubAuto] by
-// default. Sessions that do it differently can share locks. PubSubSharded is not checked against server and
-// rights: where it is not possible, waiters find out by their heartbeats that they have the lock (see
-// [WithWaiterTimeout]). NewSession refuses it with a client that is not of a Cluster; the other modes mean
-// PubSubClassic there. Those that are shared with Redisson are another matter: see their package.
-func WithPubSub(mode PubSubMode) SessionOption {
-	return sessionOption(func(c *session.Config) { c.PubSub = session.PubSub(mode) })
+// WithClassicPubSub has waiters for locks and permits on a Redis Cluster woken by PUBLISH, which goes to all
+// its nodes. By default, that is so only where the server has no sharded pub/sub (Redis 7 or newer, Valkey),
+// or the user may not use it, as the reply that makes a session wait says. Else a message goes to the master
+// that has the lock, and its replicas. Sessions that do it differently can share locks, but for those that
+// are shared with Redisson: there, it is for JVMs that do not use sharded pub/sub. It changes nothing with a
+// client that is not of a Cluster.
+func WithClassicPubSub() SessionOption {
+	return sessionOption(func(c *session.Config) { c.Classic = true })
 }
 
 // WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/session"
 )
@@ -24,27 +23,17 @@ type Client interface {
 // Session is one identity that locks are held by, and what they share: a
 // subscription connection while a goroutine waits, one watchdog for all leases. One
 // for each process and Redis is usual. Safe for concurrent use.
-type Session struct {
-	inner *session.Session
-}
+type Session outer
+
+type outer = session.Outer
 
 func init() {
-	engine.Outer.Session = func(s any) *session.Session { return s.(*Session).unwrap() }
-	engine.Outer.Mutex = func(m any) *engine.Permits { return m.(*Mutex).unwrap() }
-	engine.Outer.NewMutex = func(lock engine.Permits) any { return &Mutex{lock} }
 	failure.Public = func(err error) error {
 		if e, ok := err.(*failure.LockedError); ok {
 			return (*LockedError)(e)
 		}
 		return err
 	}
-}
-
-func (s *Session) unwrap() *session.Session {
-	if s == nil {
-		return nil
-	}
-	return s.inner
 }
 
 // NewSession makes a session on a client, which stays the caller's and must outlive it. No I/O. It refuses a
@@ -71,11 +60,11 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{s}, nil
+	return (*Session)(s.Outer()), nil
 }
 
 // ID is unique to the session; it begins the owner field of every lock it holds.
-func (s *Session) ID() string { return s.inner.ID() }
+func (s *Session) ID() string { return (*outer)(s).Session().ID() }
 
 // closeWait bounds Close.
 const closeWait = 5 * time.Second
@@ -92,8 +81,9 @@ func (s *Session) Close() error {
 // Shutdown is Close with a bound of the caller's choice: it blocks until Redis was told, not longer than ctx.
 // What could not be given back by then is left to its lease, and the error says so.
 func (s *Session) Shutdown(ctx context.Context) error {
-	if s == nil {
+	inner := (*outer)(s).Session()
+	if inner == nil {
 		return errors.New("lockline: a nil Session; make one with NewSession")
 	}
-	return s.inner.Shutdown(ctx)
+	return inner.Shutdown(ctx)
 }

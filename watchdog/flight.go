@@ -9,65 +9,36 @@ import (
 // MaxBatch is the largest number of leases in one call of [Keeper.Renew].
 const MaxBatch = 500
 
-// A seat is a lease's place in a flight.
-type seat struct {
-	*Lease
-	life uint32 // Lease.gen at the launch
-}
-
-// launch sends leases that are due at launched on their way, those of each server in a flight of its own.
-func (w *Watchdog) launch(due []seat, launched time.Duration) {
-	flights := make(map[any][]seat)
-	for _, s := range due {
-		server := w.keeper.Server(s.Lease)
-		flights[server] = append(flights[server], s)
-	}
-	for server, seats := range flights {
-		go w.fly(server, seats, launched)
-	}
-}
-
-// fly renews leases of one server, one batch after another: more at once could use up the connections of the
-// Keeper's user. If a batch hangs, those behind it take off again with a later flight.
-func (w *Watchdog) fly(server any, waiting []seat, launched time.Duration) {
+// fly renews leases of one server that were due at launched, one batch after another: more at once could use
+// up the connections of the Keeper's user. If a batch hangs, those behind it take off again with a later
+// flight.
+func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 	for {
-		seats, rest, until := w.board(waiting, launched)
-		if len(seats) == 0 {
-			return
+		batch := make([]*Lease, 0, min(len(waiting), MaxBatch))
+		var until time.Duration // the latest deadline in the batch
+		w.mu.Lock()
+		now := time.Since(w.start)
+		for len(waiting) > 0 && len(batch) < MaxBatch {
+			l := waiting[0]
+			waiting = waiting[1:]
+			if l.place > 0 && l.deadline > now && l.every > 0 && l.since <= launched { // it still needs it
+				batch = append(batch, l)
+				until = max(until, l.deadline)
+			}
 		}
-		batch := make([]*Lease, len(seats))
-		for i, s := range seats {
-			batch[i] = s.Lease
+		w.mu.Unlock()
+		if len(batch) == 0 {
+			return
 		}
 		ctx, cancel := context.WithDeadline(w.ctx, w.start.Add(until))
 		results := w.keeper.Renew(ctx, server, batch)
 		cancel()
-		w.settle(seats, results, launched)
-		waiting = rest
+		w.settle(batch, results, launched)
 	}
-}
-
-// board fills a batch with those of waiting that still need it. It returns them, those that still wait, and
-// the latest deadline in the batch.
-func (w *Watchdog) board(waiting []seat, launched time.Duration) (seats, rest []seat, until time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Since(w.start)
-	seats, rest = waiting[:0], waiting // a seat that was passed over makes room
-	for len(rest) > 0 && len(seats) < MaxBatch {
-		s := rest[0]
-		rest = rest[1:]
-		if s.gen != s.life || s.deadline <= now || s.every == 0 || s.since > launched {
-			continue
-		}
-		seats = append(seats, s)
-		until = max(until, s.deadline)
-	}
-	return seats, rest, until
 }
 
 // settle applies the results of one batch.
-func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration) {
+func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Duration) {
 	var lost, failed []*Lease
 	var errs []error
 
@@ -77,30 +48,28 @@ func (w *Watchdog) settle(seats []seat, results []Result, launched time.Duration
 		return
 	}
 	now := time.Since(w.start)
-	for i, s := range seats {
-		if s.gen != s.life {
-			continue // it ended, and may have been added again: not our business
-		}
+	for i, l := range batch {
 		switch r := results[i]; {
-		case s.deadline <= now:
+		case l.place < 0: // it ended
+			continue
+		case l.deadline <= now:
 			continue // too late, whatever it is; the tick that ends it is on its way
 		case r.Gone:
-			w.drop(s.Lease)
-			lost = append(lost, s.Lease)
+			heap.Remove(&w.leases, l.place-1)
+			lost = append(lost, l)
 			continue
 		case r.Err == nil:
-			s.deadline = max(s.deadline, r.Deadline.Sub(w.start))
-			s.since, s.backoff = now, 0
+			l.deadline = max(l.deadline, r.Deadline.Sub(w.start))
 			// Not always from launched: a reply that comes late must not make the next renewal follow at
 			// once.
-			w.plan(s.Lease, max(launched, now-s.every/2), now)
-		case s.every == 0 || s.since > launched:
+			w.plan(l, max(launched, now-l.every/2), now, 2)
+		case l.every == 0 || l.since > launched:
 			continue // no matter: switched off, or renewed by another flight
 		default:
-			w.planRetry(s.Lease, now)
-			failed, errs = append(failed, s.Lease), append(errs, r.Err)
+			w.planRetry(l, now)
+			failed, errs = append(failed, l), append(errs, r.Err)
 		}
-		heap.Fix(&w.leases, s.place-1)
+		heap.Fix(&w.leases, l.place-1)
 	}
 	w.arm(now)
 	w.busy.Add(1)

@@ -112,6 +112,13 @@ func (f *fake) failures() int {
 	return len(f.failed)
 }
 
+// Len is how many leases are kept.
+func (w *Watchdog) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.leases)
+}
+
 // kept is what a server says that renewed a lease just now.
 func kept() Result { return Result{Deadline: time.Now().Add(term)} }
 

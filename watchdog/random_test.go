@@ -120,43 +120,44 @@ func (o *world) Lost(l *Lease, deadlinePassed bool) {
 
 func (o *world) Failed(*Lease, error) {}
 
-// act does one random thing to l.
-func (o *world) act(l *Lease) {
+// act does one random thing to l, or puts another one in its place that is added.
+func (o *world) act(l **Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := o.alive[l]
+	v := o.alive[*l]
 	if v == nil {
+		*l = &Lease{Owner: (*l).Owner}
 		v = &life{granted: time.Now().Add(time.Duration(50+o.rnd.Int64N(3000)) * time.Millisecond),
-			steady: l.Owner == "healthy"}
+			steady: (*l).Owner == "healthy"}
 		every := time.Second
 		if !v.steady && o.rnd.IntN(5) == 0 {
 			every = 0
 		}
-		o.alive[l] = v
-		if !o.w.Add(l, v.granted, every) {
+		o.alive[*l] = v
+		if !o.w.Add(*l, v.granted, every) {
 			o.t.Error("Add = false")
 		}
 		return
 	}
 	switch o.rnd.IntN(5) {
 	case 0:
-		if !o.w.Remove(l) {
+		if !o.w.Remove(*l) {
 			o.t.Error("Remove = false for a lease that was kept")
 		}
-		delete(o.alive, l)
+		delete(o.alive, *l)
 		o.ended["removed"]++
 	case 1:
 		d := time.Now().Add(time.Duration(o.rnd.Int64N(int64(4 * time.Second))))
-		o.w.Extend(l, d)
+		o.w.Extend(*l, d)
 		if d.After(v.granted) {
 			v.granted = d
 		}
 	case 2:
 		if !v.steady {
-			o.w.SetInterval(l, time.Duration(o.rnd.IntN(3))*700*time.Millisecond)
+			o.w.SetInterval(*l, time.Duration(o.rnd.IntN(3))*700*time.Millisecond)
 		}
 	default:
-		if d := o.w.Deadline(l); !d.Equal(v.granted) {
+		if d := o.w.Deadline(*l); !d.Equal(v.granted) {
 			o.t.Errorf("Deadline = %v, want %v", d, v.granted)
 		}
 	}
@@ -170,10 +171,10 @@ func TestWhateverServersAndCallersDoALeaseLivesExactlyAsLongAsItWasGranted(t *te
 					ended: map[string]int{},
 					over:  map[*Lease]time.Time{}, flying: map[*Lease]int{}}
 				o.w = New(o)
-				leases := make([]Lease, 60)
+				leases := make([]*Lease, 60)
 				servers := []string{"healthy", "a", "b", "c"}
 				for i := range leases {
-					leases[i].Owner = servers[i%len(servers)]
+					leases[i] = &Lease{Owner: servers[i%len(servers)]}
 				}
 				for range 5_000 {
 					o.mu.Lock()
@@ -209,13 +210,11 @@ func TestManyGoroutinesMayUseAWatchdogWhileItTicksAndCloses(t *testing.T) {
 	var users sync.WaitGroup
 	for n := range 4 {
 		users.Go(func() {
-			leases := make([]Lease, 50)
-			for i := range leases {
-				leases[i].Owner = n % 2
-			}
 			for until := in(100 * time.Millisecond); time.Now().Before(until); {
+				leases := make([]Lease, 50)
 				for i := range leases {
 					l := &leases[i]
+					l.Owner = n % 2
 					if !w.Add(l, in(time.Duration(1+i)*time.Millisecond),
 						time.Duration(i%8)*time.Millisecond) {
 						return

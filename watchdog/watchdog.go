@@ -13,9 +13,9 @@ import (
 const never = time.Duration(math.MaxInt64)
 
 // A Lease is one lease being kept. Embed it in what it belongs to; the zero value with Owner set is ready to
-// [Watchdog.Add], and to be added again after it ended. It belongs to one Watchdog for life.
+// [Watchdog.Add], once.
 type Lease struct {
-	Owner any // for the Keeper, to find its way back; set before the first Add
+	Owner any // for the Keeper, to find its way back; set before Add
 
 	// What follows is guarded by Watchdog.mu. Times are counted from Watchdog.start.
 	deadline time.Duration // the last one, if the lease is kept no more
@@ -23,8 +23,7 @@ type Lease struct {
 	since    time.Duration // when the last good reply came, or its interval was set
 	every    time.Duration // between renewals; 0: only watched
 	backoff  time.Duration // before the retry that is planned; 0 after a success
-	place    int           // in the heap, from 1; 0: not kept
-	gen      uint32        // grows with every Add and end: what it finds changed speaks of an earlier life
+	place    int           // in the heap, from 1; 0: not added yet; -1: kept no more
 }
 
 func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
@@ -91,21 +90,20 @@ func New(k Keeper) *Watchdog {
 
 // Add keeps l until its deadline and has it renewed about every so often; with every 0, l is only watched.
 // A deadline that has passed ends l at once, like any other with a call of Lost.
-// Add reports false, and keeps nothing, if the Watchdog is closed. It panics if l is kept already.
+// Add reports false, and keeps nothing, if the Watchdog is closed. It panics if l was added before.
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return false
 	}
-	if l.place > 0 {
-		panic("watchdog: the lease is kept already")
+	if l.place != 0 {
+		panic("watchdog: the lease was added before")
 	}
 	now := time.Since(w.start)
 	if len(w.leases) == 0 {
 		w.phase = now
 	}
-	l.gen++
 	l.deadline = deadline.Sub(w.start)
 	w.setInterval(l, every, now)
 	heap.Push(&w.leases, l)
@@ -118,10 +116,11 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 func (w *Watchdog) Remove(l *Lease) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.place == 0 {
+	if l.place <= 0 {
 		return false
 	}
-	w.drop(l) // the timer may now fire for nothing, which is cheaper than setting it for each lease
+	// The timer may now fire for nothing, which is cheaper than setting it for each lease.
+	heap.Remove(&w.leases, l.place-1)
 	return true
 }
 
@@ -130,7 +129,7 @@ func (w *Watchdog) Remove(l *Lease) bool {
 func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.place == 0 || l.deadline <= time.Since(w.start) {
+	if l.place <= 0 || l.deadline <= time.Since(w.start) {
 		return
 	}
 	l.deadline = max(l.deadline, deadline.Sub(w.start))
@@ -142,7 +141,7 @@ func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.place == 0 || every == l.every {
+	if l.place <= 0 || every == l.every {
 		return
 	}
 	now := time.Since(w.start)
@@ -155,17 +154,10 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 func (w *Watchdog) Deadline(l *Lease) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l.gen == 0 {
+	if l.place == 0 {
 		return time.Time{}
 	}
 	return w.start.Add(l.deadline)
-}
-
-// Len returns the number of leases kept.
-func (w *Watchdog) Len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.leases)
 }
 
 // Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks
@@ -177,7 +169,7 @@ func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.closed = true
 	for len(w.leases) > 0 {
-		w.drop(w.leases[len(w.leases)-1])
+		heap.Pop(&w.leases)
 	}
 	if w.timer != nil && w.timer.Stop() {
 		w.busy.Done()
@@ -185,12 +177,6 @@ func (w *Watchdog) Close() {
 	w.mu.Unlock()
 	w.cancel()
 	w.busy.Wait()
-}
-
-// drop ends the life of a kept lease. The caller holds mu.
-func (w *Watchdog) drop(l *Lease) {
-	heap.Remove(&w.leases, l.place-1)
-	l.gen++
 }
 
 // arm sees to it that the timer fires in time for the next event. The caller holds mu.
@@ -208,12 +194,21 @@ func (w *Watchdog) arm(now time.Duration) {
 }
 
 // tick is what the timer runs. The timer is armed again before any callback runs, so a slow one delays no
-// later tick.
+// later tick. Leases that are due leave in a flight for each server.
 func (w *Watchdog) tick() {
 	defer w.busy.Done()
 	lost, due, now := w.collect()
 	if len(due) > 0 {
-		w.busy.Go(func() { w.launch(due, now) }) // neither it nor Lost waits for the other
+		w.busy.Go(func() { // so neither Server nor Lost waits for the other
+			flights := make(map[any][]*Lease)
+			for _, l := range due {
+				server := w.keeper.Server(l)
+				flights[server] = append(flights[server], l)
+			}
+			for server, leases := range flights {
+				go w.fly(server, leases, now)
+			}
+		})
 	}
 	for _, l := range lost {
 		w.keeper.Lost(l, true)
@@ -221,19 +216,21 @@ func (w *Watchdog) tick() {
 }
 
 // collect takes from the heap the leases whose deadline has passed, and those that are due for a renewal.
-func (w *Watchdog) collect() (lost []*Lease, due []seat, now time.Duration) {
+func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now = time.Since(w.start)
 	for len(w.leases) > 0 && w.leases[0].event() <= now {
 		l := w.leases[0]
 		if l.deadline <= now {
-			w.drop(l)
+			heap.Pop(&w.leases)
 			lost = append(lost, l)
 			continue
 		}
-		due = append(due, seat{l, l.gen})
-		w.planAgain(l, now)
+		due = append(due, l)
+		// In case it does not come back, it will take off again. In time, the distance doubles: a lease with
+		// hours to live must not send hundreds of renewals to a server that hangs.
+		l.next = slot(now+max(l.every/2, now-l.since-2*l.every), l.every/4, w.phase)
 		heap.Fix(&w.leases, 0)
 	}
 	w.armed = never
@@ -246,8 +243,7 @@ const (
 	longest  = never / 8        // between renewals; keeps sums from overflowing
 )
 
-// The callers of setInterval, plan, planAgain and planRetry hold mu, and put the lease into its new place in
-// the heap.
+// The callers of setInterval, plan and planRetry hold mu, and put the lease into its new place in the heap.
 
 // setInterval makes every the interval of l and plans its next renewal. A lease that is short at first, as
 // that of a lock that was handed over, is soon renewed: until then a short outage ends it.
@@ -256,30 +252,21 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	if every > 0 {
 		l.every = min(max(every, shortest), longest)
 	}
-	l.since, l.backoff = now, 0
-	w.plan(l, now, now)
-	if left := l.deadline - now; left < 2*l.every {
-		l.next = min(l.next, now+max(left/20, shortest))
-	}
+	w.plan(l, now, now, 20)
 }
 
-// plan has l renewed an interval after from, or sooner if its deadline is near.
-func (w *Watchdog) plan(l *Lease, from, now time.Duration) {
+// plan has l, which is new or was just renewed, renewed an interval after from, or sooner if its deadline is
+// near: when 1/part of the time until then has passed.
+func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
+	l.since, l.backoff, l.next = now, 0, never
 	if l.every == 0 {
-		l.next = never
 		return
 	}
 	l.next = slot(from+l.every, l.every/4, w.phase)
 	if left := l.deadline - now; left < 2*l.every {
 		// But not ever closer: with a Keeper that adds nothing to the deadline, it would never be reached.
-		l.next = min(l.next, now+max(left/2, shortest))
+		l.next = min(l.next, now+max(left/part, shortest))
 	}
-}
-
-// planAgain has l, which takes off now, take off again for the case that it does not come back. In time, the
-// distance doubles: a lease with hours to live must not send hundreds of renewals to a server that hangs.
-func (w *Watchdog) planAgain(l *Lease, now time.Duration) {
-	l.next = slot(now+max(l.every/2, now-l.since-2*l.every), l.every/4, w.phase)
 }
 
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
@@ -323,6 +310,6 @@ func (h *leaseHeap) Pop() any {
 	l := (*h)[last]
 	(*h)[last] = nil // or the lease could not be collected
 	*h = (*h)[:last]
-	l.place = 0
+	l.place = -1
 	return l
 }

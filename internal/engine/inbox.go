@@ -113,19 +113,15 @@ func (in *inbox) mode(key string) any {
 func (in *inbox) listen(key string, possible bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	var name string
-	sharded := false
+	name, hub := in.s.Channel(), in.s.Hub
 	if in.s.ShardedHub != nil {
-		name = in.shardedChannel(key)
-		sharded = possible || in.s.PubSub == session.PubSubSharded
-		if e := in.channels[name]; !sharded && e != nil {
+		sharded := in.shardedChannel(key)
+		if possible {
+			name, hub = sharded, in.s.ShardedHub
+		} else if e := in.channels[sharded]; e != nil {
 			e.sub.Close()
-			delete(in.channels, name)
+			delete(in.channels, sharded)
 		}
-	}
-	hub := in.s.ShardedHub
-	if !sharded {
-		name, hub = in.s.Channel(), in.s.Hub
 	}
 	if in.channels[name] != nil || !in.s.Begin() { // a session that closes would not end the subscription
 		return

@@ -174,11 +174,3 @@ func applied[O any](c Config, options []O) Config {
 	}
 	return c
 }
-
-// Outer converts between rlock's types, which this package cannot import, and those inside. rlock sets it;
-// package inner makes it type-safe.
-var Outer struct {
-	Session  func(session any) *session.Session
-	Mutex    func(mutex any) *Permits
-	NewMutex func(Permits) any
-}

@@ -6,11 +6,9 @@
 // Users see rlock's types alone, documented field by field, and can reach nothing behind them. The machine
 // cannot import rlock, and Go has no friends. So these bridges are left:
 //
-//   - engine.Outer has three functions, which rlock sets: what is inside a Session, inside a Mutex, and how a
-//     Mutex is made. They have their types here.
+//   - rlock.Session, Mutex and Hold are session.Outer, engine.Permits and handle.Hold under other names, so
+//     that a conversion is all it takes. With a struct around a Hold, each Lock would allocate one more.
 //   - failure.Public makes the *rlock.LockedError of an error that the machine has found.
-//   - rlock.Hold is handle.Hold under another name, so that a conversion is all it takes. With a struct
-//     around it, each Lock would allocate one more.
 //   - rlock's State, Holder and Waiter are those of package protocol, with their documentation.
 //
 // Three types rename a struct of their own package, so that it has methods which its users do not see.
@@ -27,15 +25,15 @@ import (
 )
 
 // Session is what is inside s; nil if s is nil.
-func Session(s *rlock.Session) *session.Session { return engine.Outer.Session(s) }
+func Session(s *rlock.Session) *session.Session { return (*session.Outer)(s).Session() }
 
 // Mutex is what is inside m; nil if m is nil.
-func Mutex(m *rlock.Mutex) *engine.Permits { return engine.Outer.Mutex(m) }
+func Mutex(m *rlock.Mutex) *engine.Permits { return (*engine.Permits)(m) }
 
 // New names a lock of a kind. What is wrong with the session or the name, its methods return.
 func New(s *rlock.Session, kind *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
 	lock := engine.New(Session(s), kind, name, engine.NewConfig(engine.Config{}, options))
-	return engine.Outer.NewMutex(lock).(*rlock.Mutex)
+	return (*rlock.Mutex)(&lock)
 }
 
 // Acquire is the Lock of m, or its TryLock, for what is wanted instead of all of it.

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"net"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -12,7 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
+func TestOnlyClientsOfAClusterHaveShardedPubSub(t *testing.T) {
 	one := redis.NewClient(&redis.Options{})
 	defer one.Close()
 	several := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"nowhere"}})
@@ -21,35 +20,24 @@ func TestAModeOfPubSubIsRefusedWhereItCannotBe(t *testing.T) {
 	defer noCluster.Close()
 	for _, c := range []struct {
 		client  wire.Client
-		mode    PubSub
-		refused string // "" if not
+		classic bool
 		hub     bool
 	}{
-		{one, PubSubAuto, "", false},
-		{one, PubSubClassic, "", false},
-		{one, PubSubSharded, "no client of a Cluster", false},
-		{several, PubSubAuto, "", true},
-		{several, PubSubClassic, "", false},
-		{several, PubSubSharded, "", true},
-		{several, 3, "no mode 3", false},
-		{noCluster, PubSubAuto, "", false},
-		{noCluster, PubSubSharded, "no client of a Cluster", false},
+		{one, false, false},
+		{one, true, false},
+		{several, false, true},
+		{several, true, false},
+		{noCluster, false, false},
+		{noCluster, true, false},
 	} {
 		cfg := sound
-		cfg.PubSub = c.mode
+		cfg.Classic = c.classic
 		s, err := New(c.client, cfg)
-		if c.refused != "" {
-			if err == nil || !strings.Contains(err.Error(), "WithPubSub") ||
-				!strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%T, mode %d: %v", c.client, c.mode, err)
-			}
-			continue
-		}
 		if err != nil {
-			t.Fatalf("%T, mode %d: %v", c.client, c.mode, err)
+			t.Fatalf("%T, classic %v: %v", c.client, c.classic, err)
 		}
 		if (s.ShardedHub != nil) != c.hub {
-			t.Errorf("%T, mode %d: a sharded hub: %v", c.client, c.mode, s.ShardedHub)
+			t.Errorf("%T, classic %v: a sharded hub: %v", c.client, c.classic, s.ShardedHub)
 		}
 		end(t, s)
 	}

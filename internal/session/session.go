@@ -36,17 +36,8 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
 	Only     EventKind // if it is not 0, the observer is told of nothing else
-	PubSub   PubSub
+	Classic  bool      // no sharded pub/sub, also where it is possible
 }
-
-// PubSub says how a session's waiters are woken on a Cluster.
-type PubSub uint8
-
-const (
-	PubSubAuto    PubSub = iota // PubSubSharded where that is possible, else PubSubClassic
-	PubSubClassic               // by PUBLISH, which goes to all nodes
-	PubSubSharded               // by SPUBLISH, which goes to those of one shard
-)
 
 // Args are the arguments about a session that scripts get, each boxed once.
 type Args struct {
@@ -90,6 +81,20 @@ type Session struct {
 	parts  []part
 }
 
+// Outer is a Session as users have it, who can reach nothing behind it: rlock.Session is another name for it.
+type Outer struct{ inner *Session }
+
+// Outer is the session as users have it.
+func (s *Session) Outer() *Outer { return &Outer{s} }
+
+// Session is what is inside; nil if o is nil.
+func (o *Outer) Session() *Session {
+	if o == nil {
+		return nil
+	}
+	return o.inner
+}
+
 // A Part is what one kind keeps in a session.
 type Part interface {
 	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks
@@ -129,17 +134,11 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
 		several = false // its servers know of no Cluster, as those of NewFailoverClusterClient
 	}
-	switch {
-	case cfg.PubSub > PubSubSharded:
-		return nil, fmt.Errorf("lockline: WithPubSub: no mode %d", cfg.PubSub)
-	case cfg.PubSub == PubSubSharded && !several:
-		return nil, fmt.Errorf("lockline: WithPubSub: sharded, but a %T is no client of a Cluster", c)
-	}
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
 	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) },
 		pubsub.Options{Logger: cfg.Logger})
-	if several && cfg.PubSub != PubSubClassic {
+	if several && !cfg.Classic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
 	}
 	s.onEnd = func() { // both at once, since each may wait for a dial
@@ -157,7 +156,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 // before that. It has an identity and leases of its own.
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
-	b.Link, b.Hub, b.ShardedHub, b.Clock, b.PubSub = s.Link, s.Hub, s.ShardedHub, s.Clock, s.PubSub
+	b.Link, b.Hub, b.ShardedHub, b.Clock = s.Link, s.Hub, s.ShardedHub, s.Clock
 	b.onEnd = func() {}
 	return b
 }

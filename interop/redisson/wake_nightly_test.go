@@ -166,14 +166,16 @@ func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	needJVM(t)
 	cluster := testredis.StartCluster(t, 3, 0)
-	t.Run("by default", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "-", rlock.PubSubAuto) })
+	t.Run("by default", func(t *testing.T) { eachSideWakesTheOther(t, cluster, "-", nil) })
 	t.Run("without shards", func(t *testing.T) {
-		eachSideWakesTheOther(t, cluster, "OFF", rlock.PubSubClassic)
+		eachSideWakesTheOther(t, cluster, "OFF", rlock.WithClassicPubSub())
 	})
 }
 
 // How Redisson publishes is up to its own mode, and how we do to ours, so both have to be set alike.
-func eachSideWakesTheOther(t *testing.T, cluster *testredis.Cluster, theirs string, ours rlock.PubSubMode) {
+func eachSideWakesTheOther(
+	t *testing.T, cluster *testredis.Cluster, theirs string, ours rlock.SessionOption,
+) {
 	var addrs []string
 	var nodes []*redis.Client
 	for _, node := range cluster.Nodes {
@@ -182,7 +184,7 @@ func eachSideWakesTheOther(t *testing.T, cluster *testredis.Cluster, theirs stri
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease), rlock.WithPubSub(ours))
+	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease), ours)
 	a := dialMode(t, lease, theirs, addrs...).thread("a")
 	for i := range 4 { // in several slots
 		name := func(letter string) string { return fmt.Sprint(letter, i, theirs) }

@@ -40,8 +40,8 @@ local function subscribed(name, sharded, unknown)
 end
 
 -- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE:
--- never if how is 'classic', always if it is 'sharded', and if it is 'auto', where the server can do both and
--- the user may. Sessions whose users have the same rights get the same answer.
+-- never if how is 'classic', and if it is 'auto', where the server can do both and the user may. Sessions
+-- whose users have the same rights get the same answer.
 local function sharding(how, name)
   -- Whole commands: Redis with the security updates of 2026 looks at the number of arguments, too.
   local function may(...)
@@ -49,7 +49,7 @@ local function sharding(how, name)
     local known, allowed = pcall(redis.acl_check_cmd, ...)
     return known and allowed
   end
-  return how == 'sharded' or how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
+  return how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
 end
 
 -- bad ends the script with an error that refusal in package wire reads. Nothing may have been written before.
