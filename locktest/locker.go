@@ -17,7 +17,6 @@ import (
 // [rlock.Mutex] do. The zero Locker returns an error from every method.
 type Locker struct {
 	lock *lock
-	name string
 	cfg  engine.Config
 	err  error // of New, returned by every use
 }
@@ -26,10 +25,10 @@ var _ rlock.Locker = (*Locker)(nil)
 
 // Name is the lock's name.
 func (l *Locker) Name() string {
-	if l == nil {
+	if l == nil || l.lock == nil {
 		return ""
 	}
-	return l.name
+	return l.lock.name
 }
 
 // Lock waits for the lock, like [rlock.Mutex.Lock]. Waiters are served in the order in which they came.
@@ -50,18 +49,14 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, opt
 var errZero = errors.New("lockline: a zero Locker; make one with Space.New")
 
 func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
-	switch {
-	case l == nil || l.lock == nil && l.err == nil:
-		return errZero
+	switch err := cfg.Check(); {
 	case l.err != nil:
 		return l.err
 	case ctx == nil:
 		return l.lock.fail(failure.ErrNilContext)
-	}
-	if err := cfg.Check(); err != nil {
+	case err != nil:
 		return l.lock.fail(err)
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return l.lock.fail(failure.OfContext(ctx))
 	}
 	return nil
@@ -70,10 +65,10 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 func (l *Locker) acquire(
 	ctx context.Context, options []rlock.Option, try bool,
 ) (context.Context, *rlock.Hold, error) {
-	var cfg engine.Config
-	if l != nil { // check says what is wrong with nil
-		cfg = engine.NewConfig(l.cfg, options)
+	if l == nil || l.lock == nil {
+		return ctx, nil, errZero
 	}
+	cfg := engine.NewConfig(l.cfg, options)
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
 	}
@@ -143,7 +138,7 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 func (l *lock) locked() *failure.LockedError {
 	e := &failure.LockedError{Name: l.name}
 	if st := l.st; st != nil {
-		e.Holder, e.Remaining = st.owner, st.remaining()
+		e.Holder, e.Remaining = st.owner, time.Until(st.deadline())
 		e.About = fmt.Sprintf("%d@%s", st.by.pid, st.by.host)
 		if len(st.holds) > 0 {
 			e.Hint = failure.SelfHint
