@@ -174,18 +174,10 @@ func parse(reply string) (v view, ok bool) {
 	return v, isTime && isToken && err == nil
 }
 
-// request is one of the election's scripts. Copies of it may come late or twice.
-type request struct {
-	keys *protocol.Keys
-	sc   *wire.Script
-	argv []any
-}
-
-func (r request) Request(time.Time) wire.Request { return r.keys.RequestAlone(r.sc, r.argv...) }
-
-// do runs a script and blocks for the reply, as long as ctx and the session last.
+// do runs a script and blocks for the reply, as long as ctx and the session last. Copies of the request may
+// come late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	return inner.Mutex(e.lock).Ask(ctx, sc, request{e.keys(), sc, argv})
+	return inner.Mutex(e.lock).Ask(ctx, sc, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
 }
 
 // checkValue says what is wrong with a value.
