@@ -25,7 +25,7 @@ type lock struct {
 	last   int64 // the last token
 	grants int64 // number of the last acquisition, or occupation
 	st     *grant
-	queue  []*turn
+	queue  []*hold // that wait, in the order in which they came
 }
 
 // grant is the time from a grant of the lock until it is free again.
@@ -41,13 +41,17 @@ type grant struct {
 	timer *time.Timer // for until; nil before a fixed lease was alone
 }
 
-// hold is one entry.
+// hold is one entry, or a goroutine that waits for it.
 type hold struct {
-	l      *lock
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	lease  time.Duration // of its own choice, not renewed; 0: renewed
+	l        *lock
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	lease    time.Duration // of its own choice, not renewed; 0: renewed
+	since    time.Time     // when it was asked for
+	answered chan error    // ends the wait; nil: it is held
 	// Guarded by Space.mu:
+	number   int64 // of the acquisition
+	newcomer bool  // it nests in no hold, and stands in the queue of the lock
 	st       *grant
 	outer    *hold // the live hold that it is nested in
 	err      error // why it is over
@@ -91,22 +95,21 @@ func (h *hold) Context() context.Context { return h.ctx }
 // Forgotten changes nothing: no collector ends the holds of a Space.
 func (h *hold) Forgotten() {}
 
-// admit makes t's hold a live one if it may be. With neither that nor an error it has to wait.
-func (l *lock) admit(t *turn) (in bool, err error) {
-	h := t.h
+// admit makes h a live hold if it may be. With neither that nor an error it has to wait.
+func (l *lock) admit(h *hold) (in bool, err error) {
 	var outer *hold
-	if !t.newcomer {
+	if !h.newcomer {
 		d := descent{l: l}
 		if outer, _ = h.ctx.Value(&d).(*hold); outer == nil && d.lost {
 			return false, l.fail(rlock.ErrLost)
 		}
-		t.newcomer = outer == nil
+		h.newcomer = outer == nil
 	}
 	// Holds that nest in the same one exclude each other.
 	beside := func(other *hold) bool { return other.outer == outer }
 	switch {
 	case l.st == nil:
-		l.st = l.newGrant(here, t.number)
+		l.st = l.newGrant(here, h.number)
 	case len(l.st.holds) == 0 || slices.ContainsFunc(l.st.holds, beside):
 		return false, nil
 	}
@@ -123,10 +126,10 @@ func (l *lock) serve() {
 	if l.s.outage != nil {
 		return // no waiter is told
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool { // in the order in which they came
-		in, err := l.admit(t)
+	l.queue = slices.DeleteFunc(l.queue, func(h *hold) bool {
+		in, err := l.admit(h)
 		if in || err != nil {
-			t.answered <- err // has room, so this does not block
+			h.answered <- err // has room, so this does not block
 		}
 		return in || err != nil
 	})

@@ -72,7 +72,7 @@ func (l *Locker) acquire(
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
 	}
-	h := &hold{l: l.lock, lease: cfg.Lease}
+	h := &hold{l: l.lock, lease: cfg.Lease, since: time.Now(), answered: make(chan error, 1)}
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	if err := l.lock.take(ctx, h, cfg, cfg.Once(try)); err != nil {
 		h.cancel(err) // or its context would stay registered with ctx
@@ -85,15 +85,6 @@ func (l *Locker) acquire(
 	return ctx, (*rlock.Hold)(hd), nil
 }
 
-// turn is one goroutine's place in a lock's queue.
-type turn struct {
-	h        *hold
-	number   int64 // of the acquisition
-	newcomer bool  // it nests in no hold, and stands in the queue of the lock
-	since    time.Time
-	answered chan error // nil: h is held
-}
-
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
 func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) error {
@@ -103,9 +94,8 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		return l.fail(l.s.outage)
 	}
 	l.grants++
-	// serve sends with Space.mu held, and must not block.
-	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)}
-	if in, err := l.admit(t); in || err != nil {
+	h.number = l.grants
+	if in, err := l.admit(h); in || err != nil {
 		leave()
 		return err
 	}
@@ -113,20 +103,20 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		defer leave()
 		return failure.Public(l.locked())
 	}
-	l.queue = append(l.queue, t)
+	l.queue = append(l.queue, h)
 	leave()
 
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	select {
-	case err := <-t.answered:
+	case err := <-h.answered:
 		return err
 	case <-until.Done():
 	}
 	defer l.enter()()
-	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and never will be
+	if i := slices.Index(l.queue, h); i >= 0 { // not answered yet, and never will be
 		l.queue = slices.Delete(l.queue, i, i+1)
-	} else if err := <-t.answered; err != nil { // whichever call took it off the queue has sent that
+	} else if err := <-h.answered; err != nil { // whichever call took it off the queue has sent that
 		return err
 	} else { // admitted in that instant
 		l.leave(h) // as if it had unlocked at once

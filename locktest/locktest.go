@@ -26,7 +26,7 @@ import (
 // same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
 // ready for use. Its methods are safe for concurrent use and never block.
 type Space struct {
-	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds, turns
+	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds
 	locks  map[string]*lock
 	outage error // what requests fail with; nil: they succeed
 }
@@ -93,10 +93,10 @@ func (s *Space) Inspect(name string) rlock.State {
 			Count: max(len(st.holds), 1)} // another session enters once
 		state.Holders = []rlock.Holder{state.Holder}
 	}
-	for _, t := range l.queue {
+	for _, h := range l.queue {
 		state.Queue = append(state.Queue, rlock.Waiter{
-			Owner: l.owner(here, t.number), Session: here.session, PID: here.pid, Host: here.host,
-			Age: time.Since(t.since),
+			Owner: l.owner(here, h.number), Session: here.session, PID: here.pid, Host: here.host,
+			Age: time.Since(h.since),
 		})
 	}
 	return state
