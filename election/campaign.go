@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
@@ -89,10 +88,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 			led := handle.As(held, handle.OwnerOf(ctx))
 			return context.WithValue(led, leadershipKey{e.session, e.channel()}, l), l, nil
 		}
-		switch again := errors.Is(err, failure.ErrLost); {
-		case again && ctx.Err() != nil:
-			return ctx, nil, e.fail(failure.OfContext(ctx))
-		case !again || lost == maxLost:
+		if !errors.Is(err, failure.ErrLost) || lost == maxLost {
 			return ctx, nil, err
 		}
 	}
@@ -115,12 +111,16 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 	return l, nil
 }
 
-// background runs f in the background, unless the session ends, which gives back what it has.
-func (e *Election) background(f func()) {
-	if s := e.session; s.Begin() {
-		s.Go(f)
-		s.End()
+// background runs f in the background, unless the session ends, which gives back what it has. It reports
+// whether it does.
+func (e *Election) background(f func()) bool {
+	s := e.session
+	if !s.Begin() {
+		return false
 	}
+	defer s.End()
+	s.Go(f)
+	return true
 }
 
 // Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, not longer
@@ -177,17 +177,12 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return e.fail(failure.ErrNotHeld)
 	}
 	l.cleanup.Stop()
-	s := e.session
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
-	if !s.Begin() { // Close has given it back, or does so now
-		return l.hold.Unlock(wait)
-	}
 	done := make(chan error, 1)
-	go func() {
-		defer s.End()
-		done <- l.giveBack(context.WithoutCancel(ctx))
-	}()
+	if !e.background(func() { done <- l.giveBack(context.WithoutCancel(ctx)) }) {
+		return l.hold.Unlock(wait) // Close has given it back, or does so now
+	}
 	<-l.ended // before anything is sent
 	select {
 	case err := <-done:
@@ -281,11 +276,12 @@ func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 // leadership has ended.
 func (r *record) keep(ended <-chan struct{}) {
 	s := r.e.session
-	b := call.Bounds{Until: s.Ctx, Closing: s.Closing()}
 	for {
-		if lost, closing := b.Sleep(s.Lease/3, ended); lost || closing {
+		select {
+		case <-ended: // as it does when the session closes
 			return
+		case <-time.After(s.Lease / 3):
+			_ = r.store(s.Ctx) // the lock's own renewal reports what is wrong
 		}
-		_ = r.store(s.Ctx) // the lock's own renewal reports what is wrong
 	}
 }

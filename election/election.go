@@ -110,37 +110,26 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		s := e.session
-		bounds := call.Bounds{Until: ctx, Closing: s.Closing()}
-		news := s.Hub.Subscribe(e.channel())
-		defer news.Close()
-		own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
-		defer own.Close()
+		w := call.NewWatch(ctx, s, e.channel())
+		defer w.Close()
 		var seen history
-		for failed := 0; !bounds.Over(); news.Take() { // that something has changed is all messages say
+		for w.Wait(); !w.Over(); w.Wait() { // that something has changed is all messages say
 			v, err := e.look(ctx, s.SoleChannel())
-			if v.deaf {
-				own.Unheard(v.sent)
-			}
-			rest := s.Lease
-			switch {
-			case bounds.Over():
-				continue
-			case err != nil && !wire.Judge(err).Unsettled():
-				yield(Leader{}, err)
-				return
-			case err != nil:
-				failed++
-				rest = wire.Backoff(failed, 50*time.Millisecond, 2*time.Second)
-			default:
-				failed = 0
-				if seen.advance(v) && !yield(seen.shown, nil) {
+			if err != nil {
+				if !w.Failed(err) && !w.Over() {
+					yield(Leader{}, err)
 					return
 				}
-				if !v.None() && v.until >= 0 {
-					rest = time.Until(v.sent.Add(v.until)) + 2*time.Millisecond // Redis counts milliseconds
-				}
+				continue
 			}
-			bounds.Sleep(rest, news.C())
+			rest := s.Lease
+			if !v.None() && v.left >= 0 {
+				rest = v.left + 2*time.Millisecond // Redis counts milliseconds
+			}
+			w.Answered(v.deaf, rest)
+			if seen.advance(v) && !yield(seen.shown, nil) {
+				return
+			}
 		}
 		yield(Leader{}, e.fail(failure.Ended(ctx)))
 	}
@@ -149,11 +138,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // view is what one look has found.
 type view struct {
 	Leader
-	number int64 // of the value
-	// After the sending of the request, the lease is over unless it is renewed; negative: it has no end.
-	until time.Duration
-	sent  time.Time
-	deaf  bool // the server knows of nobody that listens for the session
+	number int64         // of the value
+	left   time.Duration // of the lease, unless it is renewed; negative: it has no end
+	deaf   bool          // the server knows of nobody that listens for the session
 }
 
 // look asks for the present leader, and whether the server knows of listeners to a channel, unless that is
@@ -167,7 +154,6 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	if !ok {
 		return view{}, e.keys().Failed("", wire.Unexpected(o.Reply))
 	}
-	v.sent = o.Sent
 	return v, nil
 }
 
@@ -184,22 +170,14 @@ func parse(reply string) (v view, ok bool) {
 	left, isTime := protocol.Remaining(words[1])
 	token, isToken := protocol.Token(words[3])
 	number, err := strconv.ParseInt(words[4], 10, 64)
-	v.Leader, v.number, v.until = Leader{Value: words[5], Token: token, Owner: words[2]}, number, left
+	v.Leader, v.number, v.left = Leader{Value: words[5], Token: token, Owner: words[2]}, number, left
 	return v, isTime && isToken && err == nil
 }
 
-// request is one of the election's scripts. Copies of it may come late or twice.
-type request struct {
-	keys *protocol.Keys
-	sc   *wire.Script
-	argv []any
-}
-
-func (r request) Request(time.Time) wire.Request { return r.keys.RequestAlone(r.sc, r.argv...) }
-
-// do runs a script and blocks for the reply, as long as ctx and the session last.
+// do runs a script and blocks for the reply, as long as ctx and the session last. Copies of the request may
+// come late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	return inner.Mutex(e.lock).Ask(ctx, sc, request{e.keys(), sc, argv})
+	return inner.Mutex(e.lock).Ask(ctx, sc, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
 }
 
 // checkValue says what is wrong with a value.

@@ -16,6 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -110,7 +111,7 @@ func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 }
 
 // once sends a request that takes effect once.
-func (l *Latch) once(ctx context.Context, sc script) (answer, error) {
+func (l *Latch) once(ctx context.Context, sc *wire.Script) (answer, error) {
 	if err := l.check(ctx); err != nil {
 		return answer{}, err
 	}

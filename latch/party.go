@@ -3,17 +3,12 @@ package latch
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
-	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/watchdog"
 )
@@ -24,9 +19,10 @@ type Party struct {
 	name    string
 	run     string
 	id      string
-	all     *parties       // which has it until it has ended
 	lease   watchdog.Lease // guarded by the watchdog
 	cancel  context.CancelCauseFunc
+	over    atomic.Bool
+	why     chan error // says that it is over: why it was lost, or nil
 	counted atomic.Bool
 	asking  atomic.Int32 // CountDowns under way: what a renewal finds may be their doing
 	gone    atomic.Bool  // a renewal has found no lease
@@ -59,18 +55,11 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 		return ctx, nil, l.fail(err)
 	}
 	s := l.s
-	all, err := session.PartOf(s, partiesKey{}, func(*session.Session) *parties {
-		return &parties{live: map[*Party]struct{}{}}
-	})
-	if err == nil && !s.Begin() {
-		err = failure.ErrClosed
-	}
-	if err != nil {
-		return ctx, nil, l.fail(err)
+	if !s.Begin() {
+		return ctx, nil, l.fail(failure.ErrClosed)
 	}
 	defer s.End()
 	r := &request{l: l, ctx: ctx, script: joinScript, id: s.Attempt(), argv: []any{party, s.Args.Lease}}
-	r.undo = func() { l.leave(r.id, party, r.notAfter) }
 	a, err := r.do()
 	switch {
 	case err != nil:
@@ -82,32 +71,41 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	case a.letter == 'X': // its lease ended before this was known
 		return ctx, nil, l.died(party)
 	}
-	p := &Party{l: l, name: party, run: a.rest, id: r.id, all: all}
+	p := &Party{l: l, name: party, run: a.rest, id: r.id, why: make(chan error, 1)}
 	p.lease.Owner = leased{p}
-	below, cancel := context.WithCancelCause(ctx)
-	p.cancel = cancel
-	if !all.add(p, a.sent.Add(protocol.Valid(s.Lease))) {
-		r.undo()
-		cancel(failure.ErrClosed)
-		return ctx, nil, l.fail(failure.ErrClosed)
-	}
-	return below, p, nil
+	ctx, p.cancel = context.WithCancelCause(ctx)
+	s.Watchdog.Add(&p.lease, a.sent.Add(protocol.Valid(s.Lease)), s.Lease/3)
+	s.Go(p.attend)
+	return ctx, p, nil
 }
 
-// leave has Redis forget a party that is not known to have joined. It tries for as long as the lease lasts.
-func (l *Latch) leave(id, party string, notAfter int64) {
-	if notAfter == 0 {
-		return // the request was void
+// attend waits until the party is over, and abandons it when the session ends, so that those who wait for it
+// need not wait for its lease.
+func (p *Party) attend() {
+	msg, s := "a party of a latch has lost its lease before it counted", p.l.s
+	var err error
+	select {
+	case err = <-p.why:
+	case <-s.Closing():
+		if p.end(p.l.fail(failure.ErrClosed), nil) {
+			msg, err = "a party of a latch could not be abandoned", p.l.leave(p.id, p.name, 0)
+		}
 	}
+	if err != nil {
+		s.Warn(msg, "latch", p.l.keys.Name, "party", p.name, "reason", err)
+	}
+}
+
+// leave ends the lease of a party, as leave.lua has it. It tries for as long as the lease lasts.
+func (l *Latch) leave(id, party any, notAfter int64) error {
 	s := l.s
-	copies := &request{l: l, argv: []any{id, party, notAfter}, script: leaveScript}
+	r := &protocol.Same{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, leaveScript.Script, copies, 1, nil)
-		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
-			call.Closed(s.Closing()) ||
+		err := s.Link.Call(s.Ctx, r.Script, r, 1, nil).Err
+		if err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
-			return
+			return err
 		}
 	}
 }
@@ -130,10 +128,10 @@ func (p *Party) CountDown(ctx context.Context) error {
 		if err = p.l.ending(a.letter, p.name); err == nil {
 			p.counted.Store(true)
 		}
-		p.end(err)
+		p.end(err, nil)
 	}
 	if p.asking.Add(-1) == 0 && p.gone.Load() { // for a reason not known here, if it has not ended above
-		p.end(p.l.fail(ErrGone))
+		p.end(p.l.fail(ErrGone), nil)
 	}
 	return err
 }
@@ -145,22 +143,21 @@ func (p *Party) Abandon(ctx context.Context) error {
 	if p.counted.Load() {
 		return nil
 	}
-	p.end(p.l.died(p.name))
+	p.end(p.l.died(p.name), nil)
 	_, err := p.l.ask(ctx, leaveScript, p.id, p.name, 0)
 	return err
 }
 
-// end ends the renewal and the context, and reports whether this call did. nil: it has counted.
-func (p *Party) end(cause error) bool {
-	p.all.mu.Lock()
-	_, live := p.all.live[p]
-	delete(p.all.live, p)
-	p.l.s.Watchdog.Remove(&p.lease)
-	p.all.mu.Unlock()
-	if live {
-		p.cancel(cause)
+// end ends the renewal and the context, and reports whether this call did. cause nil: it has counted. lost is
+// for the log.
+func (p *Party) end(cause, lost error) bool {
+	if !p.over.CompareAndSwap(false, true) {
+		return false
 	}
-	return live
+	p.l.s.Watchdog.Remove(&p.lease)
+	p.cancel(cause)
+	p.why <- lost
+	return true
 }
 
 // leased is a party as the watchdog sees it: a session.Lessee.
@@ -176,67 +173,15 @@ func (p leased) Renewal() (*wire.Script, wire.Request) {
 
 // LeaseLost ends the party.
 func (p leased) LeaseLost(deadlinePassed bool) {
-	err, s := p.l.died(p.name), p.l.s
+	err := p.l.died(p.name)
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
 		if p.gone.Store(true); p.asking.Load() > 0 { // it may have counted, as its CountDown will know
 			return
 		}
 	}
-	if p.end(err) && s.Begin() {
-		go func() { // many may be lost at one instant
-			defer s.End()
-			s.Warn("a party of a latch has lost its lease before it counted",
-				"latch", p.l.keys.Name, "party", p.name, "reason", err)
-		}()
-	}
+	p.end(err, err)
 }
 
 // RenewalFailed does nothing: the renewal will be tried again.
 func (p leased) RenewalFailed(error) {}
-
-type partiesKey struct{}
-
-// parties are those of a session. They are a session.Part.
-type parties struct {
-	mu   sync.Mutex // guards live; only the watchdog's is taken below it
-	live map[*Party]struct{}
-}
-
-// add has a party renewed until it ends. It reports false if the session closes.
-func (ps *parties) add(p *Party, deadline time.Time) bool {
-	s := p.l.s
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if call.Closed(s.Closing()) { // which it is before Shutdown
-		return false
-	}
-	ps.live[p] = struct{}{}
-	return s.Watchdog.Add(&p.lease, deadline, s.Lease/3)
-}
-
-// Shutdown abandons all, so that waiters need not wait for their leases.
-func (ps *parties) Shutdown(ctx context.Context) error {
-	ps.mu.Lock()
-	live := slices.Collect(maps.Keys(ps.live))
-	ps.mu.Unlock()
-	errs := make([]error, len(live))
-	var wg sync.WaitGroup
-	limit := make(chan struct{}, 16) // requests at once
-	for i, p := range live {
-		p.end(p.l.fail(failure.ErrClosed))
-		wg.Go(func() {
-			limit <- struct{}{}
-			defer func() { <-limit }()
-			if ctx.Err() != nil {
-				return // Shutdown says so
-			}
-			r := &request{l: p.l, argv: []any{p.id, p.name, 0}, script: leaveScript}
-			if o := p.l.s.Link.Call(ctx, leaveScript.Script, r, wire.Tries, nil); o.Err != nil {
-				errs[i] = p.l.keys.Failed(noun, o.Err)
-			}
-		})
-	}
-	wg.Wait()
-	return failure.Join(errs...)
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/rlock"
 )
 
 // Proves: latch
@@ -153,4 +154,20 @@ func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Proves: close
+func TestCloseSaysThatAPartyWasNotAbandoned(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		l := latch.New(s, "x")
+		set(t, l, 1)
+		ctx, _ := join(t, l, "p")
+		w.Net.Refuse(true)
+		if err := s.Close(); err == nil {
+			t.Error("Close returns nil")
+		}
+		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
+		w.Net.Refuse(false)
+	})
 }

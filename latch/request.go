@@ -11,25 +11,17 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// script is one of those whose reply is a letter, the Redis time, and what else it says.
-type script struct {
-	*wire.Script
-	letters string // that it replies, beside V and U
-}
-
-func named(name, letters string) script { return script{wire.Named("latch/" + name), letters} }
-
+// The reply of all but the last is a letter, the Redis time, and what else it says.
 var (
-	setScript     = named("set", "S")
-	countScript   = named("count", "C")
-	deleteScript  = named("delete", "D")
-	lookScript    = named("look", "RZDG")
-	joinScript    = named("join", "JTFX")
-	arriveScript  = named("arrive", "CPZDG")
-	leaveScript   = named("leave", "L")
-	inspectScript = named("inspect", "I")
-
-	renewScript = wire.Named("latch/renew")
+	setScript     = wire.Named("latch/set")
+	countScript   = wire.Named("latch/count")
+	deleteScript  = wire.Named("latch/delete")
+	lookScript    = wire.Named("latch/look")
+	joinScript    = wire.Named("latch/join")
+	arriveScript  = wire.Named("latch/arrive")
+	leaveScript   = wire.Named("latch/leave")
+	inspectScript = wire.Named("latch/inspect")
+	renewScript   = wire.Named("latch/renew")
 )
 
 // answer is a script's reply.
@@ -45,7 +37,7 @@ type answer struct {
 type request struct {
 	l      *Latch
 	ctx    context.Context
-	script script
+	script *wire.Script
 	argv   []any
 
 	// Of a request that must take effect once: what names it, and the Redis time after which it is void. All
@@ -55,8 +47,6 @@ type request struct {
 
 	unanswered bool // a copy with this notAfter was
 	answer     answer
-
-	undo func() // what came of it, if its caller gets an error; nil: it stays
 }
 
 // Request makes a copy.
@@ -68,14 +58,14 @@ func (r *request) Request(now time.Time) wire.Request {
 		}
 		argv = append([]any{r.id, r.notAfter}, argv...)
 	}
-	return r.l.keys.Request(r.script.Script, argv...)
+	return r.l.keys.Request(r.script, argv...)
 }
 
 // Send sends it until it is answered, and did not come too late.
 func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
-		o := s.Link.Call(r.ctx, r.script.Script, r, most, abandoned)
+		o := s.Link.Call(r.ctx, r.script, r, most, abandoned)
 		r.unanswered = r.unanswered || o.Unanswered != nil
 		if o.Err != nil {
 			return o
@@ -83,7 +73,7 @@ func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 		letter, rest, _ := strings.Cut(o.Reply, " ")
 		stamped, rest, _ := strings.Cut(rest, " ")
 		now, ok := protocol.Token(stamped)
-		if !ok || len(letter) != 1 || !strings.Contains(r.script.letters+"VU", letter) {
+		if !ok || len(letter) != 1 || letter == "?" { // it remembers an odd reply of an earlier copy
 			o.Err = wire.Unexpected(o.Reply)
 			return o
 		}
@@ -105,10 +95,10 @@ func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	}
 }
 
-// RollBack undoes it, if it can be.
+// RollBack undoes what came of it, if that would stay: a party.
 func (r *request) RollBack(wire.Outcome) {
-	if r.undo != nil {
-		r.undo()
+	if r.script == joinScript {
+		_ = r.l.leave(r.id, r.argv[0], r.notAfter)
 	}
 }
 
@@ -124,7 +114,7 @@ func (r *request) do() (answer, error) {
 }
 
 // ask sends a request that can be repeated at will.
-func (l *Latch) ask(ctx context.Context, sc script, argv ...any) (answer, error) {
+func (l *Latch) ask(ctx context.Context, sc *wire.Script, argv ...any) (answer, error) {
 	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }
 

@@ -25,7 +25,7 @@ type lock struct {
 	last   int64 // the last token
 	grants int64 // number of the last acquisition, or occupation
 	st     *grant
-	queue  []*turn
+	queue  []*hold // that wait, in the order in which they came
 }
 
 // grant is the time from a grant of the lock until it is free again.
@@ -35,19 +35,23 @@ type grant struct {
 	owner string
 	token int64
 	holds []*hold     // live ones; none of another session's, nor while the lock only stays taken
-	since time.Time   // when the renewals of the lease began
+	since time.Time   // when it began. Renewals are due at a third of the lease from there on
 	until time.Time   // when it is over, unless renewed
 	stays time.Time   // until when the lock stays taken, also when no hold is left
 	timer *time.Timer // for until; nil before a fixed lease was alone
 }
 
-// hold is one entry.
+// hold is one entry, or a goroutine that waits for it.
 type hold struct {
-	l      *lock
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	lease  time.Duration // of its own choice, not renewed; 0: renewed
+	l        *lock
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	lease    time.Duration // of its own choice, not renewed; 0: renewed
+	since    time.Time     // when it was asked for
+	answered chan error    // ends the wait; nil: it is held
 	// Guarded by Space.mu:
+	number   int64 // of the acquisition
+	newcomer bool  // it nests in no hold, and stands in the queue of the lock
 	st       *grant
 	outer    *hold // the live hold that it is nested in
 	err      error // why it is over
@@ -91,31 +95,27 @@ func (h *hold) Context() context.Context { return h.ctx }
 // Forgotten changes nothing: no collector ends the holds of a Space.
 func (h *hold) Forgotten() {}
 
-// admit makes t's hold a live one if it may be. With neither that nor an error it has to wait.
-func (l *lock) admit(t *turn) (in bool, err error) {
-	h := t.h
+// admit makes h a live hold if it may be. With neither that nor an error it has to wait.
+func (l *lock) admit(h *hold) (in bool, err error) {
 	var outer *hold
-	if !t.newcomer {
+	if !h.newcomer {
 		d := descent{l: l}
 		if outer, _ = h.ctx.Value(&d).(*hold); outer == nil && d.lost {
 			return false, l.fail(rlock.ErrLost)
 		}
-		t.newcomer = outer == nil
+		h.newcomer = outer == nil
 	}
 	// Holds that nest in the same one exclude each other.
 	beside := func(other *hold) bool { return other.outer == outer }
 	switch {
 	case l.st == nil:
-		l.newGrant(here, t.number)
+		l.st = l.newGrant(here, h.number)
 	case len(l.st.holds) == 0 || slices.ContainsFunc(l.st.holds, beside):
 		return false, nil
 	}
 	st := l.st
 	h.st, h.outer = st, outer
 	st.extend(cmp.Or(h.lease, lease))
-	if h.lease == 0 && !st.renewed() {
-		st.since = time.Now()
-	}
 	st.holds = append(st.holds, h)
 	st.arm()
 	return true, nil
@@ -126,20 +126,19 @@ func (l *lock) serve() {
 	if l.s.outage != nil {
 		return // no waiter is told
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(t *turn) bool { // in the order in which they came
-		in, err := l.admit(t)
+	l.queue = slices.DeleteFunc(l.queue, func(h *hold) bool {
+		in, err := l.admit(h)
 		if in || err != nil {
-			t.answered <- err // has room, so this does not block
+			h.answered <- err // has room, so this does not block
 		}
 		return in || err != nil
 	})
 }
 
-// newGrant begins one with a token larger than all before.
+// newGrant makes one with a token larger than all before.
 func (l *lock) newGrant(by *party, number int64) *grant {
 	l.last = max(l.last+1, time.Now().UnixMicro())
-	l.st = &grant{l: l, by: by, owner: l.owner(by, number), token: l.last}
-	return l.st
+	return &grant{l: l, by: by, owner: l.owner(by, number), token: l.last, since: time.Now()}
 }
 
 // leave ends a live hold. What is nested in it goes on under what it was nested in.
@@ -165,29 +164,30 @@ func (l *lock) leave(h *hold) {
 	l.serve()
 }
 
-// end takes the lock from its holder.
-func (l *lock) end() {
+// pass takes the lock from its holder, if it has one, and gives it to next; nil: to the first that waits.
+func (l *lock) pass(next *grant) {
 	st := l.st
-	l.st = nil
-	for _, h := range st.holds {
-		h.err = rlock.ErrLost
-		h.cancel(h.err)
+	l.st = next
+	if st != nil {
+		for _, h := range st.holds {
+			h.err = rlock.ErrLost
+			h.cancel(h.err)
+		}
+		st.arm()
 	}
-	st.arm()
+	l.serve() // those below a hold that was lost learn it
 }
 
 // expire ends a grant whose lease is over.
 func (l *lock) expire() {
-	// Another session renews its lease for as long as it likes.
-	if st := l.st; st != nil && st.by == here && !time.Now().Before(st.deadline()) {
-		l.end()
-		l.serve()
+	if st := l.st; st != nil && !time.Now().Before(st.deadline()) {
+		l.pass(nil)
 	}
 }
 
-// renewed reports whether some hold wants the lease renewed.
+// renewed reports whether some hold wants the lease renewed. Another session does for as long as it likes.
 func (st *grant) renewed() bool {
-	return slices.ContainsFunc(st.holds, func(h *hold) bool { return h.lease == 0 })
+	return st.by != here || slices.ContainsFunc(st.holds, func(h *hold) bool { return h.lease == 0 })
 }
 
 // deadline is until when the lease is valid to the holder.
@@ -209,14 +209,6 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// remaining is what is left of the lease. Another session's was renewed just now.
-func (st *grant) remaining() time.Duration {
-	if st.by != here {
-		return lease
-	}
-	return time.Until(st.deadline())
 }
 
 // arm has a timer run only while the lease can run out.

@@ -17,7 +17,6 @@ import (
 // [rlock.Mutex] do. The zero Locker returns an error from every method.
 type Locker struct {
 	lock *lock
-	name string
 	cfg  engine.Config
 	err  error // of New, returned by every use
 }
@@ -26,10 +25,10 @@ var _ rlock.Locker = (*Locker)(nil)
 
 // Name is the lock's name.
 func (l *Locker) Name() string {
-	if l == nil {
+	if l == nil || l.lock == nil {
 		return ""
 	}
-	return l.name
+	return l.lock.name
 }
 
 // Lock waits for the lock, like [rlock.Mutex.Lock]. Waiters are served in the order in which they came.
@@ -50,18 +49,14 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error, opt
 var errZero = errors.New("lockline: a zero Locker; make one with Space.New")
 
 func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
-	switch {
-	case l == nil || l.lock == nil && l.err == nil:
-		return errZero
+	switch err := cfg.Check(); {
 	case l.err != nil:
 		return l.err
 	case ctx == nil:
 		return l.lock.fail(failure.ErrNilContext)
-	}
-	if err := cfg.Check(); err != nil {
+	case err != nil:
 		return l.lock.fail(err)
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return l.lock.fail(failure.OfContext(ctx))
 	}
 	return nil
@@ -70,14 +65,14 @@ func (l *Locker) check(ctx context.Context, cfg engine.Config) error {
 func (l *Locker) acquire(
 	ctx context.Context, options []rlock.Option, try bool,
 ) (context.Context, *rlock.Hold, error) {
-	var cfg engine.Config
-	if l != nil { // check says what is wrong with nil
-		cfg = engine.NewConfig(l.cfg, options)
+	if l == nil || l.lock == nil {
+		return ctx, nil, errZero
 	}
+	cfg := engine.NewConfig(l.cfg, options)
 	if err := l.check(ctx, cfg); err != nil {
 		return ctx, nil, err
 	}
-	h := &hold{l: l.lock, lease: cfg.Lease}
+	h := &hold{l: l.lock, lease: cfg.Lease, since: time.Now(), answered: make(chan error, 1)}
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	if err := l.lock.take(ctx, h, cfg, cfg.Once(try)); err != nil {
 		h.cancel(err) // or its context would stay registered with ctx
@@ -90,15 +85,6 @@ func (l *Locker) acquire(
 	return ctx, (*rlock.Hold)(hd), nil
 }
 
-// turn is one goroutine's place in a lock's queue.
-type turn struct {
-	h        *hold
-	number   int64 // of the acquisition
-	newcomer bool  // it nests in no hold, and stands in the queue of the lock
-	since    time.Time
-	answered chan error // nil: h is held
-}
-
 // take has h hold the lock, or says why it does not. It is asked for again whenever the lock
 // has changed, in the order in which the callers came.
 func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) error {
@@ -108,9 +94,8 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		return l.fail(l.s.outage)
 	}
 	l.grants++
-	// serve sends with Space.mu held, and must not block.
-	t := &turn{h: h, number: l.grants, since: time.Now(), answered: make(chan error, 1)}
-	if in, err := l.admit(t); in || err != nil {
+	h.number = l.grants
+	if in, err := l.admit(h); in || err != nil {
 		leave()
 		return err
 	}
@@ -118,20 +103,20 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 		defer leave()
 		return failure.Public(l.locked())
 	}
-	l.queue = append(l.queue, t)
+	l.queue = append(l.queue, h)
 	leave()
 
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	select {
-	case err := <-t.answered:
+	case err := <-h.answered:
 		return err
 	case <-until.Done():
 	}
 	defer l.enter()()
-	if i := slices.Index(l.queue, t); i >= 0 { // not answered yet, and never will be
+	if i := slices.Index(l.queue, h); i >= 0 { // not answered yet, and never will be
 		l.queue = slices.Delete(l.queue, i, i+1)
-	} else if err := <-t.answered; err != nil { // whichever call took it off the queue has sent that
+	} else if err := <-h.answered; err != nil { // whichever call took it off the queue has sent that
 		return err
 	} else { // admitted in that instant
 		l.leave(h) // as if it had unlocked at once
@@ -143,7 +128,7 @@ func (l *lock) take(ctx context.Context, h *hold, cfg engine.Config, try bool) e
 func (l *lock) locked() *failure.LockedError {
 	e := &failure.LockedError{Name: l.name}
 	if st := l.st; st != nil {
-		e.Holder, e.Remaining = st.owner, st.remaining()
+		e.Holder, e.Remaining = st.owner, time.Until(st.deadline())
 		e.About = fmt.Sprintf("%d@%s", st.by.pid, st.by.host)
 		if len(st.holds) > 0 {
 			e.Hint = failure.SelfHint

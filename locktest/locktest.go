@@ -26,18 +26,15 @@ import (
 // same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
 // ready for use. Its methods are safe for concurrent use and never block.
 type Space struct {
-	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds, turns
+	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds
 	locks  map[string]*lock
 	outage error // what requests fail with; nil: they succeed
 }
 
 // New names a lock. It does no more, and any number of Lockers of one name are one lock.
 func (s *Space) New(name string, options ...rlock.Option) *Locker {
-	l := &Locker{name: name, cfg: engine.NewConfig(engine.Config{}, options)}
-	if l.err = protocol.CheckName(name); l.err == nil {
-		l.lock = s.lock(name)
-	}
-	return l
+	cfg := engine.NewConfig(engine.Config{}, options)
+	return &Locker{lock: s.lock(name), cfg: cfg, err: protocol.CheckName(name)}
 }
 
 // Lose takes the lock from its holder, as an expired lease, an operator or a failover would, and reports
@@ -49,8 +46,7 @@ func (s *Space) Lose(name string) bool {
 	if l.st == nil {
 		return false
 	}
-	l.end()
-	l.serve()
+	l.pass(nil)
 	return true
 }
 
@@ -59,17 +55,13 @@ func (s *Space) Lose(name string) bool {
 func (s *Space) Occupy(name string) (free func()) {
 	l := s.lock(name)
 	defer l.enter()()
-	if l.st != nil {
-		l.end()
-	}
 	l.grants++
 	st := l.newGrant(elsewhere, l.grants)
-	l.serve() // those below a hold that was lost learn it
+	l.pass(st)
 	return func() {
 		defer l.enter()()
 		if l.st == st {
-			l.end()
-			l.serve()
+			l.pass(nil)
 		}
 	}
 }
@@ -97,14 +89,14 @@ func (s *Space) Inspect(name string) rlock.State {
 	if st := l.st; st != nil {
 		state.Held = true
 		state.Holder = rlock.Holder{Owner: st.owner, Session: st.by.session, Host: st.by.host, PID: st.by.pid,
-			Token: st.token, Remaining: st.remaining(),
+			Token: st.token, Remaining: time.Until(st.deadline()),
 			Count: max(len(st.holds), 1)} // another session enters once
 		state.Holders = []rlock.Holder{state.Holder}
 	}
-	for _, t := range l.queue {
+	for _, h := range l.queue {
 		state.Queue = append(state.Queue, rlock.Waiter{
-			Owner: l.owner(here, t.number), Session: here.session, PID: here.pid, Host: here.host,
-			Age: time.Since(t.since),
+			Owner: l.owner(here, h.number), Session: here.session, PID: here.pid, Host: here.host,
+			Age: time.Since(h.since),
 		})
 	}
 	return state
