@@ -195,11 +195,11 @@ type request struct {
 	argv []any
 }
 
-func (r request) Request(time.Time) wire.Request { return r.keys.RequestAlone(r.sc, r.argv...) }
+func (r request) Request(time.Time) *wire.Request { return r.keys.RequestAlone(r.sc, r.argv...) }
 
 // do runs a script and blocks for the reply, as long as ctx and the session last.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	return inner.Mutex(e.lock).Ask(ctx, sc, request{e.keys(), sc, argv})
+	return inner.Mutex(e.lock).Ask(ctx, request{e.keys(), sc, argv})
 }
 
 // checkValue says what is wrong with a value.

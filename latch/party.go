@@ -103,7 +103,7 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 	copies := &request{l: l, argv: []any{id, party, notAfter}, script: leaveScript}
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, leaveScript.Script, copies, 1, nil)
+		o := s.Link.Call(s.Ctx, copies, 1, nil)
 		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
 			call.Closed(s.Closing()) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
@@ -170,8 +170,8 @@ type leased struct{ *Party }
 func (p leased) LeaseKey() string { return p.l.keys.Lock() }
 
 // Renewal is the request that renews the lease.
-func (p leased) Renewal() (*wire.Script, wire.Request) {
-	return renewScript, p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
+func (p leased) Renewal() *wire.Request {
+	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
 }
 
 // LeaseLost ends the party.
@@ -232,7 +232,7 @@ func (ps *parties) Shutdown(ctx context.Context) error {
 				return // Shutdown says so
 			}
 			r := &request{l: p.l, argv: []any{p.id, p.name, 0}, script: leaveScript}
-			if o := p.l.s.Link.Call(ctx, leaveScript.Script, r, wire.Tries, nil); o.Err != nil {
+			if o := p.l.s.Link.Call(ctx, r, wire.Tries, nil); o.Err != nil {
 				errs[i] = p.l.keys.Failed(noun, o.Err)
 			}
 		})
