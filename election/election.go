@@ -177,7 +177,7 @@ func parse(reply string) (v view, ok bool) {
 // do runs a script and blocks for the reply, as long as ctx and the session last. Copies of the request may
 // come late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	return inner.Mutex(e.lock).Ask(ctx, sc, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
+	return inner.Mutex(e.lock).Ask(ctx, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
 }
 
 // checkValue says what is wrong with a value.

@@ -102,7 +102,7 @@ func (l *Latch) leave(id, party any, notAfter int64) error {
 	r := &protocol.Same{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
-		err := s.Link.Call(s.Ctx, r.Script, r, 1, nil).Err
+		err := s.Link.Call(s.Ctx, r, 1, nil).Err
 		if err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return err
@@ -167,8 +167,8 @@ type leased struct{ *Party }
 func (p leased) LeaseKey() string { return p.l.keys.Lock() }
 
 // Renewal is the request that renews the lease.
-func (p leased) Renewal() (*wire.Script, wire.Request) {
-	return renewScript, p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
+func (p leased) Renewal() *wire.Request {
+	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
 }
 
 // LeaseLost ends the party.

@@ -50,7 +50,7 @@ type request struct {
 }
 
 // Request makes a copy.
-func (r *request) Request(now time.Time) wire.Request {
+func (r *request) Request(now time.Time) *wire.Request {
 	argv := r.argv
 	if r.id != "" {
 		if t := r.l.s.Clock.Now(now); r.notAfter == 0 && t != 0 { // else the reply brings the time
@@ -65,7 +65,7 @@ func (r *request) Request(now time.Time) wire.Request {
 func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
-		o := s.Link.Call(r.ctx, r.script, r, most, abandoned)
+		o := s.Link.Call(r.ctx, r, most, abandoned)
 		r.unanswered = r.unanswered || o.Unanswered != nil
 		if o.Err != nil {
 			return o

@@ -40,7 +40,7 @@ func init() {
 // nil client, a *redis.Ring and a *redis.AutoPipeliner. A Ring moves keys to another server when one fails
 // its pings, so two owners could hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 //
-// Where more than 16 requests of a session are under way at an instant, further ones share pipelines. These
+// Where more than 16 requests to a server are under way at an instant, further ones share pipelines. These
 // have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
 // client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {

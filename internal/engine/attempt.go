@@ -106,7 +106,7 @@ func (a *attempt) start(until context.Context) {
 		s.Go(func() { a.run(false) })
 		return
 	}
-	o := s.Link.Call(until, p.kind.Acquire, a, 1, &a.left)
+	o := s.Link.Call(until, a, 1, &a.left)
 	if !o.Again && !a.onReply(o) {
 		a.finish()
 		return
@@ -172,7 +172,7 @@ func (a *attempt) wake() {
 func (a *attempt) asksFor() time.Duration { return cmp.Or(a.lease, a.l.p.s.Lease) }
 
 // Request makes a copy of its request.
-func (a *attempt) Request(now time.Time) wire.Request {
+func (a *attempt) Request(now time.Time) *wire.Request {
 	p := a.l.p
 	s := p.s
 	var until int64
@@ -233,7 +233,7 @@ func (a *attempt) run(rest bool) {
 	a.ctx, a.changed = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
 	p.mu.Unlock()
 	for ; !rest || a.rest(); rest = true {
-		o := p.s.Link.Call(a.ctx, p.kind.Acquire, a, wire.Tries, &a.left)
+		o := p.s.Link.Call(a.ctx, a, wire.Tries, &a.left)
 		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
 		if !a.onReply(o) {
 			return

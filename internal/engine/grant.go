@@ -246,7 +246,7 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	p.mu.Unlock()
 	r := &update{g, protocol.Milliseconds(d)}
 	send := func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, p.kind.Renew, r, most, nil)
+		return s.Link.Call(ctx, r, most, nil)
 	}
 	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
 	if !answered {
@@ -280,7 +280,7 @@ type update struct {
 }
 
 // Request makes a copy, of what is true when it leaves.
-func (u *update) Request(time.Time) wire.Request {
+func (u *update) Request(time.Time) *wire.Request {
 	g, p := u.g, u.g.p
 	keep := p.s.Args.Keep
 	if !p.kind.Counts {
@@ -298,8 +298,8 @@ func (u *update) Request(time.Time) wire.Request {
 func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
 
 // Renewal is the request that renews it to the session's lease.
-func (g *Grant) Renewal() (*wire.Script, wire.Request) {
-	return g.p.kind.Renew, (&update{g, g.p.s.Args.Lease}).Request(time.Time{})
+func (g *Grant) Renewal() *wire.Request {
+	return (&update{g, g.p.s.Args.Lease}).Request(time.Time{})
 }
 
 // LeaseLost ends it.

@@ -160,7 +160,7 @@ type notice struct {
 }
 
 // Request makes a copy.
-func (n *notice) Request(now time.Time) wire.Request {
+func (n *notice) Request(now time.Time) *wire.Request {
 	if n.Argv == nil {
 		return (&update{n.g, "0"}).Request(now)
 	}
@@ -169,7 +169,7 @@ func (n *notice) Request(now time.Time) wire.Request {
 
 // Send sends it most times at most, and blocks for the answer.
 func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
-	return n.g.p.s.Link.Call(n.Until, n.Script, n, most, nil)
+	return n.g.p.s.Link.Call(n.Until, n, most, nil)
 }
 
 // RollBack takes in how it ended when the caller of Unlock has left.
@@ -369,7 +369,7 @@ func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protoc
 func (p *pool) repeat(r protocol.Same, until time.Time) {
 	s := p.s
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, r.Script, &r, 1, nil) // one copy: this loop sends the next
+		o := s.Link.Call(s.Ctx, &r, 1, nil) // one copy: this loop sends the next
 		_, err := p.read(o, nil)
 		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {

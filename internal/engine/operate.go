@@ -19,15 +19,15 @@ import (
 
 // Ask sends a request that needs no rollback, and waits for its reply, not longer than ctx and the session
 // last. The error is for users. The caller has checked the use.
-func (ps *Permits) Ask(ctx context.Context, sc *wire.Script, r wire.Copier) (wire.Outcome, error) {
+func (ps *Permits) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(most int, abandoned *atomic.Bool) wire.Outcome {
-		return ps.s.Link.Call(ctx, sc, r, most, abandoned)
+		return ps.s.Link.Call(ctx, r, most, abandoned)
 	}
 	return call.Do(ctx, ps.s, ps.keys, ps.kind.Noun, call.Func(send))
 }
 
 func (ps *Permits) ask(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
-	o, err := ps.Ask(ctx, sc, &protocol.Same{Script: sc, Keys: ps.keys, Argv: argv})
+	o, err := ps.Ask(ctx, &protocol.Same{Script: sc, Keys: ps.keys, Argv: argv})
 	return o.Reply, err
 }
 

@@ -47,12 +47,12 @@ type Keys struct {
 func (k *Keys) Lock() string { return k.boxed[0].(string) }
 
 // Request builds a call of a script on the lock.
-func (k *Keys) Request(sc *wire.Script, argv ...any) wire.Request {
+func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv, k.extra)
 }
 
 // RequestAlone builds a call of a script that needs the hash and the metadata alone.
-func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) wire.Request {
+func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:2], argv, k.extra)
 }
 
@@ -66,7 +66,7 @@ type Same struct {
 }
 
 // Request makes a copy.
-func (s *Same) Request(time.Time) wire.Request {
+func (s *Same) Request(time.Time) *wire.Request {
 	if s.alone {
 		return s.Keys.RequestAlone(s.Script, s.Argv...)
 	}

@@ -33,8 +33,8 @@ func newHold(name string) *hold {
 
 func (h *hold) LeaseKey() string { return h.name }
 
-func (h *hold) Renewal() (*wire.Script, wire.Request) {
-	return script, wire.NewRequest(script, []any{h.name}, nil, nil)
+func (h *hold) Renewal() *wire.Request {
+	return wire.NewRequest(script, []any{h.name}, nil, nil)
 }
 
 func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }
@@ -71,7 +71,7 @@ func (s server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	return func(_ context.Context, commands []redis.Cmder) error {
 		time.Sleep(onTheWay)
 		for _, c := range commands {
-			r := c.(wire.Request)
+			r := c.(*wire.Request)
 			switch answer := s[r.Args()[3].(string)].(type) {
 			case string:
 				r.SetVal(answer)

@@ -176,7 +176,7 @@ func newSession(cfg Config, id string) *Session {
 			Keep:     protocol.Milliseconds(protocol.Retention),
 			Channels: cfg.Prefix + ":s:",
 		},
-		Clock:   wire.NewClock(),
+		Clock:   &wire.Clock{},
 		id:      id,
 		born:    time.Now(),
 		closing: make(chan struct{}),
@@ -318,7 +318,7 @@ type Lessee interface {
 	LeaseKey() string
 	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it
 	// is gone.
-	Renewal() (*wire.Script, wire.Request)
+	Renewal() *wire.Request
 	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
 	LeaseLost(deadlinePassed bool)
 	// RenewalFailed reports a renewal that will be tried again.
@@ -336,7 +336,7 @@ func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(lesseeOf(l
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	results := make([]watchdog.Result, len(leases))
 	sent := time.Now()
-	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) (*wire.Script, wire.Request) {
+	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) *wire.Request {
 		return lesseeOf(leases[i]).Renewal()
 	}, func(i int, reply string, err error) {
 		deadline := sent.Add(protocol.Valid(k.Lease))

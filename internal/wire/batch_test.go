@@ -15,10 +15,10 @@ func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
 
 func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})
-	r := NewRequest(NewScript("return 1"), []any{"x"}, nil, nil)
 	b := newBatch(t.Context())
-	b.add(nil, r)
-	b.add(nil, r.again())
+	for range 2 {
+		b.requests = append(b.requests, NewRequest(NewScript("return 1"), []any{"x"}, nil, nil))
+	}
 	go l.send(ending{}, b)
 	<-b.over
 	for _, r := range b.requests {
@@ -33,11 +33,11 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 func TestABatchHasAQuarterOfTheRequestsUnderWayAtMost(t *testing.T) {
 	for _, c := range []struct{ underWay, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100},
 		{2000, maxBatch}} {
-		l := &Link{}
-		l.underWay.Store(int64(c.underWay))
-		if l.full(c.most-1) || !l.full(c.most) {
+		s := &server{}
+		s.underWay.Store(int64(c.underWay))
+		if s.full(c.most-1) || !s.full(c.most) {
 			t.Errorf("with %d under way a batch of %d leaves: %v, one of %d: %v",
-				c.underWay, c.most-1, l.full(c.most-1), c.most, l.full(c.most))
+				c.underWay, c.most-1, s.full(c.most-1), c.most, s.full(c.most))
 		}
 	}
 }

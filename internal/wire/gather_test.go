@@ -35,9 +35,10 @@ func (r *recording) answer(cmds ...redis.Cmder) error {
 	time.Sleep(r.slow)
 	var keys []string
 	for _, cmd := range cmds {
-		req := cmd.(Request)
-		req.SetVal(req.key())
-		keys = append(keys, req.key())
+		req := cmd.(*Request)
+		key := req.Args()[3].(string)
+		req.SetVal(key)
+		keys = append(keys, key)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,12 +57,12 @@ func (r *recording) link(t *testing.T) *Link {
 
 type keyed string
 
-func (k keyed) Request(time.Time) Request {
+func (k keyed) Request(time.Time) *Request {
 	return NewRequest(NewScript("return 1"), []any{string(k)}, nil, nil)
 }
 
 func (k keyed) ask(ctx context.Context, l *Link) error {
-	o := l.Call(ctx, NewScript("return 1"), k, 1, nil)
+	o := l.Call(ctx, k, 1, nil)
 	if o.Err == nil && o.Reply != string(k) {
 		return errors.New("the reply to " + string(k) + " is " + o.Reply)
 	}

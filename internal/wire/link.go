@@ -29,27 +29,19 @@ type Options struct {
 type Link struct {
 	options Options
 	client  Client
-	born    time.Time
 
-	// Batching is how many requests may be under way before further ones share pipelines. None do if it is
-	// negative. Tests set it before the first request.
+	// Batching is how many requests to a server may be under way before further ones share pipelines. None do
+	// if it is negative. Tests set it before the first request.
 	Batching int
 
 	answered atomic.Bool // a request, ever
 
-	whole pulse    // of the one server, or of a Cluster while its servers are not known
-	nodes sync.Map // the pulse of each master of a Cluster by its address
-
-	underWay atomic.Int64 // requests
-
-	batching sync.Mutex // guards what follows, and what is put into batches; a leaf
-	batches  batches
+	whole server   // the only one, or a Cluster while its servers are not known
+	nodes sync.Map // the *server of each master of a Cluster by its address
 }
 
 // NewLink makes no connection.
-func NewLink(c Client, o Options) *Link {
-	return &Link{options: o, client: c, born: time.Now(), Batching: batching, batches: batches{}}
-}
+func NewLink(c Client, o Options) *Link { return &Link{options: o, client: c, Batching: batching} }
 
 // Single reports whether all keys are on one server.
 func (l *Link) Single() bool {
@@ -78,8 +70,8 @@ func (l *Link) Leads(to *Link) bool {
 // Server is the client of a key's server, so that a batch never waits for two of them: a Cluster's pipeline
 // returns when its slowest node does. It also names the server.
 func (l *Link) Server(key string) Client {
-	if node, err := l.master(l.options.Context, key); err == nil {
-		return node
+	if _, to := l.server(l.options.Context, key); to != nil {
+		return to
 	}
 	return l.client
 }
@@ -118,10 +110,10 @@ const Tries = 4
 // Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left
 // tells when that goroutine has gone. From then on, or once Closing is closed, the request is not sent again.
 // ctx brings a trace and may keep a request from being sent, but does not interrupt one that was.
-func (l *Link) Call(ctx context.Context, sc *Script, c Copier, most int, left *atomic.Bool) (o Outcome) {
+func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
-		o.Reply, o.Failing, o.Err = l.process(ctx, c.Request(o.Sent), sc, try > 1)
+		l.process(ctx, c.Request(o.Sent), try > 1, &o)
 		if o.Again = false; o.Err != nil {
 			l.judge(ctx, &o)
 		}
@@ -166,49 +158,47 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// process sends a request and waits for its answer. again: it was sent before, perhaps with others, whose
-// faults it must not share each time.
-func (l *Link) process(
-	ctx context.Context, r Request, sc *Script, again bool,
-) (reply string, failing time.Time, err error) {
-	p, sent := l.pulse(ctx, r.key()), time.Now()
-	if p.underWay.Load() == 0 { // before it counts: else the server looks silent since its last answer
-		p.since.Store(int64(time.Since(l.born)))
+// process sends a request, in a pipeline with others or in a write of its own, and waits for its answer.
+// again: it was sent before, perhaps with others, whose faults it must not share each time.
+func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
+	s, to := l.server(ctx, r.Args()[3].(string)) // its first key: all are in one slot
+	// Before it counts, or the server would look silent since its last answer.
+	if s.underWay.Load() == 0 {
+		s.since.Store(int64(time.Since(epoch)))
 	}
-	if p.underWay.Add(1) == 1 {
-		p.since.Store(int64(time.Since(l.born)))
+	n := s.underWay.Add(1)
+	defer s.underWay.Add(-1) // also where a hook of the client calls runtime.Goexit
+	var g *gathering
+	if free, _ := ctx.Value(gatheringKey{}).(*atomic.Pointer[gathering]); free != nil {
+		g = free.Swap(nil)
 	}
-	reply, err = l.transmit(ctx, r, sc, again)
-	return reply, l.returned(p, sent, err), err
+	var b *batch
+	switch {
+	case g != nil: // it is the first request of its call in Gather
+		b = g.join(ctx, l, to, r)
+	case to != nil && !again && l.Batching >= 0 && n > int64(l.Batching):
+		b = s.join(l, to, r)
+	}
+	o.Reply, o.Err = l.answer(ctx, b, r)
+	o.Failing = l.returned(s, o.Sent, o.Err)
 }
 
-func (l *Link) transmit(ctx context.Context, r Request, sc *Script, again bool) (string, error) {
-	defer l.underWay.Add(-1)
-	n := l.underWay.Add(1)
-	var s *seat // of a request that is the first of its call in Gather
-	if free, _ := ctx.Value(seatKey{}).(*atomic.Pointer[seat]); free != nil {
-		s = free.Swap(nil)
-	}
-	if s != nil || !again && l.Batching >= 0 && n > int64(l.Batching) { // not alone
-		switch to, err := l.master(l.options.Context, r.key()); {
-		case err == nil && s != nil:
-			return s.request(ctx, l, to, r, sc)
-		case err == nil:
-			return l.together(ctx, to, r, sc)
-		case s != nil:
-			s.next()
-		}
-	}
-	return l.alone(ctx, r, sc)
-}
-
-// alone sends a request in a write of its own.
-func (l *Link) alone(ctx context.Context, r Request, sc *Script) (reply string, err error) {
+// answer waits for the answer to a request of a batch. nil: it is in none, and is sent in a write of its own.
+// So is one that its batch has left alone, or that has moved: the client of a Cluster follows then.
+func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
-	_ = l.client.Process(ctx, r)
-	if noScript(r.Err()) {
-		r = r.asEval(sc)
+	if b != nil {
+		<-b.over
+	}
+	if moved(r.Err()) {
+		r.reset()
+	}
+	if r.unanswered() {
 		_ = l.client.Process(ctx, r)
+		if noScript(r.Err()) {
+			r.asEval()
+			_ = l.client.Process(ctx, r)
+		}
 	}
 	return r.Result()
 }
@@ -261,14 +251,20 @@ func Backoff(try int, first, most time.Duration) time.Duration {
 // of a Cluster are judged one by one.
 const slow = 100 * time.Millisecond
 
-// pulse is what is known of whether a server answers.
-type pulse struct {
+// server is what is known of whether one answers, and what is about to leave for it.
+type server struct {
 	answers  atomic.Bool  // it has, and has left no request without an answer since
 	underWay atomic.Int64 // requests
-	// age of the link at its last answer, or at which the first of those under way was sent.
+	// since is when it last answered, or when the first of those under way was sent, counted from epoch.
 	since   atomic.Int64
 	failing atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
+
+	mu   sync.Mutex // guards open, and what is put into it; a leaf
+	open *batch     // that requests join
 }
+
+// epoch is what instants are counted from that are kept in atomic numbers.
+var epoch = time.Now()
 
 // outage is since when a server carries no request out, and how the last one failed.
 type outage struct {
@@ -281,62 +277,64 @@ var errSilent = errors.New("it has not answered for a while")
 
 // Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
 func (l *Link) Silent(ctx context.Context, key string) bool {
-	p := l.pulse(ctx, key)
-	return !p.answers.Load() || l.stands(p)
+	s, _ := l.server(ctx, key)
+	return !s.answers.Load() || s.stands()
 }
 
-// stands reports whether requests to a server are under way, and it has answered none for a while.
-func (l *Link) stands(p *pulse) bool {
-	return p.underWay.Load() > 0 && time.Since(l.born)-time.Duration(p.since.Load()) > slow
+// stands reports whether requests are under way, and none was answered for a while.
+func (s *server) stands() bool {
+	return s.underWay.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
 }
 
 // Trouble is why the server of a key is known to carry no request out, or not to answer; nil if it is not.
 func (l *Link) Trouble(ctx context.Context, key string) error {
-	p := l.pulse(ctx, key)
-	if f := p.failing.Load(); f != nil {
+	s, _ := l.server(ctx, key)
+	if f := s.failing.Load(); f != nil {
 		return f.err
 	}
-	if l.stands(p) {
+	if s.stands() {
 		return errSilent
 	}
 	return nil
 }
 
-// pulse is the pulse of the server of a key.
-func (l *Link) pulse(ctx context.Context, key string) *pulse {
-	if l.Single() || !l.whole.answers.Load() { // before its first answer a Cluster may not know its servers
-		return &l.whole
+// server is the server of a key, and its client. That is nil if it is not known, as before the first answer
+// of a Cluster: to ask for it could take long.
+func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) {
+	if one, ok := l.client.(*redis.Client); ok {
+		return &l.whole, one
+	}
+	if !l.answered.Load() {
+		return &l.whole, nil
 	}
 	node, err := l.master(ctx, key)
 	if err != nil {
-		return &l.whole
+		return &l.whole, nil
 	}
 	addr := node.Options().Addr
-	if p, ok := l.nodes.Load(addr); ok {
-		return p.(*pulse)
+	s, ok := l.nodes.Load(addr)
+	if !ok {
+		s, _ = l.nodes.LoadOrStore(addr, &server{})
 	}
-	p, _ := l.nodes.LoadOrStore(addr, &pulse{})
-	return p.(*pulse)
+	return s.(*server), node
 }
 
 // returned learns how a request ended, and says since when none is carried out; zero: this one was.
-func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
-	defer p.underWay.Add(-1)
+func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	if errors.Is(err, ErrUnsent) {
 		return time.Time{}
 	}
 	if err == nil || errors.As(err, new(redis.Error)) {
-		p.since.Store(int64(time.Since(l.born)))
-		p.answers.Store(true)
-		l.whole.answers.Store(true)
+		s.since.Store(int64(time.Since(epoch)))
+		s.answers.Store(true)
 		l.answered.Store(true)
 	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
-		p.answers.Store(false)
+		s.answers.Store(false)
 	}
-	last := p.failing.Load()
+	last := s.failing.Load()
 	if err == nil {
 		if last != nil {
-			p.failing.Store(nil)
+			s.failing.Store(nil)
 		}
 		return time.Time{}
 	}
@@ -347,24 +345,20 @@ func (l *Link) returned(p *pulse, sent time.Time, err error) time.Time {
 			f.err = last.err
 		}
 	}
-	p.failing.Store(f)
+	s.failing.Store(f)
 	return f.since
 }
 
-// Clock estimates a server's clock, in microseconds. Safe for concurrent use.
+// Clock estimates a server's clock, in microseconds. Its zero value knows nothing yet. Safe for concurrent
+// use.
 type Clock struct {
-	born time.Time
-	// offset is the server's clock less the time since born, as learned from the last reply; 0 while unknown.
-	offset atomic.Int64
+	offset atomic.Int64 // of the server's clock from epoch, as learned from the last reply; 0: not known
 }
-
-// NewClock knows nothing yet.
-func NewClock() *Clock { return &Clock{born: time.Now()} }
 
 // Now is the server's clock at a local time; 0 while nothing is known of it.
 func (c *Clock) Now(local time.Time) int64 {
 	if off := c.offset.Load(); off != 0 {
-		return off + local.Sub(c.born).Microseconds()
+		return off + local.Sub(epoch).Microseconds()
 	}
 	return 0
 }
@@ -372,5 +366,5 @@ func (c *Clock) Now(local time.Time) int64 {
 // Heard learns the clock from a reply. It counts from the sending, so
 // that an estimate errs to the later side, and a request is not called late before it is.
 func (c *Clock) Heard(now int64, sent time.Time) {
-	c.offset.Store(now - sent.Sub(c.born).Microseconds())
+	c.offset.Store(now - sent.Sub(epoch).Microseconds())
 }

@@ -43,42 +43,40 @@ func (sc *Script) Digest() string {
 // three times by itself, and a resent lock request needs a new not-after.
 //
 // The context of the command itself stays empty: nothing reads it.
-type Request struct{ *redis.StringCmd }
+type Request struct {
+	redis.StringCmd
+	script *Script
+}
 
-func (Request) NoRetry() bool { return true }
+func (*Request) NoRetry() bool { return true }
 
 // NewRequest builds a call. extra are arguments behind those of argv.
-func NewRequest(sc *Script, keys, argv, extra []any) Request {
+func NewRequest(sc *Script, keys, argv, extra []any) *Request {
 	_, sha := sc.load()
 	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv, extra)
-	return Request{redis.NewStringCmd(context.Background(), args...)}
+	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 
 // Copier makes each copy of a request. If it has a method Failed(error), that is called before the next copy
 // is made.
-type Copier interface{ Request(now time.Time) Request }
+type Copier interface{ Request(now time.Time) *Request }
 
-// asEval is the same request for a server that does not know the script yet.
-func (r Request) asEval(sc *Script) Request {
+// asEval makes it one for a server that does not know the script yet.
+func (r *Request) asEval() {
 	args := r.Args()
 	args[0] = "eval"
-	args[1], _ = sc.load()
-	return r.again()
+	args[1], _ = r.script.load()
+	r.reset()
 }
 
-// again is the same request, unsent.
-func (r Request) again() Request {
-	return Request{redis.NewStringCmd(context.Background(), r.Args()...)}
-}
-
-// key is the first of them. All are in one slot.
-func (r Request) key() string { return r.Args()[3].(string) }
+// reset makes it one that was not sent.
+func (r *Request) reset() { r.StringCmd = *redis.NewStringCmd(context.Background(), r.Args()...) }
 
 // unanswered: there is neither an answer nor an error. No script answers with nothing.
-func (r Request) unanswered() bool { return r.Err() == nil && r.Val() == "" }
+func (r *Request) unanswered() bool { return r.Err() == nil && r.Val() == "" }
 
 // fail gives the request an error if it was not answered.
-func (r Request) fail(err error) {
+func (r *Request) fail(err error) {
 	if r.unanswered() {
 		r.SetErr(err)
 	}

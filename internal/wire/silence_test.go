@@ -42,7 +42,7 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 		sc := NewScript("return 'x'")
 		send := func(after time.Duration, err error) Outcome {
 			c.will(after, err)
-			return l.Call(t.Context(), sc, copier{sc}, 1, nil)
+			return l.Call(t.Context(), copier{sc}, 1, nil)
 		}
 		wants := func(when string, want bool) {
 			t.Helper()
@@ -61,7 +61,7 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 		wants("after an answer with an error", false)
 
 		c.will(time.Second, nil)
-		go l.Call(t.Context(), sc, copier{sc}, 1, nil)
+		go l.Call(t.Context(), copier{sc}, 1, nil)
 		time.Sleep(slow)
 		wants("while it has not answered for a moment", false)
 		time.Sleep(time.Millisecond)
@@ -88,7 +88,7 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 			if i == 1 || i == 5 {
 				began = time.Now()
 			}
-			o := l.Call(t.Context(), sc, copier{sc}, 1, nil)
+			o := l.Call(t.Context(), copier{sc}, 1, nil)
 			if err == nil && !o.Failing.IsZero() || err != nil && !o.Failing.Equal(began) {
 				t.Errorf("%d: %v", i, o.Failing)
 			}
@@ -100,7 +100,7 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 // copier makes requests for one key.
 type copier struct{ sc *Script }
 
-func (c copier) Request(time.Time) Request { return NewRequest(c.sc, []any{"k"}, nil, nil) }
+func (c copier) Request(time.Time) *Request { return NewRequest(c.sc, []any{"k"}, nil, nil) }
 
 // A waiter for a RedLock that looked in that instant left the line of a healthy server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 		l := NewLink(&answering{}, Options{Context: t.Context()})
 		l.Batching = -1
 		sc := NewScript("return 'x'")
-		send := func() { l.Call(t.Context(), sc, copier{sc}, 1, nil) }
+		send := func() { l.Call(t.Context(), copier{sc}, 1, nil) }
 		send()
 		for range 5000 {
 			time.Sleep(time.Second) // since the last answer
