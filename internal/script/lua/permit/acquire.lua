@@ -24,8 +24,8 @@ if reply and not (ARGV[13] and string.byte(reply) == 71) then -- G
   return reply
 end
 if reply then
-  local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
-  if string.byte(said) == 75 then -- K
+  local may, said = mayLinger(ARGV[13])
+  if may then
     local n, token, about = holding(ARGV[1])
     redis.call('HSET', KEYS[6], ARGV[1], n .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. about, 'k', '1')
   end
@@ -66,8 +66,7 @@ if not queue and n <= limit - used() then
   settle(over)
   return 'G ' .. stamped .. ' ' .. token
 end
-if liveness > 0
-    and stand(asking, stamp(n), stamp(lease), ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10]) then
+if liveness > 0 and stand(now) then
   redis.call('HSET', KEYS[2], 'n', stamp(limit))
 end
 local served = serve(session(asking), ARGV[8], now, keep, limit)
