@@ -147,8 +147,8 @@ local function grant(owner, about, lease, token, keep, lost, wanted)
   outlive(lease + keep, keep)
 end
 
--- conclude begins a release, whose ARGV these are: it ends what the attempt holds, whatever the token, because
--- an attempt that ends needs nothing any more. Returns
+-- conclude begins a release, whose ARGV it has: it ends what the attempt holds, whatever the token, because an
+-- attempt that ends needs nothing any more. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
