@@ -14,13 +14,13 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// The common case of a lock script (take of shared.lua) does what the rest of it would.
+// The common case of lock/acquire.lua does what the rest of it would.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { commonCaseIsAsTheOthers(t, w.Client) })
 }
 
 func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
-	const common = "if call('HLEN', KEYS[1]) == 0 then"
+	const common = "if redis.call('HLEN', KEYS[1]) == 0 then"
 	text := script.Text("lock/acquire")
 	if strings.Count(text, common) != 1 {
 		t.Fatalf("it has not %q once: %s", common, text)

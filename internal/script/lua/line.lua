@@ -92,9 +92,10 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- stand has an attempt stand in the queue, where it keeps its place if it is there, and live for at least
--- liveness more. It reports whether it is new there.
-local function stand(asking, size, lease, about, now, keep, liveness, channels, nonce, told)
+-- stand has the attempt of an acquire script, whose ARGV these are, stand in the queue, where it keeps its
+-- place if it is there, and live for at least its liveness more. It reports whether it is new there.
+local function stand(now)
+  local asking, liveness, keep = ARGV[1], tonumber(ARGV[7]), tonumber(ARGV[6])
   local ticket, before = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now)), nil
   local added = redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1
   if added then
@@ -102,13 +103,13 @@ local function stand(asking, size, lease, about, now, keep, liveness, channels, 
   else
     before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
   end
-  local marked = nonce .. marks(channels, session(asking), told, before)
-  redis.call('HSET', KEYS[5], asking, table.concat({ size, lease, marked, about }, ' '))
+  local marked = ARGV[9] .. marks(ARGV[8], session(asking), ARGV[10], before)
+  redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[2], ARGV[4], marked, ARGV[5] }, ' '))
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if redis.call('PTTL', KEYS[3]) < liveness then
-    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
-    redis.call('PEXPIRE', KEYS[4], 2 * liveness)
-    redis.call('PEXPIRE', KEYS[5], 2 * liveness)
+    for i = 3, 5 do
+      redis.call('PEXPIRE', KEYS[i], 2 * liveness)
+    end
   end
   outlive(2 * liveness + keep, keep)
   return added
@@ -134,15 +135,15 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
--- mayLinger decides whether the session of asking may keep, while no goroutine has it, what it was granted.
--- Returns the flags of the reply: K if it may, and as flags says. The session must listen, and none have been
--- refused for that reason for so many microseconds.
-local function mayLinger(asking, channels, told, quiet)
-  local said, at = flags(session(asking), channels, told), sound(redis.call('HGET', KEYS[2], 'z') or '')
+-- mayLinger decides whether the session of an acquire script, whose ARGV these are, may keep what it was
+-- granted while no goroutine has it. It must listen, and none have been refused for that reason for quiet
+-- microseconds. Returns that, and the flags of the reply: K if it may, and as flags says.
+local function mayLinger(quiet)
+  local said, at = flags(session(ARGV[1]), ARGV[8], ARGV[10]), sound(redis.call('HGET', KEYS[2], 'z') or '')
   if string.find(said, 'D', 1, true) or at and math.abs(clock() - at) < tonumber(quiet) then
-    return said
+    return false, said
   end
-  return 'K' .. said
+  return true, 'K' .. said
 end
 
 -- want tells the session of an owner, which is told so, that another one wants what it may keep, and notes

@@ -16,9 +16,10 @@ local ALL = 1000000000
 -- one.
 local BATCH = 1000
 
--- holding is what is known of a holder: how many permits it has, its token, what its session says of itself,
--- and how that is told if it may keep them; else ''.
-local function holding(owner)
+-- holding is what is known of a holder: how many permits it has; its token; what its session says of itself;
+-- how that is told if it may keep them, else ''; and if its lease is not over now, what is left, in
+-- milliseconds.
+local function holding(owner, now)
   local value = redis.call('HGET', KEYS[6], owner)
   if not value then
     return nil
@@ -27,7 +28,8 @@ local function holding(owner)
   if not n then
     bad(KEYS[6], owner, value, 'not a number of permits and a token')
   end
-  return tonumber(n), token, about, kept
+  local till = now and tonumber(redis.call('ZSCORE', KEYS[1], owner) or 0)
+  return tonumber(n), token, about, kept, till and till > now and math.ceil((till - now) / 1000) or nil
 end
 
 -- used is how many permits are in use.
@@ -42,9 +44,10 @@ local function giveBack(owner, n)
   redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
--- expire returns the permits of those whose leases are over. They are to be settled.
-local function expire(now)
-  if redis.call('PTTL', KEYS[1]) == -2 then
+-- expire returns the permits of those whose leases are over. They are to be settled. KEYS[1] lasts that long,
+-- where that is known.
+local function expire(now, lasts)
+  if (lasts or redis.call('PTTL', KEYS[1])) == -2 then
     if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
       redis.call('DEL', KEYS[6])
     end
@@ -75,9 +78,9 @@ end
 
 -- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it
 -- that needs no memory.
-local function prolong(owner, ms, now, keep)
+local function prolong(owner, ms, now, keep, lasts)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
-  if redis.call('PTTL', KEYS[1]) < ms then
+  if (lasts or redis.call('PTTL', KEYS[1])) < ms then
     redis.call('PEXPIRE', KEYS[1], 2 * ms)
     redis.call('PEXPIRE', KEYS[6], 2 * ms)
   end
@@ -85,12 +88,12 @@ local function prolong(owner, ms, now, keep)
 end
 
 -- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for
--- its own.
-local function allot(owner, n, about, lease, now, keep, limit)
-  local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
+-- its own. last is t in the metadata.
+local function allot(owner, n, about, lease, now, keep, limit, inUse, last, lasts)
+  local token = math.max(now, whole(KEYS[2], 't', last) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
-  prolong(owner, lease, now, keep)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(inUse + n))
+  prolong(owner, lease, now, keep, lasts)
   return stamp(token)
 end
 
@@ -128,7 +131,8 @@ local function serve(asking, channels, now, keep, limit)
       return reply
     else
       lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
-      local token = allot(owner, n, about, lease, now, keep, limit)
+      local last = redis.call('HGET', KEYS[2], 't')
+      local token = allot(owner, n, about, lease, now, keep, limit, limit - free, last)
       free, handed, first = free - n, handed + 1, math.min(first, lease)
       leave(owner)
       tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
@@ -169,52 +173,6 @@ local function yield(owner, n, token, lastUsed)
       redis.call('HSET', KEYS[2], 't', lastUsed)
     end
   end
-end
-
--- allotAtOnce is the common case of acquire.lua: there are no waiters, no lease is over, and enough permits
--- are free. It does what expire and allot would do; anything else is left to them. The parameters are ARGV[1]
--- to [6], [11] and [12] of acquire.lua, and BLOCK, which is cheaper as a parameter. Returns the reply, if it
--- is decided, and the Redis time in microseconds as a number and as text.
-local function allotAtOnce(owner, n, deadline, lease, about, keep, limit, joins, block)
-  local call = redis.call -- looked up once, which saves time
-  local time = call('TIME')
-  -- The first is faster.
-  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
-  local now = tonumber(stamped)
-  if now > tonumber(deadline) then
-    return 'V ' .. stamped
-  end
-  local known = call('HMGET', KEYS[2], 'n', 't', 'q', owner, 'i')
-  local another = known[1] and known[1] ~= limit and not known[5]
-  limit = known[1] or limit
-  -- If there was a queue, it has left a ticket in the metadata.
-  if another or joins ~= '' or known[4] or not string.find(limit, '^%d+$')
-      or now <= (tonumber(known[2] or 0) or now)
-      or (known[3] or not known[2]) and call('PTTL', KEYS[3]) ~= -2 then
-    return nil, now, stamped
-  end
-  local lasts, inUse = call('PTTL', KEYS[1]), nil
-  if lasts == -2 then
-    inUse = call('PTTL', KEYS[6]) == -2 and 0
-  elseif #call('ZRANGEBYSCORE', KEYS[1], '-inf', stamped, 'LIMIT', 0, 1) == 0 then
-    local held = call('HMGET', KEYS[6], 'u', owner)
-    inUse = held[1] and not held[2] and string.find(held[1], '^%d+$') and tonumber(held[1])
-  end
-  if not inUse or inUse + n > tonumber(limit) then
-    return nil, now, stamped
-  end
-  local last = n == '1000000000' and string.format('%.0f', now + block - 1) or stamped
-  call('HSET', KEYS[2], 't', last, 'n', limit)
-  call('HSET', KEYS[6], owner, n .. ' ' .. stamped .. ' ' .. about, 'u', string.format('%.0f', inUse + n))
-  call('ZADD', KEYS[1], string.format('%.0f', now + lease * 1000), owner)
-  if lasts < tonumber(lease) then
-    call('PEXPIRE', KEYS[1], 2 * lease)
-    call('PEXPIRE', KEYS[6], 2 * lease)
-  end
-  if call('PTTL', KEYS[2]) < lease + keep then
-    call('PEXPIRE', KEYS[2], lease + 2 * keep)
-  end
-  return 'G ' .. stamped .. ' ' .. stamped
 end
 
 -- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's

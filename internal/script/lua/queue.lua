@@ -19,7 +19,8 @@ local function handOver(asking, channels, now, keep, last, lost)
   if not next then
     next, _, _, its = listener('', channels, now, at + 1)
   end
-  local token = grant(owner, about or '', lease, now, keep, last, lost, true)
+  local token = above(last, now)
+  grant(owner, about or '', lease, token, keep, lost, true)
   leave(owner)
   if next then
     tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then

@@ -72,7 +72,9 @@ end
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2], string.format('%d%06d', time[1], time[2])
+  -- The first is faster.
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
+  return tonumber(stamped), stamped
 end
 
 -- outlive makes the metadata last for at least ms more. It is set to more than that,
@@ -123,10 +125,14 @@ local function past(owner)
   return last, lost, metadata[3] == owner or metadata[4]
 end
 
--- grant makes an attempt the owner of a block of tokens above last, and returns the
--- first. lost is the last token lost, if the lock was. wanted: others may wait for it.
-local function grant(owner, about, lease, now, keep, last, lost, wanted)
-  local token = stamp(math.max(now, last + 1))
+-- above is the first token of a block above last.
+local function above(last, now)
+  return stamp(math.max(now, last + 1))
+end
+
+-- grant makes an attempt the owner of a block of tokens. lost is the last token lost, if the lock was.
+-- wanted: others may wait for it.
+local function grant(owner, about, lease, token, keep, lost, wanted)
   if wanted then
     redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about, 'w', '1')
   else
@@ -139,73 +145,36 @@ local function grant(owner, about, lease, now, keep, last, lost, wanted)
     redis.call('HSET', KEYS[2], 't', token)
   end
   outlive(lease + keep, keep)
-  return token
 end
 
--- take is the common case of a lock script: the lock is free, it has no waiters, and what was granted before
--- was released. It does what past and grant would do; anything else is left to them. The parameters are
--- ARGV[1], [4], [3], [5] and [6] of an acquire script. Returns the reply, if it is decided, and the Redis
--- time in microseconds as a number and as text.
-local function take(owner, lease, deadline, about, keep)
-  local call = redis.call -- looked up once, which saves time
-  local time = call('TIME')
-  -- The first is faster.
-  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
-  local now = tonumber(stamped)
-  if now > tonumber(deadline) then
-    return 'V ' .. stamped
-  end
-  if call('HLEN', KEYS[1]) == 0 then
-    local metadata = call('HMGET', KEYS[2], 't', 'r', 'a', owner, 'q')
-    -- If there was a queue, it has left a ticket in the metadata.
-    if metadata[1] == metadata[2] and now > (tonumber(metadata[1] or 0) or now)
-        and metadata[3] ~= owner and not metadata[4]
-        and (metadata[1] and not metadata[5] or call('PTTL', KEYS[3]) == -2) then
-      call('HSET', KEYS[1], owner, '1', 't', stamped, 's', '0', 'd', about)
-      call('PEXPIRE', KEYS[1], lease)
-      call('HSET', KEYS[2], 't', stamped)
-      if call('PTTL', KEYS[2]) < lease + keep then
-        call('PEXPIRE', KEYS[2], lease + 2 * keep)
-      end
-      return 'G ' .. stamped .. ' ' .. stamped
-    end
-  end
-  return nil, now, stamped
-end
-
--- conclude begins a release: it ends what an attempt holds, whatever the token, because an attempt that ends
--- needs nothing any more. owner, token, keep and used are ARGV[1], [2], [4] and [6] of a release script;
--- block is BLOCK, which is cheaper as a parameter. Returns
+-- conclude begins a release, whose ARGV it has: it ends what the attempt holds, whatever the token, because an
+-- attempt that ends needs nothing any more. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
---   what it is held under, if that is no token. Nothing was done then
 --   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
-local function conclude(owner, token, keep, used, block)
-  local call = redis.call
-  local held = call('HMGET', KEYS[1], owner, 't', 'w')
+local function conclude()
+  local owner, token, used = ARGV[1], ARGV[2], ARGV[6]
+  local held = redis.call('HMGET', KEYS[1], owner, 't', 'w')
   if not held[1] then
     return nil
   end
-  if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
-    return nil, nil, held[2] or ''
-  end
+  local most = whole(KEYS[1], 't', held[2] or '') + BLOCK - 1
   if held[3] then -- while a slot moves to another node, a script cannot make a key again
-    call('HDEL', KEYS[1], owner, 'k')
+    redis.call('HDEL', KEYS[1], owner, 'k')
   else
-    call('DEL', KEYS[1])
+    redis.call('DEL', KEYS[1])
   end
   local mine = token == held[2] or token == ''
-  if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < held[2] + block - 1 then
-    used = string.format('%.0f', held[2] + block - 1)
+  if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < most then
+    used = stamp(most)
   elseif used == '0' then
     used = held[2]
   end
   -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
-  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3
-      and call('PTTL', KEYS[2]) < tonumber(keep) then
-    call('PEXPIRE', KEYS[2], 2 * keep)
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 then
+    outlive(tonumber(ARGV[4]), ARGV[4])
   end
-  return used, mine, nil, held[3]
+  return used, mine, held[3]
 end
 
 -- renew makes the lease of a lock that is held at least ms long.
@@ -218,19 +187,19 @@ end
 
 -- update sets the hold count of a lock that is held under a token, and a lease that is no shorter than asked.
 -- It ignores a change that is older than the last. It sets and never adds, so a copy that comes twice or late
--- changes nothing. It reports whether the lock is held. The parameters are ARGV[1] to [6] of a keep script.
-local function update(owner, token, number, count, lease, keep)
-  local held = redis.call('HMGET', KEYS[1], 't', 's', owner)
-  if held[1] ~= token or not held[3] then
+-- changes nothing. It reports whether the lock is held. ARGV are those of a keep script.
+local function update()
+  local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
+  if held[1] ~= ARGV[2] or not held[3] then
     return false
   end
-  local change, ms = sound(held[2] or ''), tonumber(lease)
+  local change, ms = sound(held[2] or ''), tonumber(ARGV[5])
   if ms > 0 then
-    renew(ms, tonumber(keep))
+    renew(ms, tonumber(ARGV[6]))
   end
-  if not change or tonumber(number) > change then
+  if not change or tonumber(ARGV[3]) > change then
     -- The lease comes first: a server short of memory refuses this, and takes it the next time.
-    redis.pcall('HSET', KEYS[1], owner, count, 's', number)
+    redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
   end
   return true
 end

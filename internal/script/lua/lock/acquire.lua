@@ -24,20 +24,34 @@
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
-local reply, now, stamped = take(ARGV[1], ARGV[4], ARGV[3], ARGV[5], ARGV[6])
-if reply and not (ARGV[11] and string.byte(reply) == 71) then -- G
-  return reply
+local now, stamped = clock()
+if now > tonumber(ARGV[3]) then
+  return 'V ' .. stamped
 end
-if reply then
-  local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[11])
-  if string.byte(said) == 75 then -- K
+local asking, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
+-- The common case: the lock is free, it has no waiters, and what was granted before was released.
+if redis.call('HLEN', KEYS[1]) == 0 then
+  local known = redis.call('HMGET', KEYS[2], 't', 'r', 'a', asking, 'q')
+  -- If there was a queue, it has left a ticket in the metadata.
+  if known[1] == known[2] and now > (tonumber(known[1] or 0) or now) and known[3] ~= asking and not known[4]
+      and (known[1] and not known[5] or redis.call('PTTL', KEYS[3]) == -2) then
+    token = stamped
+    grant(asking, ARGV[5], lease, token, keep)
+  end
+end
+if token and not ARGV[11] then
+  return 'G ' .. stamped .. ' ' .. token
+end
+if token then
+  local may, said = mayLinger(ARGV[11])
+  if may then
     redis.call('HSET', KEYS[1], 'k', ARGV[10])
   end
-  return 'G' .. said .. string.sub(reply, 2)
+  return 'G' .. said .. ' ' .. stamped .. ' ' .. token
 end
-local asking = ARGV[1]
-local lease, liveness, keep = tonumber(ARGV[4]), tonumber(ARGV[7]), tonumber(ARGV[6])
-local owner, token, about, kept = holder()
+local liveness = tonumber(ARGV[7])
+local owner, about, kept
+owner, token, about, kept = holder()
 if owner == asking then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
@@ -46,10 +60,8 @@ local last, lost, over = past(asking)
 if over then
   return 'S ' .. stamped
 end
-local added = false
-if liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) then
-  added = stand(asking, ARGV[2], ARGV[4], ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10])
-end
+local queue = owner or redis.call('PTTL', KEYS[3]) ~= -2
+local added = liveness > 0 and queue and stand(now)
 if owner then
   if added then
     redis.call('HSET', KEYS[1], 'w', '1')
@@ -61,7 +73,8 @@ if owner then
 else
   owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)
   if not owner then
-    token = grant(asking, ARGV[5], lease, now, keep, last, lost, redis.call('PTTL', KEYS[3]) ~= -2)
+    token = above(last, now)
+    grant(asking, ARGV[5], lease, token, keep, lost, queue)
   elseif owner == asking then
     renew(lease, keep)
   end

@@ -13,7 +13,7 @@
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
 local low = ARGV[7] ~= '0' and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[7])
-if not update(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) then
+if not update() then
   return 'L'
 end
 if low then

@@ -21,7 +21,7 @@ if not KEYS[3] then
     return redis.error_reply('TRYAGAIN the queue may be needed')
   end
 end
-local used, mine, odd, waited = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
+local used, mine, waited = conclude()
 local reply = mine and 'R' or 'L'
 if used and not waited and ARGV[5] == '0' then
   return reply
@@ -29,7 +29,6 @@ end
 
 local keep = tonumber(ARGV[4])
 if not used then
-  whole(KEYS[1], 't', odd)
   return depart(ARGV[1], ARGV[2], ARGV[3], keep, ARGV[5])
 end
 if waited then

@@ -18,38 +18,31 @@
 --   'N NOW LIMIT'  never: more are wanted than LIMIT, which is how many there are, or another attempt has
 --                  said LIMIT for ARGV[11]
 
-local reply, now, stamped = allotAtOnce(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6],
-  ARGV[11], ARGV[12], BLOCK)
-if reply and not (ARGV[13] and string.byte(reply) == 71) then -- G
-  return reply
-end
-if reply then
-  local said = mayLinger(ARGV[1], ARGV[8], ARGV[10], ARGV[13])
-  if string.byte(said) == 75 then -- K
-    local n, token, about = holding(ARGV[1])
-    redis.call('HSET', KEYS[6], ARGV[1], n .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. about, 'k', '1')
-  end
-  return 'G' .. said .. string.sub(reply, 2)
+local now, stamped = clock()
+if now > tonumber(ARGV[3]) then
+  return 'V ' .. stamped
 end
 local asking, n, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local keep, liveness = tonumber(ARGV[6]), tonumber(ARGV[7])
-local queue = redis.call('PTTL', KEYS[3]) ~= -2
+local known = redis.call('HMGET', KEYS[2], 'n', asking, 'i', 't', 'q')
+-- If there was a queue, it has left a ticket in the metadata.
+local queue = (known[5] or not known[4]) and redis.call('PTTL', KEYS[3]) ~= -2
 if ARGV[12] ~= '' and not queue then
-  local till = redis.call('ZSCORE', KEYS[1], ARGV[12])
-  if till and tonumber(till) > now then
-    prolong(ARGV[12], math.max(lease, math.ceil((till - now) / 1000)), now, keep)
+  local _, _, _, _, left = holding(ARGV[12], now)
+  if left then
+    prolong(ARGV[12], math.max(lease, left), now, keep)
     return 'K ' .. stamped
   end
 end
-local till = redis.call('ZSCORE', KEYS[1], asking)
-if till and tonumber(till) > now then
-  local _, token = holding(asking)
-  if token then
-    prolong(asking, math.max(lease, math.ceil((till - now) / 1000)), now, keep)
+local lasts = redis.call('PTTL', KEYS[1])
+local has = lasts == -2 and {} or redis.call('HMGET', KEYS[6], asking, 'u')
+if has[1] then
+  local _, token, _, _, left = holding(asking, now)
+  if left then
+    prolong(asking, math.max(lease, left), now, keep)
     return 'G ' .. stamped .. ' ' .. token
   end
 end
-local known = redis.call('HMGET', KEYS[2], 'n', asking, 'i')
 if known[2] then
   return 'S ' .. stamped
 end
@@ -60,14 +53,25 @@ if n > limit or limit ~= tonumber(ARGV[11]) and not known[3] then -- what SetLim
   end
   return 'N ' .. stamped .. ' ' .. stamp(limit)
 end
-local over = expire(now)
-if not queue and n <= limit - used() then
-  local token = allot(asking, n, ARGV[5], lease, now, keep, limit)
+local over, token = expire(now, lasts), nil
+local inUse = #over > 0 and used() or whole(KEYS[6], 'u', has[2])
+if not queue and n <= limit - inUse then
+  token = allot(asking, n, ARGV[5], lease, now, keep, limit, inUse, known[4], lasts)
+end
+if token and #over > 0 then
   settle(over)
+end
+if token and not ARGV[13] then
   return 'G ' .. stamped .. ' ' .. token
 end
-if liveness > 0
-    and stand(asking, stamp(n), stamp(lease), ARGV[5], now, keep, liveness, ARGV[8], ARGV[9], ARGV[10]) then
+if token then
+  local may, said = mayLinger(ARGV[13])
+  if may then
+    redis.call('HSET', KEYS[6], asking, n .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. ARGV[5], 'k', '1')
+  end
+  return 'G' .. said .. ' ' .. stamped .. ' ' .. token
+end
+if liveness > 0 and stand(now) then
   redis.call('HSET', KEYS[2], 'n', stamp(limit))
 end
 local served = serve(session(asking), ARGV[8], now, keep, limit)

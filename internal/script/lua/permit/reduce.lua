@@ -13,9 +13,8 @@
 
 local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
-local n, token, about = holding(owner)
-local till = redis.call('ZSCORE', KEYS[1], owner)
-if not n or token ~= ARGV[2] or not till or tonumber(till) <= now then
+local n, token, about, _, left = holding(owner, now)
+if not left or token ~= ARGV[2] then
   return 'L'
 end
 if n == 1 then

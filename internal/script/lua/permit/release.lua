@@ -13,9 +13,8 @@ end
 local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local queue = redis.call('PTTL', KEYS[3]) ~= -2
-local n, token = holding(owner)
-local till = redis.call('ZSCORE', KEYS[1], owner)
-local held = n and till and tonumber(till) > now and (ARGV[2] == '' or ARGV[2] == token)
+local n, token, _, _, left = holding(owner, now)
+local held = left and (ARGV[2] == '' or ARGV[2] == token)
 if queue then
   leave(owner)
 end

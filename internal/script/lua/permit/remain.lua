@@ -7,9 +7,8 @@
 
 local now = clock()
 local owner, rest, keep = ARGV[1], ARGV[1] .. '~', tonumber(ARGV[4])
-local n, token, about = holding(owner)
-local till = redis.call('ZSCORE', KEYS[1], owner)
-if not n or not till or tonumber(till) <= now or token ~= ARGV[2] then
+local n, token, about, _, valid = holding(owner, now)
+if not valid or token ~= ARGV[2] then
   leave(owner) -- a server whose data are old has it wait
   tombstone(owner, ARGV[5], keep)
   return redis.call('HGET', KEYS[6], rest) and 'R' or 'L'

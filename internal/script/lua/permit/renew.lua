@@ -10,12 +10,11 @@
 -- Reply: 'K' kept, 'L' lost: not held under this token
 
 local now = clock()
-local till = redis.call('ZSCORE', KEYS[1], ARGV[1])
-local _, token = holding(ARGV[1])
-if not till or tonumber(till) <= now or token ~= ARGV[2] then
+local _, token, _, _, left = holding(ARGV[1], now)
+if not left or token ~= ARGV[2] then
   return 'L'
 end
 -- A full server takes this, and all that is behind it.
 redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6])))
-prolong(ARGV[1], math.max(tonumber(ARGV[3]), math.ceil((till - now) / 1000)), now, tonumber(ARGV[4]))
+prolong(ARGV[1], math.max(tonumber(ARGV[3]), left), now, tonumber(ARGV[4]))
 return 'K'

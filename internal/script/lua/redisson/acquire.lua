@@ -34,7 +34,8 @@ else
   if counter then
     last = math.max(last, whole(KEYS[3], '', counter))
   end
-  token = grant(ARGV[1], ARGV[5], lease, now, keep, last, lost)
+  token = above(last, now)
+  grant(ARGV[1], ARGV[5], lease, token, keep, lost)
   if counter then
     redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
   end

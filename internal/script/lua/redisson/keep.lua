@@ -7,7 +7,7 @@
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token
 
-if update(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) then
+if update() then
   return 'K'
 end
 alarm(ARGV[9], ARGV[8])

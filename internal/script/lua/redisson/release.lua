@@ -8,7 +8,7 @@
 -- Reply: 'R' or 'L', as of lock/release.lua; with ' HEARD' behind it, a lock was freed, and that many clients
 --        of this server were told. If its data are gone, they are told, too
 
-local used, mine, odd = conclude(ARGV[1], ARGV[2], ARGV[4], ARGV[6], BLOCK)
+local used, mine = conclude()
 local reply = 'L'
 if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
@@ -19,7 +19,6 @@ if used then
   end
 end
 
-whole(KEYS[1], 't', odd)
 if not used and ARGV[2] ~= '' then
   if released(ARGV[2]) then
     reply = 'R'
