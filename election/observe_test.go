@@ -2,9 +2,12 @@ package election_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
@@ -173,5 +176,21 @@ func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 		wantLeader(t, e, 5, "old") // the present one as Redis has it
 		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
 		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
+	})
+}
+
+// Proves: panics
+func TestAnObserverWhoseClientPanicsEndsWithThat(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.Client.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			if name := cmds[0].Name(); name == "evalsha" || name == "eval" {
+				panic("on purpose")
+			}
+			return next()
+		}))
+		got := testlock.Receive(t, "an error", observe(t, newElection(t, w.Client)).seen)
+		if got.err == nil || !strings.Contains(got.err.Error(), "on purpose") {
+			t.Errorf("%v, %v", got.leader, got.err)
+		}
 	})
 }
