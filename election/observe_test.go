@@ -194,3 +194,24 @@ func TestAnObserverWhoseClientPanicsEndsWithThat(t *testing.T) {
 		}
 	})
 }
+
+// Its requests reach the new server at once, and its subscription stays at the former one, which is still up.
+// Proves: election
+func TestAnObserverFollowsAnEndpointThatWasMoved(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		seen := observe(t, newElection(t, w.Client))
+		seen.seesAtLast(0, "")
+		time.Sleep(time.Second) // it listens
+		next := testlock.NewWire(t)
+		w.Net.LeadTo(next.Dial)
+		w.Net.CutRequests()
+		time.Sleep(31 * time.Second) // it looks once in a lease
+		_, l := lead(t, newElection(t, next.Client), "one")
+		start := time.Now()
+		seen.seesAtLast(l.Token(), "one")
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it was told after %v", took)
+		}
+		resign(t, l)
+	})
+}
