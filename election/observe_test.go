@@ -2,9 +2,12 @@ package election_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
@@ -173,5 +176,42 @@ func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 		wantLeader(t, e, 5, "old") // the present one as Redis has it
 		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
 		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
+	})
+}
+
+// Proves: panics
+func TestAnObserverWhoseClientPanicsEndsWithThat(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.Client.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			if name := cmds[0].Name(); name == "evalsha" || name == "eval" {
+				panic("on purpose")
+			}
+			return next()
+		}))
+		got := testlock.Receive(t, "an error", observe(t, newElection(t, w.Client)).seen)
+		if got.err == nil || !strings.Contains(got.err.Error(), "on purpose") {
+			t.Errorf("%v, %v", got.leader, got.err)
+		}
+	})
+}
+
+// Its requests reach the new server at once, and its subscription stays at the former one, which is still up.
+// Proves: election
+func TestAnObserverFollowsAnEndpointThatWasMoved(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		seen := observe(t, newElection(t, w.Client))
+		seen.seesAtLast(0, "")
+		time.Sleep(time.Second) // it listens
+		next := testlock.NewWire(t)
+		w.Net.LeadTo(next.Dial)
+		w.Net.CutRequests()
+		time.Sleep(31 * time.Second) // it looks once in a lease
+		_, l := lead(t, newElection(t, next.Client), "one")
+		start := time.Now()
+		seen.seesAtLast(l.Token(), "one")
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it was told after %v", took)
+		}
+		resign(t, l)
 	})
 }
