@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -59,8 +58,7 @@ type Keeper interface {
 // A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine.
 type Watchdog struct {
 	keeper Keeper
-	start  time.Time // with a monotonic reading, from which all times inside are counted
-	jitter time.Duration
+	start  time.Time       // with a monotonic reading, from which all times inside are counted
 	ctx    context.Context // of all flights
 	cancel context.CancelFunc
 
@@ -80,10 +78,8 @@ type Watchdog struct {
 // New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
 func New(k Keeper) *Watchdog {
 	w := &Watchdog{keeper: k, start: time.Now(), armed: never}
-	// Processes that lost a server at the same moment must not come back in step. Seeded by the clock, so
-	// that a simulation in fake time can be repeated.
-	seed := uint64(w.start.UnixNano())
-	w.jitter = time.Duration(rand.New(rand.NewPCG(seed, seed)).Int64N(int64(time.Hour)))
+	w.timer = time.AfterFunc(never, w.tick)
+	w.timer.Stop()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
@@ -171,7 +167,7 @@ func (w *Watchdog) Close() {
 	for len(w.leases) > 0 {
 		heap.Pop(&w.leases)
 	}
-	if w.timer != nil && w.timer.Stop() {
+	if w.timer.Stop() {
 		w.busy.Done()
 	}
 	w.mu.Unlock()
@@ -185,11 +181,8 @@ func (w *Watchdog) arm(now time.Duration) {
 		return
 	}
 	w.armed = w.leases[0].event()
-	if w.timer == nil {
+	if !w.timer.Reset(w.armed - now) { // else a tick that was waiting counts for this one, too
 		w.busy.Add(1)
-		w.timer = time.AfterFunc(w.armed-now, w.tick)
-	} else if !w.timer.Reset(w.armed - now) {
-		w.busy.Add(1) // a tick that was waiting counts for this one, too
 	}
 }
 
@@ -270,8 +263,8 @@ func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 }
 
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
-// that comes back would be greeted with a flight for each lease; their offset, which differs between
-// processes, is the jitter.
+// that comes back would be greeted with a flight for each lease. They are counted from New, and so they
+// differ between processes: those that lost a server at one moment do not come back in step.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	least := max(l.every/16, shortest)
 	l.backoff = max(min(2*l.backoff, l.every/2), least)
@@ -279,7 +272,7 @@ func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2
 	}
-	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)
+	l.next = slot(now+l.backoff, l.backoff/2, 0)
 }
 
 // slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not
