@@ -34,9 +34,11 @@ type Config struct {
 	Linger   time.Duration // for how long it may keep what no goroutine has
 	Label    string
 	Logger   *slog.Logger
-	Observer Observer
-	Only     EventKind // if it is not 0, the observer is told of nothing else
 	Classic  bool      // no sharded pub/sub, also where it is possible
+	Only     EventKind // if it is not 0, the observer is told of nothing else
+
+	// Observer is called with no mutex held. The operation that it is told about waits until it returns.
+	Observer func(ctx context.Context, e Event)
 }
 
 // Args are the arguments about a session that scripts get, each boxed once.
@@ -372,15 +374,10 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observer is called with no mutex held. The operation that it is told about waits until it returns.
-type Observer interface {
-	Observe(ctx context.Context, e Event)
-}
-
 // Observe tells the observer, if there is one, of something that happened to a lock.
 func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
 	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
 		e.Lock, e.Name, e.Session, e.At = kind, name, cmp.Or(e.Session, s.id), time.Now()
-		contain.Run(s.Logger, "lockline: the observer", func() { s.Observer.Observe(ctx, e) })
+		contain.Run(s.Logger, "lockline: the observer", func() { s.Observer(ctx, e) })
 	}
 }
