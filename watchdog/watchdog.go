@@ -59,7 +59,7 @@ type Keeper interface {
 type Watchdog struct {
 	keeper Keeper
 	start  time.Time       // with a monotonic reading, from which all times inside are counted
-	ctx    context.Context // of all flights
+	ctx    context.Context // of all flights; ends with Close
 	cancel context.CancelFunc
 
 	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while
@@ -72,7 +72,6 @@ type Watchdog struct {
 	timer  *time.Timer
 	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire
 	phase  time.Duration // where the slots of renewals start
-	closed bool
 }
 
 // New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
@@ -90,7 +89,7 @@ func New(k Keeper) *Watchdog {
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.ctx.Err() != nil {
 		return false
 	}
 	if l.place != 0 {
@@ -163,7 +162,7 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 // itself.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
-	w.closed = true
+	w.cancel()
 	for len(w.leases) > 0 {
 		heap.Pop(&w.leases)
 	}
@@ -171,7 +170,6 @@ func (w *Watchdog) Close() {
 		w.busy.Done()
 	}
 	w.mu.Unlock()
-	w.cancel()
 	w.busy.Wait()
 }
 
