@@ -99,7 +99,7 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 	for i, u := range users {
 		cfg := u.Config
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
-		cfg.Observer, cfg.Only = partObserver{q}, session.EventRenewFailed
+		cfg.Observer, cfg.Only = partObserver{q}.Observe, session.EventRenewFailed
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.Liveness = turnLease, turnLease

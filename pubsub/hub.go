@@ -164,12 +164,12 @@ func (h *Hub) log(level slog.Level, msg string, args ...any) {
 func (h *Hub) warn(msg string, args ...any) {
 	h.mu.Lock()
 	now := time.Now()
-	quiet := h.ctx.Err() != nil || !h.warned.IsZero() && now.Sub(h.warned) < time.Minute
-	if !quiet {
+	due := h.ctx.Err() == nil && now.Sub(h.warned) >= time.Minute
+	if due {
 		h.warned = now
 	}
 	h.mu.Unlock()
-	if !quiet {
+	if due {
 		h.log(slog.LevelWarn, msg, args...)
 	}
 }

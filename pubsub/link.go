@@ -147,7 +147,7 @@ func (l *link) tend(ctx context.Context) error {
 // left, all in one call; if nothing else is left it tells so instead.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	l.hub.mu.Lock()
-	l.expire(time.Now())
+	l.expire()
 	back := func(name string) bool { return l.channels[name] != nil } // it stays subscribed
 	fresh, left := l.fresh, slices.DeleteFunc(l.left, back)
 	l.fresh, l.left = nil, nil

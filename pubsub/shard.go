@@ -20,21 +20,10 @@ type shard struct {
 
 	// Guarded by hub.mu.
 	channels map[string]*channel
-	fresh    []string   // of these, the ones that the connection has no SUBSCRIBE for yet
-	left     []string   // those that it has no UNSUBSCRIBE for yet
-	idle     *list.List // of its channels, the ones that linger, the longest idle first
-	misled   bool       // the connection leads to a server on which nothing is published
-}
-
-// remove takes a channel from it. The caller holds hub.mu.
-func (s *shard) remove(ch *channel) {
-	ch.shard, ch.asked, ch.confirmed = nil, nil, time.Time{}
-	delete(s.channels, ch.name)
-	if ch.idle != nil {
-		s.idle.Remove(ch.idle)
-		ch.idle = nil
-	}
-	poke(s.poked)
+	fresh    []string  // of these, the ones that the connection has no SUBSCRIBE for yet
+	left     []string  // those that it has no UNSUBSCRIBE for yet
+	idle     list.List // of its channels, the ones that linger, the longest idle first
+	misled   bool      // the connection leads to a server on which nothing is published
 }
 
 // own is the owner: it serves one connection after another while one is needed.
@@ -86,7 +75,7 @@ func (s *shard) needed() bool {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.expire(time.Now())
+	s.expire()
 	if len(s.channels) == 0 || h.ctx.Err() != nil {
 		delete(h.shards, s.node)
 		return false
@@ -96,15 +85,14 @@ func (s *shard) needed() bool {
 }
 
 // expire forgets the channels whose linger is over. The caller holds hub.mu.
-func (s *shard) expire(now time.Time) {
+func (s *shard) expire() {
 	for e := s.idle.Front(); e != nil; e = s.idle.Front() {
 		ch := e.Value.(*channel)
-		if now.Before(ch.idleSince.Add(s.hub.options.Linger)) {
+		if time.Since(ch.idleSince) < s.hub.options.Linger {
 			break
 		}
-		s.remove(ch)
 		s.left = append(s.left, ch.name)
-		delete(s.hub.channels, ch.name)
+		s.hub.displace(ch, 0) // for good: it has no listeners
 	}
 }
 
@@ -156,8 +144,7 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 func (h *Hub) add(ch *channel, n Node) {
 	s := h.shards[n]
 	if s == nil {
-		s = &shard{hub: h, node: n, poked: make(chan struct{}, 1),
-			channels: make(map[string]*channel), idle: list.New()}
+		s = &shard{hub: h, node: n, poked: make(chan struct{}, 1), channels: make(map[string]*channel)}
 		h.shards[n] = s
 		h.work.Go(s.own)
 	}
@@ -167,9 +154,16 @@ func (h *Hub) add(ch *channel, n Node) {
 	poke(s.poked)
 }
 
-// displace has another shard sought for a channel after a pause, if it has listeners. The caller holds mu.
+// displace takes a channel from its shard. If it has listeners, another one is sought after a pause. The
+// caller holds mu.
 func (h *Hub) displace(ch *channel, wait time.Duration) {
-	ch.shard.remove(ch)
+	s := ch.shard
+	delete(s.channels, ch.name)
+	if ch.idle != nil {
+		s.idle.Remove(ch.idle)
+	}
+	poke(s.poked)
+	ch.shard, ch.asked, ch.confirmed, ch.idle = nil, nil, time.Time{}, nil
 	if len(ch.listeners) == 0 {
 		delete(h.channels, ch.name)
 		return

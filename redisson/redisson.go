@@ -53,17 +53,13 @@ func kind(counter string) *engine.Kind {
 	k := engine.NewLock(protocol.Redisson, false)
 	k.Scripts = scripts
 	k.Keys = func(s *session.Session, name string) (*protocol.Keys, error) {
-		return protocol.RedissonKeys(name, published(s), counter)
+		how := "classic" // scripts publish a release, in the words of shared.lua
+		if s.ShardedHub != nil {
+			how = "auto"
+		}
+		return protocol.RedissonKeys(name, how, counter)
 	}
 	return k
-}
-
-// published is how scripts publish a release, in the words of shared.lua.
-func published(s *session.Session) string {
-	if s.ShardedHub == nil {
-		return "classic"
-	}
-	return "auto"
 }
 
 // New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"time"
-
-	"github.com/lockline/lockline/internal/session"
 )
 
 // Observer is told what happens to the locks of a session; metrics and traces are made of it. It is called
@@ -80,13 +78,4 @@ type Event struct {
 	Err     error         // NotAcquired, Released, Lost, RenewFailed
 	// HandedOver: Acquired from another goroutine of the session, in memory.
 	HandedOver bool
-}
-
-type observer struct{ o Observer }
-
-func (a observer) Observe(ctx context.Context, e session.Event) {
-	a.o.Observe(ctx, Event{
-		Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,
-		Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err, HandedOver: e.HandedOver,
-	})
 }

@@ -1,6 +1,7 @@
 package rlock
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -155,7 +156,13 @@ func WithObserver(o Observer) SessionOption {
 	return sessionOption(func(c *session.Config) {
 		c.Observer = nil
 		if o != nil {
-			c.Observer = observer{o}
+			c.Observer = func(ctx context.Context, e session.Event) {
+				o.Observe(ctx, Event{
+					Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,
+					Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err,
+					HandedOver: e.HandedOver,
+				})
+			}
 		}
 	})
 }

@@ -66,14 +66,11 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 // ID is unique to the session; it begins the owner field of every lock it holds.
 func (s *Session) ID() string { return (*outer)(s).Session().ID() }
 
-// closeWait bounds Close.
-const closeWait = 5 * time.Second
-
 // Close gives back at once all that the session holds or waits for: holds end with [ErrClosed], as do waits.
 // It blocks until Redis was told, at most 5 s; what could not be given back by then is left to its lease, and
 // Close says so. The client stays open. A second Close does nothing.
 func (s *Session) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
 }

@@ -43,7 +43,7 @@ func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Durati
 	var errs []error
 
 	w.mu.Lock()
-	if w.closed { // so busy must not be raised
+	if w.ctx.Err() != nil { // closed, so busy must not be raised
 		w.mu.Unlock()
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -59,9 +58,8 @@ type Keeper interface {
 // A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine.
 type Watchdog struct {
 	keeper Keeper
-	start  time.Time // with a monotonic reading, from which all times inside are counted
-	jitter time.Duration
-	ctx    context.Context // of all flights
+	start  time.Time       // with a monotonic reading, from which all times inside are counted
+	ctx    context.Context // of all flights; ends with Close
 	cancel context.CancelFunc
 
 	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while
@@ -74,16 +72,13 @@ type Watchdog struct {
 	timer  *time.Timer
 	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire
 	phase  time.Duration // where the slots of renewals start
-	closed bool
 }
 
 // New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
 func New(k Keeper) *Watchdog {
 	w := &Watchdog{keeper: k, start: time.Now(), armed: never}
-	// Processes that lost a server at the same moment must not come back in step. Seeded by the clock, so
-	// that a simulation in fake time can be repeated.
-	seed := uint64(w.start.UnixNano())
-	w.jitter = time.Duration(rand.New(rand.NewPCG(seed, seed)).Int64N(int64(time.Hour)))
+	w.timer = time.AfterFunc(never, w.tick)
+	w.timer.Stop()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
@@ -94,7 +89,7 @@ func New(k Keeper) *Watchdog {
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.ctx.Err() != nil {
 		return false
 	}
 	if l.place != 0 {
@@ -167,15 +162,14 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 // itself.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
-	w.closed = true
+	w.cancel()
 	for len(w.leases) > 0 {
 		heap.Pop(&w.leases)
 	}
-	if w.timer != nil && w.timer.Stop() {
+	if w.timer.Stop() {
 		w.busy.Done()
 	}
 	w.mu.Unlock()
-	w.cancel()
 	w.busy.Wait()
 }
 
@@ -185,11 +179,8 @@ func (w *Watchdog) arm(now time.Duration) {
 		return
 	}
 	w.armed = w.leases[0].event()
-	if w.timer == nil {
+	if !w.timer.Reset(w.armed - now) { // else a tick that was waiting counts for this one, too
 		w.busy.Add(1)
-		w.timer = time.AfterFunc(w.armed-now, w.tick)
-	} else if !w.timer.Reset(w.armed - now) {
-		w.busy.Add(1) // a tick that was waiting counts for this one, too
 	}
 }
 
@@ -270,8 +261,8 @@ func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 }
 
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
-// that comes back would be greeted with a flight for each lease; their offset, which differs between
-// processes, is the jitter.
+// that comes back would be greeted with a flight for each lease. They are counted from New, and so they
+// differ between processes: those that lost a server at one moment do not come back in step.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	least := max(l.every/16, shortest)
 	l.backoff = max(min(2*l.backoff, l.every/2), least)
@@ -279,7 +270,7 @@ func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2
 	}
-	l.next = slot(now+l.backoff, l.backoff/2, -w.jitter)
+	l.next = slot(now+l.backoff, l.backoff/2, 0)
 }
 
 // slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not

@@ -9,22 +9,17 @@ import (
 	"time"
 )
 
-// observing is an Observer.
-type observing func(ctx context.Context, e Event)
-
-func (f observing) Observe(ctx context.Context, e Event) { f(ctx, e) }
-
 func TestAnObserverLearnsWhatHappenedToWhichLockAndWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type word struct{}
 		ctx := context.WithValue(context.Background(), word{}, "x")
 		var got Event
 		cfg := sound
-		cfg.Observer = observing(func(ctx context.Context, e Event) {
+		cfg.Observer = func(ctx context.Context, e Event) {
 			if got = e; ctx.Value(word{}) != "x" {
 				t.Error("it has another context")
 			}
-		})
+		}
 		s := openAs(t, cfg)
 		s.Observe(ctx, "r", "orders", Event{Kind: EventAcquired, Token: 7})
 		want := Event{
@@ -39,7 +34,7 @@ func TestAnObserverLearnsWhatHappenedToWhichLockAndWhen(t *testing.T) {
 func TestAnObserverThatPanicsEndsNothing(t *testing.T) {
 	cfg := sound
 	told := 0
-	cfg.Observer = observing(func(context.Context, Event) { told++; panic("a mistake") })
+	cfg.Observer = func(context.Context, Event) { told++; panic("a mistake") }
 	s := openAs(t, cfg)
 	for range 2 {
 		s.Observe(context.Background(), "r", "orders", Event{})

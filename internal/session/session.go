@@ -34,9 +34,11 @@ type Config struct {
 	Linger   time.Duration // for how long it may keep what no goroutine has
 	Label    string
 	Logger   *slog.Logger
-	Observer Observer
-	Only     EventKind // if it is not 0, the observer is told of nothing else
 	Classic  bool      // no sharded pub/sub, also where it is possible
+	Only     EventKind // if it is not 0, the observer is told of nothing else
+
+	// Observer is called with no mutex held. The operation that it is told about waits until it returns.
+	Observer func(ctx context.Context, e Event)
 }
 
 // Args are the arguments about a session that scripts get, each boxed once.
@@ -115,15 +117,14 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckPrefix(cfg.Prefix); err != nil {
 		return nil, err
 	}
-	if err := protocol.CheckLease("WithWatchdogTimeout", cfg.Lease); err != nil {
-		return nil, err
-	}
-	if err := protocol.CheckLease("WithWaiterTimeout", cfg.Liveness); err != nil {
-		return nil, err
-	}
-	for what, d := range map[string]time.Duration{"WithHandover": cfg.Handover, "WithLinger": cfg.Linger} {
-		if d > protocol.MaxLease {
-			return nil, protocol.CheckLease(what, d)
+	for what, d := range map[string]time.Duration{
+		"WithWatchdogTimeout": cfg.Lease,
+		"WithWaiterTimeout":   cfg.Liveness,
+		"WithHandover":        max(cfg.Handover, protocol.MinLease), // which may be off
+		"WithLinger":          max(cfg.Linger, protocol.MinLease),
+	} {
+		if err := protocol.CheckLease(what, d); err != nil {
+			return nil, err
 		}
 	}
 	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
@@ -141,13 +142,11 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if several && !cfg.Classic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
 	}
-	s.onEnd = func() { // both at once, since each may wait for a dial
-		var hubs sync.WaitGroup
-		hubs.Go(s.Hub.Close)
+	s.onEnd = func() {
+		s.Hub.Close()
 		if s.ShardedHub != nil {
-			hubs.Go(s.ShardedHub.Close)
+			s.ShardedHub.Close()
 		}
-		hubs.Wait()
 	}
 	return s, nil
 }
@@ -328,16 +327,13 @@ type Lessee interface {
 // keeper is the session as its watchdog sees it.
 type keeper Session
 
-// lesseeOf is what a lease belongs to.
-func lesseeOf(l *watchdog.Lease) Lessee { return l.Owner.(Lessee) }
-
-func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(lesseeOf(l).LeaseKey()) }
+func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(l.Owner.(Lessee).LeaseKey()) }
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	results := make([]watchdog.Result, len(leases))
 	sent := time.Now()
 	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) *wire.Request {
-		return lesseeOf(leases[i]).Renewal()
+		return leases[i].Owner.(Lessee).Renewal()
 	}, func(i int, reply string, err error) {
 		deadline := sent.Add(protocol.Valid(k.Lease))
 		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: deadline}
@@ -345,9 +341,11 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 	return results
 }
 
-func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) { lesseeOf(l).LeaseLost(deadlinePassed) }
+func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) {
+	l.Owner.(Lessee).LeaseLost(deadlinePassed)
+}
 
-func (k *keeper) Failed(l *watchdog.Lease, err error) { lesseeOf(l).RenewalFailed(err) }
+func (k *keeper) Failed(l *watchdog.Lease, err error) { l.Owner.(Lessee).RenewalFailed(err) }
 
 // EventKind says what happened.
 type EventKind uint8
@@ -376,15 +374,10 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observer is called with no mutex held. The operation that it is told about waits until it returns.
-type Observer interface {
-	Observe(ctx context.Context, e Event)
-}
-
 // Observe tells the observer, if there is one, of something that happened to a lock.
 func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
 	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
 		e.Lock, e.Name, e.Session, e.At = kind, name, cmp.Or(e.Session, s.id), time.Now()
-		contain.Run(s.Logger, "lockline: the observer", func() { s.Observer.Observe(ctx, e) })
+		contain.Run(s.Logger, "lockline: the observer", func() { s.Observer(ctx, e) })
 	}
 }
