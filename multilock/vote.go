@@ -151,7 +151,7 @@ func (l *RedLock) acquire(
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	held, hd := handle.New(ctx, e, !e.fixed)
+	held, hd := handle.New(ctx, e)
 	return held, (*rlock.Hold)(hd), nil
 }
 

@@ -136,7 +136,7 @@ func (ps *Permits) Acquire(
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	ctx, hd := handle.New(ctx, e, cfg.Lease == 0) // a fixed lease may be meant to run out
+	ctx, hd := handle.New(ctx, e)
 	return ctx, hd, nil
 }
 

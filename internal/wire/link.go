@@ -188,12 +188,11 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
-		<-b.over
+		if <-b.over; moved(r.Err()) {
+			r.reset()
+		}
 	}
-	if moved(r.Err()) {
-		r.reset()
-	}
-	if r.unanswered() {
+	if b == nil || r.unanswered() {
 		_ = l.client.Process(ctx, r)
 		if noScript(r.Err()) {
 			r.asEval()
