@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -105,7 +104,7 @@ func (l *Latch) leave(id, party string, notAfter int64) {
 	for try := 1; ; try++ {
 		o := s.Link.Call(s.Ctx, copies, 1, nil)
 		if o.Err == nil || !wire.Judge(o.Err).Unsettled() || time.Now().After(until) ||
-			call.Closed(s.Closing()) ||
+			wire.Closed(s.Closing()) ||
 			!wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
 			return
 		}
@@ -167,7 +166,7 @@ func (p *Party) end(cause error) bool {
 type leased struct{ *Party }
 
 // LeaseKey is the latch's key.
-func (p leased) LeaseKey() string { return p.l.keys.Lock() }
+func (p leased) LeaseKey() string { return p.l.keys.LockKey() }
 
 // Renewal is the request that renews the lease.
 func (p leased) Renewal() *wire.Request {
@@ -208,7 +207,7 @@ func (ps *parties) add(p *Party, deadline time.Time) bool {
 	s := p.l.s
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if call.Closed(s.Closing()) { // which it is before Shutdown
+	if wire.Closed(s.Closing()) { // which it is before Shutdown
 		return false
 	}
 	ps.live[p] = struct{}{}

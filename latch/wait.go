@@ -104,7 +104,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			}
 		}
 	}
-	news := s.Hub.Subscribe(l.keys.Lock())
+	news := s.Hub.Subscribe(l.keys.LockKey())
 	defer news.Close()
 	own := s.Hub.Subscribe(s.Channel()) // which says where the connection leads
 	defer own.Close()

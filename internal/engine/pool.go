@@ -35,7 +35,7 @@ type pool struct {
 func (p *pool) s() *session.Session { return p.all.s }
 
 // silent: requests need goroutines of their own.
-func (p *pool) silent(ctx context.Context) bool { return p.s().Link.Silent(ctx, p.keys.Lock()) }
+func (p *pool) silent(ctx context.Context) bool { return p.s().Link.Silent(ctx, p.keys.LockKey()) }
 
 // poolsKey finds the pools in a session.
 type poolsKey struct{}
@@ -59,7 +59,7 @@ func poolsOf(s *session.Session) (*pools, error) {
 func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.pool[keys.Lock()]
+	p := ps.pool[keys.LockKey()]
 	if p == nil {
 		all := &struct { // in one allocation: there are very many
 			pool
@@ -68,7 +68,7 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 		}{pool: pool{kind: kind, keys: keys, all: ps}}
 		p = &all.pool
 		p.lanes, p.grants = all.lanes[:0], all.grants[:0]
-		ps.pool[keys.Lock()] = p
+		ps.pool[keys.LockKey()] = p
 	}
 	p.uses++
 	return p
@@ -85,9 +85,9 @@ func (p *pool) drop() {
 	p.all.mu.Lock()
 	// A lost hold's Unlock uses its pool again, when the name may have another one.
 	p.uses--
-	unused := p.uses == 0 && p.all.pool[p.keys.Lock()] == p
+	unused := p.uses == 0 && p.all.pool[p.keys.LockKey()] == p
 	if unused {
-		delete(p.all.pool, p.keys.Lock())
+		delete(p.all.pool, p.keys.LockKey())
 	}
 	p.all.mu.Unlock()
 	if unused {

@@ -30,7 +30,7 @@ func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 // Again: a release that has failed so is to be sent again later. One that was refused is not while its
 // session closes, which would wait for what only an operator can mend.
 func (v Verdict) Again(closing <-chan struct{}) bool {
-	return v.Refused && !closed(closing) || v.Unsettled()
+	return v.Refused && !Closed(closing) || v.Unsettled()
 }
 
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first

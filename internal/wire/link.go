@@ -118,7 +118,7 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			l.judge(ctx, &o)
 		}
 		if !o.Again || try >= most || ctx.Err() != nil ||
-			left != nil && (left.Load() || closed(l.options.Closing)) ||
+			left != nil && (left.Load() || Closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
 			left != nil && left.Load() {
 			return o
@@ -148,8 +148,8 @@ func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Again = v.Resend
 }
 
-// closed reports whether c is closed, of a channel on which nothing is sent.
-func closed(c <-chan struct{}) bool {
+// Closed reports whether c is closed, of a channel on which nothing is sent.
+func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
