@@ -133,7 +133,7 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Err = refusal(o.Err)
 	if moved(o.Err) && l.Single() {
-		o.Err = &marked{o.Err, errMisdirected}
+		o.Err = marked(o.Err, errMisdirected)
 	}
 	switch c := l.client.(type) { // whether it speaks TLS, if it tells
 	case interface{ Options() *redis.Options }:
