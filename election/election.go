@@ -57,7 +57,7 @@ func (e *Election) check(ctx context.Context) error { return inner.Mutex(e.mutex
 func (e *Election) keys() *protocol.Keys { return inner.Mutex(e.lock).Keys() }
 
 // channel is where changes are published.
-func (e *Election) channel() string { return e.keys().Lock() }
+func (e *Election) channel() string { return e.keys().LockKey() }
 
 // fail puts the name before what happened.
 func (e *Election) fail(err error) error { return failure.Named(e.keys().Name, err) }

@@ -164,7 +164,7 @@ func (p *Party) end(cause, lost error) bool {
 type leased struct{ *Party }
 
 // LeaseKey is the latch's key.
-func (p leased) LeaseKey() string { return p.l.keys.Lock() }
+func (p leased) LeaseKey() string { return p.l.keys.LockKey() }
 
 // Renewal is the request that renews the lease.
 func (p leased) Renewal() *wire.Request {

@@ -80,7 +80,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 	if err := l.check(ctx); err != nil {
 		return err
 	}
-	w := call.NewWatch(ctx, l.s, l.keys.Lock())
+	w := call.NewWatch(ctx, l.s, l.keys.LockKey())
 	defer w.Close()
 	if run != "" { // it was under way just now
 		w.Next = time.Now().Add(l.rest())

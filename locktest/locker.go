@@ -81,7 +81,7 @@ func (l *Locker) acquire(
 	if cfg.AtLeast > 0 {
 		h.Stay(cfg.AtLeast)
 	}
-	ctx, hd := handle.New(ctx, h, false)
+	ctx, hd := handle.New(ctx, h)
 	return ctx, (*rlock.Hold)(hd), nil
 }
 

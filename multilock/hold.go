@@ -51,7 +51,7 @@ func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *r
 	for i, p := range parts {
 		parts[i].stop = context.AfterFunc(p.ctx, func() { h.end(i) })
 	}
-	held, hd := handle.New(ctx, h, true)
+	held, hd := handle.New(ctx, h)
 	return held, (*rlock.Hold)(hd)
 }
 

@@ -45,7 +45,7 @@ func (m *majority) become(v *vote, token int64) *entry {
 	e := v.entry(m, token)
 	m.mu.Lock()
 	m.over = nil
-	if m.over = m.state(); m.over == nil && call.Closed(m.q.closing) {
+	if m.over = m.state(); m.over == nil && wire.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil

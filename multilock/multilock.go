@@ -64,7 +64,7 @@ func New(members ...rlock.Locker) *MultiLock {
 	}
 	where := func(i int) string {
 		m := inner.Mutex(l.members[i].(*rlock.Mutex))
-		return m.Keys().Lock() + " " + m.Session().Link.Addr()
+		return m.Keys().LockKey() + " " + m.Session().Link.Addr()
 	}
 	slices.SortFunc(l.order, func(i, j int) int {
 		if c := cmp.Compare(names[i], names[j]); c != 0 {

@@ -151,7 +151,7 @@ func (l *RedLock) acquire(
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	held, hd := handle.New(ctx, e, !e.fixed)
+	held, hd := handle.New(ctx, e)
 	return held, (*rlock.Hold)(hd), nil
 }
 
@@ -310,7 +310,7 @@ func (v *vote) whyOver(err error) error {
 	if errors.As(err, &locked) {
 		v.holder = inUse(locked)
 	}
-	err = failure.OfWait(v.ctx, call.Closed(v.bounds.Closing), "", v.l.name, v.holder)
+	err = failure.OfWait(v.ctx, wire.Closed(v.bounds.Closing), "", v.l.name, v.holder)
 	if v.holder == nil && v.trouble != nil {
 		text := v.trouble.Error() // of several servers: one that refuses does not say that all do
 		err = failure.Troubled(err, errors.New(text))

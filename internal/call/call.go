@@ -26,7 +26,7 @@ type Bounds struct {
 }
 
 // Over reports whether a bound has ended.
-func (b *Bounds) Over() bool { return b.Until.Err() != nil || Closed(b.Closing) }
+func (b *Bounds) Over() bool { return b.Until.Err() != nil || wire.Closed(b.Closing) }
 
 // Endures reports whether a call that began at begun goes on in an outage that began at failing: until a
 // deadline of its own, or else for so long.
@@ -81,16 +81,6 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 	Await(&Bounds{Until: until, Closing: closing}, gone)
 }
 
-// Closed reports whether c is closed, of a channel on which nothing is sent.
-func Closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
 	// Send sends it, most times at most, and blocks for the answer. abandoned says that the caller has left.
@@ -143,7 +133,7 @@ func Do(
 	}
 	defer s.End()
 	b := &Bounds{Until: ctx, Closing: s.Closing()}
-	o, answered := Ask(b, s, s.Link.Silent(ctx, keys.Lock()), r, 0)
+	o, answered := Ask(b, s, s.Link.Silent(ctx, keys.LockKey()), r, 0)
 	switch {
 	case !answered:
 		return o, failure.Of(what, keys.Name, failure.Ended(ctx))

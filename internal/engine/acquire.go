@@ -77,7 +77,7 @@ func (ps *Permits) Config() (c Config) {
 }
 
 // ID is equal for Permits that are of one name in one session.
-func (ps *Permits) ID() any { return permitsID{ps.s, ps.keys.Lock()} }
+func (ps *Permits) ID() any { return permitsID{ps.s, ps.keys.LockKey()} }
 
 type permitsID struct {
 	s   *session.Session
@@ -96,7 +96,7 @@ func (ps *Permits) Wanted() (here, elsewhere bool) {
 		return false, false
 	}
 	ps.all.mu.Lock()
-	p := ps.all.pool[ps.keys.Lock()]
+	p := ps.all.pool[ps.keys.LockKey()]
 	ps.all.mu.Unlock()
 	if p == nil {
 		return false, false
@@ -136,7 +136,7 @@ func (ps *Permits) Acquire(
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
-	ctx, hd := handle.New(ctx, e, cfg.Lease == 0) // a fixed lease may be meant to run out
+	ctx, hd := handle.New(ctx, e)
 	return ctx, hd, nil
 }
 
@@ -368,7 +368,7 @@ func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 	if holder != nil {
 		holder.What = k.Noun
 	}
-	err := failure.OfWait(a.ctx, call.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
+	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
 	if holder == nil {
 		err = failure.Troubled(err, a.trouble)
 	}

@@ -208,7 +208,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	switch {
 	case a.l.once && !p.lingers(a.lease):
 	case !p.broadcast():
-		mode = p.all.inbox.mode(p.keys.Lock())
+		mode = p.all.inbox.mode(p.keys.LockKey())
 	case s.Link.Single():
 		mode = "1"
 	}
@@ -321,9 +321,9 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 
 // hear makes the session listen for messages about the name, as a reply said that was asked for at sent.
 func (p *pool) hear(r protocol.Answer, sent time.Time) {
-	p.all.inbox.listen(p.keys.Lock(), r.Sharded)
+	p.all.inbox.listen(p.keys.LockKey(), r.Sharded)
 	if r.Deaf {
-		p.all.inbox.unheard(p.keys.Lock(), sent)
+		p.all.inbox.unheard(p.keys.LockKey(), sent)
 	}
 }
 
@@ -541,7 +541,7 @@ func (a *attempt) giveBack() {
 
 // An attempt is a recipient.
 
-func (a *attempt) Key() string { return a.l.p.keys.Lock() }
+func (a *attempt) Key() string { return a.l.p.keys.LockKey() }
 
 // Told is 'TOKEN NOW LEASE NONCE' of a grant, 'LEFT' to the next in the queue, until a lease ends, or nothing
 // if another session wants the grant. A grant counts only with the attempt's nonce, which only Redis was

@@ -116,7 +116,8 @@ func (e *Entry) Context() context.Context { return e.ctx }
 func (e *Entry) Find(key any) any {
 	p := e.g.p
 	d, ok := key.(*descent)
-	if !ok || d.p.s != p.s || d.p.keys.Lock() != p.keys.Lock() { // a lost one may be of a former pool
+	// Not by the pools: a lost one may be of a former pool.
+	if !ok || d.p.s != p.s || d.p.keys.LockKey() != p.keys.LockKey() {
 		return nil
 	}
 	p.mu.Lock()
@@ -157,7 +158,7 @@ func (e *Entry) Stay(d time.Duration) {
 
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
-	return e.g.p.s.Link.WaitReplicas(ctx, e, e.g.p.keys.Lock(), n)
+	return e.g.p.s.Link.WaitReplicas(ctx, e, e.g.p.keys.LockKey(), n)
 }
 
 // Renew switches the renewal of its lease on or off, which is on but for a lease of its own choice.

@@ -66,7 +66,7 @@ func (p *pool) newGrant(
 	// made.
 	later := func(g *Grant) bool { return g.token > token } // this one was forced before its answer came
 	switch {
-	case call.Closed(s.Closing()):
+	case wire.Closed(s.Closing()):
 		return nil, failure.ErrClosed
 	case token == 0:
 		return nil, failure.ErrNoToken
@@ -129,7 +129,7 @@ func (g *Grant) deadline() time.Time { return g.p.s.Watchdog.Deadline(&g.lease) 
 func (g *Grant) lasts() bool {
 	s := g.p.s
 	// A grant that was served in the queue has no longer lease at first than the least of these three.
-	return g.held() && !g.own && !call.Closed(s.Closing()) &&
+	return g.held() && !g.own && !wire.Closed(s.Closing()) &&
 		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
@@ -295,7 +295,7 @@ func (u *update) Request(time.Time) *wire.Request {
 // A Grant is a session.Lessee.
 
 // LeaseKey is the holders' key.
-func (g *Grant) LeaseKey() string { return g.p.keys.Lock() }
+func (g *Grant) LeaseKey() string { return g.p.keys.LockKey() }
 
 // Renewal is the request that renews it to the session's lease.
 func (g *Grant) Renewal() *wire.Request {

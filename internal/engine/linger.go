@@ -18,7 +18,7 @@ func (p *pool) lingers(fixed time.Duration) bool {
 
 // A grant that the session may keep is a recipient.
 
-func (g *Grant) Key() string { return g.p.keys.Lock() }
+func (g *Grant) Key() string { return g.p.keys.LockKey() }
 
 // Told is called without words if another session was refused.
 func (g *Grant) Told(words []string) {

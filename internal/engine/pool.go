@@ -34,7 +34,7 @@ type pool struct {
 }
 
 // silent: requests need goroutines of their own.
-func (p *pool) silent(ctx context.Context) bool { return p.s.Link.Silent(ctx, p.keys.Lock()) }
+func (p *pool) silent(ctx context.Context) bool { return p.s.Link.Silent(ctx, p.keys.LockKey()) }
 
 // poolsKey finds the pools in a session.
 type poolsKey struct{}
@@ -56,7 +56,7 @@ func newPools(s *session.Session) *pools {
 func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.pool[keys.Lock()]
+	p := ps.pool[keys.LockKey()]
 	if p == nil {
 		all := &struct { // in one allocation: there are very many
 			pool
@@ -68,7 +68,7 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 		if keys.Channel != "" {
 			p.ear = new(ear)
 		}
-		ps.pool[keys.Lock()] = p
+		ps.pool[keys.LockKey()] = p
 	}
 	p.uses++
 	return p
@@ -85,9 +85,9 @@ func (p *pool) drop() {
 	p.all.mu.Lock()
 	// A lost hold's Unlock uses its pool again, when the name may have another one.
 	p.uses--
-	unused := p.uses == 0 && p.all.pool[p.keys.Lock()] == p
+	unused := p.uses == 0 && p.all.pool[p.keys.LockKey()] == p
 	if unused {
-		delete(p.all.pool, p.keys.Lock())
+		delete(p.all.pool, p.keys.LockKey())
 	}
 	p.all.mu.Unlock()
 	if unused {

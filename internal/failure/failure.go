@@ -93,9 +93,12 @@ type worded struct {
 func (e *worded) Error() string   { return e.text }
 func (e *worded) Unwrap() []error { return e.errs }
 
+// Worded is an error with that text. It matches all that errs match.
+func Worded(text string, errs ...error) error { return &worded{text, errs} }
+
 // Within puts words before an error.
 func Within(where string, err error) error {
-	return &worded{prefix + where + ": " + Bare(err), []error{err}}
+	return Worded(prefix+where+": "+Bare(err), err)
 }
 
 // Join is errors.Join with the text in one line. It returns a single error as it is.
@@ -120,7 +123,7 @@ func Join(errs ...error) error {
 			text += "; " + err.Error()
 		}
 	}
-	return &worded{text, some}
+	return Worded(text, some...)
 }
 
 // named puts what it is, and its name, before what happened to it.
@@ -204,7 +207,7 @@ func Troubled(err, last error) error {
 		return err
 	case ok && n.err == ErrNoAnswer && errors.As(last, new(interface{ RedisError() })):
 		refused := "Redis refused the last request before the wait was over: " + last.Error()
-		return &named{n.what, n.name, &worded{refused, []error{ErrNoAnswer}}, n.hint}
+		return &named{n.what, n.name, Worded(refused, ErrNoAnswer), n.hint}
 	}
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
@@ -247,7 +250,7 @@ func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *Lock
 // OfContext matches the error of an ended context and its cause.
 func OfContext(ctx context.Context) error {
 	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
-		return &worded{err.Error() + ": " + Bare(cause), []error{err, cause}}
+		return Worded(err.Error()+": "+Bare(cause), err, cause)
 	}
 	return ctx.Err()
 }

@@ -44,44 +44,38 @@ type Holding interface {
 // Hold is the handle of a Holding, for its user. What it stands for must not refer
 // to it, so that a handle that was forgotten can be collected.
 type Hold struct {
-	of      Holding // nil in a zero Hold
-	owner   *Owner  // nil without WithOwner
+	kept
 	cleanup runtime.Cleanup
 }
 
-// New is the handle of a Holding that was acquired with ctx, and the context to go on with. If watch is set,
-// the Holding is told if the handle is collected without Unlock.
-func New(ctx context.Context, of Holding, watch bool) (context.Context, *Hold) {
-	hd := &Hold{of: of, owner: OwnerOf(ctx)}
-	switch o := hd.owner; {
-	case o != nil:
+// kept is what is left of a Hold that was forgotten.
+type kept struct {
+	of    Holding // nil in a zero Hold
+	owner *Owner  // nil without WithOwner
+}
+
+// New is the handle of a Holding that was acquired with ctx, and the context to go on with. The Holding is
+// told if the handle is collected without Unlock.
+func New(ctx context.Context, of Holding) (context.Context, *Hold) {
+	hd := &Hold{kept: kept{of, OwnerOf(ctx)}}
+	if o := hd.owner; o != nil {
 		o.mu.Lock()
 		o.holds = append(o.holds, of)
 		o.mu.Unlock()
-		hd.cleanup = runtime.AddCleanup(hd, (*forgotten).tell, &forgotten{of, o})
-	case watch:
-		hd.cleanup = runtime.AddCleanup(hd, Holding.Forgotten, of)
 	}
+	hd.cleanup = runtime.AddCleanup(hd, kept.forgotten, hd.kept)
 	return (*heldContext)(hd), hd
 }
 
-// forgotten is what is left of a Hold of an owner.
-type forgotten struct {
-	of    Holding
-	owner *Owner
-}
-
-func (f *forgotten) tell() {
-	if f.owner != nil {
-		f.owner.remove(f.of)
-	}
-	f.of.Forgotten()
+func (k kept) forgotten() {
+	k.owner.remove(k.of)
+	k.of.Forgotten()
 }
 
 // Forget says that no goroutine can use or unlock it any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
-	(&forgotten{hd.of, hd.owner}).tell()
+	hd.forgotten()
 }
 
 // heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation:
@@ -186,9 +180,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	hd.cleanup.Stop() // first, or the collector could release it, too
-	if hd.owner != nil {
-		hd.owner.remove(hd.of)
-	}
+	hd.owner.remove(hd.of)
 	return hd.of.Unlock(ctx)
 }
 
@@ -275,7 +267,11 @@ func (o *Owner) Value(key any) any {
 
 func (o *Owner) String() string { return "lockline.WithOwner" }
 
+// remove forgets a hold. A nil owner knows of none.
 func (o *Owner) remove(of Holding) {
+	if o == nil {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.holds = slices.DeleteFunc(o.holds, func(other Holding) bool { return other == of })

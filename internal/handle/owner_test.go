@@ -34,7 +34,7 @@ func (h *holding) Forgotten()                   { close(h.forgotten) }
 
 func hold(ctx context.Context) (*holding, *handle.Hold) {
 	of := &holding{ctx: ctx, forgotten: make(chan struct{})}
-	_, hd := handle.New(ctx, of, false)
+	_, hd := handle.New(ctx, of)
 	return of, hd
 }
 

@@ -43,8 +43,8 @@ type Keys struct {
 	extra   []any  // arguments behind those of every script
 }
 
-// Lock is the key of the hash. It names the lock, whatever its kind.
-func (k *Keys) Lock() string { return k.boxed[0].(string) }
+// LockKey is the key of the hash. It names the lock, whatever its kind.
+func (k *Keys) LockKey() string { return k.boxed[0].(string) }
 
 // Request builds a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {

@@ -90,16 +90,16 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if tag := hashTag(k.Lock()); tag != c.tag {
-			t.Errorf("%q: the hash tag is %q, want %q", k.Lock(), tag, c.tag)
+		if tag := hashTag(k.LockKey()); tag != c.tag {
+			t.Errorf("%q: the hash tag is %q, want %q", k.LockKey(), tag, c.tag)
 		}
 		for _, key := range k.boxed {
 			if tag := hashTag(key.(string)); tag != c.tag {
-				t.Errorf("%q: the hash tag of %q is %q", k.Lock(), key, tag)
+				t.Errorf("%q: the hash tag of %q is %q", k.LockKey(), key, tag)
 			}
 		}
 		if k.boxed[1] == k.boxed[0] {
-			t.Errorf("%q: %q", k.Lock(), k.boxed)
+			t.Errorf("%q: %q", k.LockKey(), k.boxed)
 		}
 	}
 }

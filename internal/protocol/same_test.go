@@ -15,7 +15,7 @@ var script = wire.NewScript("return 'R'")
 func TestCopiesOfASameAreTheSame(t *testing.T) {
 	x := keys(t, "x")
 	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
-	want := []any{"evalsha", script.Digest(), 2, x.Lock(), x.boxed[1], "a:1", 5}
+	want := []any{"evalsha", script.Digest(), 2, x.LockKey(), x.boxed[1], "a:1", 5}
 	for _, now := range []time.Time{{}, time.Now()} {
 		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v, want %v", got, want)

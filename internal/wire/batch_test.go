@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -12,6 +13,21 @@ import (
 type ending struct{ Client }
 
 func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
+
+func (ending) Process(context.Context, redis.Cmder) error { runtime.Goexit(); return nil }
+
+func TestARequestWhoseGoroutineEndsIsUnderWayNoMore(t *testing.T) {
+	l := NewLink(ending{}, Options{Context: t.Context()})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = keyed("x").ask(t.Context(), l)
+	}()
+	<-done
+	if n := l.whole.underWay.Load(); n != 0 {
+		t.Errorf("%d are under way", n)
+	}
+}
 
 func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/failure"
 )
 
 // A Verdict says what an error of a request means for the request.
@@ -30,7 +32,7 @@ func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 // Again: a release that has failed so is to be sent again later. One that was refused is not while its
 // session closes, which would wait for what only an operator can mend.
 func (v Verdict) Again(closing <-chan struct{}) bool {
-	return v.Refused && !closed(closing) || v.Unsettled()
+	return v.Refused && !Closed(closing) || v.Unsettled()
 }
 
 // inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first
@@ -164,11 +166,8 @@ func Hint(err error) string {
 	return ""
 }
 
-// marked is the error of a request of which more is known than it says. It matches the mark, too.
-type marked struct{ err, mark error }
-
-func (e *marked) Error() string   { return e.err.Error() }
-func (e *marked) Unwrap() []error { return []error{e.err, e.mark} }
+// marked is an error of which more is known than it says. It matches the mark, too.
+func marked(err, mark error) error { return failure.Worded(err.Error(), err, mark) }
 
 var (
 	// errMisdirected: a node of a Cluster has sent the request away, and the client does not follow.
@@ -187,9 +186,9 @@ func Explain(ctx context.Context, err error, secure, answered bool) error {
 	switch {
 	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
 		// The deadline is that of go-redis's dialer. Those of sockets come as a *net.OpError.
-		return &marked{err, errUnshaken}
+		return marked(err, errUnshaken)
 	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
-		return &marked{err, errHungUp}
+		return marked(err, errHungUp)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{&net.OpError{Op: "remote error", Err: tls.AlertError(116)}, Verdict{}},
 		{&net.OpError{Op: "dial", Err: errors.New("tls: first record does not look like a TLS handshake")},
 			Verdict{}},
-		{&marked{reply("MOVED 866 127.0.0.1:7001"), errMisdirected}, Verdict{Refused: true}},
+		{marked(reply("MOVED 866 127.0.0.1:7001"), errMisdirected), Verdict{Refused: true}},
 		{Unexpected("X"), Verdict{}},
 		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), Verdict{Unknown: true}},
 		{&panicError{value: io.EOF, shared: true}, Verdict{Unknown: true, Resend: true, Transient: true}},

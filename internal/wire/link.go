@@ -118,7 +118,7 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			l.judge(ctx, &o)
 		}
 		if !o.Again || try >= most || ctx.Err() != nil ||
-			left != nil && (left.Load() || closed(l.options.Closing)) ||
+			left != nil && (left.Load() || Closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
 			left != nil && left.Load() {
 			return o
@@ -133,7 +133,7 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Err = refusal(o.Err)
 	if moved(o.Err) && l.Single() {
-		o.Err = &marked{o.Err, errMisdirected}
+		o.Err = marked(o.Err, errMisdirected)
 	}
 	switch c := l.client.(type) { // whether it speaks TLS, if it tells
 	case interface{ Options() *redis.Options }:
@@ -148,8 +148,8 @@ func (l *Link) judge(ctx context.Context, o *Outcome) {
 	o.Again = v.Resend
 }
 
-// closed reports whether c is closed, of a channel on which nothing is sent.
-func closed(c <-chan struct{}) bool {
+// Closed reports whether c is closed, of a channel on which nothing is sent.
+func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -188,12 +188,11 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
-		<-b.over
+		if <-b.over; moved(r.Err()) {
+			r.reset()
+		}
 	}
-	if moved(r.Err()) {
-		r.reset()
-	}
-	if r.unanswered() {
+	if b == nil || r.unanswered() {
 		_ = l.client.Process(ctx, r)
 		if noScript(r.Err()) {
 			r.asEval()
