@@ -92,7 +92,7 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- stand has the attempt of an acquire script, whose ARGV these are, stand in the queue, where it keeps its
+-- stand has the attempt of an acquire script, whose ARGV it reads, stand in the queue, where it keeps its
 -- place if it is there, and live for at least its liveness more. It reports whether it is new there.
 local function stand(now)
   local asking, liveness, keep = ARGV[1], tonumber(ARGV[7]), tonumber(ARGV[6])
@@ -135,7 +135,7 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
--- mayLinger decides whether the session of an acquire script, whose ARGV these are, may keep what it was
+-- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep what it was
 -- granted while no goroutine has it. It must listen, and none have been refused for that reason for quiet
 -- microseconds. Returns that, and the flags of the reply: K if it may, and as flags says.
 local function mayLinger(quiet)

@@ -1,6 +1,5 @@
 -- Takes back the permits of holders, which learn that they have lost them. Those that wait are served.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds for which the metadata of unused permits is kept
 -- ARGV[3] which: '' the holder of all permits, 'r' those that have fewer, or the token of one holder
@@ -16,7 +15,7 @@ for i = 1, #all, 2 do
     n, token, _, kept = holding(owner)
   end
   if n and (ARGV[3] == token or ARGV[3] == '' and n == ALL or ARGV[3] == 'r' and n ~= ALL) then
-    yield(owner, n, token, '')
+    giveBack(owner, n)
     over[#over + 1] = owner
     forced = forced + 1
     disown(owner, keep)
