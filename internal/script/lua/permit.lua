@@ -12,10 +12,6 @@
 -- ALL is how many permits one takes that excludes all others: All in package protocol.
 local ALL = 1000000000
 
--- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next
--- one.
-local BATCH = 1000
-
 -- holding is what is known of a holder: how many permits it has; its token; what its session says of itself;
 -- how that is told if it may keep them, else ''; and if its lease is not over now, what is left, in
 -- milliseconds.

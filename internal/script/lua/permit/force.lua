@@ -6,14 +6,10 @@
 --
 -- Reply: how many holders there were
 
-local now, keep, all = clock(), tonumber(ARGV[2]), redis.call('HGETALL', KEYS[6])
+local now, keep, all = clock(), tonumber(ARGV[2]), redis.call('ZRANGE', KEYS[1], 0, -1)
 local over, forced = expire(now), 0
-for i = 1, #all, 2 do
-  local owner = all[i]
-  local n, token, _, kept
-  if owner ~= 'u' and owner ~= 'k' then
-    n, token, _, kept = holding(owner)
-  end
+for _, owner in ipairs(all) do
+  local n, token, _, kept = holding(owner)
   if n and (ARGV[3] == token or ARGV[3] == '' and n == ALL or ARGV[3] == 'r' and n ~= ALL) then
     giveBack(owner, n)
     over[#over + 1] = owner
