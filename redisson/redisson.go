@@ -40,10 +40,10 @@ import (
 // scripts keep the hash, the channel and the token counter as the JVM does.
 var scripts = engine.Scripts{
 	Acquire: wire.Named("redisson/acquire"),
-	Renew:   wire.Named("redisson/keep"),
+	Renew:   wire.Named("lock/keep"),
 	Release: wire.Named("redisson/release"),
-	Inspect: wire.Named("redisson/inspect"),
-	Force:   wire.Named("redisson/force"),
+	Inspect: wire.Named("lock/inspect"),
+	Force:   wire.Named("lock/force"),
 }
 
 var plain, fenced = kind(""), kind("0")

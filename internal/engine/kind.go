@@ -94,7 +94,7 @@ var Shares = Scripts{
 	Acquire: wire.Named("permit/acquire"),
 	Renew:   wire.Named("permit/renew"),
 	Release: wire.Named("permit/release"),
-	Inspect: wire.Named("permit/inspect"),
+	Inspect: wire.Named("lock/inspect"),
 	Force:   wire.Named("permit/force"),
 	Remain:  wire.Named("permit/remain"),
 	Reduce:  wire.Named("permit/reduce"),

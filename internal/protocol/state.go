@@ -56,7 +56,7 @@ func DecodeState(name, reply string) (State, error) {
 	var raw struct {
 		TTL            *float64 // as cjson writes it; nil: these are permits
 		Lock, Metadata map[string]string
-		Now, Limit     string
+		Now            string
 		Holders        []string
 		Held           map[string]string
 		Queue          []string
@@ -65,8 +65,8 @@ func DecodeState(name, reply string) (State, error) {
 	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
 		return State{}, fmt.Errorf("unexpected reply %q: %w", reply, err)
 	}
-	st, now, limit := State{Name: name}, 0.0, TokenOrZero(raw.Limit)
-	now, _ = strconv.ParseFloat(raw.Now, 64)
+	st, limit := State{Name: name}, TokenOrZero(raw.Metadata["n"]) // a lock has none
+	now, _ := strconv.ParseFloat(raw.Now, 64)
 	if limit != All {
 		st.Limit = int(limit)
 	}
@@ -101,7 +101,7 @@ func DecodeState(name, reply string) (State, error) {
 	}
 	if st.Held = len(st.Holders) > 0; st.Held {
 		st.Holder = st.Holders[0]
-	} else {
+	} else if raw.TTL != nil {
 		st.Token = TokenOrZero(raw.Metadata["t"])
 	}
 	st.Floor = TokenOrZero(raw.Metadata["t"])

@@ -1,9 +1,9 @@
 // Package script has the library's Lua scripts, each by its name, as lock/release.
 //
 // A script is put together when a program uses it first. Its source is a file in a folder of lua. The files
-// beside these folders are libraries. A script begins with the header of its source. Then come the source's
-// statements. A function or constant of a library stands immediately before the first statement that needs
-// it, so that a script that returns earlier does not spend time on it.
+// beside these folders are libraries, whose headers say what the KEYS are. A script begins with the header of
+// its source. Then come the source's statements. A function or constant of a library stands immediately
+// before the first statement that needs it, so that a script that returns earlier does not spend time on it.
 //
 // Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line
 // does, except one that closes or continues it (end, else, a bracket). No local has the name of a library's
@@ -24,7 +24,7 @@ var files embed.FS
 
 // libraries of the scripts in each folder. A definition uses only what is before it.
 var libraries = map[string][]string{
-	"lock":     {"shared.lua", "line.lua", "queue.lua"},
+	"lock":     {"shared.lua", "line.lua", "queue.lua", "redisson.lua"},
 	"permit":   {"shared.lua", "line.lua", "permit.lua"},
 	"latch":    {"shared.lua", "latch.lua"},
 	"election": {"shared.lua"},

@@ -34,30 +34,20 @@ local function listens(channels, of, sharded, unknown)
   return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
 
--- marks are those behind the nonce in the entry of a session that is told so. before are those of now.
-local function marks(channels, of, told, before)
-  local sharded = told == '2'
-  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil)
-    and string.find(before, '+', 1, true)
-  if not seen then
-    seen = told ~= '0' and listens(channels, of, sharded, false)
-  end
-  return (sharded and '/' or '') .. (seen and '+' or '')
-end
-
--- LOOK bounds how many waiters that do not listen are passed over at once.
-local LOOK = 1000
+-- BATCH bounds how many waiters one request passes over or drops, and how many leases that are over it clears
+-- away. The rest of these counts as in use until the next one.
+local BATCH = 1000
 
 -- listener is the first waiter that is known to live, and is not known to have stopped listening. Those that
 -- have stopped are passed over, and keep their places: their connections may have just broken. If the first
--- LOOK have, it is the first that lives, which may cost a first lease.
+-- BATCH have, it is the first that lives, which may cost a first lease.
 -- asking is a session that needs no message, as the reply tells it; '' is none. now may be nil: then it is
 -- read here. from is the index to begin at. With nil it is the head of the queue, and dead waiters there are
 -- dropped. Else none is dropped, waiters of asking are passed over, and there may be nobody.
 -- Returns the waiter; the time until which it is known to live; now; its entry; and its index.
 local function listener(asking, channels, now, from)
   local i, passed = from or 0, nil
-  for _ = 0, LOOK do
+  for _ = 0, BATCH do
     local next = redis.call('ZRANGE', KEYS[3], i, i)[1]
     if not next then
       return
@@ -69,7 +59,7 @@ local function listener(asking, channels, now, from)
     end
     if alive < now and i == 0 then
       leave(next)
-      local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, 1000)
+      local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, BATCH)
       if #dead > 0 then
         leave(unpack(dead))
       end
@@ -92,7 +82,7 @@ local function listener(asking, channels, now, from)
   end
 end
 
--- stand has the attempt of an acquire script, whose ARGV these are, stand in the queue, where it keeps its
+-- stand has the attempt of an acquire script, whose ARGV it reads, stand in the queue, where it keeps its
 -- place if it is there, and live for at least its liveness more. It reports whether it is new there.
 local function stand(now)
   local asking, liveness, keep = ARGV[1], tonumber(ARGV[7]), tonumber(ARGV[6])
@@ -103,7 +93,11 @@ local function stand(now)
   else
     before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
   end
-  local marked = ARGV[9] .. marks(ARGV[8], session(asking), ARGV[10], before)
+  local sharded = ARGV[10] == '2'
+  local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil)
+    and string.find(before, '+', 1, true)
+    or ARGV[10] ~= '0' and listens(ARGV[8], session(asking), sharded, false)
+  local marked = ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or '')
   redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[2], ARGV[4], marked, ARGV[5] }, ' '))
   redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
   if redis.call('PTTL', KEYS[3]) < liveness then
@@ -135,7 +129,7 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
--- mayLinger decides whether the session of an acquire script, whose ARGV these are, may keep what it was
+-- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep what it was
 -- granted while no goroutine has it. It must listen, and none have been refused for that reason for quiet
 -- microseconds. Returns that, and the flags of the reply: K if it may, and as flags says.
 local function mayLinger(quiet)

@@ -12,10 +12,6 @@
 -- ALL is how many permits one takes that excludes all others: All in package protocol.
 local ALL = 1000000000
 
--- BATCH bounds how many leases that are over one request clears away. The rest count as in use until the next
--- one.
-local BATCH = 1000
-
 -- holding is what is known of a holder: how many permits it has; its token; what its session says of itself;
 -- how that is told if it may keep them, else ''; and if its lease is not over now, what is left, in
 -- milliseconds.
@@ -162,29 +158,24 @@ local function wantAll(asking, channels, now)
   end
 end
 
--- yield gives back the permits of a holder, and the tokens of its block behind the last one that was used, if
--- that is known, and is no former grant's.
-local function yield(owner, n, token, lastUsed)
-  giveBack(owner, n)
-  if n == ALL and lastUsed ~= '' then
-    local most = whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't'))
-    if most == tonumber(token) + BLOCK - 1 and tonumber(lastUsed) <= most
-        and tonumber(lastUsed) >= tonumber(token) then
-      redis.call('HSET', KEYS[2], 't', lastUsed)
-    end
+-- restore gives back the tokens of a holder's block behind the last one that was used, if that is known, and
+-- no later grant has a token.
+local function restore(n, token, lastUsed)
+  if n == ALL and lastUsed ~= '' and lastUsed - token >= 0 and lastUsed - token < BLOCK
+      and redis.call('HGET', KEYS[2], 't') == stamp(token + BLOCK - 1) then
+    redis.call('HSET', KEYS[2], 't', lastUsed)
   end
 end
 
--- giveBackAtOnce is the common case of release.lua: there are no waiters, and no copy of the attempt's
--- request is under way. It does what yield and settle would do; anything else is left to them. Leases that
--- are over are left to the next one that asks. The parameters are ARGV[1], [2], [5] and [6] of release.lua,
--- and BLOCK. Returns the reply, if it is decided.
-local function giveBackAtOnce(owner, token, late, lastUsed, block)
-  local call = redis.call
+-- giveBackAtOnce is the common case of release.lua, whose ARGV it reads: there are no waiters, and no copy of
+-- the attempt's request is under way. Leases that are over are left to the next one that asks. Returns the
+-- reply, if it is decided.
+local function giveBackAtOnce()
+  local call, owner, token = redis.call, ARGV[1], ARGV[2]
   local held = call('HMGET', KEYS[6], owner, 'u')
   local n, first = string.match(held[1] or '', '^(%d+) (%d+)[ +]')
   local rest = n and held[2] and string.find(held[2], '^%d+$') and held[2] - n
-  if not rest or rest < 0 or late ~= '0' or call('PTTL', KEYS[3]) ~= -2 then
+  if not rest or rest < 0 or ARGV[5] ~= '0' or call('PTTL', KEYS[3]) ~= -2 then
     return nil
   end
   local till, time = call('ZSCORE', KEYS[1], owner), call('TIME')
@@ -193,12 +184,9 @@ local function giveBackAtOnce(owner, token, late, lastUsed, block)
   else
     call('ZREM', KEYS[1], owner)
     call('HDEL', KEYS[6], owner)
-    call('HSET', KEYS[6], 'u', string.format('%.0f', rest))
+    call('HSET', KEYS[6], 'u', stamp(rest))
   end
-  if n == '1000000000' and lastUsed ~= '' and lastUsed - first >= 0 and lastUsed - first < block
-      and call('HGET', KEYS[2], 't') == string.format('%.0f', first + block - 1) then
-    call('HSET', KEYS[2], 't', lastUsed)
-  end
+  restore(tonumber(n), first, ARGV[6])
   local lasts = till and till - string.format('%d%06d', time[1], time[2]) > 0
   return lasts and (token == '' or token == first) and 'R' or 'L'
 end

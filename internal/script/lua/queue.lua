@@ -5,7 +5,7 @@
 -- longer than FIRST or than it is known to live, and tells its session unless that is the one that asks,
 -- which the reply tells. The next is told when that lease is over, of another session if there is one: this
 -- one may be frozen. last and lost are what past says. Returns owner, token, what the owner's session says of
--- itself, and the lease in milliseconds, or nothing.
+-- itself, and what a release replies of this; or nothing.
 local function handOver(asking, channels, now, keep, last, lost)
   local owner, alive, entry, at
   owner, alive, now, entry, at = listener(asking, channels, now)
@@ -27,13 +27,14 @@ local function handOver(asking, channels, now, keep, last, lost)
   end
   nonce = string.match(nonce or '', '^[^/+]*')
   tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), nonce) -- last: Redis writes it first
-  return owner, token, about or '', stamp(lease)
+  return owner, token, about or '', table.concat({ '', owner, token, stamp(lease) }, ' ')
 end
 
 -- depart ends an attempt that does not hold the lock: it leaves the queue, if there are keys of one. A lock
--- that is free by now, because its data were deleted or its lease is over, is handed over. The parameters are
--- ARGV[1] to [5] of release.lua. Returns the reply.
-local function depart(owner, token, channels, keep, late)
+-- that is free by now, because its data were deleted or its lease is over, is handed over. ARGV are those of
+-- release.lua. Returns the reply.
+local function depart()
+  local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[4])
   local reply, last, lost = token ~= '' and released(token) and 'R' or 'L', nil, nil
   if KEYS[3] then
     if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
@@ -42,11 +43,9 @@ local function depart(owner, token, channels, keep, late)
     leave(owner)
   end
   if last then
-    local next, granted, _, lease = handOver(session(owner), channels, nil, keep, last, lost)
-    if next then
-      reply = table.concat({ reply, next, granted, lease }, ' ')
-    end
+    local _, _, _, told = handOver(session(owner), ARGV[3], nil, keep, last, lost)
+    reply = reply .. (told or '')
   end
-  tombstone(owner, late, keep)
+  tombstone(owner, ARGV[5], keep)
   return reply
 end

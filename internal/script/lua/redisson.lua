@@ -7,15 +7,16 @@
 -- KEYS[1], KEYS[2] the lock's hash and its metadata: internal/script/lua/shared.lua
 -- KEYS[3] Redisson's token counter
 
--- publish sends a message, by SPUBLISH or PUBLISH, and returns how many clients of this server got it.
-local function publish(how, channel, message)
-  local heard = sharding(how, channel) and redis.pcall('SPUBLISH', channel, message)
-  return type(heard) == 'number' and heard or redis.call('PUBLISH', channel, message)
+-- publish says by SPUBLISH or PUBLISH, in Redisson's own words, that the lock is free, and returns how many
+-- clients of this server heard it.
+local function publish(how, on)
+  local heard = sharding(how, on) and redis.pcall('SPUBLISH', on, '0')
+  return type(heard) == 'number' and heard or redis.call('PUBLISH', on, '0')
 end
 
 -- alarm wakes those that wait for a lock whose data were deleted: nothing else would tell them.
-local function alarm(how, channel)
+local function alarm(how, on)
   if redis.call('HLEN', KEYS[1]) == 0 then
-    publish(how, channel, '0')
+    publish(how, on)
   end
 end

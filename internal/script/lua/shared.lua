@@ -147,8 +147,8 @@ local function grant(owner, about, lease, token, keep, lost, wanted)
   outlive(lease + keep, keep)
 end
 
--- conclude begins a release, whose ARGV it has: it ends what the attempt holds, whatever the token, because an
--- attempt that ends needs nothing any more. Returns
+-- conclude begins a release, whose ARGV it reads: it ends what the attempt holds, whatever the token, because
+-- an attempt that ends needs nothing any more. Returns
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
@@ -237,11 +237,17 @@ local function disown(owner, keep)
   tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- map reads a hash; false if it is empty, which would not encode as an object.
+-- map reads a hash; nil if it is empty, which would not encode as an object.
 local function map(key)
   local flat, m = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do
     m[flat[i]] = flat[i + 1]
   end
   return next(m) and m
+end
+
+-- list reads a sorted set, each member with its score behind it; nil if it is empty.
+local function list(key)
+  local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  return all[1] and all
 end

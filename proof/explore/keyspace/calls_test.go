@@ -234,7 +234,7 @@ var kinds = []kind{
 		{script: "permit/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", "r", permitToken(c, permitHolder(c)))}
 		}},
-		{script: "permit/inspect", argv: func(*caller) []string { return nil }},
+		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
 	}},
 	{"latch", []string{"{k}"}, []call{
 		{script: "latch/set", often: 2, argv: func(c *caller) []string {

@@ -231,7 +231,6 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 var common = map[string]string{
 	"permit/acquire": "G K N Q S V",
 	"permit/force":   "0 1",
-	"permit/inspect": "JSON",
 	"permit/limit":   "N S V",
 	"permit/reduce":  "L R",
 	"permit/release": "L R R+news",

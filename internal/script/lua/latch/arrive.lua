@@ -1,6 +1,5 @@
 -- Counts what was leased to a party, once.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
 -- ARGV[3] id of the run that it has joined

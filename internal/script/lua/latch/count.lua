@@ -1,6 +1,5 @@
 -- Counts down by one.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV    of once
 --
 -- Reply: 'C NOW COUNT RUN' counted; 'C NOW 0 ' no run is under way, so there was nothing to do;

@@ -1,6 +1,5 @@
 -- Ends the run that is under way, for all that wait for it.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV    of once
 --
 -- Reply: 'D NOW 1' deleted, 'D NOW 0' no run is under way; 'V NOW' or 'U NOW' as of once

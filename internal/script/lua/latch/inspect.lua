@@ -1,8 +1,6 @@
 -- Tells of the run that is under way, and of its parties. It changes nothing, not even how long the latch
 -- lives.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
---
 -- Reply: 'I NOW COUNT {NAME: LEASE, ...}', with each party that has joined and not counted: the Redis time in
 --        microseconds at which its lease ends, and the id by which it has joined. COUNT is 0 where no run is
 --        under way

@@ -1,6 +1,5 @@
 -- Leases one count of the run that is under way to a party.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1], ARGV[2] as of once. The id is that of the party, too
 -- ARGV[3] name of the party
 -- ARGV[4] lease in milliseconds

@@ -1,6 +1,5 @@
 -- Ends the lease of a party that does not count.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
 -- ARGV[3] Redis time in microseconds after which the request to join is void, if it is not known that the

@@ -1,6 +1,5 @@
 -- Tells how a run stands, and keeps a run that is under way for its lifetime.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the run; '' the one that is under way
 -- ARGV[2] the session's channel; '' where it does not listen, or where other servers know of listeners, too
 --

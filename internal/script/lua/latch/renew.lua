@@ -1,6 +1,5 @@
 -- Renews the lease of a party. A lease that has ended stays so: waiters may have been told.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1] id of the party
 -- ARGV[2] name of the party
 -- ARGV[3] lease in milliseconds

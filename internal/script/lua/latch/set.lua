@@ -1,6 +1,5 @@
 -- Sets the count, if no run is under way.
 --
--- KEYS[1] the latch's hash: lua/latch.lua
 -- ARGV[1], ARGV[2] of once. The id is that of the run which it begins, too
 -- ARGV[3] count
 -- ARGV[4] lifetime in milliseconds

@@ -1,7 +1,6 @@
 -- Takes a free lock that has no waiters; else stands in the queue, once: asking
 -- again keeps the place. A free lock with a queue goes to the first living waiter.
 --
--- KEYS    internal/script/lua/line.lua
 -- ARGV[1] owner field: session and attempt
 -- ARGV[2] how many wait with this attempt
 -- ARGV[3] Redis time in microseconds after which this request has expired

@@ -1,16 +1,18 @@
--- Reads all that is known of a lock, at one instant.
+-- Reads all that is known of a lock of any kind, or of permits, at one instant.
 --
--- KEYS    internal/script/lua/line.lua
---
--- Reply: JSON {"ttl": PTTL, "lock": {...}, "metadata": {...}, "now": MICROSECONDS,
--- "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}}
+-- Reply: JSON {"now": MICROSECONDS, "metadata": {...}},
+--        and of a lock       "ttl": PTTL, "lock": {...}
+--        of permits          "holders": [OWNER, END, ...], "held": {OWNER: 'N TOKEN ABOUT'}
+--        of what has a queue "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}
 
-local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
+local queued, permits = KEYS[5], KEYS[6]
 return cjson.encode({
-  ttl = redis.call('PTTL', KEYS[1]),
-  lock = map(KEYS[1]) or nil,
-  metadata = map(KEYS[2]) or nil,
   now = select(2, clock()),
-  queue = #queue > 0 and queue or nil,
-  about = map(KEYS[5]) or nil,
+  metadata = map(KEYS[2]),
+  ttl = not permits and redis.call('PTTL', KEYS[1]) or nil,
+  lock = not permits and map(KEYS[1]) or nil,
+  holders = permits and list(KEYS[1]),
+  held = permits and map(permits),
+  queue = queued and list(KEYS[3]),
+  about = queued and map(KEYS[5]),
 })

@@ -29,12 +29,12 @@ end
 
 local keep = tonumber(ARGV[4])
 if not used then
-  return depart(ARGV[1], ARGV[2], ARGV[3], keep, ARGV[5])
+  return depart()
 end
 if waited then
-  local next, token, _, lease = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
+  local next, _, _, told = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
   if next then
-    reply = table.concat({ reply, next, token, lease }, ' ')
+    reply = reply .. told
   else
     redis.call('DEL', KEYS[1])
   end

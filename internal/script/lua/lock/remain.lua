@@ -11,7 +11,7 @@
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local held = redis.call('HMGET', KEYS[1], owner, 't')
 if not held[1] or held[2] ~= ARGV[2] then
-  return depart(owner, ARGV[2], ARGV[3], keep, ARGV[5]) -- a server whose data are old has it wait
+  return depart() -- a server whose data are old has it wait
 end
 local now = clock()
 local left = math.max(1, math.ceil((ARGV[7] - now) / 1000))

@@ -1,7 +1,6 @@
 -- Takes permits if enough are free and there are no waiters; else stands in the queue, once: asking again
 -- keeps the place.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] to [10] internal/script/lua/lock/acquire.lua, but [2] is how many permits; ALL excludes all others
 -- ARGV[11] how many permits there are, unless Redis has another number
 -- ARGV[12] a holder of this session, that is to go on instead if there are no waiters; or ''

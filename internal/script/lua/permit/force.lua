@@ -1,22 +1,17 @@
 -- Takes back the permits of holders, which learn that they have lost them. Those that wait are served.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds for which the metadata of unused permits is kept
 -- ARGV[3] which: '' the holder of all permits, 'r' those that have fewer, or the token of one holder
 --
 -- Reply: how many holders there were
 
-local now, keep, all = clock(), tonumber(ARGV[2]), redis.call('HGETALL', KEYS[6])
+local now, keep, all = clock(), tonumber(ARGV[2]), redis.call('ZRANGE', KEYS[1], 0, -1)
 local over, forced = expire(now), 0
-for i = 1, #all, 2 do
-  local owner = all[i]
-  local n, token, _, kept
-  if owner ~= 'u' and owner ~= 'k' then
-    n, token, _, kept = holding(owner)
-  end
+for _, owner in ipairs(all) do
+  local n, token, _, kept = holding(owner)
   if n and (ARGV[3] == token or ARGV[3] == '' and n == ALL or ARGV[3] == 'r' and n ~= ALL) then
-    yield(owner, n, token, '')
+    giveBack(owner, n)
     over[#over + 1] = owner
     forced = forced + 1
     disown(owner, keep)

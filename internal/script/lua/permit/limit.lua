@@ -1,7 +1,6 @@
 -- Sets how many permits there are. Those that wait are served if there are more now. Holders keep what they
 -- have if there are fewer.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
 -- ARGV[3] what the names of the sessions' channels begin with

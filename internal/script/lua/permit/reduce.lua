@@ -1,7 +1,6 @@
 -- Gives back all permits of a holder but one, as a writer does that goes on as a reader. Those that wait are
 -- served.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant
 -- ARGV[3] what the names of the sessions' channels begin with
@@ -20,7 +19,8 @@ end
 if n == 1 then
   return 'R'
 end
-yield(owner, n, token, ARGV[5])
+giveBack(owner, n)
+restore(n, token, ARGV[5])
 redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about, 'u', stamp(used() + 1))
 local over = expire(now)
 local limit = whole(KEYS[2], 'n', redis.call('HGET', KEYS[2], 'n'))

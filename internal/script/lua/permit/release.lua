@@ -1,12 +1,11 @@
 -- Ends an attempt: it leaves the queue and gives back the permits that it has. Those that wait are served.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV    internal/script/lua/lock/release.lua. With '' for ARGV[2] the answer does not tell if it was held
 --
 -- Reply: 'R' released, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each
 --        attempt of this session that was served
 
-local reply = giveBackAtOnce(ARGV[1], ARGV[2], ARGV[5], ARGV[6], BLOCK)
+local reply = giveBackAtOnce()
 if reply then
   return reply
 end
@@ -19,7 +18,8 @@ if queue then
   leave(owner)
 end
 if n then
-  yield(owner, n, token, ARGV[6])
+  giveBack(owner, n)
+  restore(n, token, ARGV[6])
 end
 local over, served = expire(now), ''
 over[#over + 1] = owner

@@ -1,6 +1,5 @@
 -- Ends a hold whose permits are to stay taken until a time, as lock/remain.lua does.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV    internal/script/lua/lock/remain.lua
 --
 -- Reply: 'R' ended, now or by an earlier copy of this request, or 'L' lost: not held under this token

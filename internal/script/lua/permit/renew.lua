@@ -1,7 +1,6 @@
 -- Makes the lease of a holder at least so long. It sets and never adds, so a copy that comes twice or late
 -- changes nothing.
 --
--- KEYS    internal/script/lua/permit.lua
 -- ARGV[1] owner field
 -- ARGV[2] token of the grant
 -- ARGV[3] lease in milliseconds

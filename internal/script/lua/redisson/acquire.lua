@@ -1,7 +1,6 @@
 -- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its
 -- tokens also follow Redisson's counter, so that there is no common case.
 --
--- KEYS    internal/script/lua/redisson.lua
 -- ARGV[1] to [9] internal/script/lua/lock/acquire.lua
 -- ARGV[10] '1' if this server knows all that listen to the session's channel
 -- ARGV[11] CHANNEL

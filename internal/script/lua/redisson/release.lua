@@ -1,6 +1,5 @@
 -- Frees a lock that is shared with Redisson, as lock/release.lua. It also gives back tokens of its counter.
 --
--- KEYS    internal/script/lua/redisson.lua
 -- ARGV[1] to [6] internal/script/lua/lock/release.lua
 -- ARGV[7] CHANNEL
 -- ARGV[8] HOW
@@ -9,22 +8,15 @@
 --        of this server were told. If its data are gone, they are told, too
 
 local used, mine = conclude()
-local reply = 'L'
+local reply = mine and 'R' or 'L'
 if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-  local heard = publish(ARGV[8], ARGV[7], '0') -- the message is Redisson's own
-  reply = (mine and 'R ' or 'L ') .. heard
-  if ARGV[5] == '0' then
-    return reply
-  end
-end
-
-if not used and ARGV[2] ~= '' then
-  if released(ARGV[2]) then
-    reply = 'R'
-  else
-    alarm(ARGV[8], ARGV[7])
-  end
+  local heard = publish(ARGV[8], ARGV[7])
+  reply = reply .. ' ' .. heard
+elseif ARGV[2] ~= '' and released(ARGV[2]) then
+  reply = 'R'
+elseif ARGV[2] ~= '' then
+  alarm(ARGV[8], ARGV[7])
 end
 tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply
