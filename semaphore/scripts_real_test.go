@@ -52,7 +52,8 @@ func fields(key string, values ...any) func(rdb *redis.Client) {
 // number is one that may be a time, or what is left of one.
 var number = regexp.MustCompile(`\b\d{13,16}\b`)
 
-// result is the reply and what is in Redis then, with times relative to now, and how long keys last.
+// result is the reply and what is in Redis then, with times relative to that of the reply, and how long keys
+// last.
 func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, left []time.Duration) {
 	reply, err := script.Run(bg, rdb, []string{"h", "m", "q", "a", "d", "e"}, argv...).Text()
 	if err != nil {
@@ -71,13 +72,18 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 	for _, key := range []string{"h", "m", "e"} {
 		left = append(left, rdb.PTTL(bg, key).Val())
 	}
-	now := rdb.Time(bg).Val().UnixMicro()
+	now, precision := rdb.Time(bg).Val().UnixMicro(), time.Second
+	// All but a release say what time it is.
+	if words := strings.Fields(reply); !strings.Contains("RL", words[0]) {
+		now, _ = strconv.ParseInt(words[1], 10, 64)
+		precision = 1
+	}
 	return number.ReplaceAllStringFunc(fmt.Sprintln(state...), func(s string) string {
 		n, _ := strconv.ParseInt(s, 10, 64)
 		since, before := time.Duration(n-now)*time.Microsecond, time.Duration(future-n)*time.Microsecond
 		switch {
 		case since.Abs() < time.Hour:
-			return "NOW+" + since.Round(time.Second).String()
+			return "NOW+" + since.Round(precision).String()
 		case before.Abs() < time.Second || len(s) == 13: // it was so many milliseconds from now, and is again
 			return "FUTURE"
 		}
@@ -85,17 +91,20 @@ func result(rdb *redis.Client, script *redis.Script, argv []any) (text string, l
 	}), left
 }
 
-// The common case of release.lua does what the rest of it would. It leaves leases that are over to the next
-// one that asks.
-func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
+// The common cases of acquire.lua and release.lua do what the rest of them would.
+func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 	t.Parallel()
-	const condition = "if not rest or"
-	release := script.Text("permit/release")
-	if strings.Count(release, condition) != 1 {
-		t.Fatalf("it has not %q once", condition)
+	pair := func(name, condition, otherwise string) [2]*redis.Script {
+		text := script.Text(name)
+		if strings.Count(text, condition) != 1 {
+			t.Fatalf("%s has not %q once", name, condition)
+		}
+		return [2]*redis.Script{redis.NewScript(text),
+			redis.NewScript(strings.Replace(text, condition, otherwise, 1))}
 	}
-	both := [2]*redis.Script{redis.NewScript(release),
-		redis.NewScript(strings.Replace(release, condition, "if true or", 1))}
+	acquireScript, releaseScript := pair(
+		"permit/acquire", "if not queue and ARGV[12]", "if false and ARGV[12]"),
+		pair("permit/release", "if not rest or", "if true or")
 	worlds := map[string][]func(rdb *redis.Client){
 		"none":                             {},
 		"free":                             {fields("m", "t", 3000, "n", 5)},
@@ -130,8 +139,13 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 			rdb.Del(bg, "e")
 		}},
 	}
+	// A release leaves leases that are over to the next one that asks.
+	onlyAcquire := map[string][]func(rdb *redis.Client){
+		"another held, and its lease is over": {holders("other:1", 5, 1000)},
+		"one holds, and one's lease is over":  {holders("other:1", 3, 1000, "other:2", 2, future)},
+	}
 	rdb := testredis.Start(t).Client(t)
-	compare := func(what string, world []func(rdb *redis.Client), argv ...any) {
+	compare := func(what string, world []func(rdb *redis.Client), both [2]*redis.Script, argv ...any) {
 		t.Helper()
 		for _, ttl := range []time.Duration{0, 40 * time.Second, 200 * time.Second} { // none, due, not due
 			var got [2]string
@@ -158,13 +172,26 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 			}
 		}
 	}
+	acquires := func(name string, world []func(rdb *redis.Client)) {
+		for _, n := range []int{1, 3, all} {
+			for _, liveness := range []int{0, 15000} {
+				compare("acquire: "+name, world, acquireScript, owner, n, future, 30000, "about", 60000,
+					liveness, "lockline:s:", "NONCE", "1", all, "")
+			}
+		}
+	}
 	for name, world := range worlds {
+		acquires(name, world)
 		for _, token := range []any{"", first, 77} {
 			for _, late := range []any{"0", future} {
 				for _, lastUsed := range []any{"", first, first + 5} {
-					compare(name, world, owner, token, "lockline:s:", 60000, late, lastUsed)
+					compare("release: "+name, world, releaseScript, owner, token, "lockline:s:", 60000,
+						late, lastUsed)
 				}
 			}
 		}
+	}
+	for name, world := range onlyAcquire {
+		acquires(name, world)
 	}
 }

@@ -59,9 +59,9 @@ func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 		common string
 		want   []string
 	}{
-		"lock/acquire": {"if token and not ARGV[11] then\n", []string{"clock", "stamp", "outlive", "grant"}},
-		"lock/release": {"return reply\n", []string{"BLOCK", "stamp", "MOST", "sound", "bad", "whole",
-			"outlive", "conclude"}},
+		"lock/acquire":   {"if token and not ARGV[11] then\n", []string{"clock"}},
+		"lock/release":   {"return reply\n", []string{"BLOCK", "conclude"}},
+		"permit/acquire": {"if token and not ARGV[13] then\n", []string{"clock", "BLOCK", "ALL"}},
 	} {
 		want := c.want
 		common, _, ok := strings.Cut(Text(name), c.common)

@@ -40,10 +40,9 @@ local function giveBack(owner, n)
   redis.call('HSET', KEYS[6], 'u', stamp(math.max(0, used() - n)))
 end
 
--- expire returns the permits of those whose leases are over. They are to be settled. KEYS[1] lasts that long,
--- where that is known.
-local function expire(now, lasts)
-  if (lasts or redis.call('PTTL', KEYS[1])) == -2 then
+-- expire returns the permits of those whose leases are over. They are to be settled.
+local function expire(now)
+  if redis.call('PTTL', KEYS[1]) == -2 then
     if redis.call('PTTL', KEYS[6]) ~= -2 then -- KEYS[1] was deleted by hand
       redis.call('DEL', KEYS[6])
     end
@@ -74,9 +73,9 @@ end
 
 -- prolong sets the lease of a holder: ms from now. On a server that is full, that takes a write before it
 -- that needs no memory.
-local function prolong(owner, ms, now, keep, lasts)
+local function prolong(owner, ms, now, keep)
   redis.call('ZADD', KEYS[1], stamp(now + ms * 1000), owner)
-  if (lasts or redis.call('PTTL', KEYS[1])) < ms then
+  if redis.call('PTTL', KEYS[1]) < ms then
     redis.call('PEXPIRE', KEYS[1], 2 * ms)
     redis.call('PEXPIRE', KEYS[6], 2 * ms)
   end
@@ -84,12 +83,12 @@ local function prolong(owner, ms, now, keep, lasts)
 end
 
 -- allot gives n permits to an attempt, and returns its token. One that takes all has a block of tokens for
--- its own. last is t in the metadata.
-local function allot(owner, n, about, lease, now, keep, limit, inUse, last, lasts)
-  local token = math.max(now, whole(KEYS[2], 't', last) + 1)
+-- its own.
+local function allot(owner, n, about, lease, now, keep, limit)
+  local token = math.max(now, whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) + 1)
   redis.call('HSET', KEYS[2], 't', stamp(n == ALL and token + BLOCK - 1 or token), 'n', stamp(limit))
-  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(inUse + n))
-  prolong(owner, lease, now, keep, lasts)
+  redis.call('HSET', KEYS[6], owner, n .. ' ' .. stamp(token) .. ' ' .. about, 'u', stamp(used() + n))
+  prolong(owner, lease, now, keep)
   return stamp(token)
 end
 
@@ -127,8 +126,7 @@ local function serve(asking, channels, now, keep, limit)
       return reply
     else
       lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
-      local last = redis.call('HGET', KEYS[2], 't')
-      local token = allot(owner, n, about, lease, now, keep, limit, limit - free, last)
+      local token = allot(owner, n, about, lease, now, keep, limit)
       free, handed, first = free - n, handed + 1, math.min(first, lease)
       leave(owner)
       tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
@@ -162,7 +160,7 @@ end
 -- no later grant has a token.
 local function restore(n, token, lastUsed)
   if n == ALL and lastUsed ~= '' and lastUsed - token >= 0 and lastUsed - token < BLOCK
-      and redis.call('HGET', KEYS[2], 't') == stamp(token + BLOCK - 1) then
+      and redis.call('HGET', KEYS[2], 't') == string.format('%.0f', token + BLOCK - 1) then
     redis.call('HSET', KEYS[2], 't', lastUsed)
   end
 end
@@ -184,7 +182,7 @@ local function giveBackAtOnce()
   else
     call('ZREM', KEYS[1], owner)
     call('HDEL', KEYS[6], owner)
-    call('HSET', KEYS[6], 'u', stamp(rest))
+    call('HSET', KEYS[6], 'u', string.format('%.0f', rest))
   end
   restore(tonumber(n), first, ARGV[6])
   local lasts = till and till - string.format('%d%06d', time[1], time[2]) > 0

@@ -152,27 +152,31 @@ end
 --   the last token that counts as used; nil if nothing was ended. The rest of the block is given back
 --   whether it was held under the token that was named, or any will do
 --   whether others may wait. Then the lock's hash is left, or is to be deleted by the caller
+--   what it is held under, if that is no token. Nothing was done then
 local function conclude()
-  local owner, token, used = ARGV[1], ARGV[2], ARGV[6]
-  local held = redis.call('HMGET', KEYS[1], owner, 't', 'w')
+  local call, owner, token, used = redis.call, ARGV[1], ARGV[2], ARGV[6]
+  local held = call('HMGET', KEYS[1], owner, 't', 'w')
   if not held[1] then
     return nil
   end
-  local most = whole(KEYS[1], 't', held[2] or '') + BLOCK - 1
-  if held[3] then -- while a slot moves to another node, a script cannot make a key again
-    redis.call('HDEL', KEYS[1], owner, 'k')
-  else
-    redis.call('DEL', KEYS[1])
+  if token ~= held[2] and not (held[2] and string.find(held[2], '^%d+$') and tonumber(held[2]) <= 9e15) then
+    return nil, nil, nil, held[2] or ''
   end
-  local mine = token == held[2] or token == ''
+  if held[3] then -- while a slot moves to another node, a script cannot make a key again
+    call('HDEL', KEYS[1], owner, 'k')
+  else
+    call('DEL', KEYS[1])
+  end
+  local mine, most = token == held[2] or token == '', held[2] + BLOCK - 1
   if used == '' or not mine or token == '' and used ~= '0' and tonumber(used) < most then
-    used = stamp(most)
+    used = string.format('%.0f', most)
   elseif used == '0' then
     used = held[2]
   end
   -- Not possible while short of memory. What the grant kept alive need not be now, unless it was evicted.
-  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3 then
-    outlive(tonumber(ARGV[4]), ARGV[4])
+  if redis.pcall('HSET', KEYS[2], 't', used, 'r', used, 'a', owner) == 3
+      and call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then
+    call('PEXPIRE', KEYS[2], 2 * ARGV[4])
   end
   return used, mine, held[3]
 end

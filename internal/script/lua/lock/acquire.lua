@@ -28,14 +28,21 @@ if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
 local asking, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
--- The common case: the lock is free, it has no waiters, and what was granted before was released.
-if redis.call('HLEN', KEYS[1]) == 0 then
-  local known = redis.call('HMGET', KEYS[2], 't', 'r', 'a', asking, 'q')
+local call = redis.call -- looked up once, which saves time
+-- The common case: the lock is free, it has no waiters, and what was granted before was released. It does what
+-- grant would do, without it: creating functions takes time.
+if call('HLEN', KEYS[1]) == 0 then
+  local known = call('HMGET', KEYS[2], 't', 'r', 'a', asking, 'q')
   -- If there was a queue, it has left a ticket in the metadata.
   if known[1] == known[2] and now > (tonumber(known[1] or 0) or now) and known[3] ~= asking and not known[4]
-      and (known[1] and not known[5] or redis.call('PTTL', KEYS[3]) == -2) then
+      and (known[1] and not known[5] or call('PTTL', KEYS[3]) == -2) then
     token = stamped
-    grant(asking, ARGV[5], lease, token, keep)
+    call('HSET', KEYS[1], asking, '1', 't', token, 's', '0', 'd', ARGV[5])
+    call('PEXPIRE', KEYS[1], ARGV[4])
+    call('HSET', KEYS[2], 't', token)
+    if call('PTTL', KEYS[2]) < lease + keep then
+      call('PEXPIRE', KEYS[2], lease + 2 * keep)
+    end
   end
 end
 if token and not ARGV[11] then

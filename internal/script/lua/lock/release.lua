@@ -21,7 +21,7 @@ if not KEYS[3] then
     return redis.error_reply('TRYAGAIN the queue may be needed')
   end
 end
-local used, mine, waited = conclude()
+local used, mine, waited, odd = conclude()
 local reply = mine and 'R' or 'L'
 if used and not waited and ARGV[5] == '0' then
   return reply
@@ -29,6 +29,7 @@ end
 
 local keep = tonumber(ARGV[4])
 if not used then
+  whole(KEYS[1], 't', odd)
   return depart()
 end
 if waited then

@@ -7,7 +7,8 @@
 -- Reply: 'R' or 'L', as of lock/release.lua; with ' HEARD' behind it, a lock was freed, and that many clients
 --        of this server were told. If its data are gone, they are told, too
 
-local used, mine = conclude()
+local used, mine, _, odd = conclude()
+whole(KEYS[1], 't', odd)
 local reply = mine and 'R' or 'L'
 if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
