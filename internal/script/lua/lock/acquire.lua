@@ -29,8 +29,8 @@ if now > tonumber(ARGV[3]) then
 end
 local asking, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
 local call = redis.call -- looked up once, which saves time
--- The common case: the lock is free, it has no waiters, and what was granted before was released. It does what
--- grant would do, without it: creating functions takes time.
+-- The common case: the lock is free, it has no waiters, and what was granted before was released. It does
+-- what grant would do, without it: creating functions takes time.
 if call('HLEN', KEYS[1]) == 0 then
   local known = call('HMGET', KEYS[2], 't', 'r', 'a', asking, 'q')
   -- If there was a queue, it has left a ticket in the metadata.

@@ -59,7 +59,7 @@ end
 if token then
   local may, said = mayLinger(ARGV[13])
   if may then
-    redis.call('HSET', KEYS[6], asking, ARGV[2] .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. ARGV[5], 'k', '1')
+    call('HSET', KEYS[6], asking, ARGV[2] .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. ARGV[5], 'k', '1')
   end
   return 'G' .. said .. ' ' .. stamped .. ' ' .. token
 end
