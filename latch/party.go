@@ -70,6 +70,8 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 		return ctx, nil, l.fail(ErrPartyExists)
 	case a.letter == 'X': // its lease ended before this was known
 		return ctx, nil, l.died(party)
+	case a.letter != 'J':
+		return ctx, nil, l.unexpected(a)
 	}
 	p := &Party{l: l, name: party, run: a.rest, id: r.id, why: make(chan error, 1)}
 	p.lease.Owner = leased{p}
@@ -82,17 +84,19 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 // attend waits until the party is over, and abandons it when the session ends, so that those who wait for it
 // need not wait for its lease.
 func (p *Party) attend() {
-	msg, s := "a party of a latch has lost its lease before it counted", p.l.s
-	var err error
+	s := p.l.s
 	select {
-	case err = <-p.why:
+	case err := <-p.why:
+		if err != nil {
+			s.Warn("a party of a latch has lost its lease before it counted",
+				"latch", p.l.keys.Name, "party", p.name, "reason", err)
+		}
 	case <-s.Closing():
 		if p.end(p.l.fail(failure.ErrClosed), nil) {
-			msg, err = "a party of a latch could not be abandoned", p.l.leave(p.id, p.name, 0)
+			if err := p.l.leave(p.id, p.name, 0); err != nil {
+				s.Failed(p.l.keys.Failed(noun, err))
+			}
 		}
-	}
-	if err != nil {
-		s.Warn(msg, "latch", p.l.keys.Name, "party", p.name, "reason", err)
 	}
 }
 

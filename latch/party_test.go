@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
@@ -169,5 +172,33 @@ func TestCloseSaysThatAPartyWasNotAbandoned(t *testing.T) {
 		}
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
 		w.Net.Refuse(false)
+	})
+}
+
+type noPerm string
+
+func (e noPerm) Error() string { return string(e) }
+func (noPerm) RedisError()     {}
+
+// Shutdown: "What could not be given back by then is left to its lease, and the error says so."
+func TestCloseSaysThatAPartyWasRefusedToLeave(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		l := latch.New(s, "x")
+		set(t, l, 1)
+		join(t, l, "p")
+		w.Client.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+			for _, c := range cmds {
+				if strings.HasPrefix(c.Name(), "eval") {
+					err := noPerm("NOPERM User x has no permissions to run the 'evalsha' command")
+					c.SetErr(err)
+					return err
+				}
+			}
+			return next()
+		}))
+		if err := s.Close(); err == nil {
+			t.Error("Close returns nil, though the party has its count for the rest of its lease")
+		}
 	})
 }

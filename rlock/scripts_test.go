@@ -20,7 +20,7 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 }
 
 func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
-	const common = "if redis.call('HLEN', KEYS[1]) == 0 then"
+	const common = "if call('HLEN', KEYS[1]) == 0 then"
 	text := script.Text("lock/acquire")
 	if strings.Count(text, common) != 1 {
 		t.Fatalf("it has not %q once: %s", common, text)

@@ -1,6 +1,7 @@
 package rwlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -111,5 +112,41 @@ func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 			t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
 		}
 		_ = w.Unlock(bg)
+	})
+}
+
+// A loss ends the contexts of all holds of a grant, with ErrLost as the cause. If the outer one ends first, a
+// nested one may be ended by that, and its cause matches context.Canceled, too.
+func TestTheCauseOfALossIsTheSameForNestedHolds(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		rw := rwlock.New(a, "x")
+		outer, h, err := rw.RLock(context.Background())
+		testlock.Must(t, err)
+		holds := []*rlock.Hold{h}
+		var inner []context.Context
+		for range 300 {
+			ctx, h, err := rw.RLock(outer)
+			testlock.Must(t, err)
+			inner, holds = append(inner, ctx), append(holds, h)
+		}
+		if _, err := rwlock.New(b, "x").ForceRUnlock(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		other := 0
+		for _, ctx := range inner {
+			<-ctx.Done()
+			if got := context.Cause(ctx); got != rlock.ErrLost {
+				if other++; other == 1 {
+					t.Errorf("cause %v (%T)", got, got)
+				}
+			}
+		}
+		if other > 0 {
+			t.Errorf("of %d of %d", other, len(inner))
+		}
+		for _, h := range holds {
+			_ = h.Unlock(context.Background())
+		}
 	})
 }

@@ -282,7 +282,11 @@ func (w *waiter) listen() {
 // withdraw takes a waiter out of the lane. False: it was answered already. mu held.
 func (l *lane) withdraw(w *waiter) bool {
 	i := slices.Index(l.waiters, w)
-	if i >= 0 {
+	switch {
+	case i == 0 && len(l.waiters) > 1: // without moving the others, which may be very many
+		l.waiters[0] = nil
+		l.waiters = l.waiters[1:]
+	case i >= 0:
 		l.waiters = slices.Delete(l.waiters, i, i+1)
 	}
 	return i >= 0

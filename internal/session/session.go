@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,6 +82,7 @@ type Session struct {
 	mu     sync.Mutex // guards what follows; a leaf
 	closed bool
 	parts  []part
+	failed []error // what Shutdown returns beside the errors of the parts
 }
 
 // Outer is a Session as users have it, who can reach nothing behind it: rlock.Session is another name for it.
@@ -290,12 +292,11 @@ func (s *Session) Shutdown(ctx context.Context) error {
 
 	done := make(chan error, 1)
 	go func() {
-		failed := make([]error, len(parts))
-		for i := range parts { // the last one first: it may build on those before it
-			failed[i] = parts[len(parts)-1-i].Shutdown(ctx)
+		for _, p := range slices.Backward(parts) { // the last one first: it may build on those before it
+			s.Failed(p.Shutdown(ctx))
 		}
 		s.work.Wait()
-		done <- failure.Join(failed...)
+		done <- failure.Join(s.failed...) // work was the last to add to it
 	}()
 	var err error
 	select {
@@ -308,6 +309,13 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	s.onEnd()
 	close(s.over)
 	return err
+}
+
+// Failed has Shutdown return an error, unless it is nil.
+func (s *Session) Failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, err)
 }
 
 // A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its

@@ -127,3 +127,57 @@ func TestACallThatFailsWithoutARequestKeepsTheOthersFromTheirs(t *testing.T) {
 		t.Errorf("%+v of a request that was not sent", v)
 	}
 }
+
+// cluster is a Link to a Cluster of one node that is r.
+func (r *recording) cluster(t *testing.T) *Link {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			nodes := []redis.ClusterNode{{Addr: "127.0.0.1:1"}}
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: nodes}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.OnNewNode(func(n *redis.Client) { n.AddHook(onlyScripts{r}) })
+	l := NewLink(rdb, Options{Context: t.Context()})
+	l.Batching = -1
+	return l
+}
+
+// onlyScripts answers nothing to what the client of a Cluster asks by itself.
+type onlyScripts struct{ *recording }
+
+func (r onlyScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return nil
+		}
+		return r.answer(cmd)
+	}
+}
+
+// The first requests of a session of a Cluster are Gather's, too: MultiLock may be what a program begins with.
+func TestTheVeryFirstRequestsToAClusterLeaveTogether(t *testing.T) {
+	r := &recording{}
+	l := r.cluster(t)
+	errs := Gather(t.Context(), 3, func(ctx context.Context, i int) error {
+		return keyed([]string{"{x}0", "{x}1", "{x}2"}[i]).ask(ctx, l)
+	})
+	if err := errors.Join(errs...); err != nil || !slices.Equal(r.sent, []string{"{x}0,{x}1,{x}2"}) {
+		t.Errorf("%v: sent %q", err, r.sent)
+	}
+}
+
+// "If a call fails without a request, nothing is sent of the calls before it."
+func TestACallThatFailsKeepsTheVeryFirstRequestsFromACluster(t *testing.T) {
+	r := &recording{}
+	l := r.cluster(t)
+	errs := Gather(t.Context(), 2, func(ctx context.Context, i int) error {
+		if i == 1 {
+			return io.EOF
+		}
+		return keyed("{x}0").ask(ctx, l)
+	})
+	if len(r.sent) != 0 || !errors.Is(errs[0], ErrUnsent) {
+		t.Errorf("sent %q, %v", r.sent, errs)
+	}
+}

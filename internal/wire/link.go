@@ -175,6 +175,9 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	var b *batch
 	switch {
 	case g != nil: // it is the first request of its call in Gather
+		if to == nil { // the server is not known yet
+			to, _ = l.master(ctx, r.Args()[3].(string))
+		}
 		b = g.join(ctx, l, to, r)
 	case to != nil && !again && l.Batching >= 0 && n > int64(l.Batching):
 		b = s.join(l, to, r)

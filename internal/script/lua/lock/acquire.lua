@@ -66,8 +66,7 @@ local last, lost, over = past(asking)
 if over then
   return 'S ' .. stamped
 end
-local queue = owner or redis.call('PTTL', KEYS[3]) ~= -2
-local added = liveness > 0 and queue and stand(now)
+local added = liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) and stand(now)
 if owner then
   if added then
     redis.call('HSET', KEYS[1], 'w', '1')
@@ -80,7 +79,7 @@ else
   owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)
   if not owner then
     token = above(last, now)
-    grant(asking, ARGV[5], lease, token, keep, lost, queue)
+    grant(asking, ARGV[5], lease, token, keep, lost, redis.call('PTTL', KEYS[3]) ~= -2)
   elseif owner == asking then
     renew(lease, keep)
   end

@@ -63,6 +63,7 @@ if token then
   end
   return 'G' .. said .. ' ' .. stamped .. ' ' .. token
 end
+queue = redis.call('PTTL', KEYS[3]) ~= -2 -- whatever is left of the metadata
 if ARGV[12] ~= '' and not queue then
   local _, _, _, _, left = holding(ARGV[12], now)
   if left then
