@@ -155,7 +155,7 @@ func (r onlyScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The first requests of a session of a Cluster are Gather's, too: MultiLock may be what a program begins with.
+// A program may begin with a MultiLock.
 func TestTheVeryFirstRequestsToAClusterLeaveTogether(t *testing.T) {
 	r := &recording{}
 	l := r.cluster(t)
