@@ -81,7 +81,7 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	return ctx, p, nil
 }
 
-// attend waits until the party is over, and abandons it when the session ends, so that those who wait for it
+// attend waits until the party is over, and abandons it when the session ends, so that whatever waits for it
 // need not wait for its lease.
 func (p *Party) attend() {
 	s := p.l.s

@@ -130,11 +130,11 @@ func WithLinger(d time.Duration) SessionOption {
 }
 
 // WithClassicPubSub has waiters for locks and permits on a Redis Cluster woken by PUBLISH, which goes to all
-// its nodes. By default, that is so only where the server has no sharded pub/sub (Redis 7 or newer, Valkey),
-// or the user may not use it, as the reply that makes a session wait says. Else a message goes to the master
-// that has the lock, and its replicas. Sessions that do it differently can share locks, but for those that
-// are shared with Redisson: there, it is for JVMs that do not use sharded pub/sub. It changes nothing with a
-// client that is not of a Cluster.
+// its nodes. By default, they are woken by sharded pub/sub, which Redis has from 7 on, and Valkey: a message
+// goes to the master that has the lock, and its replicas. Where the server or the rights do not allow that,
+// the reply that makes a session wait says so, and it is PUBLISH, too. Sessions that do it differently can
+// share locks. Locks that are shared with Redisson are an exception: there, it is for JVMs that do not use
+// sharded pub/sub. It changes nothing with a client that is not of a Cluster.
 func WithClassicPubSub() SessionOption {
 	return sessionOption(func(c *session.Config) { c.Classic = true })
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// Watch follows something in Redis, for one goroutine. That asks, and waits until it hears of a change, or
-// until it is time to ask again. No change is missed in between: a subscription that is confirmed, for the
-// first time or again, is a reason to ask.
+// Watch follows something in Redis, for one goroutine. That asks, and waits until a message tells it of a
+// change, or until it is time to ask again. No change is missed in between: a subscription that is confirmed,
+// for the first time or again, is a reason to ask.
 type Watch struct {
 	Bounds
 	Next    time.Time // when to ask, if nothing is heard; at first at once
@@ -57,8 +57,8 @@ func (w *Watch) Wait() (messages []string) {
 // Due reports whether it is time to ask.
 func (w *Watch) Due() bool { return !time.Now().Before(w.Next) }
 
-// Answered has it ask again after rest. deaf says that the server knows of nobody who listens to the
-// session's channel. So the connection may lead to another server.
+// Answered has it ask again after rest. deaf says that the server knows of no client that listens to
+// the session's channel. So the connection may lead to another server.
 func (w *Watch) Answered(deaf bool, rest time.Duration) {
 	if deaf && w.own != nil {
 		w.own.Unheard(w.asked)
