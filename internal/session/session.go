@@ -85,7 +85,7 @@ type Session struct {
 	failed []error // what Shutdown returns beside the errors of the parts
 }
 
-// Outer is a Session as users have it: rlock.Session is another name for it. They can reach nothing behind it.
+// Outer is a Session as users have it: rlock.Session is another name for it. They reach nothing behind it.
 type Outer struct{ inner *Session }
 
 // Outer is the session as users have it.
