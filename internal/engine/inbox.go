@@ -255,7 +255,7 @@ const restTime = time.Millisecond
 const few = 2
 
 // broadcast reports whether a release is published to all that wait. Else there is a queue.
-func (p *pool) broadcast() bool { return p.ear != nil }
+func (p *pool) broadcast() bool { return p.keys.Channel != "" }
 
 // listen subscribes to what a release publishes, as a refusal said that was asked for at sent. It does not
 // wait for the confirmation.
