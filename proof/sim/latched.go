@@ -209,9 +209,9 @@ func (l *latched) after(c *call, now int64) (st counting) {
 	case "leave":
 		p := st.leases[c.argv[1]]
 		mine := p.id == id
-		if mine && !l.members[id].died {
+		if m := l.members[id]; mine && m != nil && !m.died { // nil: its Join was void
 			l.w.counts.Add("parties died")
-			l.members[id].died = true
+			m.died = true
 		}
 		switch {
 		case c.argv[2] != "0":
