@@ -22,8 +22,12 @@ import (
 var (
 	// serverKind is the lock that each server of a RedLock has, and turnKind the one behind which waiters
 	// stand. Their keys are their own, so that users' locks of the same name are other locks.
-	serverKind = engine.NewLock(protocol.RedLock, false)
-	turnKind   = engine.NewLock(protocol.Turnstile, true)
+	serverKind = func() *engine.Kind {
+		k := engine.NewLock(protocol.RedLock, false)
+		k.Alone = true // a desk lets one goroutine at a time ask
+		return k
+	}()
+	turnKind = engine.NewLock(protocol.Turnstile, true)
 )
 
 // turnLease is the lease and the waiter timeout of turns: for how long one that is killed or frozen holds

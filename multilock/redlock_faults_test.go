@@ -88,6 +88,29 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 	}
 }
 
+// A server grants its part when the lock is unlocked already. The next vote there waits until that part is
+// given back, instead of being refused by it.
+func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		for _, w := range r {
+			w.Net.SetDelay(time.Millisecond)
+		}
+		r[2].Net.SetDelay(10 * time.Millisecond)
+		for range 3 {
+			testlock.Must(t, testlock.Cycle(bg, m))
+		}
+		r[0].Net.Freeze()
+		start := time.Now()
+		_, hold := testlock.Lock(t, m, bg)
+		if took := time.Since(start); took > 100*time.Millisecond { // a server has 300 ms to answer
+			t.Errorf("it took %v", took)
+		}
+		testlock.Unlock(t, hold)
+		r[0].Net.Thaw()
+	})
+}
+
 // Servers that freeze, or die, while the lock is held cost its holder no time either.
 func TestServersThatGoWhileTheLockIsHeldCostItsHolderNoTime(t *testing.T) {
 	for name, spoil := range map[string]func(*testlock.Wire){

@@ -103,7 +103,7 @@ func (ps *Permits) Wanted() (here, elsewhere bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	here = p.unlock.n > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return len(l.waiters) > 0 })
+	here = p.releases > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return len(l.waiters) > 0 })
 	return here, p.rivals
 }
 
@@ -230,7 +230,7 @@ func (a *acquisition) enter() (*Grant, error) {
 			return g, nil
 		}
 		if waited == 0 {
-			releases = p.unlock.n // with those that idle has begun
+			releases = p.releases // with those that idle has begun
 		}
 		l := p.lane(a.want)
 		switch {
@@ -243,12 +243,18 @@ func (a *acquisition) enter() (*Grant, error) {
 			return a.wait(l)
 		}
 		l.forget() // lane may have made it for this call alone
-		released := p.unlock.next()
 		all := a.want.exclusive()
-		final := len(l.waiters) > 0 || all && len(p.grants) > 0 // others were first
+		busy, clears := len(l.waiters) > 0 || all && len(p.grants) > 0, p.releases > 0
+		if busy {
+			clears = p.kind.Alone // else others were first
+		}
+		var released <-chan struct{} // nil: this look is the last
+		if clears {
+			released = p.nextRelease() // while mu is held
+		}
 		var g *Grant
 		var err error
-		if final || all && released != nil { // else Redis would refuse it
+		if busy || all && clears { // else Redis would refuse it
 			err = p.kind.locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 		} else {
@@ -256,9 +262,9 @@ func (a *acquisition) enter() (*Grant, error) {
 			own.reset(p, a.want)
 			own.once = true
 			g, err = a.wait(own)
-			final = !errors.Is(err, failure.ErrLocked) || released == nil || waited >= releases
+			clears = clears && errors.Is(err, failure.ErrLocked) && waited < releases
 		}
-		if final {
+		if !clears {
 			return g, err
 		}
 		heard, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)

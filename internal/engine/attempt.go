@@ -92,6 +92,9 @@ func (l *lane) newAttempt() *attempt {
 	if !p.broadcast() {
 		p.all.inbox.add(a.owner.(string), a) // before the first request: a message may overtake the answer
 	}
+	if p.kind.Alone { // what it gets may be given back
+		p.releases++
+	}
 	p.retain() // run or start drops it
 	return a
 }
@@ -119,13 +122,16 @@ func (a *attempt) start(until context.Context) {
 func (a *attempt) finish() {
 	p := a.l.p
 	p.mu.Lock()
+	if p.kind.Alone {
+		p.endRelease()
+	}
 	if a.gone != nil {
 		close(a.gone)
-	}
-	if a.left.Load() && a.l.want.exclusive() && !p.kind.Fair {
-		a.l.leaving--
-		a.l.askNow()
-		a.l.forget()
+		if a.l.want.exclusive() && !p.kind.Fair {
+			a.l.leaving--
+			a.l.askNow()
+			a.l.forget()
+		}
 	}
 	p.mu.Unlock()
 	p.drop()

@@ -102,7 +102,7 @@ func (l *lane) wanting() bool {
 	}
 	return l.standing == 0 && len(l.attempts) < most && // one that stands is the place of the whole lane
 		l.leaving == 0 && l.p.asking == nil &&
-		!(l.p.broadcast() && l.p.unlock.n > 0) // its request would take the lock before others are told
+		!(l.p.broadcast() && l.p.releases > 0) // its request would take the lock before others are told
 }
 
 // soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.

@@ -49,10 +49,7 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.unnest()
 	g.unlink(e)
 	g.l.brief = p.s.Age()-e.began < soon // whether those that wait ask at once: patience
-	p.unlock.n++
-	if tell = g.leave(e.write); tell == nil {
-		p.unlock.n-- // nothing is given back, so no try that waits for that is to look
-	}
+	tell = g.leave(e.write)
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
 	return tell, nil
@@ -64,7 +61,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	case err != nil:
 		return err
 	case n == nil:
-		return e.ended(ctx, false, nil)
+		return e.ended(ctx, nil)
 	}
 	p := e.g.p
 	n.e, n.Until = e, handle.UnlockContext(ctx)
@@ -72,16 +69,13 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	if !answered {
 		return p.fail(handle.UnlockError(n.Until))
 	}
-	return e.ended(n.Until, true, n.onReply(n, o))
+	return e.ended(n.Until, n.onReply(n, o))
 }
 
-// ended ends an Unlock. told: Redis was, or could not be.
-func (e *Entry) ended(ctx context.Context, told bool, err error) error {
+// ended ends an Unlock, which Redis was told of, or there was nothing to tell.
+func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s.End()
-	if told {
-		p.released()
-	}
 	if !e.nested { // the observer is told when the outermost ends
 		held := p.s.Age() - e.began
 		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
@@ -89,27 +83,13 @@ func (e *Entry) ended(ctx context.Context, told bool, err error) error {
 	return err
 }
 
-// released counts a release that has ended.
-func (p *pool) released() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unlock.end()
-	if p.broadcast() {
-		for _, l := range p.lanes {
-			l.ask()
-		}
-	}
-}
-
 // releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the
 // session's work. mu held.
 func (g *Grant) releaseIdle() {
 	p := g.p
-	p.unlock.n++
 	tell, token, held := g.release(), g.token, p.s.Age()-g.since
 	p.s.Go(func() {
 		err := tell.send(context.WithoutCancel(p.s.Ctx))
-		p.released()
 		if errors.Is(err, failure.ErrLost) && g.used {
 			g.report(token, held, failure.ErrGone)
 		}
@@ -174,7 +154,7 @@ func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
 
 // RollBack takes in how it ended when the caller of Unlock has left.
 func (n *notice) RollBack(o wire.Outcome) {
-	_ = n.e.ended(context.WithoutCancel(n.Until), true, n.onReply(n, o))
+	_ = n.e.ended(context.WithoutCancel(n.Until), n.onReply(n, o))
 }
 
 // send tells it, and blocks for the answer.
@@ -221,18 +201,20 @@ func (g *Grant) release() *notice {
 	l := g.l
 	g.leavePool(handle.Released)
 	g.p.s.Watchdog.Remove(&g.lease)
+	tell := g.notice()
 	for _, other := range slices.Clone(g.p.lanes) { // one that asks may be forgotten
 		if other == l || !g.p.rivals { // else they wait on for the goroutine that unlocks last to come back
 			other.ask() // if that comes before the release, the release serves it
 		}
 	}
-	return g.notice()
+	return tell
 }
 
 // notice is the request that gives back a grant that is over for its session. Once it has ended, the pool is
 // dropped. mu held.
 func (g *Grant) notice() *notice {
 	p := g.p
+	p.releases++
 	r := p.releaseRequest(g.owner, g.first, g.late, g.lastUsed())
 	if left := g.stays - p.s.Age(); left > 0 {
 		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s.Clock.Now(time.Now())+left.Microseconds())
@@ -262,6 +244,7 @@ func (n *notice) released(o wire.Outcome) error {
 		p.retain()
 		time.AfterFunc(memory, p.drop)
 	}
+	p.endRelease()
 	p.mu.Unlock()
 	switch {
 	case err != nil:
@@ -325,6 +308,7 @@ func (n *notice) counted(o wire.Outcome) error {
 // reduce has readers go on with what a writer held: they have nested in it. mu held.
 func (g *Grant) reduce() (tell *notice) {
 	p := g.p
+	p.releases++
 	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
 	g.n = 1
 	g.endLinger()
@@ -347,6 +331,9 @@ func (g *Grant) reduce() (tell *notice) {
 func (n *notice) reduced(o wire.Outcome) error {
 	p := n.g.p
 	r, err := p.read(o, nil)
+	p.mu.Lock()
+	p.endRelease()
+	p.mu.Unlock()
 	switch {
 	case err != nil: // at the latest, the last of the readers gives back what it holds
 		return n.failed(err)

@@ -25,7 +25,8 @@ type pool struct {
 	lanes     []*lane           // the latest last
 	grants    []*Grant          // that are held
 	seen      *failure.Sighting // of a holder
-	unlock    pending           // releases under way
+	releases  int               // under way; if its kind is Alone, attempts, too
+	released  chan struct{}     // closed when one of these has ended; nil: no goroutine waits for that
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
 	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
 	rivals    bool              // other sessions want the lock, as far as is known
@@ -147,29 +148,24 @@ func (ps *pools) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// pending counts what is under way, for goroutines that wait until some of it is over. The caller's mutex
-// guards it.
-type pending struct {
-	n    int
-	over chan struct{} // closed when one is over; nil if no goroutine waits for that
+// nextRelease is closed when the next release has ended. mu held.
+func (p *pool) nextRelease() <-chan struct{} {
+	if p.released == nil {
+		p.released = make(chan struct{})
+	}
+	return p.released
 }
 
-// end counts one less.
-func (p *pending) end() {
-	p.n--
-	if p.over != nil {
-		close(p.over)
-		p.over = nil
+// endRelease counts one that has ended. mu held.
+func (p *pool) endRelease() {
+	p.releases--
+	if p.released != nil {
+		close(p.released)
+		p.released = nil
 	}
-}
-
-// next is closed when the next one is over; nil if nothing is under way.
-func (p *pending) next() <-chan struct{} {
-	if p.n == 0 {
-		return nil
+	if p.broadcast() {
+		for _, l := range p.lanes {
+			l.ask()
+		}
 	}
-	if p.over == nil {
-		p.over = make(chan struct{})
-	}
-	return p.over
 }
