@@ -92,3 +92,34 @@ func TestGoroutinesThatComeWhileARequestIsUnderWayStandInOnePlace(t *testing.T) 
 		w.nothingIsLeft()
 	})
 }
+
+// The lock passes in memory to goroutines that asked together. They need no place, whichever goroutines come
+// behind them.
+func TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		holder, m := w.lockBeside(), w.lock()
+		testlock.Works(t, m)
+		hold := testlock.Take(t, holder)
+		var waits []<-chan testlock.Grant
+		join := func() {
+			waits = append(waits, testlock.Go(bg, m))
+			synctest.Wait()
+		}
+		for range 4 { // the last three ask together
+			join()
+		}
+		testlock.Settle()
+		testlock.Unlock(t, hold)
+		testlock.Served(t, waits[0])
+		second := <-waits[1]
+		testlock.Must(t, second.Err)
+		join()
+		testlock.Settle()
+		if n := w.places(); n != 1 {
+			t.Errorf("%d places, though only the last goroutine has to ask", n)
+		}
+		testlock.Unlock(t, second.Hold)
+		testlock.Served(t, waits[2:]...)
+		w.nothingIsLeft()
+	})
+}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -77,7 +76,7 @@ func (l *lane) ask() {
 	switch d := l.patience(); {
 	case d <= 0:
 		l.askNow()
-	case d < math.MaxInt64 && l.delay == nil:
+	case l.delay == nil:
 		l.askAfter(d)
 	}
 }
@@ -101,9 +100,17 @@ func (l *lane) wanting() bool {
 		most = min(most, 1)
 	}
 	return l.standing == 0 && len(l.attempts) < most && // one that stands is the place of the whole lane
-		l.leaving == 0 && l.p.asking == nil &&
+		l.leaving == 0 && l.p.asking == nil && !l.served() &&
 		!(l.p.broadcast() && l.p.releases > 0) // its request would take the lock before others are told
 }
+
+// served: a grant of this lane will pass to those that wait in it. If it ends before that, they ask. mu held.
+func (l *lane) served() bool {
+	return l.want.exclusive() && l.first().cfg.Lease == 0 && slices.ContainsFunc(l.p.grants, l.passes)
+}
+
+// passes: a grant of this lane goes on, unless a goroutine chose its lease. mu held.
+func (l *lane) passes(g *Grant) bool { return g.l == l && !g.own }
 
 // soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.
 const soon = time.Millisecond
@@ -112,7 +119,7 @@ const soon = time.Millisecond
 func (l *lane) patience() time.Duration {
 	passes, since := false, time.Duration(0)
 	for _, g := range l.p.grants {
-		if g.l == l && !g.own { // a lease that a goroutine chose is not passed on
+		if l.passes(g) {
 			passes, since = true, max(since, g.since)
 		}
 	}
@@ -120,8 +127,6 @@ func (l *lane) patience() time.Duration {
 	switch {
 	case l.once:
 		return 0
-	case passes && l.want.exclusive() && l.first().cfg.Lease == 0:
-		return math.MaxInt64 // its end makes the lane ask
 	case l.p.kind.Fair:
 		if len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0 {
 			return forming
