@@ -233,9 +233,9 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 		!strings.HasPrefix(locked.Holder, s.session.ID()): // it is another part of this quorum
 		q.warn(s, noVote, v.l.name, errTwice)
 		return s.named(errTwice)
-	case locked != nil && (locked.Holder != "" || s.trouble() == nil):
+	case locked != nil && locked.Holder != "":
 		return a.err
-	case locked != nil, // a request of this session is under way there, for a long time
+	case locked != nil, // by this process, which has not given it back in time
 		errors.Is(a.err, failure.ErrNoAnswer): // this round ended first
 		return s.late()
 	case errors.As(a.err, new(*wire.ValueError)):
@@ -248,16 +248,14 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 // answered.
 func (r *round) why(reason error) error {
 	v, q := r.v, r.v.q
-	known, own, final := r.granted, 0, 0
+	known, final := r.granted, 0
 	var failing []error
 	late := true
 	votes, most := map[string]int{}, 0
 	for i, s := range q.servers {
 		var locked *rlock.LockedError
 		switch err := r.errs[i]; {
-		case errors.As(err, &locked) && locked.Holder == "":
-			own++ // another goroutine of this session asks there
-		case locked != nil:
+		case errors.As(err, &locked):
 			known++
 			holder := inUse(locked)
 			if votes[holder.Holder]++; votes[holder.Holder] > most {
@@ -297,14 +295,11 @@ func (r *round) why(reason error) error {
 	case reason == errMinority && q.works(): // others have the rest
 		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})
-	case known+own < q.need:
+	case known < q.need:
 		v.taken(false)
 		return failure.Named(v.l.name, v.trouble)
 	case most > 0:
 		return failure.Public(v.holder)
-	case own > 0:
-		v.taken(true)
-		return failure.Public(&failure.LockedError{Name: v.l.name})
 	}
 	return failure.Named(v.l.name, cmp.Or(reason, errTaken))
 }
