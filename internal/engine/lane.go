@@ -10,9 +10,7 @@ import (
 //
 // There are never more attempts than goroutines that wait. While an attempt stands in Redis' queue, or Redis
 // has last said that others wait, no further one is begun. So the session mostly has one place in the queue
-// for each lane, and its goroutines take turns at it. If others wait or holds are brief, the lane first waits
-// for what its session has and may pass on in memory. Most goroutines are served that way before an answer
-// would come.
+// for each lane, and its goroutines take turns at it.
 type lane struct {
 	p        *pool
 	want     Want
@@ -25,7 +23,6 @@ type lane struct {
 	grants   int32       // how many are held
 	leaving  int32       // exclusive, not fair: attempts that were given up, and have not ended
 	others   bool        // others wanted it when Redis was asked last
-	brief    bool        // the last hold was over soon
 	full     bool        // of a fair kind: goroutines that come now make another lane
 
 	// Where attempts and waiters begin: most lanes need no more.
@@ -104,42 +101,21 @@ func (l *lane) wanting() bool {
 		!(l.p.broadcast() && l.p.releases > 0) // its request would take the lock before others are told
 }
 
-// served: a grant of this lane will pass to those that wait in it. If it ends before that, they ask. mu held.
+// served: a grant of this lane will pass to those that wait in it. If it ends before that, they ask. A lease
+// that a goroutine chose is not passed on. mu held.
 func (l *lane) served() bool {
-	return l.want.exclusive() && l.first().cfg.Lease == 0 && slices.ContainsFunc(l.p.grants, l.passes)
+	passes := func(g *Grant) bool { return g.l == l && !g.own }
+	return l.want.exclusive() && l.first().cfg.Lease == 0 && slices.ContainsFunc(l.p.grants, passes)
 }
 
-// passes: a grant of this lane goes on, unless a goroutine chose its lease. mu held.
-func (l *lane) passes(g *Grant) bool { return g.l == l && !g.own }
-
-// soon is how long a hold lasts that it pays to wait for. It is several times as long as a request takes.
-const soon = time.Millisecond
-
-// patience is for how long those that wait are likely to be served in memory. mu held.
+// patience is for how long they wait before they ask: for others, or since it is the turn of others. mu held.
 func (l *lane) patience() time.Duration {
-	passes, since := false, time.Duration(0)
-	for _, g := range l.p.grants {
-		if l.passes(g) {
-			passes, since = true, max(since, g.since)
-		}
-	}
-	rest := l.p.s.Handover - (l.p.s.Age() - since)
 	switch {
 	case l.once:
-		return 0
-	case l.p.kind.Fair:
-		if len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0 {
-			return forming
-		}
-		return 0
+	case l.p.kind.Fair && (len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0):
+		return forming
 	case l.p.broadcast():
 		return time.Until(l.p.ear.rest)
-	case !passes:
-		return 0
-	case l.others:
-		return min(rest, 5*soon) // others may want more than is free, and leave enough for this lane
-	case l.brief:
-		return min(rest, soon)
 	}
 	return 0
 }

@@ -48,7 +48,6 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.state = handle.Released
 	e.unnest()
 	g.unlink(e)
-	g.l.brief = p.s.Age()-e.began < soon // whether those that wait ask at once: patience
 	tell = g.leave(e.write)
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session

@@ -10,41 +10,9 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
-	"github.com/lockline/lockline/semaphore"
 )
 
 var bg = context.Background()
-
-// A session knows that others wanted permits, and has one that a goroutine keeps. A further one is free: its
-// own, given back as nobody waited.
-func TestALaneWithALongTurnAsksAgainSoonWhilePermitsMayBeFree(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		sem := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Hour)), "x", 2)
-		other := semaphore.New(testlock.NewSession(t, w.Client), "x", 2)
-		ctx := testlock.Bounded(t)
-		_, kept := testlock.Lock(t, sem.Locker(1), ctx)
-		_, others := testlock.Lock(t, other.Locker(1), ctx)
-		got := testlock.Go(ctx, sem.Locker(1))
-		synctest.Wait() // it stands in the queue
-		testlock.Unlock(t, others)
-		second := testlock.Granted(t, got)
-		time.Sleep(10 * time.Millisecond) // so that holds are not brief
-		testlock.Unlock(t, second)
-
-		before, start := w.Net.Count(), time.Now()
-		got = testlock.Go(ctx, sem.Locker(1))
-		time.Sleep(time.Millisecond)
-		if wrote := w.Net.Count() - before; wrote != 0 {
-			t.Errorf("%d requests at once: it does not wait in memory at all", wrote)
-		}
-		third := testlock.Granted(t, got) // ctx ends long before the turn
-		if took := time.Since(start); took > 10*time.Millisecond {
-			t.Errorf("it waited in memory for %v", took)
-		}
-		testlock.Unlock(t, third)
-		testlock.Unlock(t, kept)
-	})
-}
 
 // The request that makes the lease longer reaches Redis before the lease ends there, and the answer comes
 // when the deadline of the outer hold has passed. The caller's context has not ended with that.

@@ -103,7 +103,8 @@ var All = []Mutant{
 		Harmless: "the worlds seldom have such a newcomer: " +
 			"TestGoroutinesOfALaneThatHasTheLockAskNothing of engine catches it"},
 	{Name: "goroutines that a grant will pass to are asked for again", Kind: "fairlock",
-		File: "internal/engine/lane.go", Old: "l.p.asking == nil && !l.served() &&", New: "l.p.asking == nil &&",
+		File: "internal/engine/lane.go",
+		Old:  "l.p.asking == nil && !l.served() &&", New: "l.p.asking == nil &&",
 		Test: [2]string{"./fairlock", "TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace"}},
 	{Name: "a hold of a try is passed on to later goroutines", Kind: "fairlock",
 		File: "internal/engine/attempt.go", Old: "l.once && !l.p.kind.Fair", New: "l.once",
