@@ -195,6 +195,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 	return func() {
 		s.Watchdog.Remove(&g.lease)
+		reports := len(holds) > 0 && s.Begin() // before the user, whose context ends, may close it
 		for _, e := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
 			held = max(held, s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
@@ -202,7 +203,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 				e.part.Lost()
 			}
 		}
-		if len(holds) > 0 && s.Begin() { // many may be lost at once: their contexts must not wait for a log
+		if reports { // many may be lost at once: their contexts must not wait for a log
 			go func() {
 				defer s.End()
 				g.report(token, held, reason)
