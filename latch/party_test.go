@@ -105,6 +105,38 @@ func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 	})
 }
 
+// The reply to CountDown is lost. Before it is sent again, a renewal finds no lease: the party has counted.
+func TestARenewalWhileItCountsEndsNoParty(t *testing.T) {
+	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
+		set(t, other, 2)
+		patient := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second })
+		l = latchesOf(t, patient, 1)[0]
+		joined := time.Now()
+		ctx, p := join(t, l, "p")
+		time.Sleep(time.Until(joined.Add(9 * time.Second))) // it is renewed each 10 s
+		w.Net.Reset()
+		w.Net.OnRequest(first(faultproxy.SwallowReply))
+		counted := make(chan error, 1)
+		go func() { counted <- p.CountDown(bg) }()
+		time.Sleep(2 * time.Second)
+		n := 0
+		for _, r := range w.Net.Requests() {
+			if isScript(&r) {
+				n++
+			}
+		}
+		if n < 2 || len(counted) > 0 {
+			t.Errorf("%d requests: no renewal while CountDown has no answer", n)
+		}
+		testlock.Must(t, context.Cause(ctx))
+		testlock.Must(t, testlock.Receive(t, "counted", counted))
+		if context.Cause(ctx) != context.Canceled {
+			t.Errorf("cause %v", context.Cause(ctx))
+		}
+		wantCount(t, other, 1)
+	})
+}
+
 // Proves: latch
 func TestAPartyOfARunThatIsOverIsTold(t *testing.T) {
 	for how, want := range map[string]error{"zero": nil, "deleted": latch.ErrDeleted, "lost": latch.ErrGone} {
