@@ -195,7 +195,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 	return func() {
 		s.Watchdog.Remove(&g.lease)
-		reports := len(holds) > 0 && s.Begin() // before the user, whose context ends, may close it
+		reports := len(holds) > 0 && s.Begin()     // before the user, whose context ends, may close it
 		for _, e := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
 			held = max(held, s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
