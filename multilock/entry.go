@@ -70,11 +70,14 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 		case v.try:
 			return nil, failure.Public(v.holder)
 		}
-		return nil, v.whyOver(nil)
+		return nil, v.whyOver()
 	}
 	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
 		_ = e.Unlock(context.Background())
-		return nil, v.whyOver(err)
+		if v.bounds.Over() {
+			err = v.whyOver()
+		}
+		return nil, err
 	}
 	return e, nil
 }
