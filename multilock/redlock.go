@@ -154,16 +154,14 @@ func (q *Quorum) Holds() map[string]int {
 	holds := map[string]int{}
 	q.inner.mu.Lock()
 	defer q.inner.mu.Unlock()
-	for _, d := range q.inner.desks {
-		m := d.hold.Load()
-		if m == nil {
-			continue
+	for name, d := range q.inner.desks {
+		if m := d.hold.Load(); m != nil {
+			m.mu.Lock()
+			if m.state() == nil {
+				holds[name] = len(m.live())
+			}
+			m.mu.Unlock()
 		}
-		m.mu.Lock()
-		if m.state() == nil {
-			holds[m.l.name] = len(m.live())
-		}
-		m.mu.Unlock()
 	}
 	return holds
 }
@@ -198,8 +196,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 }
 
 var (
-	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
-
+	errZeroQuorum  = errors.New("lockline: a zero Quorum; make one with NewQuorum")
 	errZeroRedLock = errors.New("lockline: a zero RedLock; make one with Quorum.New")
 )
 

@@ -66,7 +66,7 @@ func (v *vote) round(try bool) (*entry, error) {
 		}
 		switch {
 		case r.granted < q.need && r.granted+r.left >= q.need: // too early to say
-		case r.left == 0 || r.restFails():
+		case r.restFails():
 			return r.decide()
 		case !decided:
 			decided = true
@@ -86,7 +86,7 @@ func (r *round) take(a answer[*engine.Entry]) {
 	r.granted++
 }
 
-// restFails: those that have not answered are known not to.
+// restFails: those that have not answered, if there are any, are known not to.
 func (r *round) restFails() bool {
 	for i, s := range r.q.servers {
 		if r.m.parts[i] == nil && r.errs[i] == nil && s.trouble() == nil {
@@ -240,8 +240,13 @@ func (r *round) why(reason error) error {
 	late := true
 	votes, most := map[string]int{}, 0
 	for i, s := range q.servers {
+		err := r.errs[i]
+		if err == nil && r.m.parts[i] == nil {
+			err = s.late()
+		}
 		var holder *failure.LockedError
-		switch err := r.errs[i]; {
+		switch {
+		case err == nil:
 		case errors.As(err, &holder):
 			known++
 			if votes[holder.Holder]++; votes[holder.Holder] > most {
@@ -249,16 +254,13 @@ func (r *round) why(reason error) error {
 			}
 		case errors.Is(err, failure.ErrClosed):
 			return failure.Named(v.l.name, failure.ErrClosed)
-		case err != nil:
+		case errors.Is(err, errLate):
 			failing = append(failing, err)
-			if !errors.Is(err, errLate) {
-				late = false
-				if !wire.Judge(err).Transient {
-					final++
-				}
+		default:
+			failing, late = append(failing, err), false
+			if !wire.Judge(err).Transient {
+				final++
 			}
-		case r.m.parts[i] == nil:
-			failing = append(failing, s.late())
 		}
 	}
 	if most > 0 {

@@ -161,14 +161,13 @@ func (v *vote) run() (*entry, error) {
 		v.lost = false
 		outer, _ := v.ctx.Value(v).(*entry)
 		switch {
-		case outer != nil:
-			if e, err := v.nest(outer); e != nil || err != nil {
-				return e, err
-			}
-		case v.lost:
+		case outer == nil && v.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
-		default:
+		case outer == nil:
 			return v.wait()
+		}
+		if e, err := v.nest(outer); e != nil || err != nil {
+			return e, err
 		}
 	}
 }
@@ -293,10 +292,7 @@ func (v *vote) again(err error) bool {
 		v.outage = time.Time{}
 		return true
 	}
-	if v.outage.IsZero() {
-		v.outage = time.Now()
-	}
-	if v.q.works() { // by now
+	if v.outage.IsZero() || v.q.works() { // by now
 		v.outage = time.Now()
 	}
 	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
