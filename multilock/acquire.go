@@ -212,12 +212,12 @@ func (a *acquisition) giveBack() {
 	if !slices.ContainsFunc(parts, func(p part) bool { return p.hold != nil }) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, giveBackWait)
-	defer cancel()
+	wait := giveBackWait
 	if !a.until.IsZero() {
-		ctx, cancel = context.WithDeadline(ctx, a.until)
-		defer cancel()
+		wait = min(wait, time.Until(a.until))
 	}
+	ctx, cancel := context.WithTimeout(a.ctx, wait)
+	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

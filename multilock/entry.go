@@ -46,56 +46,51 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// nest enters the majority of a hold that the context descends from, and has it confirmed. Neither a hold nor
-// an error: that is over, look again.
+// nest enters the majority of a hold that the context descends from, and has it confirmed. In each hold, one
+// at a time is nested, as in a lock of its own. Neither a hold nor an error: that is over, look again.
 func (v *vote) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m, outer.token)
-	for {
-		depth, busy := m.enter(e, outer)
-		if depth > 0 {
-			v.depth = depth
-			break
+	e := v.entry(m, outer.token) // under no mutex: the context may run code of its own
+	m.mu.Lock()
+	for outer.over == nil && m.state() == nil && m.entries[len(m.entries)-1] != outer {
+		if m.changed == nil {
+			m.changed = make(chan struct{})
 		}
-		if busy != nil && !v.try {
+		changed := m.changed
+		m.mu.Unlock()
+		in := false
+		if !v.try {
 			v.announce()
-			if _, ok := call.Await(&v.bounds, busy); ok {
-				continue
+			_, in = call.Await(&v.bounds, changed)
+		}
+		if !in {
+			e.cancel(failure.ErrUnlocked)
+			if v.holder = m.locked(); v.try {
+				return nil, failure.Public(v.holder)
 			}
+			return nil, v.whyOver()
 		}
+		m.mu.Lock()
+	}
+	in := outer.over == nil && m.state() == nil
+	if in {
+		m.entries, m.own = append(m.entries, e), m.own || e.fixed
+		v.depth = len(m.entries)
+		m.renew()
+	}
+	m.mu.Unlock()
+	if !in {
 		e.cancel(failure.ErrUnlocked)
-		switch v.holder = m.locked(); {
-		case busy == nil:
-			return nil, nil
-		case v.try:
-			return nil, failure.Public(v.holder)
-		}
-		return nil, v.whyOver(nil)
+		return nil, nil
 	}
 	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
 		_ = e.Unlock(context.Background())
-		return nil, v.whyOver(err)
+		if v.bounds.Over() {
+			err = v.whyOver()
+		}
+		return nil, err
 	}
 	return e, nil
-}
-
-// enter makes e the hold that is nested in outer, and returns how many there are then. 0: outer is over, or
-// busy is closed when there may be room. In each hold, one at a time is nested, as in a lock of its own.
-func (m *majority) enter(e, outer *entry) (depth int, busy <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch last := len(m.entries) - 1; {
-	case outer.over != nil || m.state() != nil:
-		return 0, nil
-	case m.entries[last] == outer:
-		m.entries, m.own = append(m.entries, e), m.own || e.fixed
-		m.renew()
-		return len(m.entries), nil
-	}
-	if m.changed == nil {
-		m.changed = make(chan struct{})
-	}
-	return 0, m.changed
 }
 
 // renew has the leases renewed, or not, as the entries want it. mu held.

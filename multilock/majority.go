@@ -186,34 +186,21 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 	parts := slices.Clone(m.parts)
 	servers := slices.DeleteFunc(m.live(), func(i int) bool { return i == but })
 	m.mu.Unlock()
-	answers := ask(m.q, servers, func(i int) (struct{}, error) {
-		return struct{}{}, parts[i].Extend(context.WithoutCancel(ctx), d)
+	answers := ask(m.q, servers, func(i int) (none struct{}, _ error) {
+		return none, parts[i].Extend(context.WithoutCancel(ctx), d)
 	})
-	yes, no := 0, []error(nil)
 	// A part that was extended may be lost before the next one is.
-	enough := func() bool { return yes >= m.q.need && !m.until().Before(until) }
-	for a := range inTime(ctx, answers) {
-		switch {
-		case a.err == nil:
-			yes++
-		case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
-			no = append(no, m.q.servers[a.i].named(errMissing))
-		default:
-			no = append(no, m.q.servers[a.i].named(a.err))
-		}
-		if enough() {
-			break
-		}
-	}
+	enough := func(t tally, _ answer[struct{}]) bool { return t.yes >= m.q.need && !m.until().Before(until) }
+	t := count(ctx, m.q, answers, enough)
 	err := m.check()
 	switch {
 	case err != nil:
-	case enough():
+	case enough(t, answer[struct{}]{}):
 		return nil
 	case ctx.Err() != nil:
 		err = failure.OfContext(ctx)
 	default:
-		err = m.q.noMajority(yes, no)
+		err = m.q.noMajority(t.yes, append(t.lost, t.failing...))
 	}
 	return failure.Named(m.l.name, err)
 }
@@ -243,29 +230,18 @@ func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}
 
 // released is what a majority says of a release.
 func (m *majority) released(answers <-chan answer[struct{}]) error {
-	q, name := m.q, m.l.name
-	yes, lost := 0, len(q.servers)-cap(answers)
-	var failing []error
-	for range cap(answers) {
-		a := <-answers
-		switch {
-		case a.err == nil:
-			yes++
-		case errors.Is(a.err, failure.ErrLost):
-			lost++
-		case errors.Is(a.err, failure.ErrClosed):
-			return failure.Named(name, failure.ErrClosed)
-		default:
-			failing = append(failing, q.servers[a.i].named(a.err))
-		}
-		switch {
-		case yes >= q.need:
-			return nil
-		case len(q.servers)-lost < q.need:
-			return failure.Named(name, failure.ErrLost)
-		}
+	q := m.q
+	lost := func(t tally) int { return len(q.servers) - cap(answers) + len(t.lost) }
+	t := count(context.Background(), q, answers, func(t tally, _ answer[struct{}]) bool {
+		return t.yes >= q.need || lost(t) > len(q.servers)-q.need
+	})
+	switch {
+	case t.yes >= q.need:
+		return nil
+	case lost(t) > len(q.servers)-q.need:
+		return failure.Named(m.l.name, failure.ErrLost)
 	}
-	return failure.Named(name, q.noMajority(yes+lost, failing))
+	return failure.Named(m.l.name, q.noMajority(t.yes+lost(t), t.failing))
 }
 
 // pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
@@ -364,11 +340,12 @@ func (m *majority) lost(i int) {
 
 // fetch looks, after a while, for the part that is missing on a server, which has lost it or was not
 // reached. Else each restart of a server would leave the hold one fewer, until it has no majority. owner is
-// the attempt that the server had, or "": where an operator has freed that, it is not taken back.
+// the attempt that the server had, or "": where an operator has freed that, it is not taken back. The caller
+// is counted in the quorum's work.
 func (m *majority) fetch(i int, after time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
-	if bounds.Over() || !q.home.Begin() {
+	if bounds.Over() {
 		return
 	}
 	q.home.Go(func() {
@@ -407,7 +384,6 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 			}
 		}
 	})
-	q.home.End()
 }
 
 // admit makes what one server has granted part of it, if a majority without that server has been found to

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -52,7 +51,7 @@ type quorum struct {
 	closing <-chan struct{} // closed before the first of its sessions ends
 	close   func()
 
-	mu    sync.Mutex // guards what follows; a leaf
+	mu    sync.Mutex // guards what follows; majority.mu may be taken under it
 	desks map[string]*desk
 }
 
@@ -63,11 +62,8 @@ type server struct {
 	warned        time.Time // when something of it was last logged; guarded by quorum.mu
 }
 
-// quorumKey is equal for quorums that are one.
-type quorumKey struct {
-	sessions string // their ids
-	timeout  time.Duration
-}
+// quorumKey is equal for quorums that are one: the ids of their sessions, and the timeout.
+type quorumKey string
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -75,9 +71,9 @@ const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-
 func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) {
 	sorted := slices.Clone(users)
 	slices.SortFunc(sorted, func(a, b *session.Session) int { return strings.Compare(a.ID(), b.ID()) })
-	key := quorumKey{timeout: timeout}
+	key := quorumKey(timeout.String())
 	for _, u := range sorted {
-		key.sessions += u.ID() + " "
+		key += quorumKey(" " + u.ID())
 	}
 	// Callers with the same sessions have the same first one, in which it is made once.
 	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum {
@@ -103,7 +99,7 @@ func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
 	for i, u := range users {
 		cfg := u.Config
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
-		cfg.Observer, cfg.Only = partObserver{q}.Observe, session.EventRenewFailed
+		cfg.Observer, cfg.Only = q.partEvent, session.EventRenewFailed
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.Liveness = turnLease, turnLease
@@ -138,16 +134,14 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// partObserver has the observer of a RedLock notified of renewals that failed. Of all else it hears as of one
-// lock.
-type partObserver struct{ q *quorum }
-
-func (o partObserver) Observe(ctx context.Context, e session.Event) {
-	o.q.lead.Observe(ctx, protocol.RedLock, e.Name,
+// partEvent notifies the observer of a RedLock of a renewal that failed. All else it learns as of one lock.
+func (q *quorum) partEvent(ctx context.Context, e session.Event) {
+	q.lead.Observe(ctx, protocol.RedLock, e.Name,
 		session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
 }
 
-func checkSessions(sessions []*session.Session) error {
+// check says what is wrong with the sessions and the timeout of a quorum.
+func check(sessions []*session.Session, timeout time.Duration) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("lockline: RedLock: "+format, args...)
 	}
@@ -174,26 +168,21 @@ func checkSessions(sessions []*session.Session) error {
 			}
 		}
 	}
+	if lease := sessions[0].Lease; timeout < 0 || timeout >= lease/2 {
+		return fail("a timeout of %v for a server is not above 0 and below half of the lease, %v",
+			timeout, lease)
+	}
 	return nil
 }
 
-// serverError says of which server an error is.
-type serverError struct {
-	where string
-	err   error
-}
-
+// named says of which server an error is.
 func (s *server) named(err error) error {
 	where := "the server of session " + s.user.ID()
 	if addr := s.user.Link.Addr(); addr != "" {
 		where = "server " + addr
 	}
-	return &serverError{where, err}
+	return failure.Worded(where+": "+failure.Unnamed(err), err)
 }
-
-func (e *serverError) Error() string { return e.where + ": " + failure.Unnamed(e.err) }
-
-func (e *serverError) Unwrap() error { return e.err }
 
 // trouble is why the server carries no requests out, as far as is known; nil if it does.
 func (s *server) trouble() error { return s.user.Link.Trouble(s.user.Ctx, "") }
@@ -266,6 +255,9 @@ var (
 // noMajority is the error of a request that too few servers answered. The first of the errors decides what
 // becomes of the request: one that time will not mend, if there is one.
 func (q *quorum) noMajority(answered int, failing []error) error {
+	if slices.ContainsFunc(failing, func(err error) bool { return errors.Is(err, failure.ErrClosed) }) {
+		return failure.ErrClosed
+	}
 	rank := func(err error) int {
 		switch {
 		case errors.Is(err, errLate):
@@ -300,18 +292,34 @@ func ask[T any](q *quorum, servers []int, f func(i int) (T, error)) <-chan answe
 	return answers
 }
 
-// inTime yields answers as they come, until all have or ctx ends.
-func inTime[T any](ctx context.Context, answers <-chan answer[T]) iter.Seq[answer[T]] {
-	return func(yield func(answer[T]) bool) {
-		for range cap(answers) {
-			select {
-			case a := <-answers:
-				if !yield(a) {
-					return
-				}
-			case <-ctx.Done():
-				return
+// tally is what servers have answered.
+type tally struct {
+	yes           int
+	lost, failing []error // of those that have no hold any more, and of the rest
+}
+
+// count counts answers as they come, until those are enough, all have come, or ctx ends.
+func count[T any](
+	ctx context.Context, q *quorum, answers <-chan answer[T], enough func(tally, answer[T]) bool,
+) (t tally) {
+	for range cap(answers) {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err == nil:
+				t.yes++
+			case errors.Is(a.err, failure.ErrLost): // which is no loss of the whole
+				t.lost = append(t.lost, q.servers[a.i].named(errMissing))
+			default:
+				t.failing = append(t.failing, q.servers[a.i].named(a.err))
 			}
+			if enough(t, a) {
+				return t
+			}
+		case <-ctx.Done():
+			t.failing = append(t.failing, errLate)
+			return t
 		}
 	}
+	return t
 }

@@ -121,17 +121,11 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	for i, s := range sessions {
 		users[i] = inner.Session(s)
 	}
-	if err := checkSessions(users); err != nil {
+	if err := check(users, cfg.timeout); err != nil {
 		return nil, err
 	}
-	lease := users[0].Lease
-	if cfg.timeout == 0 {
+	if lease := users[0].Lease; cfg.timeout == 0 {
 		cfg.timeout = max(lease/100, min(100*time.Millisecond, lease/4))
-	}
-	if cfg.timeout < 0 || cfg.timeout >= lease/2 {
-		return nil, fmt.Errorf("lockline: RedLock: "+
-			"a timeout of %v for a server is not above 0 and below half of the lease, %v",
-			cfg.timeout, lease)
 	}
 	q, err := quorumOf(users, cfg.timeout)
 	if err != nil {
@@ -157,21 +151,17 @@ func (q *Quorum) Holds() map[string]int {
 	if q == nil || q.inner == nil {
 		return nil
 	}
-	var held []*majority
-	q.inner.mu.Lock()
-	for _, d := range q.inner.desks {
-		if m := d.hold.Load(); m != nil {
-			held = append(held, m)
-		}
-	}
-	q.inner.mu.Unlock()
 	holds := map[string]int{}
-	for _, m := range held {
-		m.mu.Lock()
-		if m.state() == nil {
-			holds[m.l.name] = len(m.live())
+	q.inner.mu.Lock()
+	defer q.inner.mu.Unlock()
+	for name, d := range q.inner.desks {
+		if m := d.hold.Load(); m != nil {
+			m.mu.Lock()
+			if m.state() == nil {
+				holds[name] = len(m.live())
+			}
+			m.mu.Unlock()
 		}
-		m.mu.Unlock()
 	}
 	return holds
 }
@@ -206,8 +196,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 }
 
 var (
-	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
-
+	errZeroQuorum  = errors.New("lockline: a zero Quorum; make one with NewQuorum")
 	errZeroRedLock = errors.New("lockline: a zero RedLock; make one with Quorum.New")
 )
 
@@ -324,24 +313,19 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]a
 	late, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
 	var good []answer[T]
-	var failing []error
-	for a := range inTime(late, ask(q, q.all, f)) {
-		switch {
-		case a.err == nil:
+	t := count(late, q, ask(q, q.all, f), func(_ tally, a answer[T]) bool {
+		if a.err == nil {
 			good = append(good, a)
-		case ctx.Err() != nil, errors.Is(a.err, failure.ErrClosed):
-			return nil, a.err
-		default:
-			failing = append(failing, q.servers[a.i].named(a.err))
 		}
+		return a.err != nil && ctx.Err() != nil
+	})
+	switch {
+	case t.yes >= q.need:
+		return good, nil
+	case ctx.Err() != nil:
+		return nil, failure.Named(l.name, failure.OfContext(ctx))
 	}
-	if len(good)+len(failing) < len(q.servers) {
-		failing = append(failing, errLate)
-	}
-	if len(good) < q.need {
-		return nil, failure.Named(l.name, q.noMajority(len(good), failing))
-	}
-	return good, nil
+	return nil, failure.Named(l.name, q.noMajority(t.yes, t.failing))
 }
 
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It

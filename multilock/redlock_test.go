@@ -313,6 +313,36 @@ func TestALongWaitForTheProcesssOwnHoldIsLogged(t *testing.T) {
 	})
 }
 
+// endsNext is a context that has ended when it is asked again.
+type endsNext struct {
+	context.Context
+	asked bool
+}
+
+func (c *endsNext) Err() error {
+	if !c.asked {
+		c.asked = true
+		return nil
+	}
+	return context.Canceled
+}
+
+func TestATryWhoseContextEndsMeanwhileNamesTheHolderAsAnyOther(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		hold := testlock.Take(t, m)
+		defer testlock.Unlock(t, hold)
+		var want, got *rlock.LockedError
+		if _, _, err := m.TryLock(bg); !errors.As(err, &want) {
+			t.Fatal(err)
+		}
+		_, _, err := m.TryLock(&endsNext{Context: bg})
+		if !errors.Is(err, context.Canceled) || !errors.As(err, &got) || got.Holder != want.Holder {
+			t.Errorf("%v, and the holder is %q", err, want.Holder)
+		}
+	})
+}
+
 func TestANumberOfServersThatIsOfNoUseIsLogged(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		withServers(t, n, func(t *testing.T, r servers) {

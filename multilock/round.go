@@ -22,7 +22,7 @@ const settleTime = 2 * time.Millisecond
 
 // round asks all servers at once, by TryLock or by Lock. It belongs to the goroutine of its call.
 type round struct {
-	v       *vote
+	*vote
 	m       *majority // what it makes
 	answers <-chan answer[*engine.Entry]
 	errs    []error // by server
@@ -38,7 +38,7 @@ func (v *vote) round(try bool) (*entry, error) {
 	seek, end := context.WithCancel(v.values)
 	m := &majority{l: v.l, q: q, d: v.d, seek: seek, parts: make([]*engine.Entry, n)}
 	m.stop = func() { stop(); end() }
-	r := &round{v: v, m: m, errs: make([]error, n), left: n}
+	r := &round{vote: v, m: m, errs: make([]error, n), left: n}
 	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {
 		return m.admitted(v.values, while, i, v.cfg, try)
 	})
@@ -51,7 +51,8 @@ func (v *vote) round(try bool) (*entry, error) {
 	for {
 		select {
 		case a := <-r.answers:
-			if r.take(a) && r.granted == 1 && !try {
+			r.take(a)
+			if r.m.parts[a.i] != nil && r.granted == 1 && !try {
 				start = time.Now() // now the wait for the others begins
 				patience.Reset(q.timeout)
 			}
@@ -65,7 +66,7 @@ func (v *vote) round(try bool) (*entry, error) {
 		}
 		switch {
 		case r.granted < q.need && r.granted+r.left >= q.need: // too early to say
-		case r.left == 0 || r.restFails():
+		case r.restFails():
 			return r.decide()
 		case !decided:
 			decided = true
@@ -74,21 +75,20 @@ func (v *vote) round(try bool) (*entry, error) {
 	}
 }
 
-// take notes an answer, and reports whether it is a grant.
-func (r *round) take(a answer[*engine.Entry]) bool {
+// take notes an answer.
+func (r *round) take(a answer[*engine.Entry]) {
 	r.left--
-	if r.errs[a.i] = r.v.judge(a); r.errs[a.i] != nil {
-		r.v.giveBack(a.value)
-		return false
+	if r.errs[a.i] = r.judge(a); r.errs[a.i] != nil {
+		r.giveBack(a.value)
+		return
 	}
 	r.m.parts[a.i] = a.value
 	r.granted++
-	return true
 }
 
-// restFails: those that have not answered are known not to.
+// restFails: those that have not answered, if there are any, are known not to.
 func (r *round) restFails() bool {
-	for i, s := range r.v.q.servers {
+	for i, s := range r.q.servers {
 		if r.m.parts[i] == nil && r.errs[i] == nil && s.trouble() == nil {
 			return false
 		}
@@ -98,8 +98,8 @@ func (r *round) restFails() bool {
 
 // decide makes a hold of a majority, once its token is safe.
 func (r *round) decide() (*entry, error) {
-	v, m := r.v, r.m
-	if r.granted < v.q.need {
+	m := r.m
+	if r.granted < r.q.need {
 		return r.failed(nil)
 	}
 	// The hold's is the smallest number that the tokens of a majority do not exceed. That majority shares a
@@ -111,17 +111,17 @@ func (r *round) decide() (*entry, error) {
 		}
 	}
 	slices.Sort(tokens)
-	token := tokens[v.q.need-1]
+	token := tokens[r.q.need-1]
 	if !r.raise(token) {
 		return r.failed(errToken)
 	}
-	e := m.become(v, token)
+	e := m.become(r.vote, token)
 	if e == nil {
 		return r.failed(engine.ErrTooLate)
 	}
 	for i, err := range r.errs {
 		if err != nil {
-			m.fetch(i, v.q.timeout, "")
+			m.fetch(i, r.q.timeout, "")
 		} else {
 			m.lost(i) // it may be by now
 		}
@@ -133,7 +133,6 @@ func (r *round) decide() (*entry, error) {
 // raise has the servers of a majority grant no token up to this one any more. The others are told, too, since
 // a server may forget, but that is not waited for.
 func (r *round) raise(token int64) bool {
-	v := r.v
 	parts := slices.Clone(r.m.parts) // one may be asked yet when it is lost
 	var low []int                    // servers whose later grants could have a token that is not higher
 	for i, p := range parts {
@@ -141,21 +140,15 @@ func (r *round) raise(token int64) bool {
 			low = append(low, i)
 		}
 	}
-	missing := v.q.need - (r.granted - len(low))
+	missing := r.q.need - (r.granted - len(low))
 	if missing > 0 {
-		raised := ask(v.q, low, func(i int) (struct{}, error) {
-			return struct{}{}, parts[i].Raise(v.values, token)
+		raised := ask(r.q, low, func(i int) (none struct{}, _ error) {
+			return none, parts[i].Raise(r.values, token)
 		})
-		late, cancel := context.WithTimeout(context.Background(), v.q.timeout)
+		late, cancel := context.WithTimeout(context.Background(), r.q.timeout)
 		defer cancel()
-		for a := range inTime(late, raised) {
-			if a.err == nil {
-				missing--
-			}
-			if missing == 0 {
-				break
-			}
-		}
+		enough := func(t tally, _ answer[struct{}]) bool { return t.yes == missing }
+		missing -= count(late, r.q, raised, enough).yes
 	}
 	for _, i := range low {
 		parts[i].Reserve(token)
@@ -165,16 +158,16 @@ func (r *round) raise(token int64) bool {
 
 // rest has what comes later become part of the hold. It is given back if there is none.
 func (r *round) rest() {
-	v, m := r.v, r.m
+	m := r.m
 	if r.left == 0 {
 		return
 	}
-	v.q.home.Go(func() {
+	r.q.home.Go(func() {
 		for ; r.left > 0; r.left-- {
 			a := <-r.answers
-			if v.judge(a) != nil || m.seek.Err() != nil {
-				v.giveBack(a.value)
-				m.fetch(a.i, v.q.timeout, "")
+			if r.judge(a) != nil || m.seek.Err() != nil {
+				r.giveBack(a.value)
+				m.fetch(a.i, r.q.timeout, "")
 			} else if !m.admit(a.i, a.value) {
 				m.fetch(a.i, 0, "")
 			}
@@ -185,16 +178,15 @@ func (r *round) rest() {
 // failed gives back what was granted, also what comes later, and says why there is no majority: for a reason,
 // or by the answers.
 func (r *round) failed(reason error) (*entry, error) {
-	v, m := r.v, r.m
-	m.stop()
-	v.giveBack(m.parts...)
-	if v.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
+	r.m.stop()
+	r.giveBack(r.m.parts...)
+	if r.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
 		late := time.After(call.LeavingTime)
 		for r.left > 0 && late != nil {
 			select {
 			case a := <-r.answers:
 				r.take(a)
-				v.giveBack(m.parts[a.i])
+				r.giveBack(r.m.parts[a.i])
 			case <-late:
 				late = nil
 			}
@@ -215,14 +207,7 @@ func (v *vote) giveBack(parts ...*engine.Entry) {
 	}
 }
 
-// inUse is what a server says of the holder, as what all say of it.
-func inUse(locked *rlock.LockedError) *failure.LockedError {
-	e := failure.LockedError(*locked)
-	e.Holder = holderOf(e.Holder)
-	return &e
-}
-
-// judge is why an answer is no grant; nil if it is one.
+// judge is why an answer is no grant; nil if it is one. A holder is named as all servers name it.
 func (v *vote) judge(a answer[*engine.Entry]) error {
 	q, s := v.q, v.q.servers[a.i]
 	var locked *rlock.LockedError
@@ -234,7 +219,9 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 		q.warn(s, noVote, v.l.name, errTwice)
 		return s.named(errTwice)
 	case locked != nil && locked.Holder != "":
-		return a.err
+		e := failure.LockedError(*locked)
+		e.Holder = holderOf(e.Holder)
+		return &e
 	case locked != nil, // by this process, which has not given it back in time
 		errors.Is(a.err, failure.ErrNoAnswer): // this round ended first
 		return s.late()
@@ -247,32 +234,33 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 // why is the error of a round without a majority: held by the one that most servers name, or that too few
 // answered.
 func (r *round) why(reason error) error {
-	v, q := r.v, r.v.q
+	v, q := r.vote, r.q
 	known, final := r.granted, 0
 	var failing []error
 	late := true
 	votes, most := map[string]int{}, 0
 	for i, s := range q.servers {
-		var locked *rlock.LockedError
-		switch err := r.errs[i]; {
-		case errors.As(err, &locked):
+		err := r.errs[i]
+		if err == nil && r.m.parts[i] == nil {
+			err = s.late()
+		}
+		var holder *failure.LockedError
+		switch {
+		case err == nil:
+		case errors.As(err, &holder):
 			known++
-			holder := inUse(locked)
 			if votes[holder.Holder]++; votes[holder.Holder] > most {
 				v.holder, most = holder, votes[holder.Holder]
 			}
 		case errors.Is(err, failure.ErrClosed):
 			return failure.Named(v.l.name, failure.ErrClosed)
-		case err != nil:
+		case errors.Is(err, errLate):
 			failing = append(failing, err)
-			if !errors.Is(err, errLate) {
-				late = false
-				if !wire.Judge(err).Transient {
-					final++
-				}
+		default:
+			failing, late = append(failing, err), false
+			if !wire.Judge(err).Transient {
+				final++
 			}
-		case r.m.parts[i] == nil:
-			failing = append(failing, s.late())
 		}
 	}
 	if most > 0 {
@@ -291,7 +279,7 @@ func (r *round) why(reason error) error {
 	}
 	switch {
 	case over:
-		return v.whyOver(nil)
+		return v.whyOver()
 	case reason == errMinority && q.works(): // others have the rest
 		v.taken(true)
 		return failure.Public(&failure.LockedError{Name: v.l.name})

@@ -141,7 +141,7 @@ func (l *RedLock) acquire(
 	e, err := v.run()
 	if err != nil {
 		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // while servers were asked
-			err = v.whyOver(err)
+			err = v.whyOver()
 		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(v.begun), Err: err})
 		return ctx, nil, err
@@ -161,14 +161,13 @@ func (v *vote) run() (*entry, error) {
 		v.lost = false
 		outer, _ := v.ctx.Value(v).(*entry)
 		switch {
-		case outer != nil:
-			if e, err := v.nest(outer); e != nil || err != nil {
-				return e, err
-			}
-		case v.lost:
+		case outer == nil && v.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
-		default:
+		case outer == nil:
 			return v.wait()
+		}
+		if e, err := v.nest(outer); e != nil || err != nil {
+			return e, err
 		}
 	}
 }
@@ -187,7 +186,8 @@ func (v *vote) wait() (e *entry, err error) {
 		return v.compete()
 	default:
 		if v.try {
-			return nil, failure.Public(cmp.Or(d.known(v.begun), &failure.LockedError{Name: d.name}))
+			v.holder = cmp.Or(d.known(v.begun), &failure.LockedError{Name: d.name})
+			return nil, failure.Public(v.holder)
 		}
 	}
 	v.announce()
@@ -215,7 +215,7 @@ func (v *vote) wait() (e *entry, err error) {
 		case <-v.bounds.Closing:
 		}
 		v.holder = d.known(v.begun)
-		return nil, v.whyOver(nil)
+		return nil, v.whyOver()
 	}
 }
 
@@ -233,7 +233,7 @@ func (v *vote) goOn(m *majority) (*entry, error) {
 	m.release(context.Background(), true)
 	v.d.hold.Store(nil)
 	if v.bounds.Over() {
-		return nil, v.whyOver(nil)
+		return nil, v.whyOver()
 	}
 	return v.compete()
 }
@@ -263,7 +263,7 @@ func (v *vote) compete() (*entry, error) {
 	defer v.giveBack(turn)
 	for round := 0; ; round++ {
 		if v.bounds.Over() {
-			return nil, v.whyOver(nil)
+			return nil, v.whyOver()
 		}
 		if e, err := v.round(false); e != nil || !v.again(err) {
 			return e, err
@@ -292,25 +292,15 @@ func (v *vote) again(err error) bool {
 		v.outage = time.Time{}
 		return true
 	}
-	if v.outage.IsZero() {
-		v.outage = time.Now()
-	}
-	if v.q.works() { // by now
+	if v.outage.IsZero() || v.q.works() { // by now
 		v.outage = time.Now()
 	}
 	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
 }
 
-// whyOver is the error of a wait that is over, or of one server alone.
-func (v *vote) whyOver(err error) error {
-	if err != nil && !v.bounds.Over() {
-		return err
-	}
-	var locked *rlock.LockedError
-	if errors.As(err, &locked) {
-		v.holder = inUse(locked)
-	}
-	err = failure.OfWait(v.ctx, wire.Closed(v.bounds.Closing), "", v.l.name, v.holder)
+// whyOver is the error of a wait that is over.
+func (v *vote) whyOver() error {
+	err := failure.OfWait(v.ctx, wire.Closed(v.bounds.Closing), "", v.l.name, v.holder)
 	if v.holder == nil && v.trouble != nil {
 		text := v.trouble.Error() // of several servers: one that refuses does not say that all do
 		err = failure.Troubled(err, errors.New(text))
