@@ -3,10 +3,8 @@ package pubsub
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -171,14 +169,6 @@ func (h *Hub) warn(msg string, args ...any) {
 	h.mu.Unlock()
 	if due {
 		h.log(slog.LevelWarn, msg, args...)
-	}
-}
-
-// survive, deferred around calls of dial, its Conns and a Cluster, makes a panic in them an outage.
-func (h *Hub) survive(err *error) {
-	if p := recover(); p != nil {
-		h.log(slog.LevelError, "pubsub: the connection panicked", "panic", p, "stack", string(debug.Stack()))
-		*err = fmt.Errorf("the connection panicked: %v", p)
 	}
 }
 
