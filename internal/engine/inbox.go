@@ -12,8 +12,8 @@ import (
 
 // A session has channels of its own for grants: a script that hands something to the first waiter in a
 // queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
-// one for each lock that it waits for, in the slot of that lock. A channel is closed when no attempt has
-// needed it for a while. An attempt's entry in the queue says which one to use (line.lua).
+// one for each lock that it waits for, in the slot of that lock. Those that no attempt needs are closed now
+// and then. An attempt's entry in the queue says which one to use (line.lua).
 
 // recipient waits in a queue in Redis, or may be asked to give up what its session keeps. Its methods are
 // called with no mutex held, by callers that are counted in the session's work, and must not block.
@@ -36,20 +36,14 @@ type inbox struct {
 	// Guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken
 	// under it.
 	mu         sync.Mutex
-	recipients map[string]recipient   // by owner field
-	channels   map[string]*ownChannel // by name
-	running    bool                   // the goroutine that listens
-}
-
-// ownChannel is one on which the session listens. inbox.mu guards it.
-type ownChannel struct {
-	sub  *pubsub.Subscription
-	idle bool // no attempt needed it at the last look
+	recipients map[string]recipient            // by owner field
+	channels   map[string]*pubsub.Subscription // those on which the session listens, by name
+	running    bool                            // the goroutine that listens
 }
 
 func newInbox(s *session.Session) *inbox {
 	return &inbox{s: s, ready: make(chan struct{}, 1),
-		recipients: map[string]recipient{}, channels: map[string]*ownChannel{}}
+		recipients: map[string]recipient{}, channels: map[string]*pubsub.Subscription{}}
 }
 
 // add notes that an attempt waits, or is about to.
@@ -118,8 +112,8 @@ func (in *inbox) listen(key string, possible bool) {
 		sharded := in.shardedChannel(key)
 		if possible {
 			name, hub = sharded, in.s.ShardedHub
-		} else if e := in.channels[sharded]; e != nil {
-			e.sub.Close()
+		} else if sub := in.channels[sharded]; sub != nil {
+			sub.Close()
 			delete(in.channels, sharded)
 		}
 	}
@@ -127,7 +121,7 @@ func (in *inbox) listen(key string, possible bool) {
 		return
 	}
 	defer in.s.End()
-	in.channels[name] = &ownChannel{sub: hub.SubscribeTo(name, in.ready)}
+	in.channels[name] = hub.SubscribeTo(name, in.ready)
 	if !in.running {
 		in.running = true
 		in.s.Go(in.run)
@@ -138,31 +132,33 @@ func (in *inbox) listen(key string, possible bool) {
 func (in *inbox) unheard(key string, asked time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if e := in.channels[in.channelOf(key)]; e != nil {
-		e.sub.Unheard(asked)
+	if sub := in.channels[in.channelOf(key)]; sub != nil {
+		sub.Unheard(asked)
 	}
 }
 
-// channelTime is how long a channel that no attempt needs stays subscribed, and at most as long again.
-const channelTime = 2 * time.Second
+// tidyInterval is the time between two looks for channels that no attempt needs. A busy lock is seldom
+// without an attempt at that moment. If it is, its channel lingers in the hub. So the next attempt costs one
+// request more, and no SUBSCRIBE.
+const tidyInterval = 2 * time.Second
 
 // run hands out what arrives on the session's channels.
 func (in *inbox) run() {
-	idle := time.NewTicker(channelTime)
-	defer idle.Stop()
+	tidy := time.NewTicker(tidyInterval)
+	defer tidy.Stop()
 	for {
 		select {
 		case <-in.ready:
 			in.take()
-		case <-idle.C:
-			if !in.rest() {
+		case <-tidy.C:
+			if !in.tidy() {
 				return
 			}
 		case <-in.s.Closing():
 			in.mu.Lock()
 			defer in.mu.Unlock()
-			for _, e := range in.channels {
-				e.sub.Close()
+			for _, sub := range in.channels {
+				sub.Close()
 			}
 			return
 		}
@@ -174,8 +170,8 @@ func (in *inbox) take() {
 	in.mu.Lock()
 	var messages []string
 	gaps := map[string]bool{}
-	for name, e := range in.channels {
-		arrived, gap := e.sub.Take()
+	for name, sub := range in.channels {
+		arrived, gap := sub.Take()
 		messages = append(messages, arrived...)
 		if gap {
 			gaps[name] = true
@@ -198,23 +194,19 @@ func (in *inbox) take() {
 	}
 }
 
-// rest closes the channels that no attempt has needed for a while. It reports false if none is left.
-func (in *inbox) rest() bool {
+// tidy closes the channels that no attempt needs. It reports false if none is left.
+func (in *inbox) tidy() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	needed := map[string]bool{}
+	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0} // what it keeps may be wanted at any time
 	for _, a := range in.recipients {
 		needed[in.channelOf(a.Key())] = true
 	}
-	if in.s.Linger > 0 { // what it keeps may be wanted at any time
-		needed[in.s.Channel()] = true
-	}
-	for name, e := range in.channels {
-		if e.idle && !needed[name] { // not needed at two looks in a row
-			e.sub.Close()
+	for name, sub := range in.channels {
+		if !needed[name] {
+			sub.Close()
 			delete(in.channels, name)
 		}
-		e.idle = !needed[name]
 	}
 	in.running = len(in.channels) > 0
 	return in.running
