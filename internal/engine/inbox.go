@@ -230,10 +230,10 @@ func (in *inbox) channelOf(key string) string {
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it.
 type ear struct {
-	news    *pubsub.Subscription // nil before the first refusal
-	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
-	sharded bool                 // of news
-	rest    time.Time            // until then it is the turn of others
+	hub  *pubsub.Hub          // of news
+	news *pubsub.Subscription // nil before the first refusal
+	own  *pubsub.Subscription // to the session's channel, for Unheard; nil if several servers could have it
+	rest time.Time            // until then it is the turn of others
 }
 
 // restTime is the head start that a session gives, after its turn, to those that were told that the lock is
@@ -255,15 +255,13 @@ func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, s := p.ear, p.s
-	if e.news != nil && e.sharded != refusal.Sharded {
-		e.close() // another server has the lock by now, or the user other rights
+	hub := s.Hub
+	if refusal.Sharded {
+		hub = s.ShardedHub
 	}
-	if e.news == nil {
-		hub := s.Hub
-		if refusal.Sharded {
-			hub = s.ShardedHub
-		}
-		e.news, e.sharded = hub.Subscribe(p.keys.Channel), refusal.Sharded
+	if e.hub != hub { // it is the first refusal, another server has the lock by now, or the user other rights
+		e.close()
+		e.hub, e.news = hub, hub.Subscribe(p.keys.Channel)
 		if s.Link.Single() {
 			e.own = s.Hub.Subscribe(s.Channel())
 		}
@@ -290,9 +288,6 @@ func (e *ear) forget() {
 	if e.news != nil {
 		e.news.Take()
 	}
-	if e.own != nil {
-		e.own.Take() // what it brings is not for this lock
-	}
 }
 
 // close ends the subscriptions. mu held, or the pool is not used any more.
@@ -303,5 +298,5 @@ func (e *ear) close() {
 	if e.own != nil {
 		e.own.Close()
 	}
-	e.news, e.own = nil, nil
+	e.hub, e.news, e.own = nil, nil, nil
 }
