@@ -260,17 +260,16 @@ func (s *Subscription) Close() {
 	}
 	s.channel = nil
 	delete(ch.listeners, s)
-	if len(ch.listeners) > 0 {
-		return
-	}
-	if ch.shard == nil {
+	switch {
+	case len(ch.listeners) > 0:
+	case ch.shard == nil:
 		delete(h.channels, ch.name) // it is subscribed nowhere
-		return
-	}
-	ch.idleSince = time.Now()
-	ch.idle = ch.shard.idle.PushBack(ch)
-	if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
-		poke(ch.shard.poked)
+	default:
+		ch.idleSince = time.Now()
+		ch.idle = ch.shard.idle.PushBack(ch)
+		if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
+			poke(ch.shard.poked)
+		}
 	}
 }
 

@@ -21,10 +21,8 @@ type recipient interface {
 	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
 	Key() string
 	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that
-	// may publish could have sent it.
+	// may publish could have sent it. No words: it may also be that messages about the attempt were missed.
 	Told(words []string)
-	// Missed: messages about the attempt may have been missed.
-	Missed()
 }
 
 // inbox is a session's: which attempts wait, and where the session listens for them. It keeps no order and
@@ -37,8 +35,7 @@ type inbox struct {
 	// under it.
 	mu         sync.Mutex
 	recipients map[string]recipient            // by owner field
-	channels   map[string]*pubsub.Subscription // those on which the session listens, by name
-	running    bool                            // the goroutine that listens
+	channels   map[string]*pubsub.Subscription // by name; a goroutine listens while there are any
 }
 
 func newInbox(s *session.Session) *inbox {
@@ -107,6 +104,7 @@ func (in *inbox) mode(key string) any {
 func (in *inbox) listen(key string, possible bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	running := len(in.channels) > 0
 	name, hub := in.s.Channel(), in.s.Hub
 	if in.s.ShardedHub != nil {
 		sharded := in.shardedChannel(key)
@@ -122,8 +120,7 @@ func (in *inbox) listen(key string, possible bool) {
 	}
 	defer in.s.End()
 	in.channels[name] = hub.SubscribeTo(name, in.ready)
-	if !in.running {
-		in.running = true
+	if !running {
 		in.s.Go(in.run)
 	}
 }
@@ -190,7 +187,7 @@ func (in *inbox) take() {
 		in.receive(m)
 	}
 	for _, a := range missed {
-		a.Missed()
+		a.Told(nil)
 	}
 }
 
@@ -208,8 +205,7 @@ func (in *inbox) tidy() bool {
 			delete(in.channels, name)
 		}
 	}
-	in.running = len(in.channels) > 0
-	return in.running
+	return len(in.channels) > 0
 }
 
 // channelOf is the channel on which the session listens for a lock. mu held.
