@@ -3,10 +3,8 @@ package pubsub
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -174,14 +172,6 @@ func (h *Hub) warn(msg string, args ...any) {
 	}
 }
 
-// survive, deferred around calls of dial, its Conns and a Cluster, makes a panic in them an outage.
-func (h *Hub) survive(err *error) {
-	if p := recover(); p != nil {
-		h.log(slog.LevelError, "pubsub: the connection panicked", "panic", p, "stack", string(debug.Stack()))
-		*err = fmt.Errorf("the connection panicked: %v", p)
-	}
-}
-
 // poke makes c, of capacity 1, ready.
 func poke(c chan struct{}) {
 	select {
@@ -270,17 +260,16 @@ func (s *Subscription) Close() {
 	}
 	s.channel = nil
 	delete(ch.listeners, s)
-	if len(ch.listeners) > 0 {
-		return
-	}
-	if ch.shard == nil {
+	switch {
+	case len(ch.listeners) > 0:
+	case ch.shard == nil:
 		delete(h.channels, ch.name) // it is subscribed nowhere
-		return
-	}
-	ch.idleSince = time.Now()
-	ch.idle = ch.shard.idle.PushBack(ch)
-	if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
-		poke(ch.shard.poked)
+	default:
+		ch.idleSince = time.Now()
+		ch.idle = ch.shard.idle.PushBack(ch)
+		if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
+			poke(ch.shard.poked)
+		}
 	}
 }
 

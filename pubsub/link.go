@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/contain"
 )
 
 // Conn is one subscription connection. *[redis.PubSub] is one; a simulation can supply its own.
@@ -77,7 +79,7 @@ const (
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
 // fails or falls silent (an error) or it is not needed any more (nil).
 func (l *link) serve() (err error) {
-	defer l.hub.survive(&err)
+	defer contain.Recover(l.hub.options.Logger, "pubsub: the connection", &err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
 	defer fail(nil)
 	l.conn = l.node.Dial(ctx)
@@ -190,7 +192,7 @@ func (l *link) write(
 
 // read is the reader: it hands out what arrives until the connection fails or is closed.
 func (l *link) read() (err error) {
-	defer l.hub.survive(&err)
+	defer contain.Recover(l.hub.options.Logger, "pubsub: the connection", &err)
 	for {
 		arrived, err := l.conn.Receive(ended)
 		if err != nil && !l.refuse(err) {

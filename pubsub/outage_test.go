@@ -107,7 +107,7 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	bubble(t, pubsub.Options{Logger: logger}, func(t *testing.T, s *server, h *pubsub.Hub) {
-		h.Subscribe("a")
+		a := h.Subscribe("a")
 		synctest.Wait()
 		for range 2 {
 			s.set(func() { s.refuse = errCut })
@@ -116,6 +116,8 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 			s.set(func() { s.refuse = nil })
 			time.Sleep(time.Minute)
 		}
+		a.Close() // the end of the connection is no end of an outage
+		time.Sleep(time.Minute)
 	})
 	expect(t, "warnings", strings.Count(log.String(), "level=WARN"), 2)
 	expect(t, "infos", strings.Count(log.String(), "level=INFO"), 2)

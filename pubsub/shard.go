@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/contain"
 )
 
 // shard is the channels that one connection serves: all of a hub's or, of a Cluster, those that one node has.
@@ -34,11 +36,11 @@ func (s *shard) own() {
 	for s.needed() {
 		l := &link{shard: s, outage: outage}
 		err := l.serve()
-		if err == nil || h.ctx.Err() != nil {
-			continue
-		}
 		if l.answered {
 			pause, outage = 0, time.Time{}
+		}
+		if err == nil || h.ctx.Err() != nil {
+			continue
 		}
 		switch {
 		case errors.Is(err, errMisled): // perhaps each time, if a client's connections lead to two servers
@@ -172,12 +174,12 @@ func (h *Hub) displace(ch *channel, wait time.Duration) {
 }
 
 func (h *Hub) locate(channel string) (n Node, err error) {
-	defer h.survive(&err)
+	defer contain.Recover(h.options.Logger, "pubsub: the connection", &err)
 	return h.cluster.Node(h.ctx, channel)
 }
 
 func (h *Hub) reload() {
-	defer h.survive(new(error))
+	defer contain.Recover(h.options.Logger, "pubsub: the connection", new(error))
 	h.cluster.Reload(h.ctx)
 }
 

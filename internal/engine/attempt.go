@@ -406,7 +406,7 @@ func (a *attempt) rest() bool {
 		select {
 		case <-a.changed: // its state or its time has changed
 		case <-published:
-			a.Missed()
+			a.Told(nil)
 		case <-t.C:
 		}
 		t.Stop()
@@ -550,15 +550,19 @@ func (a *attempt) giveBack() {
 func (a *attempt) Key() string { return a.l.p.keys.LockKey() }
 
 // Told is 'TOKEN NOW LEASE NONCE' of a grant, 'LEFT' to the next in the queue, until a lease ends, or nothing
-// if another session wants the grant. A grant counts only with the attempt's nonce, which only Redis was
-// told. To look costs no more than a request.
+// if another session wants the grant, or that or a grant may have been missed. A grant counts only with the
+// attempt's nonce, which only Redis was told. To look costs no more than a request.
 func (a *attempt) Told(words []string) {
 	p := a.l.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case len(words) == 0:
-		a.refusedAnother()
+		a.wanted = true
+		if g := p.grantOf(a.owner.(string)); g != nil {
+			g.wanted()
+		}
+		a.sooner(0)
 	case len(words) == 1:
 		if left, ok := protocol.Remaining(words[0]); ok {
 			a.sooner(max(0, left) + time.Millisecond)
@@ -587,22 +591,6 @@ func (a *attempt) receive(token int64, since time.Time, lease time.Duration) {
 	a.granted(token, since, lease)
 	a.firstAnswered()
 	a.wake() // run may be asleep, and is to end
-}
-
-// Missed has it ask: a message may have been lost.
-func (a *attempt) Missed() {
-	a.l.p.mu.Lock()
-	defer a.l.p.mu.Unlock()
-	a.refusedAnother()
-	a.sooner(0)
-}
-
-// refusedAnother: another session may have been refused what this attempt was granted. mu held.
-func (a *attempt) refusedAnother() {
-	a.wanted = true
-	if g := a.l.p.grantOf(a.owner.(string)); g != nil {
-		g.wanted()
-	}
 }
 
 // observe tells the observer.

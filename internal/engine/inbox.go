@@ -12,8 +12,8 @@ import (
 
 // A session has channels of its own for grants: a script that hands something to the first waiter in a
 // queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
-// one for each lock that it waits for, in the slot of that lock. A channel is closed when no attempt has
-// needed it for a while. An attempt's entry in the queue says which one to use (line.lua).
+// one for each lock that it waits for, in the slot of that lock. Those that no attempt needs are closed now
+// and then. An attempt's entry in the queue says which one to use (line.lua).
 
 // recipient waits in a queue in Redis, or may be asked to give up what its session keeps. Its methods are
 // called with no mutex held, by callers that are counted in the session's work, and must not block.
@@ -21,10 +21,8 @@ type recipient interface {
 	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
 	Key() string
 	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that
-	// may publish could have sent it.
+	// may publish could have sent it. No words: it may also be that messages about the attempt were missed.
 	Told(words []string)
-	// Missed: messages about the attempt may have been missed.
-	Missed()
 }
 
 // inbox is a session's: which attempts wait, and where the session listens for them. It keeps no order and
@@ -36,20 +34,13 @@ type inbox struct {
 	// Guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken
 	// under it.
 	mu         sync.Mutex
-	recipients map[string]recipient   // by owner field
-	channels   map[string]*ownChannel // by name
-	running    bool                   // the goroutine that listens
-}
-
-// ownChannel is one on which the session listens. inbox.mu guards it.
-type ownChannel struct {
-	sub  *pubsub.Subscription
-	idle bool // no attempt needed it at the last look
+	recipients map[string]recipient            // by owner field
+	channels   map[string]*pubsub.Subscription // by name; a goroutine listens while there are any
 }
 
 func newInbox(s *session.Session) *inbox {
 	return &inbox{s: s, ready: make(chan struct{}, 1),
-		recipients: map[string]recipient{}, channels: map[string]*ownChannel{}}
+		recipients: map[string]recipient{}, channels: map[string]*pubsub.Subscription{}}
 }
 
 // add notes that an attempt waits, or is about to.
@@ -113,13 +104,14 @@ func (in *inbox) mode(key string) any {
 func (in *inbox) listen(key string, possible bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	running := len(in.channels) > 0
 	name, hub := in.s.Channel(), in.s.Hub
 	if in.s.ShardedHub != nil {
 		sharded := in.shardedChannel(key)
 		if possible {
 			name, hub = sharded, in.s.ShardedHub
-		} else if e := in.channels[sharded]; e != nil {
-			e.sub.Close()
+		} else if sub := in.channels[sharded]; sub != nil {
+			sub.Close()
 			delete(in.channels, sharded)
 		}
 	}
@@ -127,9 +119,8 @@ func (in *inbox) listen(key string, possible bool) {
 		return
 	}
 	defer in.s.End()
-	in.channels[name] = &ownChannel{sub: hub.SubscribeTo(name, in.ready)}
-	if !in.running {
-		in.running = true
+	in.channels[name] = hub.SubscribeTo(name, in.ready)
+	if !running {
 		in.s.Go(in.run)
 	}
 }
@@ -138,31 +129,33 @@ func (in *inbox) listen(key string, possible bool) {
 func (in *inbox) unheard(key string, asked time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if e := in.channels[in.channelOf(key)]; e != nil {
-		e.sub.Unheard(asked)
+	if sub := in.channels[in.channelOf(key)]; sub != nil {
+		sub.Unheard(asked)
 	}
 }
 
-// channelTime is how long a channel that no attempt needs stays subscribed, and at most as long again.
-const channelTime = 2 * time.Second
+// tidyInterval is the time between two looks for channels that no attempt needs. A busy lock is seldom
+// without an attempt at that moment. If it is, its channel lingers in the hub. So the next attempt costs one
+// request more, and no SUBSCRIBE.
+const tidyInterval = 2 * time.Second
 
 // run hands out what arrives on the session's channels.
 func (in *inbox) run() {
-	idle := time.NewTicker(channelTime)
-	defer idle.Stop()
+	tidy := time.NewTicker(tidyInterval)
+	defer tidy.Stop()
 	for {
 		select {
 		case <-in.ready:
 			in.take()
-		case <-idle.C:
-			if !in.rest() {
+		case <-tidy.C:
+			if !in.tidy() {
 				return
 			}
 		case <-in.s.Closing():
 			in.mu.Lock()
 			defer in.mu.Unlock()
-			for _, e := range in.channels {
-				e.sub.Close()
+			for _, sub := range in.channels {
+				sub.Close()
 			}
 			return
 		}
@@ -174,8 +167,8 @@ func (in *inbox) take() {
 	in.mu.Lock()
 	var messages []string
 	gaps := map[string]bool{}
-	for name, e := range in.channels {
-		arrived, gap := e.sub.Take()
+	for name, sub := range in.channels {
+		arrived, gap := sub.Take()
 		messages = append(messages, arrived...)
 		if gap {
 			gaps[name] = true
@@ -194,30 +187,25 @@ func (in *inbox) take() {
 		in.receive(m)
 	}
 	for _, a := range missed {
-		a.Missed()
+		a.Told(nil)
 	}
 }
 
-// rest closes the channels that no attempt has needed for a while. It reports false if none is left.
-func (in *inbox) rest() bool {
+// tidy closes the channels that no attempt needs. It reports false if none is left.
+func (in *inbox) tidy() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	needed := map[string]bool{}
+	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0} // what it keeps may be wanted at any time
 	for _, a := range in.recipients {
 		needed[in.channelOf(a.Key())] = true
 	}
-	if in.s.Linger > 0 { // what it keeps may be wanted at any time
-		needed[in.s.Channel()] = true
-	}
-	for name, e := range in.channels {
-		if e.idle && !needed[name] { // not needed at two looks in a row
-			e.sub.Close()
+	for name, sub := range in.channels {
+		if !needed[name] {
+			sub.Close()
 			delete(in.channels, name)
 		}
-		e.idle = !needed[name]
 	}
-	in.running = len(in.channels) > 0
-	return in.running
+	return len(in.channels) > 0
 }
 
 // channelOf is the channel on which the session listens for a lock. mu held.
@@ -238,10 +226,10 @@ func (in *inbox) channelOf(key string) string {
 // ear is how a session waits for such a lock. It belongs to the pool, so that a hot lock stays subscribed.
 // pool.mu guards it.
 type ear struct {
-	news    *pubsub.Subscription // nil before the first refusal
-	own     *pubsub.Subscription // to the session's channel; nil where several servers could have it
-	sharded bool                 // of news
-	rest    time.Time            // until then it is the turn of others
+	hub  *pubsub.Hub          // of news
+	news *pubsub.Subscription // nil before the first refusal
+	own  *pubsub.Subscription // to the session's channel, for Unheard; nil if several servers could have it
+	rest time.Time            // until then it is the turn of others
 }
 
 // restTime is the head start that a session gives, after its turn, to those that were told that the lock is
@@ -263,15 +251,13 @@ func (p *pool) listen(refusal protocol.Answer, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, s := p.ear, p.s
-	if e.news != nil && e.sharded != refusal.Sharded {
-		e.close() // another server has the lock by now, or the user other rights
+	hub := s.Hub
+	if refusal.Sharded {
+		hub = s.ShardedHub
 	}
-	if e.news == nil {
-		hub := s.Hub
-		if refusal.Sharded {
-			hub = s.ShardedHub
-		}
-		e.news, e.sharded = hub.Subscribe(p.keys.Channel), refusal.Sharded
+	if e.hub != hub { // it is the first refusal, another server has the lock by now, or the user other rights
+		e.close()
+		e.hub, e.news = hub, hub.Subscribe(p.keys.Channel)
 		if s.Link.Single() {
 			e.own = s.Hub.Subscribe(s.Channel())
 		}
@@ -298,9 +284,6 @@ func (e *ear) forget() {
 	if e.news != nil {
 		e.news.Take()
 	}
-	if e.own != nil {
-		e.own.Take() // what it brings is not for this lock
-	}
 }
 
 // close ends the subscriptions. mu held, or the pool is not used any more.
@@ -311,5 +294,5 @@ func (e *ear) close() {
 	if e.own != nil {
 		e.own.Close()
 	}
-	e.news, e.own = nil, nil
+	e.hub, e.news, e.own = nil, nil, nil
 }

@@ -7,14 +7,12 @@ import (
 
 // note notes what it is told.
 type note struct {
-	told   [][]string
-	missed int
+	told [][]string
 }
 
 func (a *note) Key() string { return "lockline:r:{x}" }
 
 func (a *note) Told(words []string) { a.told = append(a.told, words) }
-func (a *note) Missed()             { a.missed++ }
 
 func TestAMessageGoesToTheAttemptThatItNames(t *testing.T) {
 	in := newInbox(nil)

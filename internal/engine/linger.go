@@ -20,18 +20,13 @@ func (p *pool) lingers(fixed time.Duration) bool {
 
 func (g *Grant) Key() string { return g.p.keys.LockKey() }
 
-// Told is called without words if another session was refused.
+// Told is called without words if another session was refused, or may have been.
 func (g *Grant) Told(words []string) {
-	if len(words) == 0 {
-		g.Missed()
-	}
-}
-
-// Missed: another session may have been refused.
-func (g *Grant) Missed() {
 	g.p.mu.Lock()
 	defer g.p.mu.Unlock()
-	g.wanted()
+	if len(words) == 0 {
+		g.wanted()
+	}
 }
 
 // wanted ends that the session may keep it. The caller must be counted in the session's work. mu held.

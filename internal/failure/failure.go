@@ -1,3 +1,12 @@
+// Package failure has the errors of locks: what they match, and their text.
+//
+// Users see them as types of package rlock, whose documentation shows every field. [Public] converts the
+// structs of this package to those types; rlock sets it.
+//
+// Errors of a lock carry its name (Named), and those of a wait that ended carry the holder (OfWait): the
+// reader of the error need not ask Redis.
+//
+// Each text begins with "lockline: " once. What puts words before another error takes the prefix from it.
 package failure
 
 import (
@@ -6,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -103,68 +113,54 @@ func Within(where string, err error) error {
 
 // Join is errors.Join with the text in one line. It returns a single error as it is.
 func Join(errs ...error) error {
-	var some []error
-	for _, err := range errs {
-		if err != nil {
-			some = append(some, err)
-		}
-	}
-	switch len(some) {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	switch len(errs) {
 	case 0:
 		return nil
 	case 1:
-		return some[0]
+		return errs[0]
 	}
-	text := some[0].Error()
-	for _, err := range some[1:] {
+	text := errs[0].Error()
+	for _, err := range errs[1:] {
+		next := err.Error()
 		if strings.Contains(text, prefix) {
-			text += "; " + Bare(err)
-		} else {
-			text += "; " + err.Error()
+			next = Bare(err)
 		}
+		text += "; " + next
 	}
-	return Worded(text, some...)
+	return Worded(text, errs...)
 }
 
-// named puts what it is, and its name, before what happened to it.
+// named puts what it is, and its name, before what happened to it. A wait that its context ended has a
+// holder, which errors.As finds. It is no ErrLocked: a caller that ends its own wait does other things than
+// one that was refused.
 type named struct {
-	what string // a noun; "": a lock
-	name string
-	err  error
-	hint string
+	what   string // a noun; "": a lock
+	name   string
+	err    error
+	holder error // nil: none
 }
 
 // Named puts a lock's name before what happened to it.
-func Named(name string, err error) error { return &named{name: name, err: err} }
+func Named(name string, err error) error { return Of("", name, err) }
 
 // Of is Named with a noun for what it is; "": a lock.
-func Of(what, name string, err error) error { return Hinted(what, name, err, "") }
-
-// Hinted is Of with a hint behind the text.
-func Hinted(what, name string, err error, hint string) error { return &named{what, name, err, hint} }
+func Of(what, name string, err error) error { return &named{what: what, name: name, err: err} }
 
 func (e *named) Error() string {
-	return fmt.Sprintf("%s%s %q: %s%s", prefix, cmp.Or(e.what, "lock"), e.name, Bare(e.err), e.hint)
+	return fmt.Sprintf("%s%s %q: %s", prefix, cmp.Or(e.what, "lock"), e.name, Bare(e.err))
 }
-func (e *named) Unwrap() error { return e.err }
+func (e *named) Unwrap() error      { return e.err }
+func (e *named) As(target any) bool { return e.holder != nil && errors.As(e.holder, target) }
 
 // Unnamed is an error's text without a prefix and without the name of its lock, for an error that has them
 // already.
 func Unnamed(err error) string {
-	if n, ok := err.(*named); ok {
-		return Unnamed(n.err) + n.hint
+	for n, ok := err.(*named); ok; n, ok = err.(*named) {
+		err = n.err
 	}
 	return Bare(err)
 }
-
-// waitError is the error of a wait that its context ended. errors.As finds the lock's holder in it, but it is
-// no ErrLocked: a caller that ends its own wait does other things than one that was refused.
-type waitError struct {
-	named
-	locked error
-}
-
-func (e *waitError) As(target any) bool { return errors.As(e.locked, target) }
 
 // ErrNoAnswer: a wait ran out, and nothing is known of a holder.
 var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
@@ -207,7 +203,7 @@ func Troubled(err, last error) error {
 		return err
 	case ok && n.err == ErrNoAnswer && errors.As(last, new(interface{ RedisError() })):
 		refused := "Redis refused the last request before the wait was over: " + last.Error()
-		return &named{n.what, n.name, Worded(refused, ErrNoAnswer), n.hint}
+		return Of(n.what, n.name, Worded(refused, ErrNoAnswer))
 	}
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
@@ -221,7 +217,7 @@ func OfWait(ctx context.Context, closing bool, what, name string, holder *Locked
 		if by != "" {
 			by = "; " + holder.taken() + by
 		}
-		return &waitError{named{what, name, OfContext(ctx), by + holder.Hint}, Public(holder)}
+		return &named{what, name, fmt.Errorf("%w%s%s", OfContext(ctx), by, holder.Hint), Public(holder)}
 	case ctx.Err() != nil || closing:
 		return Of(what, name, Ended(ctx))
 	case holder == nil:

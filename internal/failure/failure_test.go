@@ -27,7 +27,7 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 			"go on with the one that its Lock was given"},
 		{lost, `lockline: lock "x": lock lost`},
 		{Named("x", io.EOF), `lockline: lock "x": EOF`},
-		{Hinted("", "x", ErrLost, " (look there)"), `lockline: lock "x": lock lost (look there)`},
+		{Named("x", fmt.Errorf("%w (look there)", ErrLost)), `lockline: lock "x": lock lost (look there)`},
 		{Within("there", lost), `lockline: there: lock "x": lock lost`},
 		{Within("there", io.EOF), "lockline: there: EOF"},
 		{Named("z", Within("there", ErrLost)), `lockline: lock "z": there: lock lost`},
@@ -59,7 +59,7 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 
 func TestWordsBeforeAnErrorHideNothingOfIt(t *testing.T) {
 	locked := &LockedError{Name: "x", Holder: "a:1"}
-	for _, err := range []error{Named("x", locked), Hinted("", "x", locked, "!"), Within("there", locked),
+	for _, err := range []error{Named("x", locked), Within("there", locked),
 		Join(io.EOF, locked), Within("there", Join(io.EOF, Named("x", locked)))} {
 		var found *LockedError
 		if !errors.Is(err, ErrLocked) || !errors.As(err, &found) || found != locked ||

@@ -59,57 +59,37 @@ type Served struct {
 // Behind these stands 'OWNER TOKEN LEASE' of each that was served, or how many were told. The scripts say
 // more. The error is the outcome's, or says that no script replies so.
 func Read(o wire.Outcome) (Answer, error) {
-	if o.Err != nil {
+	first, about, _ := strings.Cut(o.Reply, "\n")
+	status, rest, _ := strings.Cut(first, " ")
+	switch {
+	case o.Err != nil:
 		return Answer{}, o.Err
-	}
-	a, ok := parse(o.Reply)
-	if !ok {
+	case status == "":
 		return Answer{}, wire.Unexpected(o.Reply)
 	}
-	return a, nil
-}
-
-func parse(reply string) (a Answer, ok bool) {
-	first, about, _ := strings.Cut(reply, "\n")
-	status, rest, _ := strings.Cut(first, " ")
-	if status == "" {
-		return a, false
-	}
-	a.Status, a.About, ok = Status(status[0]), strings.TrimSpace(about), true
+	marks, ok := status[1:], true
 	next := func() (word string) {
 		word, rest, _ = strings.Cut(rest, " ")
 		return word
 	}
-	number := func() (n int64) {
-		if ok {
-			n, ok = Token(next())
-		}
+	number := func() int64 {
+		n, good := Token(next())
+		ok = ok && good
 		return n
 	}
-	left := func() (d time.Duration) {
-		if ok {
-			d, ok = Remaining(next())
-		}
+	left := func() time.Duration {
+		d, good := Remaining(next())
+		ok = ok && good
 		return d
 	}
-	for _, mark := range status[1:] {
-		switch told := a.Status == Queued || a.Status == Granted; {
-		case a.Status == Queued && mark == 'B':
-			a.Behind = true
-		case a.Status == Granted && mark == 'K':
-			a.MayLinger = true
-		case told && mark == 'D':
-			a.Deaf = true
-		case told && mark == 'P':
-			a.Sharded = true
-		default:
-			return Answer{}, false
-		}
-	}
+	a := Answer{Status: Status(status[0]), About: strings.TrimSpace(about)}
+	may := "" // the marks that it may have
 	switch a.Status {
 	case Granted:
+		may = "KDP"
 		a.Now, a.Token = number(), number()
 	case Queued:
+		may = "BDP"
 		a.Now, a.Left = number(), left()
 		if a.Holder = next(); a.Holder == "-" {
 			a.Holder = ""
@@ -126,13 +106,16 @@ func parse(reply string) (a Answer, ok bool) {
 	default:
 		ok = false
 	}
+	has := func(mark string) bool { return strings.Contains(marks, mark) }
+	a.Behind, a.MayLinger, a.Deaf, a.Sharded = has("B"), has("K"), has("D"), has("P")
+	ok = ok && strings.Trim(marks, may) == ""
 	for ok && rest != "" {
 		a.Served = append(a.Served, Served{next(), number(), left()})
 	}
 	if !ok {
-		return Answer{}, false
+		return Answer{}, wire.Unexpected(o.Reply)
 	}
-	return a, true
+	return a, nil
 }
 
 // Token reads a token. Lua's numbers are exact that far.

@@ -86,7 +86,7 @@ func (k *Keys) Failed(what string, err error) error {
 	if strings.Contains(err.Error(), "WRONGTYPE") || errors.As(err, new(wire.Unexpected)) {
 		hint = fmt.Sprintf(" (its keys are %q)", k.boxed)
 	}
-	return failure.Hinted(what, k.Name, err, hint)
+	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))
 }
 
 // NewKeys makes P:kind:{name}. more are the endings of further keys. Braces in the name would end the hash

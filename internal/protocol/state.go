@@ -85,18 +85,16 @@ func DecodeState(name, reply string) (State, error) {
 		st.Holders = []Holder{holderOf(raw.Lock, *cmp.Or(raw.TTL, new(float64)))}
 	}
 	for i := 0; i+1 < len(raw.Holders); i += 2 {
+		h := Holder{Owner: raw.Holders[i]}
 		end, _ := strconv.ParseFloat(raw.Holders[i+1], 64)
-		n, rest, _ := strings.Cut(raw.Held[raw.Holders[i]], " ")
-		if end <= now || rest == "" {
+		part := words(raw.Held[h.Owner], 2)
+		if end <= now || part[1] == "" {
 			continue // it was not cleared away yet
 		}
-		token, about, _ := strings.Cut(rest, " ")
-		token, _, lingers := strings.Cut(token, "+")
-		h := Holder{Owner: raw.Holders[i], Token: TokenOrZero(token), Remaining: micros(end - now)}
-		h.Lingers = lingers
-		h.Session, _, _ = strings.Cut(h.Owner, ":")
-		h.PID, h.Host, h.Label = About(about)
-		h.Shared, h.Permits = of(n)
+		h.Shared, h.Permits = of(part[0])
+		token, _, lingers := strings.Cut(part[1], "+")
+		h.Token, h.Lingers, h.Remaining = TokenOrZero(token), lingers, micros(end-now)
+		h.Session, h.PID, h.Host, h.Label = identity(h.Owner, part[2])
 		st.Holders = append(st.Holders, h)
 	}
 	if st.Held = len(st.Holders) > 0; st.Held {
@@ -112,20 +110,17 @@ func DecodeState(name, reply string) (State, error) {
 	}
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiter{Owner: raw.Queue[i]}
-		size, rest, _ := strings.Cut(raw.About[w.Owner], " ")
-		_, rest, _ = strings.Cut(rest, " ") // the lease
-		_, about, _ := strings.Cut(rest, " ")
-		w.Session, _, _ = strings.Cut(w.Owner, ":")
-		w.PID, w.Host, w.Label = About(about)
+		part := words(raw.About[w.Owner], 3) // size, lease, nonce
+		w.Session, w.PID, w.Host, w.Label = identity(w.Owner, part[3])
 		// A ticket is the time, or later.
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil {
 			w.Age = micros(now - ticket)
 		}
 		n := 1
 		if raw.TTL == nil {
-			w.Shared, w.Permits = of(size)
+			w.Shared, w.Permits = of(part[0])
 		} else {
-			n, _ = strconv.Atoi(size) // goroutines that asked with one request
+			n, _ = strconv.Atoi(part[0]) // goroutines that asked with one request
 		}
 		for range min(max(n, 1), Block) {
 			st.Queue = append(st.Queue, w)
@@ -138,19 +133,17 @@ func DecodeState(name, reply string) (State, error) {
 func holderOf(lock map[string]string, ttl float64) (h Holder) {
 	for field, value := range lock {
 		switch field {
-		case "d":
-			h.PID, h.Host, h.Label = About(value)
 		case "k":
 			h.Lingers = true
 		case "t": // none if another library holds it
 			h.Token = TokenOrZero(value)
-		case "s", "w":
+		case "d", "s", "w":
 		default:
 			h.Owner = field
-			h.Session, _, _ = strings.Cut(field, ":")
 			h.Count, _ = strconv.Atoi(value)
 		}
 	}
+	h.Session, h.PID, h.Host, h.Label = identity(h.Owner, lock["d"])
 	h.Remaining = micros(1000 * ttl)
 	return h
 }
@@ -160,10 +153,16 @@ func micros(n float64) time.Duration {
 	return time.Duration(max(0, min(n, float64(MaxLeft.Microseconds())))) * time.Microsecond
 }
 
-// About reads what a session said of itself: pid@host label.
-func About(about string) (pid int, host, label string) {
+// words are the first n words of s, and what is behind them.
+func words(s string, n int) []string {
+	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
+}
+
+// identity reads whose an owner field is, and what that session said of itself: pid@host label.
+func identity(owner, about string) (session string, pid int, host, label string) {
+	session, _, _ = strings.Cut(owner, ":")
 	id, label, _ := strings.Cut(about, " ")
 	p, host, _ := strings.Cut(id, "@")
 	pid, _ = strconv.Atoi(p)
-	return pid, host, label
+	return session, pid, host, label
 }
