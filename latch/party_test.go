@@ -107,10 +107,10 @@ func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 
 // The reply to CountDown is lost. Before it is sent again, a renewal finds no lease: the party has counted.
 func TestARenewalWhileItCountsEndsNoParty(t *testing.T) {
-	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
+	proxied(t, func(t *testing.T, w *testlock.Wire, _, other *latch.Latch) {
 		set(t, other, 2)
 		patient := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second })
-		l = latchesOf(t, patient, 1)[0]
+		l := latchesOf(t, patient, 1)[0]
 		joined := time.Now()
 		ctx, p := join(t, l, "p")
 		time.Sleep(time.Until(joined.Add(9 * time.Second))) // it is renewed each 10 s

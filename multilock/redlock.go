@@ -196,7 +196,8 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 }
 
 var (
-	errZeroQuorum  = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+
 	errZeroRedLock = errors.New("lockline: a zero RedLock; make one with Quorum.New")
 )
 

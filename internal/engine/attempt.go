@@ -549,8 +549,8 @@ func (a *attempt) giveBack() {
 
 func (a *attempt) Key() string { return a.l.p.keys.LockKey() }
 
-// Told is 'TOKEN NOW LEASE NONCE' of a grant, 'LEFT' to the next in the queue, until a lease ends, or nothing
-// if another session wants the grant, or that or a grant may have been missed. A grant counts only with the
+// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. Without
+// words, another session wants the grant, or messages may have been missed. A grant counts only with the
 // attempt's nonce, which only Redis was told. To look costs no more than a request.
 func (a *attempt) Told(words []string) {
 	p := a.l.p

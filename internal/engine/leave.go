@@ -71,7 +71,7 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 	return e.ended(n.Until, n.onReply(n, o))
 }
 
-// ended ends an Unlock, which Redis was told of, or there was nothing to tell.
+// ended ends an Unlock, after the reply if there was one to wait for.
 func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s.End()
