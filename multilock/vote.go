@@ -340,7 +340,8 @@ func (v *vote) standAt(s *server) *engine.Entry {
 	})
 	look := time.NewTicker(turnLease / 4)
 	defer look.Stop()
-	for s.trouble() == nil && !v.bounds.Over() {
+	// The answer first: if it is an error, the server has trouble from then on.
+	for good := true; good; good = s.trouble() == nil && !v.bounds.Over() {
 		select {
 		case a := <-come:
 			if a.err != nil && !v.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
