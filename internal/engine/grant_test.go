@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
+)
+
+func TestALossIsReportedAlsoIfTheSessionClosesAsTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "G 1000000 7", nil }))
+		lost := 0
+		s.Observer = func(_ context.Context, e session.Event) {
+			if e.Kind == session.EventLost {
+				lost++
+			}
+		}
+		ctx := context.Background()
+		closes := func() {
+			go func() { _ = s.Shutdown(ctx) }()
+			<-s.Closing()
+		}
+		m := New(s, kind, "x", Config{})
+		_, hold, err := m.Acquire(ctx, Exclusive, Config{Part: &Part{While: ctx, Lost: closes}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold.Of().(*Entry).g.end(handle.Lost, failure.ErrGone)
+		synctest.Wait()
+		if lost != 1 {
+			t.Errorf("%d losses reported", lost)
+		}
+		runtime.KeepAlive(hold)
+	})
+}
