@@ -344,6 +344,8 @@ func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
 		if !h.try && h.most == 0 {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
+	case h.try && len(locks[0].on) > 1 && locks[0].wiped.After(q.since): // a vote whose parts are gone
+		a.counts.Add("failed")
 	default:
 		a.counts.Add("failed")
 		// A wait that is shorter than some round trips ends without an answer.

@@ -37,6 +37,7 @@ type lock struct {
 	excused bool              // something else has freed it
 	moved   time.Time         // when it was last granted
 	known   int64             // the last token that Redis knew when it had last forgotten something
+	wiped   time.Time         // when it was last deleted by hand
 	fell    time.Time         // when tokens were last granted again, or lower ones
 	grants  map[string]*grant // by attempt
 	waiting map[string]*waiter
@@ -426,6 +427,7 @@ func (l *lock) deleted() {
 		s.tick()
 		s.Del(l.key)
 	}
+	l.wiped = time.Now()
 	l.rules.deleted()
 	l.voided()
 	l.w.counts.Add("deleted by hand")
