@@ -60,6 +60,26 @@ func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T
 }
 
 // Proves: read-write lock
+func TestATryJoinsItsSessionsReadersOnlyIfNoWriterWaits(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		a := testlock.Take(t, locks[0].RLocker())
+		time.Sleep(time.Second) // in fake time: Redis is asked again
+		_, b, err := locks[0].TryRLock(bg)
+		testlock.Must(t, err)
+		if st := testlock.Inspect(t, locks[1]); len(st.Holders) != 1 || a.Token() != b.Token() {
+			t.Errorf("%+v", st)
+		}
+		w := testlock.Join(bg, locks[1])
+		time.Sleep(time.Second)
+		refused(t, "a try behind a writer", locks[0].RLocker(), bg, rlock.ErrLocked)
+		testlock.Unlock(t, a)
+		testlock.Waiting(t, "a writer beside a reader", w)
+		testlock.Unlock(t, b)
+		testlock.Served(t, w)
+	})
+}
+
+// Proves: read-write lock
 func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) {
 	simulated(t, 5, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		first := testlock.Take(t, locks[0].RLocker())

@@ -260,7 +260,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		} else {
 			own := new(lane)
 			own.reset(p, a.want)
-			own.once = true
+			own.once, own.live = true, l.live
 			g, err = a.wait(own)
 			clears = clears && errors.Is(err, failure.ErrLocked) && waited < releases
 		}

@@ -525,7 +525,7 @@ func (a *attempt) askAgain() {
 // extended has those that wait enter the grant that goes on. mu held.
 func (a *attempt) extended(sent time.Time) {
 	l, g := a.l, a.joins
-	if !g.held() || l.live != g { // given back meanwhile
+	if !g.held() || g.l.live != g { // given back meanwhile
 		l.ask()
 		return
 	}
