@@ -268,15 +268,15 @@ func (m *majority) pass() bool {
 func (m *majority) passed() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next, stored := m.token+1, 0
+	next, safe := m.token+1, 0 // whose block is in use: they will grant only higher ones
 	for _, i := range m.live() {
 		if m.parts[i].Pass() >= next {
-			stored++
+			safe++
 		} else {
 			m.parts[i].Reserve(next)
 		}
 	}
-	if stored < m.q.need {
+	if safe < m.q.need {
 		return 0
 	}
 	return next

@@ -333,7 +333,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]a
 // fails where these are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return held(each(ctx, l, func(i int) (int, error) {
-		return l.parts[i].Force(ctx, engine.Alone)
+		return l.parts[i].Force(ctx, engine.ForceExclusive)
 	}))
 }
 

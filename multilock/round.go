@@ -102,8 +102,8 @@ func (r *round) decide() (*entry, error) {
 	if r.granted < r.q.need {
 		return r.failed(nil)
 	}
-	// The hold's is the smallest number that the tokens of a majority do not exceed. That majority shares a
-	// server with that of each hold before, so it is higher than all of these.
+	// The hold's is the smallest number that the tokens of a majority do not exceed. Each hold before had a
+	// majority, which shares a server with this one, and that server grants only tokens above that hold's.
 	var tokens []int64
 	for _, p := range m.parts {
 		if p != nil {
@@ -130,8 +130,8 @@ func (r *round) decide() (*entry, error) {
 	return e, nil
 }
 
-// raise has the servers of a majority grant no token up to this one any more. The others are told, too, since
-// a server may forget, but that is not waited for.
+// raise has the servers of a majority grant no token up to this one any more. If some must be asked, all
+// are that need it, since a server may forget, but no more are waited for.
 func (r *round) raise(token int64) bool {
 	parts := slices.Clone(r.m.parts) // one may be asked yet when it is lost
 	var low []int                    // servers whose later grants could have a token that is not higher

@@ -94,7 +94,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // or renewal, after a third of its lease at most, tells it that the lock is lost. A hold with
 // [WithLease] is not renewed, so it may go on until its lease ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
-	n, err := (*mutex)(m).Force(ctx, engine.Alone)
+	n, err := (*mutex)(m).Force(ctx, engine.ForceExclusive)
 	return n > 0, err
 }
 

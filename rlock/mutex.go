@@ -95,7 +95,7 @@ func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *
 // above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
-	ctx, hold, err := ps.Acquire(ctx, engine.Exclusive, engine.NewConfig(ps.Config(), options), true)
+	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), true)
 	return ctx, (*Hold)(hold), err
 }
 

@@ -134,7 +134,7 @@ func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 
 // ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
 func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
-	return inner.Mutex(m.unwrap()).Force(ctx, engine.Shared)
+	return inner.Mutex(m.unwrap()).Force(ctx, engine.ForceShared)
 }
 
 // ForceUnlockToken is ForceUnlock of the one holder, to read or to write, that [RWMutex.Inspect] has shown

@@ -302,13 +302,13 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		a.waits()
 	}
 	if mine != nil {
-		mine.start(a.bounds.Until)
+		mine.start(a.bounds.Until) // which may answer the waiter before that listens
 	}
 	p.mu.Lock()
 	if w.answered {
 		p.mu.Unlock()
 		if a.bounds.Over() {
-			return nil, a.leave(l, w)
+			return nil, a.giveUp(l, w)
 		}
 		return w.g, w.err
 	}
@@ -321,7 +321,7 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	}
 	for {
 		if a.bounds.Over() { // also where an answer is there, too
-			return nil, a.leave(l, w)
+			return nil, a.giveUp(l, w)
 		}
 		news, ok := call.Await(&a.bounds, w.ready)
 		switch {
@@ -343,8 +343,8 @@ func (a *acquisition) waits() {
 	}
 }
 
-// leave ends a wait in a lane. It returns when the place in the queue is given up, if Redis answers in time.
-func (a *acquisition) leave(l *lane, w *waiter) error {
+// giveUp ends a wait in a lane. It returns when the place in the queue is given up, if Redis answers in time.
+func (a *acquisition) giveUp(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
 	var holder *failure.LockedError

@@ -61,7 +61,7 @@ type attempt struct {
 
 	expired   int           // how often in a row a request came too late
 	mayLinger bool          // the session may keep the grant while no goroutine has it
-	wanted    bool          // but another session was refused before the grant was there
+	wanted    bool          // but another session may have been refused before the grant was there
 	size      int           // how many goroutines waited when it first asked
 	changed   chan struct{} // cap 1: look at what has changed; nil before it rests
 	gone      chan struct{} // closed when it has ended in Redis; nil until it is given up
@@ -289,7 +289,7 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	case err != nil:
 		err = p.kind.Failed(p.keys, err)
 	case r.Status == protocol.Expired:
-		err = p.fail(protocol.TooLate(a.asksFor()))
+		err = p.fail(protocol.TooLate(min(a.asksFor(), p.s.Liveness)))
 	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired:
 		a.end(over) // it was granted the lock, and lost it by force
 		a.askAgain()

@@ -5,17 +5,17 @@
 //	Lock(ctx)
 //	  |
 //	  |  does ctx descend from a live hold of this name?          entry.go
-//	  |--yes--> another Entry of its Grant; a lock tells Redis the count
+//	  |--yes--> another entry of its grant; a lock tells Redis the count
 //	  |
 //	  |  the lane: goroutines of this session that want the same  lane.go
-//	  |--a Grant passes to it in memory, or is shared------------------------.
+//	  |--a grant passes to it in memory, or is shared------------------------.
 //	  |                                                                      |
-//	  |  an Attempt asks Redis for the lane                       attempt.go |
+//	  |  an attempt asks Redis for the lane                       attempt.go |
 //	  |--granted by the reply------------------------------------------------|
 //	  |  it stands in the queue, and asks again now and then      attempt.go |
 //	  |--granted by a message (inbox.go), or by a reply to another request---|
 //	  |  without a queue it listens, and asks again (inbox.go)               v
-//	  |                                                     Grant and Entry: grant.go, entry.go
+//	  |                                                     grant and entry: grant.go, entry.go
 //	  '--ctx has ended: the attempt is withdrawn                             |
 //	                                                                 Unlock: leave.go
 //	                                                                         |
@@ -24,9 +24,9 @@
 //	          to Redis: the release serves the queue, and  <-----------------'
 //	          its reply and messages tell the attempts that were served
 //
-// An Attempt asks on behalf of its lane, not of a goroutine: a Grant goes to the first that waits. A Grant is
-// what Redis gave, with its lease, and Entries are what goroutines have of it. A Grant that readers share has
-// many entries; any other has one at a time, and those that nest in it. One session passes a Grant on for as
+// An attempt asks on behalf of its lane, not of a goroutine: a grant goes to the first that waits. A grant is
+// what Redis gave, with its lease, and entries are what goroutines have of it. A grant that readers share has
+// many entries; any other has one at a time, and those that nest in it. One session passes a grant on for as
 // long as rlock.WithHandover says, or, if its kind is Fair, to the goroutines that had come when the request
 // left (lane.go).
 //
@@ -37,7 +37,7 @@
 // closed (handle.State). An attempt is asking, standing, unwanted or over (attemptState). The protocol with
 // Redis is in package protocol.
 //
-// Pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
+// pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
 // its queue. A message about that counts only with the nonce, which only Redis was told. Invariants
 // (docs/design.md): a hold is valid for its lease less the margin for drift, counted from before
 // the request that brought it. An attempt's id is never used again, and what no goroutine wants is given

@@ -400,7 +400,7 @@ func (g *Grant) renew(on bool) {
 // decline ends an entry that never was a hold. The caller must be counted in the session's work.
 func (g *Grant) decline(ctx context.Context) {
 	g.p.mu.Lock()
-	tell := g.leave(false)
+	tell := g.endEntry(false)
 	if !g.held() && tell == nil { // lost, and there is no Hold whose Unlock would tell Redis
 		g.giveBack()
 	}

@@ -48,7 +48,7 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.state = handle.Released
 	e.unnest()
 	g.unlink(e)
-	tell = g.leave(e.write)
+	tell = g.endEntry(e.write)
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
 	return tell, nil
@@ -162,9 +162,9 @@ func (n *notice) send(ctx context.Context) error {
 	return n.onReply(n, n.Send(wire.Tries, nil))
 }
 
-// leave ends an entry. The caller must send what it returns, and give the answer to onReply; nil: there is
-// nothing to tell. The caller must be counted in the session's work. mu held.
-func (g *Grant) leave(write bool) (tell *notice) {
+// endEntry ends one of its entries. The caller must send what it returns, and give the answer to onReply;
+// nil: there is nothing to tell. The caller must be counted in the session's work. mu held.
+func (g *Grant) endEntry(write bool) (tell *notice) {
 	l, waits := g.l, func(l *lane) bool { return len(l.waiters) > 0 }
 	g.entries--
 	g.change++

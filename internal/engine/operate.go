@@ -49,13 +49,12 @@ func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
 
 // Which holders Force means.
 const (
-	Alone  = ""  // the one that excludes all others
-	Shared = "r" // those that do not
+	ForceExclusive = ""  // the one that excludes all others
+	ForceShared    = "r" // those that do not
 )
 
-// Force takes the lock from holders, and returns how many there were: the one that has it Alone, those that
-// have it Shared, or the one with this token. They learn that they have lost it. It blocks for one request,
-// not longer than ctx.
+// Force takes the lock from holders, and returns how many there were: ForceExclusive, ForceShared, or the
+// one with this token. They learn that they have lost it. It blocks for one request, not longer than ctx.
 func (ps *Permits) Force(ctx context.Context, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ var all = map[string]func(context.Context, *engine.Permits) error{
 		return err
 	},
 	"Force": func(ctx context.Context, m *engine.Permits) error {
-		_, err := m.Force(ctx, engine.Alone)
+		_, err := m.Force(ctx, engine.ForceExclusive)
 		return err
 	},
 	"ForceToken": func(ctx context.Context, m *engine.Permits) error {
@@ -100,11 +100,11 @@ func TestInspectShowsWhatTheServerSays(t *testing.T) {
 
 func TestHoldersAreCountedAsTheServerSays(t *testing.T) {
 	for reply, want := range map[string]int{"0": 0, "1": 1, "3": 3} {
-		if n, err := newMutex(t, replies(reply)).Force(bg, engine.Shared); n != want || err != nil {
+		if n, err := newMutex(t, replies(reply)).Force(bg, engine.ForceShared); n != want || err != nil {
 			t.Errorf("%q: %v, %v", reply, n, err)
 		}
 	}
-	if _, err := newMutex(t, replies("?")).Force(bg, engine.Alone); err == nil {
+	if _, err := newMutex(t, replies("?")).Force(bg, engine.ForceExclusive); err == nil {
 		t.Error("no error of a reply that cannot be read")
 	}
 }

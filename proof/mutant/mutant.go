@@ -78,8 +78,8 @@ var All = []Mutant{
 	{Name: "attempts reuse an id", Kind: "rlock", File: "internal/session/session.go",
 		Old: "s.attempts.Add(1), 10", New: "s.attempts.Load(), 10"},
 	{Name: "one that asks again gets another place", Kind: "fairlock", File: lua + "line.lua",
-		Old: "redis.call('ZADD', KEYS[3], 'NX', ticket, asking)",
-		New: "redis.call('ZADD', KEYS[3], ticket, asking)"},
+		Old: "redis.call('ZADD', KEYS[3], 'NX', ticket, me)",
+		New: "redis.call('ZADD', KEYS[3], ticket, me)"},
 	{Name: "a copy that its caller has sent for a place is forgotten", Kind: "fairlock",
 		File: "internal/engine/attempt.go",
 		Old:  "	a.earlier = o.Unanswered\n", New: ""},
@@ -144,8 +144,8 @@ var All = []Mutant{
 		Old: "    if alive > now + 1e15 then -- decades: it is no liveness time\n      alive = 0",
 		New: "    if alive < now then\n      alive = now"},
 	{Name: "a newcomer passes the queue", Kind: "fairlock", File: lua + "lock/acquire.lua",
-		Old: "owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)\n",
-		New: "leave(asking)\n"},
+		Old: "owner, token, about = handOver(session(me), ARGV[8], now, keep, last, lost)\n",
+		New: "leave(me)\n"},
 	{Name: "the common case passes the queue", Kind: "fairlock", File: lua + "lock/acquire.lua",
 		Old: "and (known[1] and not known[5] or call('PTTL', KEYS[3]) == -2)", New: "and true"},
 	{Name: "a queue is looked at only where no metadata are", Kind: "fairlock",
@@ -203,7 +203,7 @@ var All = []Mutant{
 		Harmless: "it takes a majority that forgets at one time; " +
 			"here a server that forgets stays away for a lease"},
 	{Name: "RedLock: passed on with the same token", Kind: "redlock3", File: "multilock/majority.go",
-		Old: "next, stored := m.token+1, 0", New: "next, stored := m.token, 0"},
+		Old: "next, safe := m.token+1, 0", New: "next, safe := m.token, 0"},
 	{Name: "RedLock: servers do not learn the token that was passed on", Kind: "redlock3",
 		File: "internal/engine/leave.go",
 		Old:  "	e.g.pass()\n	return e.g.token\n", New: "	return e.g.token + 1\n"},
@@ -412,8 +412,8 @@ var Explored = []Mutant{
 		Old: "    leave(owner)\n  end\n  if last then", New: "  end\n  if last then"},
 	{Name: "one that asks hands on a lock that is held", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "if owner then\n  if added then\n    redis.call('HSET', KEYS[1], 'w', '1')\n  end\n" +
-			"  if kept and session(owner) ~= session(asking) then\n    redis.call('HDEL', KEYS[1], 'k')\n" +
-			"    want(session(asking), ARGV[8], owner, kept, now)\n  end\nelse\n",
+			"  if kept and session(owner) ~= session(me) then\n    redis.call('HDEL', KEYS[1], 'k')\n" +
+			"    want(session(me), ARGV[8], owner, kept, now)\n  end\nelse\n",
 		New: "do\n"},
 	{Name: "a tombstone is not looked at", Kind: "rlock", File: lua + "shared.lua",
 		Old: "return last, lost, metadata[3] == owner or metadata[4]",

@@ -85,21 +85,21 @@ end
 -- stand has the attempt of an acquire script, whose ARGV it reads, stand in the queue, where it keeps its
 -- place if it is there, and live for at least its liveness more. It reports whether it is new there.
 local function stand(now)
-  local asking, liveness, keep = ARGV[1], tonumber(ARGV[7]), tonumber(ARGV[6])
+  local me, liveness, keep = ARGV[1], tonumber(ARGV[7]), tonumber(ARGV[6])
   local ticket, before = stamp(math.max((sound(redis.call('HGET', KEYS[2], 'q') or '') or 0) + 1, now)), nil
-  local added = redis.call('ZADD', KEYS[3], 'NX', ticket, asking) == 1
+  local added = redis.call('ZADD', KEYS[3], 'NX', ticket, me) == 1
   if added then
     redis.call('HSET', KEYS[2], 'q', ticket)
   else
-    before = string.match(redis.call('HGET', KEYS[5], asking) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
+    before = string.match(redis.call('HGET', KEYS[5], me) or '', '^%d+ %d+ [^ /+]*([/+]*) ')
   end
   local sharded = ARGV[10] == '2'
   local seen = before and sharded == (string.find(before, '/', 1, true) ~= nil)
     and string.find(before, '+', 1, true)
-    or ARGV[10] ~= '0' and listens(ARGV[8], session(asking), sharded, false)
+    or ARGV[10] ~= '0' and listens(ARGV[8], session(me), sharded, false)
   local marked = ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or '')
-  redis.call('HSET', KEYS[5], asking, table.concat({ ARGV[2], ARGV[4], marked, ARGV[5] }, ' '))
-  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), asking)
+  redis.call('HSET', KEYS[5], me, table.concat({ ARGV[2], ARGV[4], marked, ARGV[5] }, ' '))
+  redis.call('ZADD', KEYS[4], stamp(now + liveness * 1000), me)
   if redis.call('PTTL', KEYS[3]) < liveness then
     for i = 3, 5 do
       redis.call('PEXPIRE', KEYS[i], 2 * liveness)

@@ -27,17 +27,17 @@ local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
-local asking, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
+local me, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
 local call = redis.call -- looked up once, which saves time
 -- The common case: the lock is free, it has no waiters, and what was granted before was released. It does
 -- what grant would do, without it: creating functions takes time.
 if call('HLEN', KEYS[1]) == 0 then
-  local known = call('HMGET', KEYS[2], 't', 'r', 'a', asking, 'q')
+  local known = call('HMGET', KEYS[2], 't', 'r', 'a', me, 'q')
   -- If there was a queue, it has left a ticket in the metadata.
-  if known[1] == known[2] and now > (tonumber(known[1] or 0) or now) and known[3] ~= asking and not known[4]
+  if known[1] == known[2] and now > (tonumber(known[1] or 0) or now) and known[3] ~= me and not known[4]
       and (known[1] and not known[5] or call('PTTL', KEYS[3]) == -2) then
     token = stamped
-    call('HSET', KEYS[1], asking, '1', 't', token, 's', '0', 'd', ARGV[5])
+    call('HSET', KEYS[1], me, '1', 't', token, 's', '0', 'd', ARGV[5])
     call('PEXPIRE', KEYS[1], ARGV[4])
     call('HSET', KEYS[2], 't', token)
     if call('PTTL', KEYS[2]) < lease + keep then
@@ -58,11 +58,11 @@ end
 local liveness = tonumber(ARGV[7])
 local owner, about, kept
 owner, token, about, kept = holder()
-if owner == asking then
+if owner == me then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
 end
-local last, lost, over = past(asking)
+local last, lost, over = past(me)
 if over then
   return 'S ' .. stamped
 end
@@ -71,22 +71,22 @@ if owner then
   if added then
     redis.call('HSET', KEYS[1], 'w', '1')
   end
-  if kept and session(owner) ~= session(asking) then
+  if kept and session(owner) ~= session(me) then
     redis.call('HDEL', KEYS[1], 'k')
-    want(session(asking), ARGV[8], owner, kept, now)
+    want(session(me), ARGV[8], owner, kept, now)
   end
 else
-  owner, token, about = handOver(session(asking), ARGV[8], now, keep, last, lost)
+  owner, token, about = handOver(session(me), ARGV[8], now, keep, last, lost)
   if not owner then
     token = above(last, now)
-    grant(asking, ARGV[5], lease, token, keep, lost, redis.call('PTTL', KEYS[3]) ~= -2)
-  elseif owner == asking then
+    grant(me, ARGV[5], lease, token, keep, lost, redis.call('PTTL', KEYS[3]) ~= -2)
+  elseif owner == me then
     renew(lease, keep)
   end
-  if not owner or owner == asking then
+  if not owner or owner == me then
     return 'G ' .. stamped .. ' ' .. token
   end
 end
-local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, owner) or ''
+local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner) or ''
 local left = stamp(redis.call('PTTL', KEYS[1]))
 return table.concat({ 'Q' .. said, stamped, left, owner, token }, ' ') .. '\n' .. about

@@ -4,7 +4,8 @@
 -- KEYS    internal/script/lua/line.lua. While a slot moves, a Cluster refuses requests for keys of which some
 --         exist, and a queue often does not: without its keys, a lock without waiters can be released
 -- ARGV[1] owner field
--- ARGV[2] token of the grant to end; '' ends whatever this attempt was granted
+-- ARGV[2] token of its grant, or '' for any. Whatever it was granted ends; the reply, and how much of the
+--         block is given back, depend on this
 -- ARGV[3] what the names of the sessions' channels begin with
 -- ARGV[4] milliseconds for which the metadata of an idle lock is kept
 -- ARGV[5] Redis time in microseconds until which a copy of the attempt's request

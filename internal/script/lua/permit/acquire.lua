@@ -21,10 +21,10 @@ local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
-local asking, n, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+local me, n, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local keep, liveness = tonumber(ARGV[6]), tonumber(ARGV[7])
 local call, token = redis.call, nil -- looked up once, which saves time
-local known = call('HMGET', KEYS[2], 'n', asking, 'i', 't', 'q')
+local known = call('HMGET', KEYS[2], 'n', me, 'i', 't', 'q')
 -- If there was a queue, it has left a ticket in the metadata.
 local queue = (known[5] or not known[4]) and call('PTTL', KEYS[3]) ~= -2
 -- The common case: there are no waiters, no lease is over, and enough permits are free. It does what expire
@@ -35,15 +35,15 @@ if not queue and ARGV[12] == '' and not known[2] and (not known[1] or known[1] =
   if lasts == -2 then
     inUse = call('PTTL', KEYS[6]) == -2 and 0
   elseif #call('ZRANGEBYSCORE', KEYS[1], '-inf', stamped, 'LIMIT', 0, 1) == 0 then
-    local has = call('HMGET', KEYS[6], asking, 'u')
+    local has = call('HMGET', KEYS[6], me, 'u')
     inUse = not has[1] and has[2] and string.find(has[2], '^%d+$') and tonumber(has[2])
   end
   if inUse and inUse + n <= tonumber(limit) then
     token = stamped
     call('HSET', KEYS[2], 't', n == ALL and string.format('%.0f', now + BLOCK - 1) or token, 'n', limit)
-    call('HSET', KEYS[6], asking, ARGV[2] .. ' ' .. token .. ' ' .. ARGV[5],
+    call('HSET', KEYS[6], me, ARGV[2] .. ' ' .. token .. ' ' .. ARGV[5],
       'u', string.format('%.0f', inUse + n))
-    call('ZADD', KEYS[1], string.format('%.0f', now + lease * 1000), asking)
+    call('ZADD', KEYS[1], string.format('%.0f', now + lease * 1000), me)
     if lasts < lease then
       call('PEXPIRE', KEYS[1], 2 * lease)
       call('PEXPIRE', KEYS[6], 2 * lease)
@@ -59,7 +59,7 @@ end
 if token then
   local may, said = mayLinger(ARGV[13])
   if may then
-    call('HSET', KEYS[6], asking, ARGV[2] .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. ARGV[5], 'k', '1')
+    call('HSET', KEYS[6], me, ARGV[2] .. ' ' .. token .. '+' .. ARGV[10] .. ' ' .. ARGV[5], 'k', '1')
   end
   return 'G' .. said .. ' ' .. stamped .. ' ' .. token
 end
@@ -71,9 +71,9 @@ if ARGV[12] ~= '' and not queue then
     return 'K ' .. stamped
   end
 end
-local _, its, _, _, rest = holding(asking, now)
+local _, its, _, _, rest = holding(me, now)
 if rest then
-  prolong(asking, math.max(lease, rest), now, keep)
+  prolong(me, math.max(lease, rest), now, keep)
   return 'G ' .. stamped .. ' ' .. its
 end
 if known[2] then
@@ -82,33 +82,33 @@ end
 local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
 if n > limit or limit ~= tonumber(ARGV[11]) and not known[3] then -- what SetLimit has set goes for all
   if queue then
-    leave(asking) -- it has stood there since before the limit was set
+    leave(me) -- it has stood there since before the limit was set
   end
   return 'N ' .. stamped .. ' ' .. stamp(limit)
 end
 local over = expire(now)
 if not queue and n <= limit - used() then
-  token = allot(asking, n, ARGV[5], lease, now, keep, limit)
+  token = allot(me, n, ARGV[5], lease, now, keep, limit)
   settle(over)
   return 'G ' .. stamped .. ' ' .. token
 end
 if liveness > 0 and stand(now) then
   redis.call('HSET', KEYS[2], 'n', stamp(limit))
 end
-local served = serve(session(asking), ARGV[8], now, keep, limit)
+local served = serve(session(me), ARGV[8], now, keep, limit)
 settle(over)
-_, token = holding(asking)
+_, token = holding(me)
 if token then
-  prolong(asking, lease, now, keep)
-  served = string.gsub(served, ' ' .. string.gsub(asking, '%-', '%%-') .. ' %d+ %d+', '')
+  prolong(me, lease, now, keep)
+  served = string.gsub(served, ' ' .. string.gsub(me, '%-', '%%-') .. ' %d+ %d+', '')
   return 'G ' .. stamped .. ' ' .. token .. served
 end
 if redis.call('HGET', KEYS[6], 'k') then
-  wantAll(session(asking), ARGV[8], now)
+  wantAll(session(me), ARGV[8], now)
 end
 local owner, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
 local _, token, about = holding(owner or '')
 local left = owner and stamp(math.max(0, math.ceil((ends - now) / 1000))) or '-1'
-local said = liveness > 0 and flags(session(asking), ARGV[8], ARGV[10], now, owner) or ''
+local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner) or ''
 local has = { 'Q' .. said, stamped, left, owner or '-', token or '0' }
 return table.concat(has, ' ') .. served .. '\n' .. (about or '')

@@ -1,9 +1,9 @@
 -- Ends an attempt: it leaves the queue and gives back the permits that it has. Those that wait are served.
 --
--- ARGV    internal/script/lua/lock/release.lua. With '' for ARGV[2] the answer does not tell if it was held
+-- ARGV    internal/script/lua/lock/release.lua
 --
--- Reply: 'R' released, or 'L' lost: not held under this token; and behind it 'OWNER TOKEN LEASE' of each
---        attempt of this session that was served
+-- Reply: 'R' released, or 'L' lost: no lease that lives, or not under this token; and behind it
+--        'OWNER TOKEN LEASE' of each attempt of this session that was served
 
 local reply = giveBackAtOnce()
 if reply then
