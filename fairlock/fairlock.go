@@ -36,8 +36,9 @@
 // waiter that gives up leaves the queue before its Lock returns, if Redis answers
 // within 100 ms. If not, it leaves in the background.
 //
-// A lease that its holder made longer than the watchdog timeout (Extend) is not handed on in memory.
-// Goroutines that wait directly behind it ask again, and may be served after those of other processes.
+// A lease that its holder made longer than the watchdog timeout (Extend), and a lock that it keeps taken
+// ([rlock.HoldAtLeast]), are not handed on in memory. Goroutines that wait directly behind it ask again, and
+// may be served after those of other processes.
 //
 // A fair and a reentrant lock of one name are two locks.
 //

@@ -2,11 +2,12 @@ package fairlock_test
 
 import (
 	"context"
-
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -121,5 +122,60 @@ func TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace(t *testing.T) {
 		testlock.Unlock(t, second.Hold)
 		testlock.Served(t, waits[2:]...)
 		w.nothingIsLeft()
+	})
+}
+
+// A grant passes to as many goroutines as its block has tokens. Those of one session that come later are
+// behind all that asked before.
+func TestMoreGoroutinesThanABlockHasTokensKeepTheirOrder(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		holder, m := w.lockBeside(), w.lock()
+		testlock.Works(t, m)
+		hold := testlock.Take(t, holder)
+		first := testlock.Join(bg, m)
+		var served []int
+		var all sync.WaitGroup
+		join := func(i int) {
+			all.Go(func() {
+				_, hold, err := m.Lock(bg)
+				testlock.Must(t, err)
+				served = append(served, i) // they exclude each other
+				testlock.Unlock(t, hold)
+			})
+		}
+		const n = protocol.Block + 100
+		for i := range n {
+			join(i)
+		}
+		testlock.Settle()
+		join(n)
+		testlock.Settle()
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, first))
+		all.Wait()
+		if last := served[len(served)-1]; len(served) != n+1 || last != n {
+			t.Errorf("%d served, the last was number %d", len(served), last)
+		}
+	})
+}
+
+// A hold that keeps the lock taken for a time is passed on to none. A goroutine that waits behind it has its
+// place before those that come later.
+func TestAGoroutineBehindAHoldThatStaysTakenHasAPlace(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		holder, m := w.lockBeside(), w.lock()
+		testlock.Works(t, m)
+		hold := testlock.Take(t, holder)
+		first := testlock.Join(bg, m)
+		second := testlock.Go(bg, m, rlock.HoldAtLeast(500*time.Millisecond))
+		synctest.Wait()
+		third := testlock.Go(bg, m)
+		testlock.Settle()
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, first))
+		stays := testlock.Granted(t, second)
+		fourth := testlock.Join(bg, m)
+		testlock.Unlock(t, stays)
+		testlock.Served(t, third, fourth)
 	})
 }

@@ -111,6 +111,54 @@ func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 	})
 }
 
+// A request that was lost may be under way for as long as go-redis reads. That the process waits for what it
+// may bring must not cost it the server's vote for so long.
+func TestALostRequestRefusesNoLaterVoteOfItsProcess(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		all := r.clients(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+		m := multilock.NewRedLock("x", all...)
+		testlock.Warm(t, m)
+		r[2].Net.Refuse(true)
+		for range 3 {
+			testlock.Must(t, testlock.Cycle(bg, m))
+		}
+		var lost atomic.Bool
+		r[0].Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			if q.Script() != "" && lost.CompareAndSwap(false, true) {
+				return faultproxy.Swallow
+			}
+			return faultproxy.Pass
+		})
+		ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
+		defer cancel()
+		if _, _, err := m.TryLock(ctx); err == nil || !lost.Load() {
+			t.Fatalf("%v, a request is lost: %v", err, lost.Load())
+		}
+		time.Sleep(100 * time.Millisecond)
+		for range 5 {
+			_, hold, err := m.TryLock(bg)
+			testlock.Must(t, err)
+			testlock.Unlock(t, hold)
+		}
+	})
+}
+
+func TestInspectSaysWhyThereIsNoMajority(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		for _, w := range r {
+			w.Net.Freeze()
+		}
+		_, err := m.Inspect(bg)
+		if err == nil || !strings.HasSuffix(err.Error(), "2 are needed: no answer in time") {
+			t.Error(err)
+		}
+		for _, w := range r {
+			w.Net.Thaw()
+		}
+	})
+}
+
 // Servers that freeze, or die, while the lock is held cost its holder no time either.
 func TestServersThatGoWhileTheLockIsHeldCostItsHolderNoTime(t *testing.T) {
 	for name, spoil := range map[string]func(*testlock.Wire){

@@ -64,7 +64,7 @@ func (d *desk) tidy() {
 }
 
 // next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
-// is under way: a vote waits for that, and is refused by what is held.
+// is under way: a vote waits for that.
 func (d *desk) next() {
 	d.q.mu.Lock()
 	d.hold.Store(nil)

@@ -244,7 +244,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		}
 		l.forget() // lane may have made it for this call alone
 		all := a.want.exclusive()
-		busy, clears := len(l.waiters) > 0 || all && len(p.grants) > 0, p.releases > 0
+		busy, clears := len(l.waiters) > 0 || all && len(p.grants) > 0, p.releasing()
 		if busy {
 			clears = p.kind.Alone // else others were first
 		}

@@ -51,6 +51,7 @@ type attempt struct {
 	at       time.Time // when to ask again at the latest; zero: nothing has said so
 	notAfter int64     // Redis time after which the last copy that was sent counts no more
 	late     int64     // Redis time until which a copy that was not answered may come; 0: there is none
+	moved    time.Time // when it began, or was given up
 	inRedis  bool      // it may have what it wants, or a place in the queue
 
 	// The last answer that said to wait. The first two date a grant that a message brings. Its token is
@@ -71,13 +72,13 @@ type attempt struct {
 func (l *lane) newAttempt() *attempt {
 	p := l.p
 	first := l.first()
-	a := &first.at
+	a, now := &first.at, time.Now()
 	if first.asked {
 		a = new(attempt)
 	}
 	first.asked = true
 	*a = attempt{
-		l: l, lease: first.cfg.Lease, base: time.Now(),
+		l: l, lease: first.cfg.Lease, base: now, moved: now,
 		owner: p.s.Attempt(),
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
@@ -93,7 +94,7 @@ func (l *lane) newAttempt() *attempt {
 		p.all.inbox.add(a.owner.(string), a) // before the first request: a message may overtake the answer
 	}
 	if p.kind.Alone { // what it gets may be given back
-		p.releases++
+		p.attempts = append(p.attempts, a)
 	}
 	p.retain() // run or start drops it
 	return a
@@ -122,8 +123,9 @@ func (a *attempt) start(until context.Context) {
 func (a *attempt) finish() {
 	p := a.l.p
 	p.mu.Lock()
-	if p.kind.Alone {
-		p.endRelease()
+	if i := slices.Index(p.attempts, a); i >= 0 {
+		p.attempts = slices.Delete(p.attempts, i, i+1)
+		p.endsRelease()
 	}
 	if a.gone != nil {
 		close(a.gone)
@@ -158,6 +160,7 @@ func (a *attempt) giveUp() {
 		seen.At = time.Now() // the lock was another's until now: that is no outage for those that still wait
 	}
 	a.end(unwanted)
+	a.moved = time.Now()
 	a.left.Store(true) // not even a copy of its request
 	a.gone = make(chan struct{})
 	if a.l.want.exclusive() && !a.l.p.kind.Fair {

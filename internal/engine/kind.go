@@ -21,7 +21,7 @@ type Kind struct {
 	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
 	Fair      bool // only the queue says which goroutine of all sessions is next
 	Lingers   bool // a session may keep it while no goroutine has it
-	Alone     bool // one goroutine of a session wants it: what that finds there of others is on its way out
+	Alone     bool // a try waits for whatever its session has there: that is on its way out
 
 	// Keys names the keys of one name, or says why there are none; nil: as all kinds of Lockline's own do.
 	Keys func(s *session.Session, name string) (*protocol.Keys, error)

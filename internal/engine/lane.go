@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
 )
 
 // lane is where those goroutines of a session wait that want the same of one name. One that asks once has a
@@ -41,7 +43,7 @@ const forming = time.Millisecond
 // lane finds a lane that takes in goroutines, or makes one. mu held.
 func (p *pool) lane(w Want) *lane {
 	for _, l := range slices.Backward(p.lanes) {
-		if l.want == w && !l.full {
+		if l.want == w && !l.full && !(p.kind.Fair && len(l.waiters) >= protocol.Block) {
 			return l
 		}
 	}
@@ -104,7 +106,7 @@ func (l *lane) wanting() bool {
 // served: a grant of this lane will pass to those that wait in it. If it ends before that, they ask. A lease
 // that a goroutine chose is not passed on. mu held.
 func (l *lane) served() bool {
-	passes := func(g *Grant) bool { return g.l == l && !g.own }
+	passes := func(g *Grant) bool { return g.l == l && !g.own && l.p.s.Age() >= g.stays }
 	return l.want.exclusive() && l.first().cfg.Lease == 0 && slices.ContainsFunc(l.p.grants, passes)
 }
 

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
@@ -44,5 +46,33 @@ func TestAWaiterIsAnsweredOnce(t *testing.T) {
 	}
 	if l.answer(gone, nil, first); gone.answered || len(gone.ready) != 0 {
 		t.Error("one that was withdrawn is answered")
+	}
+}
+
+func TestATryWaitsForAHoldOfItsSessionIfThatIsOnItsWayOut(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var server server
+			_, p := newLock(t, &server)
+			k := *kind
+			k.Alone = alone
+			m := New(p.s, &k, "y", Config{})
+			server.answers <- "G 1000000 7"
+			server.answers <- "G 1000000 8"
+			hold := granted(t, lock(t, &m, context.Background()))
+			tried := make(chan error, 1)
+			go func() {
+				_, hold, err := m.Acquire(context.Background(), Exclusive, Config{}, true)
+				if err == nil {
+					err = hold.Unlock(context.Background())
+				}
+				tried <- err
+			}()
+			time.Sleep(100 * time.Millisecond) // in fake time
+			unlock(t, hold)
+			if err := <-tried; alone != (err == nil) {
+				t.Errorf("alone: %v, TryLock: %v", alone, err)
+			}
+		})
 	}
 }

@@ -25,7 +25,8 @@ type pool struct {
 	lanes     []*lane           // the latest last
 	grants    []*Grant          // that are held
 	seen      *failure.Sighting // of a holder
-	releases  int               // under way; if its kind is Alone, attempts, too
+	releases  int               // under way
+	attempts  []*attempt        // if its kind is Alone: those that have not ended
 	released  chan struct{}     // closed when one of these has ended; nil: no goroutine waits for that
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
 	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
@@ -159,13 +160,25 @@ func (p *pool) nextRelease() <-chan struct{} {
 // endRelease counts one that has ended. mu held.
 func (p *pool) endRelease() {
 	p.releases--
-	if p.released != nil {
-		close(p.released)
-		p.released = nil
-	}
+	p.endsRelease()
 	if p.broadcast() {
 		for _, l := range p.lanes {
 			l.ask()
 		}
 	}
+}
+
+// endsRelease tells those that wait for it. mu held.
+func (p *pool) endsRelease() {
+	if p.released != nil {
+		close(p.released)
+		p.released = nil
+	}
+}
+
+// releasing: some of what its session has there may soon be given back. mu held.
+func (p *pool) releasing() bool {
+	return p.releases > 0 || slices.ContainsFunc(p.attempts, func(a *attempt) bool {
+		return time.Since(a.moved) < ownRelease // else its request may be lost
+	})
 }
