@@ -82,7 +82,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 func (w *load) cycle(l *loaded, m *rlock.Mutex) {
-	_, hold, err := m.Lock(bg, rlock.WaitAtMost(2*time.Second))
+	_, hold, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second)) // a slot may move for long
 	if err != nil {
 		w.saw("Lock", err)
 		<-time.After(5 * time.Millisecond)

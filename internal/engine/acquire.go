@@ -223,8 +223,8 @@ func (a *acquisition) run() (*Entry, error) {
 // way: they may give back all that it wants. mu is held; enter releases it.
 func (a *acquisition) enter() (*Grant, error) {
 	p := a.p
-	releases := 0 // that one which wants less than all waits for: others may begin all the time
-	for waited := 0; ; waited++ {
+	releases := int32(0) // that one which wants less than all waits for: others may begin all the time
+	for waited := int32(0); ; waited++ {
 		if g := a.idle(); g != nil {
 			p.mu.Unlock()
 			return g, nil

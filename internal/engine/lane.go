@@ -17,13 +17,13 @@ type lane struct {
 	p        *pool
 	want     Want
 	waiters  []*waiter   // first come, first served
-	once     bool        // it is of a goroutine that does not wait
 	attempts []*attempt  // that are asking or standing, the oldest first
 	live     *Grant      // shared: the one that goroutines may join; nil if there is none
 	delay    *time.Timer // until it asks; nil: it will not
 	standing int32       // how many attempts stand
 	grants   int32       // how many are held
 	leaving  int32       // exclusive, not fair: attempts that were given up, and have not ended
+	once     bool        // it is of a goroutine that does not wait
 	others   bool        // others wanted it when Redis was asked last
 	full     bool        // of a fair kind: goroutines that come now make another lane
 

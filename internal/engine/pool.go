@@ -25,11 +25,11 @@ type pool struct {
 	lanes     []*lane           // the latest last
 	grants    []*Grant          // that are held
 	seen      *failure.Sighting // of a holder
-	releases  int               // under way
 	attempts  []*attempt        // if its kind is Alone: those that have not ended
 	released  chan struct{}     // closed when one of these has ended; nil: no goroutine waits for that
 	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
 	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
+	releases  int32             // under way
 	rivals    bool              // other sessions want the lock, as far as is known
 	ear       *ear              // of a lock without a queue; never changes; nil: there is one
 	one       lane              // the first
