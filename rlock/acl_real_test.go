@@ -137,21 +137,26 @@ func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 			return err
 		}
 	}
-	waiting, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = latch.New(s, "x").Wait(waiting) }()
-	defer func() { cancel(); <-ended }()
-	short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer stop()
-	_ = latch.New(s, "y").Wait(short)
-	for !called(admin, "ping") || !called(admin, "unsubscribe") {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+	until := func(ok func() bool) error {
+		for !ok() {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
+		return nil
 	}
-	return nil
+	wait := func(name string) (stop func()) { // it listens by then, or is refused that
+		waiting, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = latch.New(s, name).Wait(waiting) }()
+		_ = until(func() bool { return len(admin.PubSubChannels(ctx, "*{"+name+"}*").Val()) > 0 })
+		return func() { cancel(); <-ended }
+	}
+	defer wait("x")()
+	wait("y")()
+	return until(func() bool { return called(admin, "ping") && called(admin, "unsubscribe") })
 }
 
 func called(admin *redis.Client, command string) bool {
