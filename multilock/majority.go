@@ -210,18 +210,14 @@ func (m *majority) extend(ctx context.Context, but int, d time.Duration) error {
 func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
-	for i, p := range parts {
-		if p != nil && !all && p.Err() != nil {
-			parts[i] = nil
-		} else {
-			m.parts[i] = nil
-		}
+	if all {
+		clear(m.parts) // else their deadlines are that of the lost hold
 	}
 	m.mu.Unlock()
 	var servers []int
 	tell := make([]func(context.Context) error, len(parts))
 	for i, p := range parts {
-		if p != nil {
+		if p != nil && (all || p.Err() == nil) {
 			servers, tell[i] = append(servers, i), p.Leave()
 		}
 	}

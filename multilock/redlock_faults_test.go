@@ -224,6 +224,9 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		}
 		r[2].Kill()
 		<-ctx.Done()
+		if late := time.Since(hold.Deadline()); late != 0 {
+			t.Errorf("lost %v after its deadline", late)
+		}
 		testlock.WantError(t, "cause", context.Cause(ctx), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		r[1].Net.Thaw()
