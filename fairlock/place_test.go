@@ -159,8 +159,8 @@ func TestMoreGoroutinesThanABlockHasTokensKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A hold that keeps the lock taken for a time is passed on to none. A goroutine that waits behind it has its
-// place before those that come later.
+// With HoldAtLeast, an Unlock passes the lock to no other goroutine. One that waits behind it is still served
+// before those that come later.
 func TestAGoroutineBehindAHoldThatStaysTakenHasAPlace(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, m := w.lockBeside(), w.lock()

@@ -211,7 +211,7 @@ func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
 	if all {
-		clear(m.parts) // else their deadlines are that of the lost hold
+		clear(m.parts) // otherwise a lost hold still tells its deadline by them
 	}
 	m.mu.Unlock()
 	var servers []int

@@ -130,8 +130,8 @@ func (r *round) decide() (*entry, error) {
 	return e, nil
 }
 
-// raise has the servers of a majority grant no token up to this one any more. If some must be asked, all
-// are that need it, since a server may forget, but no more are waited for.
+// raise has the servers of a majority grant no token up to this one any more. If some of them could, it asks
+// all whose token is lower, since a server may forget, and waits until enough have answered.
 func (r *round) raise(token int64) bool {
 	parts := slices.Clone(r.m.parts) // one may be asked yet when it is lost
 	var low []int                    // servers whose later grants could have a token that is not higher
