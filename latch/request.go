@@ -62,10 +62,10 @@ func (r *request) Request(now time.Time) *wire.Request {
 }
 
 // Send sends it until it is answered, and did not come too late.
-func (r *request) Send(most int, abandoned *atomic.Bool) wire.Outcome {
+func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
-		o := s.Link.Call(r.ctx, r, most, abandoned)
+		o := s.Link.Call(ctx, r, maxTries, abandoned)
 		r.unanswered = r.unanswered || o.Unanswered != nil
 		if o.Err != nil {
 			return o

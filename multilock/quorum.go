@@ -185,7 +185,10 @@ func (s *server) named(err error) error {
 }
 
 // trouble is why the server carries no requests out, as far as is known; nil if it does.
-func (s *server) trouble() error { return s.user.Link.Trouble(s.user.Ctx, "") }
+func (s *server) trouble() error {
+	_, err := s.user.Link.Trouble(s.user.Ctx, "")
+	return err
+}
 
 // late is the error of a server that has not answered.
 func (s *server) late() error {

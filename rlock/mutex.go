@@ -81,9 +81,9 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //     client, as in one of its hooks: the error has the panic's value, and the session's logger gets the
 //     stack.
 //
-// A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by
-// go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline
-// bounds that request, too.
+// A call returns at its deadline even if its request is stuck, and 100 ms later at most. A ctx that is canceled
+// earlier ends the call at once, with one exception: a request that is in flight as Redis falls silent ends with
+// go-redis's ReadTimeout, which is 5 s by default.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)

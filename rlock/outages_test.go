@@ -106,19 +106,26 @@ var bounded = map[string]struct {
 	}},
 }
 
-// A call ends with its context, or 100 ms later, which a waiter takes to leave the queue. If its request is
-// under way as Redis falls silent, and the client has no ContextTimeoutEnabled, ReadTimeout bounds it.
+// clients are options of go-redis that bear on how long a request can block.
+var clients = map[string]func(o *redis.Options){
+	"deadlines count":               func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+	"deadlines count, no timeout":   func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, -1 },
+	"deadlines do not count":        func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond },
+	"deadlines do not count, 20 s":  func(o *redis.Options) { o.ReadTimeout = 20 * time.Second },
+	"no timeout":                    func(o *redis.Options) { o.ReadTimeout = -1 },
+	"neither timeouts nor deadline": func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, -2 },
+}
+
+// A call ends at its deadline, or 100 ms later, which a waiter takes to leave the queue. That is so with every
+// client, although a request is stuck that was sent before anything was known of the outage.
 func TestCallsKeepTheirBoundInOutages(t *testing.T) {
-	const readTimeout = 500 * time.Millisecond
 	for what, outage := range outages {
 		for name, call := range bounded {
-			for _, enabled := range []bool{false, true} {
+			for options, client := range clients {
 				for _, bound := range []time.Duration{200 * time.Millisecond, 4 * time.Second} {
-					t.Run(fmt.Sprint(what, "/", name, "/", enabled, "/", bound), func(t *testing.T) {
+					t.Run(fmt.Sprint(what, "/", name, "/", options, "/", bound), func(t *testing.T) {
 						testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-							s := testlock.NewSession(t, w.Net.Client(t, func(o *redis.Options) {
-								o.ReadTimeout, o.ContextTimeoutEnabled = readTimeout, enabled
-							}))
+							s := testlock.NewSession(t, w.Net.Client(t, client))
 							made := call.of(t, s)
 							testlock.Warm(t, rlock.New(s, "warm"))
 							outage.begin(w)
@@ -126,11 +133,7 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 							defer cancel()
 							start := time.Now()
 							err := made(ctx)
-							most := bound
-							if !enabled {
-								most = max(most, readTimeout)
-							}
-							if took := time.Since(start); err != nil && took > most+100*time.Millisecond {
+							if took := time.Since(start); err != nil && took > bound+100*time.Millisecond {
 								t.Errorf("it took %v, of %v: %v", took, bound, err)
 							}
 							if call.waits && outage.lasts > 0 && outage.lasts < bound && err != nil {
@@ -143,6 +146,63 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// A call without a deadline has one of the library's: 5 s for an Unlock, the lease for a Lock.
+func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
+	const lease = 6 * time.Second
+	for options, client := range clients {
+		for name, call := range map[string]struct {
+			of    func(m *rlock.Mutex, hold *rlock.Hold) error
+			known bool // the call waits before the outage begins
+			most  time.Duration
+		}{
+			"Lock":            {of: func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }, most: lease},
+			"Lock that waits": {of: func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }, known: true, most: 2 * lease},
+			"TryLock": {of: func(m *rlock.Mutex, _ *rlock.Hold) error {
+				_, _, err := m.TryLock(bg)
+				return err
+			}, most: lease},
+			"Inspect": {of: func(m *rlock.Mutex, _ *rlock.Hold) error {
+				_, err := m.Inspect(bg)
+				return err
+			}, most: lease},
+			"Unlock": {of: func(_ *rlock.Mutex, hold *rlock.Hold) error { return hold.Unlock(bg) }, most: 5 * time.Second},
+			"Unlock below a hold": {of: func(_ *rlock.Mutex, hold *rlock.Hold) error {
+				ended, cancel := context.WithCancel(bg)
+				cancel()
+				return hold.Unlock(ended)
+			}, most: 5 * time.Second},
+		} {
+			t.Run(name+"/"+options, func(t *testing.T) {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					other := testlock.NewSession(t, w.Net.Client(t))
+					taken := testlock.Take(t, rlock.New(other, "taken"))
+					s := testlock.NewSession(t, w.Net.Client(t, client), rlock.WithWatchdogTimeout(lease))
+					hold := testlock.Take(t, testlock.Warm(t, rlock.New(s, "mine")))
+					if !call.known {
+						w.Net.Freeze()
+					}
+					ended := make(chan error, 1)
+					start := time.Now()
+					go func() { ended <- call.of(rlock.New(s, "taken"), hold) }()
+					if call.known {
+						time.Sleep(time.Second)
+						w.Net.Freeze()
+						start = time.Now()
+					}
+					if err := testlock.Receive(t, "the end of the call", ended); err == nil {
+						t.Error("it worked")
+					} else if took := time.Since(start); took > call.most+100*time.Millisecond {
+						t.Errorf("it took %v, of %v: %v", took, call.most, err)
+					}
+					w.Net.Thaw()
+					time.Sleep(time.Minute)
+					testlock.Unlock(t, taken)
+				})
+			})
 		}
 	}
 }

@@ -1,10 +1,13 @@
 // Package call makes requests whose caller may leave before they are answered, and waits for what may end
 // before it comes. Begin with Bounds, which says what ends either.
 //
-// A request is never interrupted: go-redis reads on when a context ends, and what was sent may have run. So a
-// caller that leaves abandons its call. A call is under way, then answered or abandoned, whichever is first,
-// and only once. An answered one is its caller's. An abandoned one is rolled back, once, by a goroutine that
-// is counted in the session's work.
+// A request that was sent may have run, whatever becomes of its call. So a caller that leaves abandons its
+// call. A call is in flight, then answered or abandoned, whichever is first, and only once. The answer belongs
+// to the caller. An abandoned call is rolled back, once, by a goroutine that is counted in the session's work.
+//
+// The rule of bounds: every bound of a call that is known when a request begins is a deadline of that request,
+// whoever has set it: the caller's context, WaitAtMost, or the library, for a call without a deadline. The call
+// returns at its bound even if its request is stuck (Ask).
 package call
 
 import (
@@ -83,45 +86,49 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
-	// Send sends it, most times at most, and blocks for the answer. abandoned says that the caller has left.
-	Send(most int, abandoned *atomic.Bool) wire.Outcome
+	// Send sends at most maxTries copies, and blocks until one of them is answered. ctx has the bounds of the
+	// call as a deadline. abandoned is set when the caller has left.
+	Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 	// RollBack ends what came of an abandoned request.
 	RollBack(o wire.Outcome)
 }
 
 // Func is the Send of a Request of which nothing has to be rolled back.
-type Func func(most int, abandoned *atomic.Bool) wire.Outcome
+type Func func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 
-func (f Func) Send(most int, abandoned *atomic.Bool) wire.Outcome { return f(most, abandoned) }
-
+func (f Func) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
+	return f(ctx, maxTries, abandoned)
+}
 func (Func) RollBack(wire.Outcome) {}
 
 var never atomic.Bool // of a caller that can't leave
 
-// Ask sends a request and waits for the answer as long as b lasts, and not longer than atMost if b does not
-// end by itself, unless that is 0. An answer counts that comes with the end. If the end is first, ok is
-// false, and the request is rolled back once it is answered.
+// Ask sends a request, and waits for the reply as long as b lasts. If b has no deadline, it waits for atMost. A
+// reply that comes at the very end counts. Otherwise ok is false, and the request is rolled back when it is
+// answered.
 //
-// The first copy is sent in the caller's goroutine, which no bound ends, unless Redis is silent
-// (wire.Link.Silent). Further ones are sent in another.
+// The first copy is sent by the caller's goroutine, unless that could take longer than the call may. Further
+// copies are sent by another goroutine.
 func Ask(
-	b *Bounds, s *session.Session, silent bool, r Request, atMost time.Duration,
+	b *Bounds, s *session.Session, key string, r Request, atMost time.Duration,
 ) (o wire.Outcome, ok bool) {
-	if !silent {
-		if o = r.Send(1, &never); !o.Again {
+	begun := time.Now()
+	if !s.Link.NeedsGoroutine(b.Until, key, atMost) {
+		if o = r.Send(b.Until, 1, &never); !o.Again {
 			return o, true
 		}
 	}
-	if atMost > 0 && b.Until.Done() == nil {
-		until, cancel := context.WithTimeout(b.Until, atMost)
+	ctx := b.Until
+	if _, bounded := ctx.Deadline(); !bounded {
+		until, cancel := context.WithDeadline(ctx, begun.Add(atMost))
 		defer cancel()
-		b = &Bounds{Until: until}
+		ctx = until
 	}
-	return apart(b, s, r, o.Unanswered)
+	return apart(&Bounds{Until: ctx, Closing: b.Closing}, s, r, o.Unanswered)
 }
 
-// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. If an answer is an
-// error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
+// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. Without a deadline, it
+// waits for as long as the lease of the session, which is how long it rides out an outage. If an answer is an error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, what string, r Request,
 ) (wire.Outcome, error) {
@@ -133,10 +140,12 @@ func Do(
 	}
 	defer s.End()
 	b := &Bounds{Until: ctx, Closing: s.Closing()}
-	o, answered := Ask(b, s, s.Link.Silent(ctx, keys.LockKey()), r, 0)
+	o, answered := Ask(b, s, keys.LockKey(), r, s.Lease)
 	switch {
-	case !answered:
+	case !answered && b.Over():
 		return o, failure.Of(what, keys.Name, failure.Ended(ctx))
+	case !answered: // ctx has no deadline
+		return o, failure.Of(what, keys.Name, failure.ErrNoAnswer)
 	case o.Err != nil:
 		s.Go(func() { r.RollBack(o) })
 		return o, keys.Failed(what, o.Err)
@@ -151,7 +160,7 @@ func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcom
 	var o wire.Outcome
 	done := make(chan struct{}) // closed when o is there, and the caller's
 	s.Go(func() {
-		o = r.Send(wire.Tries, &abandoned)
+		o = r.Send(b.Until, wire.Tries, &abandoned)
 		o.Unanswered = cmp.Or(o.Unanswered, earlier)
 		if abandoned.CompareAndSwap(false, true) {
 			close(done)

@@ -26,7 +26,7 @@ type request struct {
 	rolled    []wire.Outcome
 }
 
-func (r *request) Send(_ int, abandoned *atomic.Bool) wire.Outcome {
+func (r *request) Send(_ context.Context, _ int, abandoned *atomic.Bool) wire.Outcome {
 	time.Sleep(r.takes)
 	r.abandoned = abandoned.Load()
 	return wire.Outcome{Reply: "answer"}
@@ -34,21 +34,31 @@ func (r *request) Send(_ int, abandoned *atomic.Bool) wire.Outcome {
 
 func (r *request) RollBack(o wire.Outcome) { r.rolled = append(r.rolled, o) }
 
-// open is a session with a caller that is counted in its work.
-func open(t *testing.T) *session.Session {
-	s := fake.Session(t, fake.Client(t, nil))
+// open returns a session with a caller that is counted in its work. Its server is silent until it has answered.
+func open(t *testing.T, answered bool) *session.Session {
+	s := fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "x", nil }))
 	if !s.Begin() {
 		t.Fatal("the session is closed")
 	}
 	t.Cleanup(s.End)
+	if answered {
+		s.Link.Call(t.Context(), one{}, 1, nil)
+	}
 	return s
+}
+
+// one is a request.
+type one struct{}
+
+func (one) Request(time.Time) *wire.Request {
+	return wire.NewRequest(wire.NewScript("return 'x'"), []any{"k"}, nil, nil)
 }
 
 func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
 			r := &request{takes: time.Second}
-			o, ok := call.Ask(&call.Bounds{Until: t.Context()}, open(t), silent, r, 0)
+			o, ok := call.Ask(&call.Bounds{Until: t.Context()}, open(t, !silent), "k", r, time.Minute)
 			synctest.Wait()
 			if !ok || o.Reply != "answer" || r.abandoned || len(r.rolled) != 0 {
 				t.Errorf("%v, %+v, %+v", ok, o, r)
@@ -64,7 +74,7 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			r := &request{takes: time.Second}
-			o, ok := call.Ask(&call.Bounds{Until: ctx}, open(t), true, r, 0)
+			o, ok := call.Ask(&call.Bounds{Until: ctx}, open(t, false), "k", r, time.Minute)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			switch {
@@ -85,9 +95,9 @@ type twice struct {
 	first wire.Outcome
 }
 
-func (r *twice) Send(most int, abandoned *atomic.Bool) wire.Outcome {
-	if most > 1 {
-		return r.request.Send(most, abandoned)
+func (r *twice) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
+	if maxTries > 1 {
+		return r.request.Send(ctx, maxTries, abandoned)
 	}
 	time.Sleep(r.takes)
 	return r.first
@@ -122,8 +132,8 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 				defer cancel()
 				r := &twice{request: request{takes: time.Second}, first: c.first}
-				b, s := &call.Bounds{Until: ctx}, open(t)
-				o, ok := call.Ask(b, s, false, r, 0)
+				b, s := &call.Bounds{Until: ctx}, open(t, true)
+				o, ok := call.Ask(b, s, "k", r, time.Minute)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if ok != (c.rolled == 0) || len(r.rolled) != c.rolled {

@@ -319,20 +319,69 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	if stands {
 		a.waits()
 	}
+	outage := newOutageTimer(a)
+	defer outage.stop()
 	for {
 		if a.bounds.Over() { // also where an answer is there, too
 			return nil, a.giveUp(l, w)
 		}
-		news, ok := call.Await(&a.bounds, w.ready)
-		switch {
-		case !ok:
-			continue
-		case news == queued:
+		select {
+		case <-a.bounds.Until.Done():
+		case <-a.bounds.Closing:
+		case <-outage.c:
+			if err := outage.look(); err != nil {
+				p.mu.Lock()
+				l.answer(w, nil, p.kind.Failed(p.keys, err))
+				l.trim()
+				p.mu.Unlock()
+			}
+		case news := <-w.ready:
+			if news == answered {
+				return w.g, w.err
+			}
 			a.waits()
-		default:
-			return w.g, w.err
 		}
 	}
+}
+
+// outageTimer ends the wait of an acquisition without a deadline when an outage has lasted for the session's
+// lease. Replies end such waits, too (endures), but a request may be stuck for longer than the lease.
+type outageTimer struct {
+	a *acquisition
+	t *time.Timer
+	c <-chan time.Time // nil: the wait has a deadline
+}
+
+func newOutageTimer(a *acquisition) *outageTimer {
+	o := &outageTimer{a: a}
+	if _, bounded := a.bounds.Until.Deadline(); !bounded {
+		o.t = time.NewTimer(a.p.s.Lease - time.Since(a.begun)) // the first request may have been stuck
+		o.c = o.t.C
+	}
+	return o
+}
+
+func (o *outageTimer) stop() {
+	if o.t != nil {
+		o.t.Stop()
+	}
+}
+
+// look returns an error if the outage has lasted long enough. Otherwise the timer goes off when it may have.
+func (o *outageTimer) look() error {
+	p := o.a.p
+	since, err := p.s.Link.Trouble(o.a.bounds.Until, p.keys.LockKey())
+	if since.Before(o.a.begun) {
+		since = o.a.begun
+	}
+	left := p.s.Lease
+	if err != nil {
+		if left -= time.Since(since); left <= 0 {
+			return failure.Outage(since, err)
+		}
+	}
+	o.t.Reset(left)
+	return nil
 }
 
 // waits tells the observer, once.

@@ -100,13 +100,13 @@ func (l *lane) newAttempt() *attempt {
 	return a
 }
 
-// start has a goroutine run it, unless its first request settles it: that is sent here, in the goroutine of
-// one that waits for it until until ends, unless Redis is silent. The caller must be counted in the session's
-// work.
+// start sends the first request of the attempt in the caller's goroutine, which waits for it until until ends,
+// unless that could take longer. If the reply does not settle what becomes of the attempt, start leaves it to a
+// goroutine of its own. The caller must be counted in the session's work.
 func (a *attempt) start(until context.Context) {
 	p := a.l.p
 	s := p.s
-	if p.silent(until) {
+	if s.Link.NeedsGoroutine(until, p.keys.LockKey(), s.Lease) {
 		s.Go(func() { a.run(false) })
 		return
 	}

@@ -190,9 +190,11 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		m, p := newLock(t, s)
-		waits := lock(t, m, context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), 5*p.s.Lease)
+		defer cancel()
+		waits := lock(t, m, ctx)
 		former := attemptOf(t, p, 0)
-		time.Sleep(2 * p.s.Lease) // for which the answer is under way
+		time.Sleep(2 * p.s.Lease) // for which the answer is in flight
 		s.answers <- "G 1000000 9"
 		all := s.got()
 		if next := attemptOf(t, p, 0); next == former || next.now() != asking || next.expired != 1 {

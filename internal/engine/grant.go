@@ -246,12 +246,15 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
 	p.mu.Unlock()
 	r := &update{g, protocol.Milliseconds(d)}
-	send := func(most int, _ *atomic.Bool) wire.Outcome {
-		return s.Link.Call(ctx, r, most, nil)
+	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
+		return s.Link.Call(ctx, r, maxTries, nil)
 	}
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.silent(ctx), call.Func(send), 0)
-	if !answered {
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.keys.LockKey(), call.Func(send), s.Lease)
+	switch {
+	case !answered && ctx.Err() != nil:
 		return p.fail(failure.OfContext(ctx))
+	case !answered:
+		return p.fail(failure.ErrNoAnswer)
 	}
 	return g.updated(o, d)
 }

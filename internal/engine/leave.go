@@ -63,12 +63,13 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 		return e.ended(ctx, nil)
 	}
 	p := e.g.p
-	n.e, n.Until = e, handle.UnlockContext(ctx)
-	o, answered := call.Ask(&n.Bounds, p.s, p.silent(n.Until), n, handle.UnlockWait)
+	ctx, atMost := handle.UnlockBounds(ctx, p.s.Lease)
+	n.e, n.ctx = e, ctx
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, p.s, p.keys.LockKey(), n, atMost)
 	if !answered {
-		return p.fail(handle.UnlockError(n.Until))
+		return p.fail(handle.UnlockError(ctx))
 	}
-	return e.ended(n.Until, n.onReply(n, o))
+	return e.ended(ctx, n.onReply(n, o))
 }
 
 // ended ends an Unlock, after the reply if there was one to wait for.
@@ -134,8 +135,8 @@ type notice struct {
 	onReply func(n *notice, o wire.Outcome) error // takes in how it ended
 
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
-	call.Bounds
-	e *Entry
+	ctx context.Context // for its observer
+	e   *Entry
 }
 
 // Request makes a copy.
@@ -146,20 +147,18 @@ func (n *notice) Request(now time.Time) *wire.Request {
 	return n.Same.Request(now)
 }
 
-// Send sends it most times at most, and blocks for the answer.
-func (n *notice) Send(most int, _ *atomic.Bool) wire.Outcome {
-	return n.g.p.s.Link.Call(n.Until, n, most, nil)
+func (n *notice) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
+	return n.g.p.s.Link.Call(ctx, n, maxTries, nil)
 }
 
-// RollBack takes in how it ended when the caller of Unlock has left.
+// RollBack takes in how the request ended after the caller of Unlock has left.
 func (n *notice) RollBack(o wire.Outcome) {
-	_ = n.e.ended(context.WithoutCancel(n.Until), n.onReply(n, o))
+	_ = n.e.ended(context.WithoutCancel(n.ctx), n.onReply(n, o))
 }
 
-// send tells it, and blocks for the answer.
+// send sends the request, and blocks for the answer.
 func (n *notice) send(ctx context.Context) error {
-	n.Until = ctx
-	return n.onReply(n, n.Send(wire.Tries, nil))
+	return n.onReply(n, n.Send(ctx, wire.Tries, nil))
 }
 
 // endEntry ends one of its entries. The caller must send what it returns, and give the answer to onReply;

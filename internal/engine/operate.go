@@ -20,8 +20,8 @@ import (
 // Ask sends a request that needs no rollback, and waits for its reply, not longer than ctx and the session
 // last. The error is for users. The caller has checked the use.
 func (ps *Permits) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
-	send := func(most int, abandoned *atomic.Bool) wire.Outcome {
-		return ps.s.Link.Call(ctx, r, most, abandoned)
+	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
+		return ps.s.Link.Call(ctx, r, maxTries, abandoned)
 	}
 	return call.Do(ctx, ps.s, ps.keys, ps.kind.Noun, call.Func(send))
 }

@@ -35,9 +35,6 @@ type pool struct {
 	one       lane              // the first
 }
 
-// silent: requests need goroutines of their own.
-func (p *pool) silent(ctx context.Context) bool { return p.s.Link.Silent(ctx, p.keys.LockKey()) }
-
 // poolsKey finds the pools in a session.
 type poolsKey struct{}
 

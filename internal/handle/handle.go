@@ -206,15 +206,26 @@ func UnlockContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// UnlockError is why an Unlock has not waited for the answer. until is its UnlockContext.
-func UnlockError(until context.Context) error {
-	if until.Err() == nil {
-		return context.DeadlineExceeded // UnlockWait is over
+// UnlockBounds returns the bounds of an Unlock with this context: its UnlockContext, and how long it waits for
+// the reply if that has no deadline. An Unlock whose context can end waits for that, but not longer than an
+// outage may last.
+func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Context, atMost time.Duration) {
+	if until = UnlockContext(ctx); until.Done() == nil {
+		return until, UnlockWait
 	}
-	return failure.OfContext(until)
+	return until, outage
 }
 
-// UnlockBound bounds the wait of an Unlock.
+// UnlockError returns the error of an Unlock that stopped waiting for the reply. until is its UnlockContext.
+func UnlockError(until context.Context) error {
+	why := failure.OfContext(until)
+	if why == nil { // the library's bound is over
+		why = context.DeadlineExceeded
+	}
+	return fmt.Errorf("Redis has not answered the release, which is sent again in the background: %w", why)
+}
+
+// UnlockBound is UnlockBounds as one context.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx = UnlockContext(ctx); ctx.Done() != nil {
 		return ctx, func() {} // it ends the wait by itself

@@ -75,13 +75,14 @@ func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	return b
 }
 
-// send sends a batch. One request is left to its goroutine.
+// send sends a batch. A single request is left to its goroutine. Several are sent by a goroutine of their own,
+// because each of those that wait for them leaves when its own context ends.
 func (l *Link) send(to Client, b *batch) {
 	if len(b.requests) == 1 {
 		close(b.over)
 		return
 	}
-	l.pipeline(to, b)
+	go l.pipeline(to, b)
 }
 
 // pipeline sends a batch in a pipeline, and again in full those requests whose script the server does not
@@ -178,7 +179,7 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 	}
 	for to, b := range g.batches {
 		if failed == nil {
-			go g.link.send(to, b)
+			g.link.send(to, b)
 			continue
 		}
 		b.fail(ErrUnsent)

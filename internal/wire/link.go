@@ -29,6 +29,7 @@ type Options struct {
 type Link struct {
 	options Options
 	client  Client
+	reading reading // of the client
 
 	// Batching is how many requests to a server may be under way before further ones share pipelines. None do
 	// if it is negative. Tests set it before the first request.
@@ -41,7 +42,9 @@ type Link struct {
 }
 
 // NewLink makes no connection.
-func NewLink(c Client, o Options) *Link { return &Link{options: o, client: c, Batching: batching} }
+func NewLink(c Client, o Options) *Link {
+	return &Link{options: o, client: c, reading: readingOf(c), Batching: batching}
+}
 
 // Single reports whether all keys are on one server.
 func (l *Link) Single() bool {
@@ -114,9 +117,14 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
 		l.process(ctx, c.Request(o.Sent), try > 1, &o)
-		if o.Again = false; o.Err != nil {
-			l.judge(ctx, &o)
+		v := Verdict{}
+		if o.Err != nil {
+			v = Judge(o.Err)
 		}
+		if v.Unknown {
+			o.Unanswered = o.Err
+		}
+		o.Again = v.Resend
 		if !o.Again || try >= most || ctx.Err() != nil ||
 			left != nil && (left.Load() || Closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
@@ -129,23 +137,16 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 	}
 }
 
-// judge judges the error of the last copy.
-func (l *Link) judge(ctx context.Context, o *Outcome) {
-	o.Err = refusal(o.Err)
-	if moved(o.Err) && l.Single() {
-		o.Err = marked(o.Err, errMisdirected)
+// explained returns the error of a request with what the Link knows of its cause.
+func (l *Link) explained(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
 	}
-	switch c := l.client.(type) { // whether it speaks TLS, if it tells
-	case interface{ Options() *redis.Options }:
-		o.Err = Explain(ctx, o.Err, c.Options().TLSConfig != nil, l.answered.Load())
-	case interface{ Options() *redis.ClusterOptions }:
-		o.Err = Explain(ctx, o.Err, c.Options().TLSConfig != nil, l.answered.Load())
+	err = refusal(err)
+	if moved(err) && l.Single() {
+		err = marked(err, errMisdirected)
 	}
-	v := Judge(o.Err)
-	if v.Unknown {
-		o.Unanswered = o.Err
-	}
-	o.Again = v.Resend
+	return Explain(ctx, err, l.reading.speaksTLS, l.answered.Load())
 }
 
 // Closed reports whether c is closed, of a channel on which nothing is sent.
@@ -182,7 +183,8 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	case to != nil && !again && l.Batching >= 0 && n > int64(l.Batching):
 		b = s.join(l, to, r)
 	}
-	o.Reply, o.Err = l.answer(ctx, b, r)
+	reply, err := l.answer(ctx, b, r)
+	o.Reply, o.Err = reply, l.explained(ctx, err)
 	o.Failing = l.returned(s, o.Sent, o.Err)
 }
 
@@ -191,7 +193,12 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
-		if <-b.over; moved(r.Err()) {
+		select {
+		case <-b.over:
+		case <-ctx.Done(): // the pipeline goes on, and has r
+			return "", ctx.Err()
+		}
+		if moved(r.Err()) {
 			r.reset()
 		}
 	}
@@ -240,19 +247,6 @@ func Backoff(try int, first, most time.Duration) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// The goroutine that wants an answer sends its request: to wake another one for it takes longer than the
-// request. It is not free to leave then until go-redis returns, which ends a read after ReadTimeout, or by
-// the context's deadline if the client has ContextTimeoutEnabled. So while a server is silent, requests have
-// goroutines of their own, and a call returns when its context ends. A server is silent
-//
-//   - until its first answer;
-//   - from a request that it did not answer, until it answers another one;
-//   - while requests are under way of which it has answered none for slow.
-//
-// Only a call that is under way when a server falls silent returns later than its context ends. The masters
-// of a Cluster are judged one by one.
-const slow = 100 * time.Millisecond
-
 // server is what is known of whether one answers, and what is about to leave for it.
 type server struct {
 	answers  atomic.Bool  // it has, and has left no request without an answer since
@@ -277,27 +271,22 @@ type outage struct {
 // errSilent is the trouble with a server that has not answered for a while.
 var errSilent = errors.New("it has not answered for a while")
 
-// Silent reports whether the server of a key is silent. It may ask a Cluster which server that is.
-func (l *Link) Silent(ctx context.Context, key string) bool {
-	s, _ := l.server(ctx, key)
-	return !s.answers.Load() || s.stands()
-}
-
 // stands reports whether requests are under way, and none was answered for a while.
 func (s *server) stands() bool {
 	return s.underWay.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
 }
 
-// Trouble is why the server of a key is known to carry no request out, or not to answer; nil if it is not.
-func (l *Link) Trouble(ctx context.Context, key string) error {
+// Trouble returns why the server of a key is known to carry out no request, or not to answer, and since when.
+// The error is nil if neither is known.
+func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
 	if f := s.failing.Load(); f != nil {
-		return f.err
+		return f.since, f.err
 	}
 	if s.stands() {
-		return errSilent
+		return epoch.Add(time.Duration(s.since.Load())), errSilent
 	}
-	return nil
+	return time.Time{}, nil
 }
 
 // server is the server of a key, and its client. That is nil if it is not known, as before the first answer

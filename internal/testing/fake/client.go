@@ -35,7 +35,9 @@ var clients atomic.Int64
 // block, and is called by several goroutines at once. No client can subscribe at that server. The client is
 // closed when the test ends.
 func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1))})
+	rdb := redis.NewClient(&redis.Options{
+		Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1)), ContextTimeoutEnabled: true,
+	})
 	rdb.AddHook(hook(answer))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

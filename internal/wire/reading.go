@@ -1,0 +1,75 @@
+package wire
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs more
+// than the request. Then it can leave only when go-redis returns. go-redis does not interrupt a read when a
+// context ends. It ends the read at the deadline that the context had when the request began, if the client has
+// the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
+//
+// So each request gets all bounds that are known when it begins as a deadline. Where its sender could still be
+// kept longer, the request has a goroutine of its own, which the caller can leave behind (NeedsGoroutine). One
+// case is left: a context that is canceled before its deadline does not end a request that is in flight as
+// Redis falls silent. Such a call returns after the client's ReadTimeout.
+
+// reading is how a client ends a read that gets no reply.
+type reading struct {
+	keepsDeadlines bool          // at the deadline of the request's context
+	timeout        time.Duration // otherwise after this time
+	speaksTLS      bool          // false also if the client does not show its options
+}
+
+// readingOf looks at the options of a client. A client that does not show them counts as one of go-redis that
+// has none. In options that go-redis has completed, a ReadTimeout of 0 means that a read without a deadline
+// never ends, and a negative one that no read does.
+func readingOf(c Client) reading {
+	r := reading{timeout: 5 * time.Second}
+	switch c := c.(type) {
+	case interface{ Options() *redis.Options }:
+		o := c.Options()
+		r = reading{o.ContextTimeoutEnabled && o.ReadTimeout >= 0, o.ReadTimeout, o.TLSConfig != nil}
+	case interface{ Options() *redis.ClusterOptions }:
+		o := c.Options()
+		r = reading{o.ContextTimeoutEnabled && o.ReadTimeout >= 0, o.ReadTimeout, o.TLSConfig != nil}
+	}
+	if r.timeout <= 0 {
+		r.timeout = math.MaxInt64
+	}
+	return r
+}
+
+// slow is for how long a server may leave all requests that are in flight without a reply before it is silent.
+// It is also how much later than its deadline a call may return.
+const slow = 100 * time.Millisecond
+
+// Silent reports whether the server of a key is silent. For a Cluster, it may ask go-redis which server that is.
+// A server is silent
+//   - until its first reply;
+//   - from a request without a reply until its next reply;
+//   - while requests are in flight to none of which it has replied for slow.
+func (l *Link) Silent(ctx context.Context, key string) bool {
+	s, _ := l.server(ctx, key)
+	return !s.answers.Load() || s.stands()
+}
+
+// NeedsGoroutine reports whether a request could block longer than its call may take: until the deadline of ctx
+// or, if ctx has none, for atMost. (A request that waits for a connection because all of the client's are stuck
+// in that instant, and whose ctx has no deadline, is counted as if it had one: it ends after PoolTimeout.)
+func (l *Link) NeedsGoroutine(ctx context.Context, key string, atMost time.Duration) bool {
+	if l.Silent(ctx, key) {
+		return true
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		if l.reading.keepsDeadlines {
+			return false
+		}
+		atMost = time.Until(deadline)
+	}
+	return l.reading.timeout > atMost+slow
+}
