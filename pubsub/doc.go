@@ -1,6 +1,7 @@
 // Package pubsub wakes waiters by message: a [Hub] keeps one subscription connection, whatever
-// the number of channels and of their listeners, and fans what arrives out by channel. Of a Cluster's
-// sharded channels, it keeps one for each master that has some ([NewShardedHub]).
+// the number of channels and of their listeners, and fans what arrives out by channel. On a Cluster that
+// connection leads to any master that works ([NewClusterHub]). For a Cluster's sharded channels, the hub keeps
+// a connection to each master that has some ([NewShardedHub]).
 //
 // # Never losing a wake-up
 //
@@ -22,6 +23,14 @@
 //
 // A channel without listeners lingers, for the next waiter on a busy lock is seldom far. With the
 // last channel the connection goes, and both goroutines: a hub at rest costs nothing.
+//
+// # Classic channels on a Cluster
+//
+// Every node passes on what was published at any other. So the hub stays with the master that it has while
+// that works, also over a rest, and takes another master at random after each failure. A master that is cut
+// off from the others answers pings, but gets nothing from them. If they have given its slots to a replica,
+// the client's map of the Cluster shows that, and the hub looks at this map with each ping. A master that is
+// cut off and has no replica is not noticed: waiters elsewhere learn of a hand-over by their own requests.
 //
 // # Sharded channels
 //

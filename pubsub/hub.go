@@ -31,6 +31,18 @@ type Options struct {
 	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
 	// Should it panic, the hub goes on.
 	Logger *slog.Logger
+
+	// OnReconnect is called after each outage: a connection on which the server had confirmed a channel was
+	// lost, or replaced after Unheard, and a server has confirmed one of that connection's channels again.
+	// That server may have restarted empty, or be another one.
+	//
+	// There is one call for each lost connection, however many channels it had. A sharded hub has a connection
+	// to each master, so it calls for each. There is no call if all of the channels had lost their listeners
+	// by then.
+	//
+	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once. If
+	// it panics, the hub goes on.
+	OnReconnect func()
 }
 
 // Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded
@@ -60,7 +72,12 @@ type channel struct {
 	idle      *list.Element // its place in shard.idle while it has no listeners
 	idleSince time.Time
 	pause     time.Duration // before its shard was sought the last time; 0 once it is confirmed
+	outage    *outage       // since its connection was lost, until it is confirmed again; nil: there is none
 }
+
+// An outage begins with the loss of a connection that had a confirmed channel. All channels of that
+// connection share it. It ends when the first of them is confirmed again, perhaps by another server.
+type outage struct{ ended bool }
 
 // NewHub returns a hub that gets its connections from dial, one after another, as each one fails or
 // comes to be needed again. It does no I/O and starts no goroutine before the first Subscribe.
@@ -87,6 +104,9 @@ func newHub(c Cluster, sharded bool, o Options) *Hub {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.OnReconnect == nil {
+		o.OnReconnect = func() {}
 	}
 	h := &Hub{options: o, cluster: c, sharded: sharded,
 		channels: make(map[string]*channel), shards: make(map[Node]*shard)}

@@ -88,11 +88,7 @@ func (l *link) serve() (err error) {
 		fail(nil) // before Close, which in go-redis waits for a dial
 		l.conn.Close()
 		reader.Wait()
-		l.hub.mu.Lock()
-		for _, ch := range l.channels { // none is confirmed on the next one
-			ch.asked, ch.confirmed = nil, time.Time{}
-		}
-		l.hub.mu.Unlock()
+		l.forget()
 	}()
 
 	if needed, err := l.update(ctx); err != nil || !needed {
@@ -107,6 +103,25 @@ func (l *link) serve() (err error) {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// forget notes that the connection has ended, so that its channels are confirmed nowhere.
+func (l *link) forget() {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	var lost *outage
+	for _, ch := range l.channels {
+		if !ch.confirmed.IsZero() { // none is when the connection was not needed any more
+			lost = &outage{}
+			break
+		}
+	}
+	for _, ch := range l.channels {
+		ch.asked, ch.confirmed = nil, time.Time{}
+		if lost != nil {
+			ch.outage = lost
+		}
+	}
 }
 
 // tend writes what is asked for or comes to be due.
@@ -198,7 +213,9 @@ func (l *link) read() (err error) {
 		if err != nil && !l.refuse(err) {
 			return err
 		}
-		l.deliver(arrived)
+		if l.deliver(arrived) {
+			contain.Run(l.hub.options.Logger, "pubsub: OnReconnect", l.hub.options.OnReconnect)
+		}
 		if !l.answered && !l.outage.IsZero() {
 			l.hub.log(slog.LevelInfo, "pubsub: connection restored",
 				l.describe("after", time.Since(l.outage))...)
@@ -251,8 +268,8 @@ func (l *link) match(kind, channel string) *command {
 	return nil
 }
 
-// deliver never waits for a listener.
-func (l *link) deliver(arrived any) {
+// deliver hands out what arrived, and never waits for a listener. It reports whether that ends an outage.
+func (l *link) deliver(arrived any) (reconnected bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	l.heard = time.Now()
@@ -277,9 +294,14 @@ func (l *link) deliver(arrived any) {
 			l.hub.displace(ch, longer(&ch.pause))
 		case c != nil && c == ch.asked: // and not to an earlier SUBSCRIBE
 			ch.confirmed, ch.pause = time.Now(), 0
+			if ch.outage != nil {
+				reconnected = !ch.outage.ended
+				ch.outage.ended, ch.outage = true, nil
+			}
 			for s := range ch.listeners {
 				s.resubscribe()
 			}
 		}
 	}
+	return reconnected
 }

@@ -308,3 +308,51 @@ func TestALockIsKeptOnACluster(t *testing.T) {
 		}
 	}
 }
+
+// Classic pub/sub passes each message to all nodes of a Cluster, so no session may depend on one of them for it.
+func TestAMasterThatDiedForGoodDelaysNoHandOverOfAnotherMastersLocks(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 3, 0)
+	for _, node := range cluster.Nodes {
+		testlock.Must(t, node.Client(t).ConfigSet(bg, "cluster-require-full-coverage", "no").Err())
+	}
+	dies := cluster.Nodes[2]
+	holders := testlock.NewSession(t, cluster.Client(t), rlock.WithClassicPubSub())
+	sessions := map[string]*rlock.Session{} // by the name of the lock that each waits for
+	for i := 0; len(sessions) < 12; i++ {
+		name := fmt.Sprint("alive", i)
+		if cluster.Master(t, "lockline:r:{"+name+"}") != dies {
+			sessions[name] = testlock.NewSession(t, cluster.Client(t), rlock.WithClassicPubSub())
+		}
+	}
+	const most = 2 * time.Second // a heartbeat comes after 6 s
+	handOver := func(name string) time.Duration {
+		t.Helper()
+		hold := testlock.Take(t, rlock.New(holders, name))
+		got := testlock.Go(testlock.Bounded(t), rlock.New(sessions[name], name))
+		for len(testlock.Inspect(t, rlock.New(holders, name)).Queue) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		start := time.Now()
+		testlock.Unlock(t, hold)
+		next := testlock.Granted(t, got)
+		took := time.Since(start)
+		testlock.Unlock(t, next)
+		return took
+	}
+	for name := range sessions {
+		handOver(name)
+	}
+	dies.Kill()
+	var longest time.Duration
+	for round := range 3 {
+		for name := range sessions {
+			took := handOver(name)
+			longest = max(longest, took)
+			if took > most {
+				t.Errorf("round %d, lock %s: handed over after %v", round, name, took)
+			}
+		}
+	}
+	t.Logf("the longest of 36 hand-overs took %v", longest)
+}

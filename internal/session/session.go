@@ -148,10 +148,14 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
-	s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) },
-		pubsub.Options{Logger: cfg.Logger})
+	hubOptions := pubsub.Options{Logger: cfg.Logger}
+	if several {
+		s.Hub = pubsub.NewClusterHub(cluster, hubOptions)
+	} else {
+		s.Hub = pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return c.Subscribe(ctx) }, hubOptions)
+	}
 	if several && !cfg.Classic {
-		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), pubsub.Options{Logger: cfg.Logger})
+		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), hubOptions)
 	}
 	s.onEnd = func() {
 		s.Hub.Close()

@@ -1,0 +1,124 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node passes on what
+// was published at any other, so the hub keeps one connection, to any master that works. After a failure the
+// hub takes another master. It also leaves a server that is not a master any more. The connections are those
+// of the client's nodes, with the same options and hooks. NewClusterHub does no I/O before the first Subscribe.
+//
+// The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, also while that
+// master is down.
+func NewClusterHub(c ClusterClient, o Options) *Hub { return newHub(&anyMaster{client: c}, false, o) }
+
+// anyMaster is the Cluster of a hub of classic channels, and also its only Node. A connection of this Node
+// leads to any master that works.
+//
+// go-redis has no list of the masters that costs no request. So anyMaster finds them by names, since each name
+// has a slot, and each slot a master. Only the owner of the hub's shard uses server and name.
+type anyMaster struct {
+	client ClusterClient
+	failed atomic.Bool // the last connection failed
+
+	server *redis.Client // of the last connection; nil before the first
+	name   string        // a name whose slot the server has, or had
+}
+
+// maxNames is the number of names after which find gives up. It finds a server that has one slot in a thousand
+// in nearly two of three searches.
+const maxNames = 1000
+
+var errNoMaster = errors.New("it is not a master of the Cluster any more, and may be cut off from it")
+
+func (a *anyMaster) Node(context.Context, string) (Node, error) { return a, nil }
+
+// Reload is called by the hub after each failure, so the next connection leads to another master.
+func (a *anyMaster) Reload(ctx context.Context) {
+	a.failed.Store(true)
+	a.client.ReloadState(ctx)
+}
+
+func (a *anyMaster) Dial(context.Context) Conn { return &memberConn{of: a} }
+
+// choose returns the server for the next connection. This is the server of the last connection, unless that
+// failed or the server is not a master any more. Otherwise it is another master at random, if there is one.
+func (a *anyMaster) choose(ctx context.Context) (*redis.Client, error) {
+	last := a.server
+	if last != nil && !a.failed.Load() && a.serves(ctx) {
+		return last, nil
+	}
+	if _, err := a.find(ctx, func(server *redis.Client) bool { return server != last }); err != nil {
+		return nil, err
+	}
+	a.failed.Store(false)
+	return a.server, nil
+}
+
+// find looks for a master that fits, sets server to it, and reports whether it has found one.
+func (a *anyMaster) find(ctx context.Context, fits func(*redis.Client) bool) (bool, error) {
+	for range maxNames {
+		name := strconv.FormatUint(rand.Uint64(), 36)
+		server, err := a.client.MasterForKey(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		if fits(server) {
+			a.server, a.name = server, name
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// serves reports whether the server is a master by the client's map. It returns true if there is no map.
+func (a *anyMaster) serves(ctx context.Context) bool {
+	master, err := a.client.MasterForKey(ctx, a.name)
+	if err != nil || master == a.server {
+		return true
+	}
+	// That slot may have moved, and the server may have others.
+	found, err := a.find(ctx, func(server *redis.Client) bool { return server == a.server })
+	return found || err != nil
+}
+
+// memberConn is a connection to any master. The first Subscribe chooses the server: that may take long, as the
+// client may have to load the map of the Cluster, and Subscribe has a deadline.
+type memberConn struct {
+	*redis.PubSub // nil before the first Subscribe
+	of            *anyMaster
+}
+
+func (c *memberConn) Subscribe(ctx context.Context, channels ...string) error {
+	if c.PubSub == nil {
+		server, err := c.of.choose(ctx)
+		if err != nil {
+			return err
+		}
+		c.PubSub = server.Subscribe(ctx)
+	}
+	return c.PubSub.Subscribe(ctx, channels...)
+}
+
+// Ping fails if the server is not a master any more. One that is cut off from the Cluster answers pings, but
+// gets nothing that is published elsewhere.
+func (c *memberConn) Ping(ctx context.Context, payload ...string) error {
+	if !c.of.serves(ctx) {
+		return errNoMaster
+	}
+	return c.PubSub.Ping(ctx, payload...)
+}
+
+func (c *memberConn) Close() error {
+	if c.PubSub == nil {
+		return nil
+	}
+	return c.PubSub.Close()
+}

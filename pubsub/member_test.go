@@ -1,0 +1,267 @@
+package pubsub_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/pubsub"
+)
+
+// members is a Cluster of servers in memory for classic channels, and its client. Each name has a slot of its
+// own.
+type members struct {
+	servers []*testlock.Wire
+
+	mu      sync.Mutex // guards all below
+	masters []int      // indexes of the servers that have slots, as the client knows
+	failing error      // of MasterForKey
+	reloads int
+}
+
+func (m *members) MasterForKey(_ context.Context, key string) (*redis.Client, error) {
+	hash := fnv.New32()
+	_, _ = hash.Write([]byte(key))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failing != nil {
+		return nil, m.failing
+	}
+	return m.servers[m.masters[int(hash.Sum32())%len(m.masters)]].Client, nil
+}
+
+func (m *members) ReloadState(context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reloads++
+}
+
+// know sets which servers the client takes for masters.
+func (m *members) know(masters ...int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.masters = masters
+}
+
+func (m *members) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failing = err
+}
+
+// publish sends a message at each server, as the Cluster's bus does.
+func (m *members) publish(channel, message string) {
+	for _, s := range m.servers {
+		s.Publish(channel, message)
+	}
+}
+
+// at returns the index of the server that has subscribers, and fails the test unless there is exactly one.
+func (m *members) at(t *testing.T) int {
+	t.Helper()
+	found := -1
+	for i, s := range m.servers {
+		if n := len(s.PubSubChannels("*")); n > 0 {
+			if found >= 0 {
+				t.Errorf("servers %d and %d have subscribers", found, i)
+			}
+			found = i
+		}
+	}
+	if found < 0 {
+		t.Fatal("no server has a subscriber")
+	}
+	return found
+}
+
+// withMembers runs a test in fake time with a Cluster of three masters.
+func withMembers(t *testing.T, o pubsub.Options, test func(t *testing.T, m *members, h *pubsub.Hub)) {
+	t.Helper()
+	testlock.InFakeTime(t, func(t *testing.T) {
+		m := &members{masters: []int{0, 1, 2}}
+		for range m.masters {
+			m.servers = append(m.servers, testlock.NewWire(t))
+		}
+		h := pubsub.NewClusterHub(m, o)
+		t.Cleanup(h.Close)
+		test(t, m, h)
+	})
+}
+
+func TestAClusterHubHasOneConnectionToAnyMaster(t *testing.T) {
+	used := map[int]bool{}
+	for range 30 { // all but one in 60,000 times, two masters are used
+		withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+			var subs []*pubsub.Subscription
+			for _, name := range strings.Fields("a b c d e f") {
+				subs = append(subs, h.Subscribe(name))
+				synctest.Wait()
+			}
+			for _, s := range subs {
+				awaitResubscribed(t, s)
+			}
+			used[m.at(t)] = true
+			m.publish("f", "1")
+			awaitMessage(t, subs[5], "1")
+			time.Sleep(time.Hour)
+			m.publish("a", "2")
+			awaitMessage(t, subs[0], "2")
+			if _, resubscribed := subs[0].Take(); resubscribed {
+				t.Error("a connection that works was replaced")
+			}
+		})
+	}
+	if len(used) < 2 {
+		t.Errorf("of three masters only these were used: %v", used)
+	}
+}
+
+func TestAClusterHubLeavesAServerThatFailsForGood(t *testing.T) {
+	// A server that refuses connections, and one that accepts them and is silent.
+	for name, c := range map[string]struct {
+		fail func(*testlock.Wire)
+		most time.Duration // until the channel is confirmed elsewhere
+	}{
+		"dead":   {(*testlock.Wire).Kill, 100 * time.Millisecond},
+		"silent": {func(w *testlock.Wire) { w.Down(true) }, 2*interval + 100*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 10 {
+				withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+					a := h.Subscribe("a")
+					awaitResubscribed(t, a)
+					bad := m.at(t)
+					c.fail(m.servers[bad])
+					start := time.Now()
+					awaitResubscribed(t, a)
+					if took := time.Since(start); took > c.most {
+						t.Errorf("confirmed after %v", took)
+					}
+					m.publish("a", "1")
+					awaitMessage(t, a, "1")
+
+					// The hub does not come back to it, also after a rest.
+					requests := m.servers[bad].Net.Count()
+					for range 20 {
+						a.Close()
+						time.Sleep(time.Minute)
+						a = h.Subscribe("a")
+						start = time.Now()
+						awaitResubscribed(t, a)
+						if took := time.Since(start); took > 100*time.Millisecond {
+							t.Errorf("after a rest: confirmed after %v", took)
+						}
+					}
+					expect(t, "requests to the bad server", m.servers[bad].Net.Count(), requests)
+				})
+			}
+		})
+	}
+}
+
+func TestAClusterHubFindsTheOnlyServerThatWorks(t *testing.T) {
+	var log bytes.Buffer
+	o := pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	withMembers(t, o, func(t *testing.T, m *members, h *pubsub.Hub) {
+		m.servers[0].Kill()
+		m.servers[1].Kill()
+		a := h.Subscribe("a")
+		time.Sleep(time.Minute)
+		awaitResubscribed(t, a)
+		expect(t, "the server", m.at(t), 2)
+		m.servers[2].Kill()
+		time.Sleep(time.Minute)
+		if m.reloads < 20 || m.reloads > 200 {
+			t.Errorf("%d reloads in a minute without a server", m.reloads)
+		}
+		m.servers[1].Restart()
+		awaitResubscribed(t, a)
+		expect(t, "the server", m.at(t), 1)
+	})
+	if n := strings.Count(log.String(), "level=WARN"); n < 1 || n > 2 {
+		t.Errorf("%d warnings of two outages:\n%s", n, &log)
+	}
+}
+
+func TestAClusterHubOfOneMasterComesBackToIt(t *testing.T) {
+	withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+		m.know(1)
+		a := h.Subscribe("a")
+		for range 3 {
+			awaitResubscribed(t, a)
+			expect(t, "the server", m.at(t), 1)
+			m.servers[1].Restart()
+		}
+	})
+}
+
+func TestAClusterHubTriesAnotherServerWhereTheUserMayNotSubscribe(t *testing.T) {
+	withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+		for _, i := range []int{0, 2} {
+			m.servers[i].SetError("NOPERM no")
+		}
+		a := h.Subscribe("a")
+		awaitResubscribed(t, a)
+		expect(t, "the server", m.at(t), 1)
+	})
+}
+
+// A server that is cut off from its Cluster answers, and gets no message from it. The others give its slots to
+// a replica, which the client learns.
+func TestAClusterHubLeavesAServerThatIsNoMasterAnyMore(t *testing.T) {
+	for range 5 {
+		withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+			a := h.Subscribe("a")
+			awaitResubscribed(t, a)
+			cutOff := m.at(t)
+			m.know((cutOff+1)%3, (cutOff+2)%3)
+			start := time.Now()
+			awaitResubscribed(t, a)
+			if took := time.Since(start); took > interval+100*time.Millisecond {
+				t.Errorf("left after %v", took)
+			}
+			if m.at(t) == cutOff {
+				t.Error("it is still there")
+			}
+		})
+	}
+}
+
+func TestAClusterHubStaysWhileSlotsMove(t *testing.T) {
+	withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+		a := h.Subscribe("a")
+		awaitResubscribed(t, a)
+		for _, masters := range [][]int{{2, 1, 0}, {1, 0, 2}, {0, 1, 2, 2, 1, 0}} {
+			m.know(masters...)
+			time.Sleep(time.Minute)
+		}
+		if _, resubscribed := a.Take(); resubscribed {
+			t.Error("a connection to a master was replaced")
+		}
+	})
+}
+
+func TestAClusterHubWithoutAMapWaitsForIt(t *testing.T) {
+	withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
+		m.fail(errNoMap)
+		a := h.Subscribe("a")
+		time.Sleep(time.Minute)
+		m.fail(nil)
+		awaitResubscribed(t, a)
+		m.fail(errors.New("no map for a while")) // which says nothing about the server
+		time.Sleep(time.Minute)
+		if _, resubscribed := a.Take(); resubscribed {
+			t.Error("a connection that works was replaced")
+		}
+	})
+}
