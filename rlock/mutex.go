@@ -77,8 +77,8 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and
 //     for as long as the watchdog timeout if ctx has no deadline. The error then says for how long no request
 //     succeeded, and why the last one failed. One that re-enters tries only as often as TryLock. Wrong
-//     passwords, missing rights and the like are no outage: they are errors at once. So is a panic in the
-//     client, as in one of its hooks: the error has the panic's value, and the session's logger gets the
+//     passwords, missing rights, a URL in place of the client's Addr and the like are no outage: they are
+//     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value, and the session's logger gets the
 //     stack.
 //
 // A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by
