@@ -317,6 +317,10 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	s.Watchdog.Close()
 	s.onEnd()
 	close(s.over)
+	if err != nil { // which a deferred Close drops
+		s.Warn("not all was given back when the session was closed: the rest stays taken until its lease ends",
+			"error", fmt.Sprintf("%.1000s", failure.Bare(err)))
+	}
 	return err
 }
 
