@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -169,9 +170,12 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	case o.replicas < 0:
 		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
 	}
+	if err := checkTime(cmd, "lease", protocol.MinLease); err != nil {
+		return o, err
+	}
 	for _, flag := range []string{"wait", "hold-at-least", "grace"} {
-		if d := cmd.Duration(flag); d < 0 {
-			return o, fmt.Errorf("exec: --%s must not be negative: %v", flag, d)
+		if err := checkTimeOrZero(cmd, flag); err != nil {
+			return o, err
 		}
 	}
 	// A lease that is renewed in time has two thirds of it left.
