@@ -78,12 +78,12 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //     for as long as the watchdog timeout if ctx has no deadline. The error then says for how long no request
 //     succeeded, and why the last one failed. One that re-enters tries only as often as TryLock. Wrong
 //     passwords, missing rights, a URL in place of the client's Addr and the like are no outage: they are
-//     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value, and the session's logger gets the
-//     stack.
+//     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value,
+//     and the session's logger gets the stack.
 //
-// A call may return later than its bound if its request is under way as Redis falls silent, within 100 ms: by
-// go-redis's ReadTimeout, 5 s by default. Set ContextTimeoutEnabled in the client's options, and a deadline
-// bounds that request, too.
+// A bound ends the call also while its request is in flight without an answer. A context that is canceled and
+// has no deadline does not, if Redis has fallen silent within the last 100 ms: then the call returns after
+// go-redis's ReadTimeout, 5 s by default. docs/faq.md has a table of what bounds each call.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)

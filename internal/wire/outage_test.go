@@ -49,7 +49,8 @@ type outages struct {
 
 func newOutages(t *testing.T) *outages {
 	o := &outages{answering: &answering{}, sc: NewScript("return 'x'")}
-	o.Link = NewLink(o.answering, Options{Context: t.Context(), Logger: slog.New(slog.NewTextHandler(o, nil))})
+	log := slog.New(slog.NewTextHandler(o, nil))
+	o.Link = NewLink(o.answering, Options{Context: t.Context(), Logger: log})
 	return o
 }
 
@@ -82,7 +83,8 @@ func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
 		o.sendFor(2*time.Second, refused)
 		o.want(t, "in the first two seconds")
 		o.sendFor(time.Hour, refused)
-		o.want(t, "in an hour", "level=WARN", "lockline: Redis does not answer", "connection refused", "for=2s")
+		o.want(t, "in an hour", "level=WARN", "lockline: Redis does not answer", "connection refused",
+			"for=2s")
 		o.sendFor(time.Minute, nil)
 		o.sendFor(10*time.Second, redisError("LOADING Redis is loading"))
 		o.want(t, "while it loads", "Redis refuses all requests", "LOADING")
