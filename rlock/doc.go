@@ -27,7 +27,8 @@
 // The context that Lock returns carries the hold: a Lock of the same name below it re-enters instead of
 // waiting for itself. It is canceled when the hold ends, with a cause that matches [ErrLost] if the lease was
 // lost, [ErrNotHeld] after Unlock, [ErrClosed] after Session.Close; and it ends when its parent does. Use it
-// for all work that the lock protects. What comes after Unlock needs the one that Lock was given.
+// for all work that the lock protects. What comes after Unlock needs the one that Lock was given. A
+// transaction must commit before Unlock: otherwise the next holder reads the data from before it.
 //
 // Lockline cannot stop code that runs. When the lock is lost, code that does not watch the context works on.
 //

@@ -88,6 +88,34 @@ func TestAnUnlockThatIsNotTriedAgainSaysSo(t *testing.T) {
 	})
 }
 
+// A deferred Close drops its error.
+func TestACloseThatLeavesLocksTakenLogsWhichAndWhy(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		rdb := beside(t, w)
+		var log testlock.Log
+		s := testlock.NewSession(t, rdb, rlock.WithLogger(log.Logger()))
+		testlock.Lock(t, rlock.New(s, "x"), bg)
+		testlock.Must(t, rdb.Close()) // two defers in the wrong order
+		err := s.Close()
+		testlock.WantError(t, "Close", err, redis.ErrClosed)
+		for _, words := range []string{
+			"level=WARN", "not all was given back", `lock \"x\"`, "close the session before its client",
+		} {
+			if log.Count(words) != 1 {
+				t.Errorf("%s: %d times in: %s", words, log.Count(words), &log)
+			}
+		}
+
+		log = testlock.Log{}
+		s = testlock.NewSession(t, w.Client, rlock.WithLogger(log.Logger()))
+		testlock.Lock(t, rlock.New(s, "y"), bg)
+		testlock.Must(t, s.Close())
+		if log.String() != "" {
+			t.Errorf("a Close that gave all back logs: %s", &log)
+		}
+	})
+}
+
 // breaker counts failures as a circuit breaker does, which would open after a few.
 type breaker struct{ failures atomic.Int64 }
 

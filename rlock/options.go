@@ -144,8 +144,9 @@ func WithLabel(label string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Label = label })
 }
 
-// WithLogger sets where the session logs what an operator must know: lost locks,
-// forgotten holds, waits for oneself, a lost subscription, a panic in the client. slog.Default by default.
+// WithLogger sets where the session logs what an operator must know: lost locks, forgotten holds, waits for
+// oneself, a lost subscription, a panic in the client, and, once for each outage, that Redis has carried out
+// no request for 2 s, with its address and the last error. slog.Default by default.
 // Should it panic, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Logger = l })

@@ -67,8 +67,9 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 func (s *Session) ID() string { return (*outer)(s).Session().ID() }
 
 // Close gives back at once all that the session holds or waits for: holds end with [ErrClosed], as do waits.
-// It blocks until Redis was told, at most 5 s; what could not be given back by then is left to its lease, and
-// Close says so. The client stays open. A second Close does nothing.
+// It blocks until Redis was told, at most 5 s. What could not be given back by then is left to its lease:
+// Close logs that and returns it as an error. So close the session before its client, which stays open. A
+// second Close does nothing.
 func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -98,11 +98,31 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 	}
 }
 
-func TestAnIntervalIsPositive(t *testing.T) {
-	for _, args := range [][]string{{"top", "--interval", "0s"}, {"watch", "--interval", "-1s", "x"}} {
-		_, errOut, code := operate(t, theirRedis(t).Addr(), args...)
-		if code != exitTrouble || !strings.Contains(errOut, "must be positive") {
-			t.Errorf("%v: exit code %d: %s", args, code, errOut)
+func TestATimeThatMeansSomethingElseIsRefused(t *testing.T) {
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr())
+	for args, says := range map[string]string{
+		"exec --wait 30 n -- true":               "exec: --wait: 30 has no unit: is it 30s?",
+		"exec --wait 30ns n -- true":             "exec: --wait: 30ns is shorter than 1ms",
+		"exec --wait -1s n -- true":              "exec: --wait: -1s is shorter than 1ms",
+		"exec --wait 100000h n -- true":          "exec: --wait: 100000h0m0s is longer",
+		"exec --hold-at-least 30 n -- true":      "exec: --hold-at-least: 30 has no unit: is it 30s?",
+		"exec --hold-at-least 30ns n -- true":    "exec: --hold-at-least: 30ns is shorter than 1ms",
+		"exec --hold-at-least 100000h n -- true": "exec: --hold-at-least: 100000h0m0s is longer",
+		"exec --lease 0 n -- true":               "exec: --lease: 0s is shorter than 10ms",
+		"exec --lease 100000h n -- true":         "exec: --lease: 100000h0m0s is longer",
+		"exec --grace 5ns n -- true":             "exec: --grace: 5ns is shorter than 1ms",
+		"exec --grace 100000h n -- true":         "exec: --grace: 100000h0m0s is longer",
+		"watch --interval 0 n":                   "watch: --interval: 0s is shorter than 1ms",
+		"watch --interval 5 n":                   "watch: --interval: 5 has no unit: is it 5s?",
+		"top --interval 5ns":                     "top: --interval: 5ns is shorter than 1ms",
+		"top --interval 100000h":                 "top: --interval: 100000h0m0s is longer",
+		"demo --for 5ns":                         "demo: --for: 5ns is shorter than 1ms",
+		"demo --for -1s":                         "demo: --for: -1s is shorter than 1ms",
+	} {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), append([]string{"lockline"}, strings.Fields(args)...), &out, &errOut)
+		if code != exitTrouble || !strings.HasPrefix(errOut.String(), "lockline: "+says) {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
 		}
 	}
 }

@@ -45,11 +45,11 @@ func demoCommand() *cli.Command {
 				Usage: "how long they contend, besides the leases that they wait for"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			switch {
-			case cmd.Args().Present():
+			if cmd.Args().Present() {
 				return misused(cmd, "demo takes no arguments, got %q", cmd.Args().First())
-			case cmd.Duration("for") < 0:
-				return errors.New("--for must not be negative")
+			}
+			if err := checkTimeOrZero(cmd, "for"); err != nil {
+				return err
 			}
 			ctx, stop := untilSignal(ctx)
 			defer stop()

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -43,7 +44,8 @@ is waited for: what it leaves running in the background runs without the lock.
 
 With --hold-at-least 30s the lock stays taken until 30 s after it was granted, also if
 the command has ended before. With --wait 0, machines whose clocks differ by seconds
-then run a job of cron once. If lockline is killed, the lock is free after its lease.
+then run a job of cron once. If lockline is killed, the lock is free after its lease. So it
+is if Redis does not answer when the command has ended: lockline ends 2 s after it then.
 
 The lease is renewed at a third of it. If that fails, the command and all its
 descendants get SIGTERM when --grace of the lease is left, and SIGKILL just before its
@@ -169,9 +171,12 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	case o.replicas < 0:
 		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
 	}
+	if err := checkTime(cmd, "lease", protocol.MinLease); err != nil {
+		return o, err
+	}
 	for _, flag := range []string{"wait", "hold-at-least", "grace"} {
-		if d := cmd.Duration(flag); d < 0 {
-			return o, fmt.Errorf("exec: --%s must not be negative: %v", flag, d)
+		if err := checkTimeOrZero(cmd, flag); err != nil {
+			return o, err
 		}
 	}
 	// A lease that is renewed in time has two thirds of it left.
@@ -208,9 +213,10 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer closeSession(session)
+	leaveBy := sync.OnceValue(func() time.Time { return time.Now().Add(shutdownWait) })
+	defer func() { closeSessionBy(session, leaveBy()) }()
 
-	c := &contender{o, rdb, session, o.open(session, o.name), errOut}
+	c := &contender{o, rdb, session, o.open(session, o.name), errOut, leaveBy}
 	if err := c.refuseOwn(waiting); err != nil {
 		return err
 	}
@@ -218,10 +224,12 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer hold.Unlock(context.Background()) // where release did not; a second one does nothing
+	defer func() { _ = unlockBy(hold, leaveBy()) }() // where release did not; a second one does nothing
 	// What was handed over is leased for two seconds at first: the command would be told to end as soon as it
 	// begins.
-	if err := hold.Extend(waiting, o.lease); err != nil {
+	extending, cancel := context.WithTimeout(waiting, o.lease)
+	err = hold.Extend(extending, o.lease)
+	if cancel(); err != nil {
 		return err
 	}
 
@@ -235,7 +243,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 		name: o.name, lease: held, hold: hold, grace: o.grace, lead: lead, look: o.lease / 10,
 		group: run, signals: signals, troubles: &troubles, errOut: errOut,
 	}
-	return g.release(g.watch())
+	exit := g.watch()
+	return g.release(exit, leaveBy())
 }
 
 // listen catches the signals that are forwarded, but for those that its
@@ -307,6 +316,7 @@ type contender struct {
 	session *rlock.Session
 	lock    subject
 	errOut  io.Writer
+	leaveBy func() time.Time // when this process ends at the latest, counted from the first call
 }
 
 // refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the
@@ -349,13 +359,15 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		return held, hold, nil
 	case errors.Is(err, rlock.ErrLocked):
 		by := ""
-		if s, known := c.holder(ctx); known && s.Held {
+		looking, cancel := context.WithDeadline(ctx, c.leaveBy())
+		if s, known := c.holder(looking); known && s.Held {
 			by = "; held by " + s.Holder.String()
 		}
+		cancel()
 		err = fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)
 		return nil, nil, &exitError{c.locked, err}
 	}
-	_ = hold.Unlock(context.Background()) // which may have been granted in that instant
+	_ = unlockBy(hold, c.leaveBy()) // which may have been granted in that instant
 	return nil, nil, err
 }
 
@@ -406,10 +418,18 @@ func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 // shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.
 const shutdownWait = 2 * time.Second
 
-func closeSession(session *rlock.Session) {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
+func closeSession(session *rlock.Session) { closeSessionBy(session, time.Now().Add(shutdownWait)) }
+
+func closeSessionBy(session *rlock.Session, t time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), t)
 	defer cancel()
 	_ = session.Shutdown(ctx)
+}
+
+func unlockBy(hold lease, t time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), t)
+	defer cancel()
+	return hold.Unlock(ctx)
 }
 
 // lastTrouble remembers why the last renewal failed.

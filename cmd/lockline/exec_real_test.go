@@ -622,6 +622,25 @@ func TestCommandDoesNotOutliveALeaseThatCannotBeRenewed(t *testing.T) {
 	})
 }
 
+func TestExecEndsWithinItsBoundThoughRedisStandsStillAsTheCommandEnds(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	ended := filepath.Join(t.TempDir(), "ended")
+	script := fmt.Sprintf("kill -STOP %d && touch %s && exit 7", server.PID(), ended)
+	// Without a bound, exec would end after the time of the client.
+	p := startExec(t, server.Addr+"?read_timeout=25s", "--lease", "2m", "n", "--", "sh", "-c", script)
+	p.wantCode(7)
+	server.Thaw()
+	at, err := os.Stat(ended)
+	testlock.Must(t, err)
+	if took := time.Since(at.ModTime()); took > 20*time.Second {
+		t.Errorf("it ended %v after its command", took)
+	}
+	if said := p.errOut.String(); !strings.Contains(said, "freeing it failed") {
+		t.Errorf("stderr: %q", said)
+	}
+}
+
 func TestForcedUnlockEndsTheCommandAtOnce(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)

@@ -133,9 +133,9 @@ func (g *guard) tell(s syscall.Signal) {
 		g.name, g.troubles, name))
 }
 
-// release frees the lock, which the command no longer needs, and decides on the
-// exit code. A command whose lock was lost has not done what was asked, whatever it says.
-func (g *guard) release(exit report) error {
+// release frees the lock, which the command no longer needs, and decides on the exit code. It waits for Redis
+// until by at most. A command whose lock was lost has not done what was asked, whatever it says.
+func (g *guard) release(exit report, by time.Time) error {
 	told := g.told || exit.Late
 	if told {
 		g.group.end(syscall.SIGKILL) // what it has left behind has no lock either
@@ -144,9 +144,7 @@ func (g *guard) release(exit report) error {
 	if exit.Failed != "" {
 		complain(g.errOut, fmt.Errorf("lock %q: %s", g.name, exit.Failed))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
-	defer cancel()
-	err := g.hold.Unlock(ctx)
+	err := unlockBy(g.hold, by)
 	switch {
 	case told:
 		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost "+

@@ -203,7 +203,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 					group: group, signals: signals, troubles: new(lastTrouble), errOut: &errOut,
 				}
 				go test.play(l, group, signals)
-				err := g.release(g.watch())
+				err := g.release(g.watch(), time.Now().Add(time.Hour))
 				if !slices.Equal(group.got, test.want) {
 					t.Errorf("signals: %q, want %q", group.got, test.want)
 				}

@@ -145,11 +145,6 @@ func program(out, errOut io.Writer) *cli.Command {
 	}
 }
 
-// usageError says what is wrong instead of printing a page of help.
-func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return misused(cmd, "%w", err)
-}
-
 // misused is an error of the command line.
 func misused(cmd *cli.Command, format string, args ...any) error {
 	return fmt.Errorf("%w; see %s --help", fmt.Errorf(format, args...), cmd.FullName())

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -59,8 +60,10 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		if o.redisson {
 			o.kinds = redissonKinds
 		}
-		if every := cmd.Duration("interval"); every <= 0 && cmd.IsSet("interval") {
-			return fmt.Errorf("--interval must be positive, not %v", every)
+		if cmd.IsSet("interval") {
+			if err := checkTime(cmd, "interval", protocol.MinTime); err != nil {
+				return err
+			}
 		}
 		if err := o.arguments(cmd); err != nil {
 			return err

@@ -1,8 +1,12 @@
 package gocronlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,4 +67,57 @@ func TestElectorsHandOverOnARealServer(t *testing.T) {
 	testlock.Must(t, err)
 	testlock.WantError(t, "Run", first.stop(), context.Canceled)
 	testlock.Receive(t, "the second one runs the job", done)
+}
+
+// dropped counts the values that it has made and the collector has dropped.
+type dropped struct{ made, gone atomic.Int64 }
+
+func (d *dropped) value() *[64]byte {
+	v := new([64]byte)
+	d.made.Add(1)
+	runtime.AddCleanup(v, func(int) { d.gone.Add(1) }, 0)
+	return v
+}
+
+// wantAll fails the test unless the collector drops all values.
+func (d *dropped) wantAll(t *testing.T, of string) {
+	t.Helper()
+	testlock.Eventually(t, "nothing stays of the "+of, func() bool {
+		runtime.GC()
+		return d.gone.Load() == d.made.Load()
+	})
+}
+
+type contextKey struct{}
+
+// Jobs may have names that come once. Nothing may stay of these in the Locker, the session and the scheduler.
+func TestNothingStaysOfAJobThatHasRun(t *testing.T) {
+	t.Parallel()
+	const jobs = 50
+	rdb := testlock.Shared(t)
+	m, l := locking(t, rdb, 0)
+	var granted, run dropped
+	for i := range jobs { // as gocron does it for jobs that are added by its own means
+		ctx := context.WithValue(t.Context(), contextKey{}, granted.value())
+		lock, err := l.Lock(ctx, fmt.Sprint("plain ", i))
+		testlock.Must(t, err)
+		testlock.Must(t, lock.Unlock(ctx))
+	}
+	granted.wantAll(t, "locks")
+	for i := range jobs {
+		v := run.value()
+		_, err := l.NewJob(m.scheduler, now(), fmt.Sprint("job ", i), func(context.Context) error {
+			runtime.KeepAlive(v)
+			return nil
+		}, gocron.WithLimitedRuns(1))
+		testlock.Must(t, err)
+	}
+	testlock.Eventually(t, "all have run", func() bool { return m.runs.Load() == jobs })
+	testlock.Eventually(t, "all are removed", func() bool { return len(m.scheduler.Jobs()) == 0 })
+	run.wantAll(t, "jobs")
+	testlock.Eventually(t, "no goroutine stays of each", func() bool {
+		stacks := make([]byte, 10<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return bytes.Count(stacks, []byte("gocron/v2.(*executor)")) < jobs/2
+	})
 }

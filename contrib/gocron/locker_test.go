@@ -3,6 +3,7 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,16 +182,54 @@ func TestARunThatWasSlowToBeginDoesNotWorkBesideTheNextOne(t *testing.T) {
 	})
 }
 
-func TestAJobDoesNotRunWithoutItsLocker(t *testing.T) {
+func TestAJobDoesNotRunWhereAnElectorReplacesItsLock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)
-		l := gocronlock.NewLocker(session, apart)
-		m := start(t, session, gocron.WithLocation(time.UTC))
-		_, err := l.NewJob(m.scheduler, now(), "job", never(t))
+		c := campaign(t, session, "1")
+		c.wantLeader(t, "at first", nil)
+		m := start(t, session, gocron.WithDistributedElector(c))
+		_, err := gocronlock.NewLocker(session, apart).NewJob(m.scheduler, now(), "job", never(t))
 		testlock.Must(t, err)
 		if err := testlock.Receive(t, "an error", m.failed); err == nil {
 			t.Error("no error")
 		}
+	})
+}
+
+func TestAJobUsesItsLockerWhateverItsSchedulerHas(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		session := testlock.NewSession(t, w.Client)
+		l := gocronlock.NewLocker(session, apart)
+		m := start(t, session, gocron.WithLocation(time.UTC))
+		begun := make(chan struct{}, 1)
+		_, err := l.NewJob(m.scheduler, now(), "job", untilEnd(begun))
+		testlock.Must(t, err)
+		<-begun
+		wantLockError(t, l, "job", rlock.ErrLocked)
+	})
+}
+
+func TestARunThatHasLostItsLockKeepsTheNextOneFromBeginning(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m, l := locking(t, w.Client, time.Second)
+		begun, end := make(chan struct{}, 1), make(chan struct{})
+		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", func(context.Context) error {
+			begun <- struct{}{}
+			<-end // it does not look at its context
+			return nil
+		})
+		testlock.Must(t, err)
+		<-begun
+		force(t, m.session, "job")
+		for range 3 {
+			testlock.WantError(t, "a tick beside it", <-m.skipped, rlock.ErrLocked)
+		}
+		if m.runs.Load() != 0 || len(begun) > 0 {
+			t.Error("another run began")
+		}
+		end <- struct{}{}
+		<-begun
+		end <- struct{}{}
 	})
 }
 
@@ -262,11 +301,34 @@ func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestStartsThatAreNotApartAreRefused(t *testing.T) {
+func TestATimeApartThatMeansSomethingElseIsRefused(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		l := gocronlock.NewLocker(testlock.NewSession(t, w.Client), -1)
-		if lock, err := l.Lock(t.Context(), "job"); err == nil || lock != nil {
-			t.Errorf("%v, %v", lock, err)
+		session := testlock.NewSession(t, w.Client)
+		m := start(t, session, gocron.WithLocation(time.UTC))
+		for apart, says := range map[time.Duration]string{
+			-1:                        "-1ns is shorter than 1ms",
+			30:                        "30ns is shorter than 1ms: is the unit missing, as in 30*time.Second?",
+			time.Millisecond - 1:      "shorter than 1ms",
+			11 * 365 * 24 * time.Hour: "longer than ten years",
+			time.Millisecond:          "",
+			10 * 365 * 24 * time.Hour: "",
+			0:                         "",
+		} {
+			l := gocronlock.NewLocker(session, apart)
+			lock, err := l.Lock(t.Context(), apart.String())
+			_, jobErr := l.NewJob(m.scheduler, gocron.DurationJob(time.Hour), "job", quick)
+			for _, err := range []error{err, jobErr} {
+				switch {
+				case says == "" && err != nil:
+					t.Errorf("%v: %v", apart, err)
+				case says != "" && (err == nil || !strings.Contains(err.Error(), "NewLocker: ") ||
+					!strings.Contains(err.Error(), says)):
+					t.Errorf("%v: %v, want %q", apart, err, says)
+				}
+			}
+			if lock != nil {
+				testlock.Must(t, lock.Unlock(t.Context()))
+			}
 		}
 	})
 }

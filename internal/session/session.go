@@ -321,6 +321,10 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	s.Watchdog.Close()
 	s.onEnd()
 	close(s.over)
+	if err != nil { // which a deferred Close drops
+		s.Warn("not all was given back when the session closed: the rest stays taken for its lease",
+			"error", fmt.Sprintf("%.1000s", failure.Bare(err)))
+	}
 	return err
 }
 

@@ -38,6 +38,16 @@ func TestHints(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatCannotBeDialedIsExplained(t *testing.T) {
+	url := dialing(&net.AddrError{Err: "too many colons in address", Addr: "redis://a:6379"})
+	if got := Hint(url); !strings.Contains(got, "redis.ParseURL") {
+		t.Errorf("%q", got)
+	}
+	if got := Hint(dialing(&net.DNSError{Err: "no such host", Name: "a"})); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestHintsAboutTLS(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -43,6 +43,20 @@ var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@
 // alone.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
+// badAddress matches errors of addresses that no server has. Those of Sentinels are known as text alone.
+var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
+	`: (unknown|invalid) port|unknown network `)
+
+// unmendable reports whether err is the error of an address to which no dial will succeed. A name that the
+// DNS does not know is not such an address: it may be known in a moment, as in Kubernetes.
+func unmendable(err error) bool {
+	if addr := (*net.AddrError)(nil); errors.As(err, &addr) {
+		return addr.Err != "no suitable address" && addr.Err != "no suitable address found"
+	}
+	return errors.As(err, new(*net.ParseError)) || errors.As(err, new(net.UnknownNetworkError)) ||
+		badAddress.MatchString(err.Error())
+}
+
 func Judge(err error) Verdict {
 	var panicked *panicError
 	var reply redis.Error
@@ -69,7 +83,7 @@ func Judge(err error) Verdict {
 		}
 		return Verdict{Refused: true}
 	case errors.Is(err, ErrUnsent), errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)),
-		tlsRefused.MatchString(err.Error()):
+		tlsRefused.MatchString(err.Error()), unmendable(err):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// It never left, and go-redis has retried the dial already.
@@ -154,6 +168,11 @@ func Hint(err error) string {
 		case errors.Is(err, errHungUp):
 			return " (the server hung up before it answered anything: " +
 				"if it speaks TLS, give the client a TLSConfig; else maxclients may be reached)"
+		case errors.Is(err, redis.ErrClosed):
+			return " (close the session before its client)"
+		case unmendable(err):
+			return " (the address in the client's options must be HOST:PORT; " +
+				"redis.ParseURL makes options of a URL)"
 		}
 		return ""
 	}

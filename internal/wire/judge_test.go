@@ -19,6 +19,8 @@ type reply string
 func (e reply) Error() string { return string(e) }
 func (reply) RedisError()     {}
 
+func dialing(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
 func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, c := range []struct {
@@ -37,6 +39,13 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{&net.OpError{Op: "remote error", Err: tls.AlertError(116)}, Verdict{}},
 		{&net.OpError{Op: "dial", Err: errors.New("tls: first record does not look like a TLS handshake")},
 			Verdict{}},
+		{dialing(&net.AddrError{Err: "too many colons in address", Addr: "redis://a:6379"}), Verdict{}},
+		{dialing(&net.ParseError{Type: "IP address", Text: "a"}), Verdict{}},
+		{dialing(net.UnknownNetworkError("tcpx")), Verdict{}},
+		{dialing(&net.DNSError{Err: "unknown port", Name: "tcp///a", IsNotFound: true}), Verdict{}},
+		{errors.New("dial tcp: address localhost: missing port in address"), Verdict{}}, // of a Sentinel
+		{dialing(&net.AddrError{Err: "no suitable address found", Addr: "::1"}), Verdict{Transient: true}},
+		{dialing(&net.DNSError{Err: "no such host", Name: "a", IsNotFound: true}), Verdict{Transient: true}},
 		{marked(reply("MOVED 866 127.0.0.1:7001"), errMisdirected), Verdict{Refused: true}},
 		{Unexpected("X"), Verdict{}},
 		{fmt.Errorf("wrapped: %w", &panicError{value: io.EOF}), Verdict{Unknown: true}},

@@ -163,6 +163,9 @@ func Closed(c <-chan struct{}) bool {
 // again: it was sent before, perhaps with others, whose faults it must not share each time.
 func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
 	s, to := l.server(ctx, r.Args()[3].(string)) // its first key: all are in one slot
+	if !s.answers.Load() || s.stands() {
+		defer l.watchRequest(s)()
+	}
 	// Before it counts, or the server would look silent since its last answer.
 	if s.underWay.Load() == 0 {
 		s.since.Store(int64(time.Since(epoch)))
@@ -185,7 +188,9 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	}
 	reply, err := l.answer(ctx, b, r)
 	o.Reply, o.Err = reply, l.explained(ctx, err)
-	o.Failing = l.returned(s, o.Sent, o.Err)
+	if o.Failing = l.returned(s, o.Sent, o.Err); !o.Failing.IsZero() {
+		l.logFailure(s, *o)
+	}
 }
 
 // answer waits for the answer to a request of a batch. nil: it is in none, and is sent in a write of its own.
@@ -254,6 +259,8 @@ type server struct {
 	// since is when it last answered, or when the first of those under way was sent, counted from epoch.
 	since   atomic.Int64
 	failing atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
+	logged  outageLog
+	addr    string // of a Cluster's master; never changes
 
 	mu   sync.Mutex // guards open, and what is put into it; a leaf
 	open *batch     // that requests join
@@ -305,7 +312,7 @@ func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) 
 	addr := node.Options().Addr
 	s, ok := l.nodes.Load(addr)
 	if !ok {
-		s, _ = l.nodes.LoadOrStore(addr, &server{})
+		s, _ = l.nodes.LoadOrStore(addr, &server{addr: addr})
 	}
 	return s.(*server), node
 }
@@ -324,6 +331,7 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	}
 	last := s.failing.Load()
 	if err == nil {
+		s.logged.ended()
 		if last != nil {
 			s.failing.Store(nil)
 		}

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/contain"
+)
+
+// A call that waits rides out an outage, and returns no error before its bound ends it. So the Link logs an
+// outage while it lasts, because the cause may be a wrong address or a missing TLSConfig.
+
+const (
+	// outageLogAfter is how long a server must have carried out no request before that is logged.
+	outageLogAfter = 2 * time.Second
+	// outageLogPause is the least time between an outage that was logged and the line of the next one.
+	outageLogPause = time.Minute
+)
+
+// outageLog is what was logged of a server's outage.
+type outageLog struct {
+	lines  atomic.Int32 // 0: nothing, 1: that there is no answer, 2: the error of a request
+	lastAt atomic.Int64 // time of the last line, counted from epoch; 0: there was none
+}
+
+// due reports whether a line is to be logged, which the caller does then. n is 1 for a request that is still
+// in flight, and 2 for one that has failed. The second says more, so it comes even after the first.
+func (o *outageLog) due(n int32) bool {
+	logged, lastAt, now := o.lines.Load(), time.Duration(o.lastAt.Load()), time.Since(epoch)
+	if logged >= n || logged == 0 && lastAt != 0 && now-lastAt < outageLogPause ||
+		!o.lines.CompareAndSwap(logged, n) {
+		return false
+	}
+	o.lastAt.Store(int64(now))
+	return true
+}
+
+// ended ends an outage: the server has carried out a request.
+func (o *outageLog) ended() {
+	if o.lines.Load() != 0 {
+		o.lines.Store(0)
+	}
+}
+
+// watchRequest has a request logged that is in flight for too long while its server is silent. The caller
+// calls stop when the request has returned.
+func (l *Link) watchRequest(s *server) (stop func() bool) {
+	return time.AfterFunc(outageLogAfter, func() {
+		if s.answers.Load() && !s.stands() || !s.logged.due(1) {
+			return
+		}
+		text := "a request is in flight without an answer"
+		if l.reading.speaksTLS && !l.answered.Load() {
+			text += " (the client has a TLSConfig: does the server speak TLS?)"
+		}
+		l.warnOutage("Redis does not answer", s, time.Since(epoch)-time.Duration(s.since.Load()), text)
+	}).Stop
+}
+
+// logFailure logs that a server has carried out no request for a while, after one more has failed. It logs no
+// error that ends a wait at once, because the caller gets that.
+func (l *Link) logFailure(s *server, o Outcome) {
+	lasted := time.Since(o.Failing)
+	if lasted < outageLogAfter || errors.Is(o.Err, context.Canceled) {
+		return
+	}
+	if !Judge(o.Err).Transient || !s.logged.due(2) {
+		return
+	}
+	msg := "Redis does not answer"
+	if errors.As(o.Err, new(redis.Error)) {
+		msg = "Redis refuses all requests"
+	}
+	l.warnOutage(msg, s, lasted, o.Err.Error()+Hint(o.Err))
+}
+
+func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text string) {
+	contain.Run(l.options.Logger, "lockline: the logger", func() {
+		l.options.Logger.Warn("lockline: "+msg, "server", l.nameOf(s),
+			"for", lasted.Round(100*time.Millisecond), "error", text)
+	})
+}
+
+// nameOf returns the address of a server, or else what is known of where it is.
+func (l *Link) nameOf(s *server) string {
+	if s.addr != "" {
+		return s.addr
+	}
+	switch c := l.client.(type) {
+	case *redis.Client:
+		if addr := l.Addr(); addr != "" {
+			return addr
+		}
+		return "the master that the Sentinels name"
+	case *redis.ClusterClient:
+		return "the Cluster of " + strings.Join(c.Options().Addrs, ", ")
+	}
+	return "not known"
+}

@@ -1,0 +1,161 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lines is what a logger has written. It empties itself when it is read.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) take() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		all = append(all, line)
+	}
+	l.text.Reset()
+	return all
+}
+
+// outages is a Link to a server that fails as a test wants, with its log.
+type outages struct {
+	*answering
+	*Link
+	lines
+	sc *Script
+}
+
+func newOutages(t *testing.T) *outages {
+	o := &outages{answering: &answering{}, sc: NewScript("return 'x'")}
+	log := slog.New(slog.NewTextHandler(o, nil))
+	o.Link = NewLink(o.answering, Options{Context: t.Context(), Logger: log})
+	return o
+}
+
+// sendFor sends a request each second for d.
+func (o *outages) sendFor(d time.Duration, err error) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		o.will(0, err)
+		o.Call(context.Background(), copier{o.sc}, 1, nil)
+	}
+}
+
+func (o *outages) want(t *testing.T, when string, words ...string) {
+	t.Helper()
+	got := o.take()
+	if len(got) != min(len(words), 1) {
+		t.Errorf("%s: %d lines: %s", when, len(got), got)
+	}
+	for _, w := range words {
+		if len(got) > 0 && !strings.Contains(got[0], w) {
+			t.Errorf("%s: no %q: %s", when, w, got[0])
+		}
+	}
+}
+
+var refused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+
+func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		o.sendFor(2*time.Second, refused)
+		o.want(t, "in the first two seconds")
+		o.sendFor(time.Hour, refused)
+		o.want(t, "in an hour", "level=WARN", "lockline: Redis does not answer", "connection refused",
+			"for=2s")
+		o.sendFor(time.Minute, nil)
+		o.sendFor(10*time.Second, redisError("LOADING Redis is loading"))
+		o.want(t, "while it loads", "Redis refuses all requests", "LOADING")
+		o.sendFor(2*time.Second, nil)
+		o.sendFor(10*time.Second, refused)
+		o.want(t, "in an outage that follows at once")
+		o.sendFor(time.Minute, refused)
+		o.want(t, "as it lasts", "connection refused")
+	})
+}
+
+func TestTheLogOfAnOutageSaysWhatIsWrongWithTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		o.Link.client = struct {
+			Client
+			options
+		}{o.answering, options{}}
+		o.sendFor(5*time.Second, io.EOF)
+		o.want(t, "TLS alone", "give the client a TLSConfig", "EOF")
+	})
+}
+
+// options is a client's method of that name.
+type options struct{}
+
+func (options) Options() *redis.Options { return &redis.Options{} }
+
+func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		for _, err := range []error{
+			redisError("NOPERM x"), redisError("WRONGTYPE x"), redis.ErrClosed, context.Canceled,
+			dialing(&net.AddrError{Err: "missing port in address", Addr: "a"}),
+		} {
+			o.sendFor(10*time.Second, err)
+			o.want(t, err.Error())
+			o.sendFor(time.Minute, nil)
+		}
+		for range 10 {
+			o.sendFor(time.Second, errors.New("i/o timeout"))
+			o.sendFor(time.Second, nil)
+		}
+		o.want(t, "of single failures")
+	})
+}
+
+func TestARequestWithoutAnAnswerIsLoggedWhileItIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		o.will(time.Hour, refused)
+		for range 3 {
+			go o.Call(t.Context(), copier{o.sc}, 1, nil)
+		}
+		time.Sleep(2*time.Second - 1)
+		o.want(t, "just before")
+		time.Sleep(1)
+		synctest.Wait()
+		o.want(t, "then", "Redis does not answer", "for=2s", "in flight")
+		time.Sleep(time.Hour)
+		o.want(t, "with its error", "connection refused")
+	})
+}
+
+func TestAnAnswerInTimeIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		o.will(time.Second, nil)
+		for range 100 {
+			o.Call(t.Context(), copier{o.sc}, 1, nil)
+		}
+		o.want(t, "at a second each")
+	})
+}
