@@ -180,17 +180,41 @@ const MaxLease = 10 * 365 * 24 * time.Hour
 // NoLease is a lease of zero where a zero would mean that none was given.
 const NoLease = time.Duration(math.MinInt64)
 
-// CheckLease says what is wrong with a lease, or another time, that the option what was given.
-func CheckLease(what string, d time.Duration) error {
-	switch {
-	case d == NoLease:
-		return CheckLease(what, 0)
-	case d < MinLease:
-		return fmt.Errorf("lockline: %s: %v is shorter than %v", what, d, MinLease)
-	case d > MaxLease:
-		return fmt.Errorf("lockline: %s: %v is longer than ten years (%v)", what, d, MaxLease)
+// MinTime is the shortest time that any other option takes. Redis counts in milliseconds, and no duration
+// whose unit was forgotten is as long: an hour in seconds is 3,600 ns.
+const MinTime = time.Millisecond
+
+// MinHandover is the least of WithHandover: a shorter time than a request to Redis takes saves none.
+const MinHandover = 100 * time.Microsecond
+
+// CheckLease returns an error if the lease d, which the option got, is not from MinLease to MaxLease.
+func CheckLease(option string, d time.Duration) error {
+	if d == NoLease {
+		d = 0
 	}
-	return nil
+	return CheckDuration(option, d, MinLease, MaxLease)
+}
+
+// CheckDuration returns an error if d, which the option got, is not from least to most. The caller must have
+// dealt with a 0 that means something else, such as "off". A time below a millisecond that is too short may
+// lack its unit, and the error says how to write one.
+func CheckDuration(option string, d, least, most time.Duration) error {
+	switch {
+	case d >= least && d <= most:
+		return nil
+	case d > most && most == MaxLease:
+		return fmt.Errorf("lockline: %s: %v is longer than ten years (%v)", option, d, most)
+	case d > most:
+		return fmt.Errorf("lockline: %s: %v is longer than %v", option, d, most)
+	}
+	hint := ""
+	switch {
+	case d > 0 && d < 1000:
+		hint = fmt.Sprintf(": is the unit missing, as in %d*time.Second?", d)
+	case d > 0 && d < time.Millisecond:
+		hint = fmt.Sprintf(": is the unit missing, as in %d*time.Millisecond?", d)
+	}
+	return fmt.Errorf("lockline: %s: %v is shorter than %v%s", option, d, least, hint)
 }
 
 // Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy

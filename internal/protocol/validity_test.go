@@ -45,6 +45,36 @@ func TestALeaseHasALeastAndAGreatestValue(t *testing.T) {
 	}
 }
 
+func TestADurationWithoutAUnitIsRefusedWithAHintAtTheUnit(t *testing.T) {
+	const most = time.Minute
+	for d, want := range map[time.Duration]string{
+		MinTime: "", most: "",
+		30:             "30ns is shorter than 1ms: is the unit missing, as in 30*time.Second?",
+		999:            "999ns is shorter than 1ms: is the unit missing, as in 999*time.Second?",
+		5000:           "5µs is shorter than 1ms: is the unit missing, as in 5000*time.Millisecond?",
+		MinTime - 1:    "999.999µs is shorter than 1ms: is the unit missing, as in 999999*time.Millisecond?",
+		0:              "0s is shorter than 1ms",
+		-time.Second:   "-1s is shorter than 1ms",
+		most + 1:       "1m0.000000001s is longer than 1m0s",
+		math.MaxInt64:  "2562047h47m16.854775807s is longer than 1m0s",
+		math.MinInt64:  "-2562047h47m16.854775808s is shorter than 1ms",
+		MaxLease * 2:   "175200h0m0s is longer than 1m0s",
+		most - MinTime: "",
+	} {
+		err := CheckDuration("HoldAtLeast", d, MinTime, most)
+		if want != "" {
+			want = "lockline: HoldAtLeast: " + want
+		}
+		if err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%v: %v", d, err)
+		}
+	}
+	if err := CheckLease("WithLease", 5); err == nil || err.Error() !=
+		"lockline: WithLease: 5ns is shorter than 10ms: is the unit missing, as in 5*time.Second?" {
+		t.Errorf("a lease without a unit: %v", err)
+	}
+}
+
 func TestAGrantIsCountedFromBeforeItWasMade(t *testing.T) {
 	base := time.Now().Add(-time.Hour)
 	if got := GrantTime(5, 0, base); got != base {
