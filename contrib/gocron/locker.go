@@ -43,8 +43,8 @@ var _ gocron.Locker = (*Locker)(nil)
 //
 // The duration apart is how long a job stays locked at least, from its beginning. Choose it longer than the
 // machines' clocks can differ, and shorter than the time between two ticks. If the jobs are DurationJobs that
-// begin whenever their process does, it is a bit less than their interval. One that is negative is an error
-// of each Lock.
+// begin whenever their process does, it is a bit less than their interval. It is passed on to
+// rlock.HoldAtLeast. So one below 1 ms, other than 0, is an error of each Lock, as 30 without a unit is.
 func NewLocker(session *rlock.Session, apart time.Duration) *Locker {
 	return &Locker{session: session, apart: apart, granted: map[string]context.Context{}}
 }

@@ -3,6 +3,7 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,6 +268,16 @@ func TestStartsThatAreNotApartAreRefused(t *testing.T) {
 		l := gocronlock.NewLocker(testlock.NewSession(t, w.Client), -1)
 		if lock, err := l.Lock(t.Context(), "job"); err == nil || lock != nil {
 			t.Errorf("%v, %v", lock, err)
+		}
+	})
+}
+
+func TestATimeApartWithoutAUnitRunsNoJob(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := gocronlock.NewLocker(testlock.NewSession(t, w.Client), 30)
+		lock, err := l.Lock(t.Context(), "job")
+		if lock != nil || err == nil || !strings.Contains(err.Error(), "30ns is shorter than 1ms") {
+			t.Errorf("Lock: %v, %v", lock, err)
 		}
 	})
 }

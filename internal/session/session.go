@@ -128,13 +128,20 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckPrefix(cfg.Prefix); err != nil {
 		return nil, err
 	}
-	for what, d := range map[string]time.Duration{
-		"WithWatchdogTimeout": cfg.Lease,
-		"WithWaiterTimeout":   cfg.Liveness,
-		"WithHandover":        max(cfg.Handover, protocol.MinLease), // which may be off
-		"WithLinger":          max(cfg.Linger, protocol.MinLease),
+	for _, c := range []struct {
+		option   string
+		d, least time.Duration
+		off      bool // 0 and less switch it off
+	}{
+		{"WithWatchdogTimeout", cfg.Lease, protocol.MinLease, false},
+		{"WithWaiterTimeout", cfg.Liveness, protocol.MinLease, false},
+		{"WithHandover", cfg.Handover, protocol.MinHandover, true},
+		{"WithLinger", cfg.Linger, protocol.MinTime, true},
 	} {
-		if err := protocol.CheckLease(what, d); err != nil {
+		if c.off && c.d <= 0 {
+			continue
+		}
+		if err := protocol.CheckDuration(c.option, c.d, c.least, protocol.MaxLease); err != nil {
 			return nil, err
 		}
 	}
