@@ -12,6 +12,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -204,10 +205,15 @@ func newSession(cfg Config, id string) *Session {
 	return s
 }
 
-// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in
-// Redis.
+// random is the system's source of random numbers. The variable keeps the reader that the program started
+// with, so that a program which replaces rand.Reader later, for numbers that repeat, does not change ids.
+var random = rand.Reader
+
+// NewID returns a random UUID in 22 characters instead of 36, because it is in every request, and in what
+// locks leave in Redis. Two sessions with one id would share their locks. So it does not use uuid.New, whose
+// source any package of the program can replace by uuid.SetRand.
 func NewID() string {
-	id := uuid.New()
+	id := uuid.Must(uuid.NewRandomFromReader(random))
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
