@@ -45,7 +45,7 @@ type Option func(*Latch)
 
 // WithLifetime sets for how long a run that is under way is kept in Redis after the last call for it by any
 // process, 24 h by default. Waiting is such a call all the time. The lifetime is that of the TrySet that
-// begins the run. It is at least [MinLifetime], and at least the session's lease.
+// begins the run. It is at least [MinLifetime], at least the session's lease, and ten years at most.
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 
 // New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with
@@ -63,8 +63,11 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 	}
 	l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
 	least := max(MinLifetime, l.s.Lease)
-	if l.err == nil && (l.lifetime < least || l.lifetime > protocol.MaxLease) {
-		l.err = l.fail(fmt.Errorf("WithLifetime: %v is not from %v to ten years", l.lifetime, least))
+	if l.err != nil {
+		return l
+	}
+	if err := protocol.CheckDuration("WithLifetime", l.lifetime, least, protocol.MaxLease); err != nil {
+		l.err = l.fail(err)
 	}
 	return l
 }

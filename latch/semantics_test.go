@@ -280,6 +280,7 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 			"no session": latch.New(nil, "x"), "no name": latch.New(s, ""), "zero": {}, "nil": nil,
 			"a long name":       latch.New(s, strings.Repeat("x", 513)),
 			"a short life":      latch.New(s, "x", latch.WithLifetime(time.Minute-1)),
+			"no unit":           latch.New(s, "x", latch.WithLifetime(600)),
 			"decades":           latch.New(s, "x", latch.WithLifetime(math.MaxInt64)),
 			"less than a lease": latch.New(long, "x", latch.WithLifetime(time.Hour-1)),
 		} {

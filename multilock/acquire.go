@@ -17,6 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
@@ -154,7 +155,7 @@ func (a *acquisition) take(ctx context.Context, i int, lock method) error {
 		if left <= 0 {
 			return errTooSlow
 		}
-		options = append(slices.Clip(options), rlock.WaitAtMost(left))
+		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, protocol.MinTime)))
 	}
 	held, hold, err := lock(ctx, options...)
 	if err == nil {

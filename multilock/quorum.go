@@ -168,11 +168,15 @@ func check(sessions []*session.Session, timeout time.Duration) error {
 			}
 		}
 	}
-	if lease := sessions[0].Lease; timeout < 0 || timeout >= lease/2 {
-		return fail("a timeout of %v for a server is not above 0 and below half of the lease, %v",
-			timeout, lease)
+	const option = "RedLock: WithServerTimeout"
+	switch lease := sessions[0].Lease; {
+	case timeout == 0: // the default
+		return nil
+	case timeout >= lease/2:
+		return fmt.Errorf("lockline: %s: %v is not below half of the watchdog timeout, %v",
+			option, timeout, lease)
 	}
-	return nil
+	return protocol.CheckDuration(option, timeout, protocol.MinTime, protocol.MaxLease)
 }
 
 // named says of which server an error is.

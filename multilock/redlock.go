@@ -98,9 +98,9 @@ type QuorumOption func(*quorumConfig)
 type quorumConfig struct{ timeout time.Duration }
 
 // WithServerTimeout sets how long a vote waits for the answer of one server at most, and for how long a
-// minority is kept while others have the rest. It must be below half of the watchdog timeout. By
-// default it is 1 % of that, at least 100 ms. What is lost of the validity is then not more than the
-// margin for drift, and an answer from another region is still in time.
+// minority is kept while others have the rest. It must be at least 1 ms, and below half of the watchdog
+// timeout. By default, and with 0, it is 1 % of that, at least 100 ms. What is lost of the validity is then
+// not more than the margin for drift, and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }

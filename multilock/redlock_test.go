@@ -204,9 +204,13 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 				t.Errorf("%q: Lock: %v", want, err)
 			}
 		}
-		for _, d := range []time.Duration{-1, time.Hour} {
-			if _, err := multilock.NewQuorum(a, multilock.WithServerTimeout(d)); err == nil {
-				t.Errorf("a timeout of %v", d)
+		for d, want := range map[time.Duration]string{
+			-1: "-1ns is shorter than 1ms", 50: "50ns is shorter than 1ms: is the unit missing",
+			15 * time.Second: "15s is not below half of the watchdog timeout, 30s",
+		} {
+			_, err := multilock.NewQuorum(a, multilock.WithServerTimeout(d))
+			if err == nil || !strings.HasPrefix(err.Error(), "lockline: RedLock: WithServerTimeout: "+want) {
+				t.Errorf("a timeout of %v: %v", d, err)
 			}
 		}
 		for what, m := range map[string]*multilock.RedLock{

@@ -73,6 +73,33 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 	})
 }
 
+func TestATimeWithoutAUnitIsRefusedWithTheOptionsName(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		for want, option := range map[string]rlock.SessionOption{
+			"WithWatchdogTimeout: 30ns is shorter than 10ms": rlock.WithWatchdogTimeout(30),
+			"WithWaiterTimeout: 10ns is shorter than 10ms":   rlock.WithWaiterTimeout(10),
+			"WithHandover: 5ns is shorter than 100µs":        rlock.WithHandover(5),
+			"WithLinger: 1ns is shorter than 1ms":            rlock.WithLinger(1),
+		} {
+			_, err := rlock.NewSession(w.Client, option)
+			if err == nil || !strings.HasPrefix(err.Error(), "lockline: "+want+": is the unit missing") {
+				t.Errorf("%s: %v", want, err)
+			}
+		}
+		for _, off := range []rlock.SessionOption{
+			rlock.WithHandover(0), rlock.WithHandover(-1), rlock.WithLinger(0), rlock.WithLinger(-1),
+		} {
+			testlock.Works(t, rlock.New(testlock.NewSession(t, w.Client, off), "x"))
+		}
+		hold := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		const want = "Extend: 30ns is shorter than 10ms: is the unit missing, as in 30*time.Second?"
+		if err := hold.Extend(bg, 30); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Extend: %v", err)
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
 func TestANilSessionIsRefused(t *testing.T) {
 	var s *rlock.Session
 	for _, err := range []error{s.Close(), s.Shutdown(bg)} {

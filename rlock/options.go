@@ -26,7 +26,7 @@ func (lockOption) lockOption() {}
 func (o lockOption) Apply(c *engine.Config) { o(c) }
 
 // WithLease fixes the lease to d and switches its renewal off for that hold: the
-// lock is lost when d is over. From 10 ms to ten years. Under re-entry a shorter lease
+// lock is lost when d is over. d is from 10 ms to ten years. Under re-entry a shorter lease
 // changes nothing, a longer one lengthens the lease that all nested holds share.
 //
 // A Hold with a fixed lease that is forgotten is left to run out.
@@ -46,8 +46,8 @@ func WithLease(d time.Duration) Option {
 // the last owner with a ~ behind it.
 //
 // If the process dies, the lock is free when its lease is over, which may be before d is. So choose a lease
-// that is no shorter. A nested hold can make it longer. With 0, the default, Unlock frees the lock. d is ten
-// years at most.
+// that is no shorter. A nested hold can make it longer. With 0, the default, Unlock frees the lock. Any other
+// d is from 1 ms to ten years.
 //
 // It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
 // locks that are shared with Redisson. As an option of a member, it has no effect in a MultiLock. A writer
@@ -59,7 +59,8 @@ func HoldAtLeast(d time.Duration) Option {
 
 // WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's deadline. When d runs out they
 // return a *[LockedError], or an error that matches os.ErrDeadlineExceeded if Redis has not answered. With
-// zero, Lock is a TryLock. For TryLock a d above zero bounds the wait for Redis to answer.
+// zero, Lock is a TryLock. For TryLock a d above zero bounds the wait for Redis to answer. Any other d is at
+// least 1 ms. Choose one that is longer than a request takes, or even a free lock is not granted.
 func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
@@ -82,29 +83,30 @@ func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
-// WithWatchdogTimeout sets the lease of all locks that have no lease of their own, 30 s by default, at least
-// 10 ms. It is renewed at a third of d. It is also how long a lock stays taken when its holder's process
-// dies, and how long waiters ride out a Redis that does not answer.
+// WithWatchdogTimeout sets the lease of all locks that have no lease of their own, 30 s by default, from 10
+// ms to ten years. It is renewed at a third of d. It is also how long a lock stays taken when its holder's
+// process dies, and how long waiters ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
 
 // WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore is considered alive after
-// its session last reached Redis. The default is 10 s, and the least 10 ms. A place is kept by a heartbeat at
-// three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data are gone. A
-// lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters that are gone
-// are dropped after d where Redis cannot see that their sessions do not listen. Until then they can delay
-// those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a Cluster,
-// without the right to PUBSUB NUMSUB, and while their connections look open.
+// its session last reached Redis. The default is 10 s. d is from 10 ms to ten years. A place is kept by a
+// heartbeat at three fifths of d. Those that wait find out by it if a message was lost, or if the lock's data
+// are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
+// that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
+// can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a
+// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
 func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Liveness = d })
 }
 
 // WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
 // goroutines to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn.
-// The default is 5 ms. With 0 or less every Unlock frees it. A fair lock has no need of it: the goroutines
-// whose turn comes next are known. Permits of a semaphore, and read-write locks held to write, are handed on
-// for as long. For as long, goroutines join what their session holds to read.
+// The default is 5 ms. With 0 or less every Unlock frees it. Any other d is from 100 µs to ten years. A fair
+// lock has no need of it: the goroutines whose turn comes next are known. Permits of a semaphore, and
+// read-write locks held to write, are handed on for as long. For as long, goroutines join what their session
+// holds to read.
 func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Handover = d })
 }
@@ -113,7 +115,7 @@ func WithHandover(d time.Duration) SessionOption {
 // next goroutine of the session that asks has it at once, with the next token and without a request. It is
 // for work that is routed by key, where the session that unlocks is mostly the one that asks next, and goes
 // for reentrant locks, read-write locks and semaphores. A second is enough for most. By default, and with 0
-// or less, it is off.
+// or less, it is off. Any other d is from 1 ms to ten years.
 //
 // A session that is refused such a lock makes its keeper release it: at once if no goroutine has it, else
 // with the last Unlock. So its wait costs a message and a release more than without. For ten times d after

@@ -40,6 +40,10 @@ func init() {
 // nil client, a *redis.Ring and a *redis.AutoPipeliner. A Ring moves keys to another server when one fails
 // its pings, so two owners could hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 //
+// The session's id is drawn here, at random. If a machine or a container can be restored from a snapshot more
+// than once, call NewSession after the restore: copies of a process that had a session already have one id,
+// and nothing keeps them apart.
+//
 // Where more than 16 requests to a server are under way at an instant, further ones share pipelines. These
 // have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
 // client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.

@@ -54,7 +54,7 @@ func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth
 	}
 	var options []rlock.Option
 	if rnd.IntN(5) == 0 {
-		options = append(options, rlock.WaitAtMost(micros(3000)))
+		options = append(options, rlock.WaitAtMost(time.Millisecond+micros(2000)))
 	}
 	if rnd.IntN(6) == 0 {
 		options = append(options, rlock.WithLease(20*time.Millisecond+micros(400_000)))

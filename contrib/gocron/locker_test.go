@@ -332,3 +332,13 @@ func TestATimeApartThatMeansSomethingElseIsRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestATimeApartWithoutAUnitRunsNoJob(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := gocronlock.NewLocker(testlock.NewSession(t, w.Client), 30)
+		lock, err := l.Lock(t.Context(), "job")
+		if lock != nil || err == nil || !strings.Contains(err.Error(), "30ns is shorter than 1ms") {
+			t.Errorf("Lock: %v, %v", lock, err)
+		}
+	})
+}

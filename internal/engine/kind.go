@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
@@ -135,11 +135,14 @@ func (c Config) Check() error {
 			return err
 		}
 	}
-	if c.AtLeast < 0 || c.AtLeast > protocol.MaxLease {
-		return fmt.Errorf("lockline: HoldAtLeast: %v is not from 0 to ten years", c.AtLeast)
+	if c.AtLeast != 0 {
+		err := protocol.CheckDuration("HoldAtLeast", c.AtLeast, protocol.MinTime, protocol.MaxLease)
+		if err != nil {
+			return err
+		}
 	}
-	if c.Bounded && c.Wait < 0 {
-		return fmt.Errorf("lockline: WaitAtMost: a negative wait: %v", c.Wait)
+	if c.Bounded && c.Wait != 0 {
+		return protocol.CheckDuration("WaitAtMost", c.Wait, protocol.MinTime, math.MaxInt64)
 	}
 	return nil
 }

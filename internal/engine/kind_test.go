@@ -25,16 +25,20 @@ func TestOptionsApplyInTheirOrderToWhatAnAcquisitionStartsFrom(t *testing.T) {
 
 func TestAConfigThatCannotBeIsAnError(t *testing.T) {
 	for c, ok := range map[Config]bool{
-		{}:                                 true,
-		{Lease: protocol.MinLease}:         true,
-		{Lease: protocol.MinLease - 1}:     false,
-		{Lease: -1}:                        false,
-		{Bounded: true}:                    true,
-		{Bounded: true, Wait: time.Hour}:   true,
-		{Bounded: true, Wait: -1}:          false,
-		{Wait: -1}:                         true, // which nothing reads
-		{Lease: time.Hour, Bounded: true}:  true,
-		{Lease: 1, Bounded: true, Wait: 1}: false,
+		{}:                                          true,
+		{Lease: protocol.MinLease}:                  true,
+		{Lease: protocol.MinLease - 1}:              false,
+		{Lease: -1}:                                 false,
+		{Bounded: true}:                             true,
+		{Bounded: true, Wait: time.Hour}:            true,
+		{Bounded: true, Wait: -1}:                   false,
+		{Wait: -1}:                                  true, // which nothing reads
+		{Lease: time.Hour, Bounded: true}:           true,
+		{Bounded: true, Wait: time.Millisecond}:     true,
+		{Bounded: true, Wait: time.Millisecond - 1}: false,
+		{AtLeast: time.Millisecond}:                 true,
+		{AtLeast: time.Millisecond - 1}:             false,
+		{AtLeast: -1}:                               false,
 		{Lease: time.Hour, Bounded: true, Wait: -time.Second}: false,
 	} {
 		if err := c.Check(); (err == nil) != ok {

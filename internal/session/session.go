@@ -12,6 +12,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -128,13 +129,20 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := protocol.CheckPrefix(cfg.Prefix); err != nil {
 		return nil, err
 	}
-	for what, d := range map[string]time.Duration{
-		"WithWatchdogTimeout": cfg.Lease,
-		"WithWaiterTimeout":   cfg.Liveness,
-		"WithHandover":        max(cfg.Handover, protocol.MinLease), // which may be off
-		"WithLinger":          max(cfg.Linger, protocol.MinLease),
+	for _, c := range []struct {
+		option   string
+		d, least time.Duration
+		off      bool // 0 and less switch it off
+	}{
+		{"WithWatchdogTimeout", cfg.Lease, protocol.MinLease, false},
+		{"WithWaiterTimeout", cfg.Liveness, protocol.MinLease, false},
+		{"WithHandover", cfg.Handover, protocol.MinHandover, true},
+		{"WithLinger", cfg.Linger, protocol.MinTime, true},
 	} {
-		if err := protocol.CheckLease(what, d); err != nil {
+		if c.off && c.d <= 0 {
+			continue
+		}
+		if err := protocol.CheckDuration(c.option, c.d, c.least, protocol.MaxLease); err != nil {
 			return nil, err
 		}
 	}
@@ -201,10 +209,15 @@ func newSession(cfg Config, id string) *Session {
 	return s
 }
 
-// NewID is a random UUID in 22 characters instead of 36: it is in every request, and in what locks leave in
-// Redis.
+// random is the system's source of random numbers. The variable keeps the reader that the program started
+// with, so that a program which replaces rand.Reader later, for numbers that repeat, does not change ids.
+var random = rand.Reader
+
+// NewID returns a random UUID in 22 characters instead of 36, because it is in every request, and in what
+// locks leave in Redis. Two sessions with one id would share their locks. So it does not use uuid.New, whose
+// source any package of the program can replace by uuid.SetRand.
 func NewID() string {
-	id := uuid.New()
+	id := uuid.Must(uuid.NewRandomFromReader(random))
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 

@@ -245,7 +245,8 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	case 0:
 		call, h.try = m.TryLock, true
 	case 1, 2:
-		options, h.most = append(options, rlock.WaitAtMost(wait)), wait
+		h.most = max(time.Millisecond, wait) // the least that WaitAtMost takes
+		options = append(options, rlock.WaitAtMost(h.most))
 	case 3, 4:
 		// The context is the hold's parent, too, so it is canceled only during the wait.
 		t := time.AfterFunc(a.clock.Until(wait), cancel)
@@ -257,7 +258,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		options = append(options, rlock.WithLease(h.lease))
 	}
 	if _, ok := locks[0].rules.(exclusive); ok && a.rnd.IntN(10) == 0 && locks[0].kind != 'j' {
-		options = append(options, rlock.HoldAtLeast(upTo(a.rnd, 2*time.Second)))
+		options = append(options, rlock.HoldAtLeast(max(time.Millisecond, upTo(a.rnd, 2*time.Second))))
 	}
 	q := &ask{a.p, locks, h.n, time.Now(), map[string]int{}}
 	a.mu.Lock()

@@ -139,13 +139,13 @@ func (w *world) run() {
 	if rnd.IntN(2) == 0 {
 		w.asTeam, actors = true, w.crowd
 	}
-	w.turn = upTo(rnd, 2*time.Second)
+	w.turn = max(100*time.Microsecond, upTo(rnd, 2*time.Second)) // the least that WithHandover takes
 	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
 		w.turn = 0
 		w.greedy = w.asTeam
 	}
 	if rnd := w.rand(1 << 40); rnd.IntN(2) == 0 {
-		w.linger = upTo(rnd, 2*time.Second)
+		w.linger = max(time.Millisecond, upTo(rnd, 2*time.Second))
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
 	w.alike = w.most > 1 && rnd.IntN(2) == 0

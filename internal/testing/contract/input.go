@@ -28,6 +28,14 @@ var input = map[string]test{
 			"a negative wait":     {w.new("x"), bg, []rlock.Option{rlock.WaitAtMost(-time.Second)}, "-1s"},
 			"a bad default lease": {w.new("x", rlock.WithLease(-time.Minute)), bg, nil, "-1m"},
 			"a nil context":       {w.new("x"), nil, nil, "context"},
+			"a lease without a unit": {w.new("x"), bg, []rlock.Option{rlock.WithLease(30)},
+				"WithLease: 30ns is shorter than 10ms: is the unit missing"},
+			"a wait without a unit": {w.new("x"), bg, []rlock.Option{rlock.WaitAtMost(2)},
+				"WaitAtMost: 2ns is shorter than 1ms: is the unit missing"},
+			"a least time without a unit": {w.new("x"), bg, []rlock.Option{rlock.HoldAtLeast(30)},
+				"HoldAtLeast: 30ns is shorter than 1ms: is the unit missing"},
+			"a negative least time": {w.new("x"), bg, []rlock.Option{rlock.HoldAtLeast(-time.Second)},
+				"HoldAtLeast: -1s"},
 		} {
 			_ = c.m.Name()
 			ctx, hold, err := c.m.Lock(c.ctx, c.options...)

@@ -1,0 +1,31 @@
+package session
+
+import (
+	"crypto/rand"
+	"io"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// zeros is a source of random numbers that always gives the same ones.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// A program may want ids that repeat, as for a simulation. Those of sessions must not.
+func TestSessionsDifferWhateverRandomNumbersTheProgramHasChosen(t *testing.T) {
+	uuid.SetRand(zeros{})
+	defer uuid.SetRand(nil)
+	defer func(before io.Reader) { rand.Reader = before }(rand.Reader)
+	rand.Reader = zeros{}
+	if uuid.New() != uuid.New() {
+		t.Fatal("ids of package uuid do not repeat here")
+	}
+	if one, other := NewID(), NewID(); one == other {
+		t.Errorf("two sessions are %s", one)
+	}
+}
