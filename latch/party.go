@@ -170,9 +170,8 @@ type leased struct{ *Party }
 // LeaseKey is the latch's key.
 func (p leased) LeaseKey() string { return p.l.keys.LockKey() }
 
-// Renewal is the request that renews the lease.
-func (p leased) Renewal() *wire.Request {
-	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease)
+func (p leased) Renewal() (r *wire.Request, prolongs bool) {
+	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease), true
 }
 
 // LeaseLost ends the party.

@@ -21,7 +21,8 @@ func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 		for len(waiting) > 0 && len(batch) < MaxBatch {
 			l := waiting[0]
 			waiting = waiting[1:]
-			if l.place > 0 && l.deadline > now && l.every > 0 && l.since <= launched { // it still needs it
+			needed := l.every > 0 || l.confirming // it may have been switched off meanwhile
+			if needed && l.place > 0 && l.deadline > now && l.since <= launched {
 				batch = append(batch, l)
 				until = max(until, l.deadline)
 			}
@@ -63,7 +64,7 @@ func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Durati
 			// Not always from launched: a reply that comes late must not make the next renewal follow at
 			// once.
 			w.plan(l, max(launched, now-l.every/2), now, 2)
-		case l.every == 0 || l.since > launched:
+		case l.every == 0 && !l.confirming || l.since > launched:
 			continue // no matter: switched off, or renewed by another flight
 		default:
 			w.planRetry(l, now)

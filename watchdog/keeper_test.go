@@ -156,3 +156,13 @@ func wantEnds(t *testing.T, f *fake, want ...end) {
 		}
 	}
 }
+
+// lostAt returns when l was lost; -1 if it was not.
+func (f *fake) lostAt(l *Lease) time.Duration {
+	for _, e := range f.ends() {
+		if e.l == l {
+			return e.at
+		}
+	}
+	return -1
+}

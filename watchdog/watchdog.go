@@ -23,6 +23,10 @@ type Lease struct {
 	every    time.Duration // between renewals; 0: only watched
 	backoff  time.Duration // before the retry that is planned; 0 after a success
 	place    int           // in the heap, from 1; 0: not added yet; -1: kept no more
+
+	// confirming: it is not renewed, but the next renewal is sent all the same, to find out whether the server
+	// still has it (Confirm).
+	confirming bool
 }
 
 func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
@@ -31,7 +35,7 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 type Result struct {
 	Gone     bool      // the server says: not yours any more
 	Err      error     // the renewal failed or its outcome is unknown: it is retried until the deadline
-	Deadline time.Time // renewed: the new local deadline, counted from before the request was sent
+	Deadline time.Time // renewed: the new local deadline, counted from before the request was sent; zero: as before
 }
 
 // A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a
@@ -43,7 +47,8 @@ type Keeper interface {
 
 	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and
 	// returns a Result for each, in order. ctx ends at the latest deadline in the batch, or when the Watchdog
-	// closes. A lease may be removed while Renew runs; then its Result is ignored.
+	// closes. A lease may be removed while Renew runs; then its Result is ignored. After [Watchdog.Confirm],
+	// the batch may have leases that are only watched: their renewal must not prolong them on the server.
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
 	// Lost is called once for each Add whose lease ended: because its deadline passed, or because it was
@@ -72,6 +77,8 @@ type Watchdog struct {
 	timer  *time.Timer
 	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire
 	phase  time.Duration // where the slots of renewals start
+
+	confirmedAt time.Duration // when the requests of the last Confirm were or will be sent; 0: there was none
 }
 
 // New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
@@ -142,6 +149,40 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	now := time.Since(w.start)
 	w.setInterval(l, every, now)
 	heap.Fix(&w.leases, l.place-1)
+	w.arm(now)
+}
+
+// The time from a Confirm to the requests, and between those of two. In the first, a renewal that is in flight
+// can be answered.
+const (
+	confirmAfter = 20 * time.Millisecond
+	confirmPause = 200 * time.Millisecond
+)
+
+// Confirm has every lease renewed soon that has had no good reply since a given time, at which an outage began
+// or ended. The server may have restarted without its data, or be another one. A lease that is only watched is
+// asked for, too, and keeps its deadline. Renewals that fail are retried as always. It does not block.
+func (w *Watchdog) Confirm(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() != nil || len(w.leases) == 0 {
+		return
+	}
+	now, before := time.Since(w.start), since.Sub(w.start)
+	at := w.confirmedAt
+	if at <= now { // otherwise one is planned, which will do
+		at = now + confirmAfter
+		if w.confirmedAt > 0 {
+			at = max(at, w.confirmedAt+confirmPause)
+		}
+		w.confirmedAt = at
+	}
+	for _, l := range w.leases {
+		if l.since <= before && l.next > at {
+			l.next, l.confirming = at, l.every == 0
+		}
+	}
+	heap.Init(&w.leases)
 	w.arm(now)
 }
 
@@ -221,7 +262,8 @@ func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 		due = append(due, l)
 		// In case it does not come back, it will take off again. In time, the distance doubles: a lease with
 		// hours to live must not send hundreds of renewals to a server that hangs.
-		l.next = slot(now+max(l.every/2, now-l.since-2*l.every), l.every/4, w.phase)
+		every := l.interval()
+		l.next = slot(now+max(every/2, now-l.since-2*every), every/4, w.phase)
 		heap.Fix(&w.leases, 0)
 	}
 	w.armed = never
@@ -249,7 +291,7 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 // plan has l, which is new or was just renewed, renewed an interval after from, or sooner if its deadline is
 // near: when 1/part of the time until then has passed.
 func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
-	l.since, l.backoff, l.next = now, 0, never
+	l.since, l.backoff, l.next, l.confirming = now, 0, never, false
 	if l.every == 0 {
 		return
 	}
@@ -260,12 +302,21 @@ func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	}
 }
 
+// interval is every, or that by which retries of a lease are spaced that is only confirmed.
+func (l *Lease) interval() time.Duration {
+	if l.every == 0 {
+		return 10 * time.Second
+	}
+	return l.every
+}
+
 // planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
 // that comes back would be greeted with a flight for each lease. They are counted from New, and so they
 // differ between processes: those that lost a server at one moment do not come back in step.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
-	least := max(l.every/16, shortest)
-	l.backoff = max(min(2*l.backoff, l.every/2), least)
+	every := l.interval()
+	least := max(every/16, shortest)
+	l.backoff = max(min(2*l.backoff, every/2), least)
 	// A server that is back just before the deadline is back in time.
 	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2

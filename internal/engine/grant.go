@@ -301,9 +301,15 @@ func (u *update) Request(time.Time) *wire.Request {
 // LeaseKey is the holders' key.
 func (g *Grant) LeaseKey() string { return g.p.keys.LockKey() }
 
-// Renewal is the request that renews it to the session's lease.
-func (g *Grant) Renewal() *wire.Request {
-	return (&update{g, g.p.s.Args.Lease}).Request(time.Time{})
+func (g *Grant) Renewal() (r *wire.Request, prolongs bool) {
+	g.p.mu.Lock()
+	prolongs = !g.unrenewed
+	g.p.mu.Unlock()
+	lease := any("0")
+	if prolongs {
+		lease = g.p.s.Args.Lease
+	}
+	return (&update{g, lease}).Request(time.Time{}), prolongs
 }
 
 // LeaseLost ends it.

@@ -156,7 +156,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
-	hubOptions := pubsub.Options{Logger: cfg.Logger}
+	hubOptions := pubsub.Options{Logger: cfg.Logger, OnReconnect: s.Link.Reconnected}
 	if several {
 		s.Hub = pubsub.NewClusterHub(cluster, hubOptions)
 	} else {
@@ -165,7 +165,9 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	if several && !cfg.Classic {
 		s.ShardedHub = pubsub.NewShardedHub(pubsub.Masters(cluster), hubOptions)
 	}
+	ignoreOutages := s.Link.OnOutage(s.Watchdog.Confirm)
 	s.onEnd = func() {
+		ignoreOutages()
 		s.Hub.Close()
 		if s.ShardedHub != nil {
 			s.ShardedHub.Close()
@@ -179,7 +181,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock = s.Link, s.Hub, s.ShardedHub, s.Clock
-	b.onEnd = func() {}
+	b.onEnd = s.Link.OnOutage(b.Watchdog.Confirm)
 	return b
 }
 
@@ -353,9 +355,9 @@ func (s *Session) Failed(err error) {
 type Lessee interface {
 	// LeaseKey is the key by which the lease's server is found.
 	LeaseKey() string
-	// Renewal makes the request that renews the lease to the session's. A reply other than 'K' says that it
-	// is gone.
-	Renewal() *wire.Request
+	// Renewal makes the request that renews the lease to the session's. If the lease is not renewed, prolongs is
+	// false, and the request only finds out whether Redis has it. A reply other than 'K' says that it is gone.
+	Renewal() (r *wire.Request, prolongs bool)
 	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
 	LeaseLost(deadlinePassed bool)
 	// RenewalFailed reports a renewal that will be tried again.
@@ -369,12 +371,15 @@ func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(l.Owner.(L
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	results := make([]watchdog.Result, len(leases))
-	sent := time.Now()
+	deadline := time.Now().Add(protocol.Valid(k.Lease))
 	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) *wire.Request {
-		return leases[i].Owner.(Lessee).Renewal()
+		r, prolongs := leases[i].Owner.(Lessee).Renewal()
+		if prolongs {
+			results[i].Deadline = deadline
+		}
+		return r
 	}, func(i int, reply string, err error) {
-		deadline := sent.Add(protocol.Valid(k.Lease))
-		results[i] = watchdog.Result{Gone: err == nil && reply != "K", Err: err, Deadline: deadline}
+		results[i].Gone, results[i].Err = err == nil && reply != "K", err
 	})
 	return results
 }

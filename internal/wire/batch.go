@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -137,10 +138,15 @@ func (l *Link) Batch(
 	for i := range n {
 		b.requests = append(b.requests, build(i))
 	}
+	sent := time.Now()
 	l.pipeline(to, b)
 	for i, r := range b.requests {
 		reply, err := l.answer(ctx, b, r)
-		answer(i, reply, refusal(err))
+		err = l.explained(ctx, err)
+		if i == 0 { // a pipeline that fails does so as a whole
+			l.returned(l.serverAt(to), sent, err)
+		}
+		answer(i, reply, err)
 	}
 }
 

@@ -37,6 +37,8 @@ type Link struct {
 
 	answered atomic.Bool // a request, ever
 
+	outages outageListeners
+
 	whole server   // the only one, or a Cluster while its servers are not known
 	nodes sync.Map // the *server of each master of a Cluster by its address
 }
@@ -271,8 +273,9 @@ var epoch = time.Now()
 
 // outage is since when a server carries no request out, and how the last one failed.
 type outage struct {
-	since time.Time
-	err   error
+	since  time.Time
+	err    error
+	broken bool // the server may have lost data: see mayHaveLost
 }
 
 // errSilent is the trouble with a server that has not answered for a while.
@@ -317,6 +320,16 @@ func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) 
 	return s.(*server), node
 }
 
+// serverAt returns the server that has this client, as Server returns it.
+func (l *Link) serverAt(to Client) *server {
+	if node, ok := to.(*redis.Client); ok {
+		if s, ok := l.nodes.Load(node.Options().Addr); ok {
+			return s.(*server)
+		}
+	}
+	return &l.whole
+}
+
 // returned learns how a request ended, and says since when none is carried out; zero: this one was.
 func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	if errors.Is(err, ErrUnsent) {
@@ -332,19 +345,23 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	last := s.failing.Load()
 	if err == nil {
 		s.logged.ended()
-		if last != nil {
-			s.failing.Store(nil)
+		if last != nil && s.failing.CompareAndSwap(last, nil) && last.broken {
+			l.outages.notify(last.since) // the server answers again
 		}
 		return time.Time{}
 	}
-	f := &outage{sent, err}
+	f := &outage{since: sent, err: err, broken: mayHaveLost(err)}
+	begins := f.broken
 	if last != nil {
-		f.since = last.since
+		f.since, f.broken, begins = last.since, f.broken || last.broken, f.broken && !last.broken
 		if errors.Is(err, context.Canceled) { // which says less
 			f.err = last.err
 		}
 	}
 	s.failing.Store(f)
+	if begins {
+		l.outages.notify(sent)
+	}
 	return f.since
 }
 

@@ -3,7 +3,12 @@ package wire
 import (
 	"context"
 	"errors"
+	"io"
+	"maps"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +26,65 @@ const (
 	// outageLogPause is the least time between an outage that was logged and the line of the next one.
 	outageLogPause = time.Minute
 )
+
+// outageListeners notifies sessions that a server may have lost data, because its connections broke or it is not the
+// master any more: once when that is noticed, and once when a server carries out requests again. The zero value
+// is ready to use.
+type outageListeners struct {
+	mu   sync.Mutex // guards what follows; a leaf
+	last int
+	all  map[int]func(since time.Time)
+}
+
+// OnOutage has f called with the time at which an outage began, until remove is called. f must return at once,
+// and is called with no mutex held, from the goroutines of requests.
+func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
+	o := &l.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last++
+	id := o.last
+	if o.all == nil {
+		o.all = map[int]func(time.Time){}
+	}
+	o.all[id] = f
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.all, id)
+	}
+}
+
+// Reconnected notifies the sessions of an outage that was noticed by their subscriptions.
+func (l *Link) Reconnected() { l.outages.notify(time.Now()) }
+
+func (o *outageListeners) notify(since time.Time) {
+	o.mu.Lock()
+	all := slices.Collect(maps.Values(o.all))
+	o.mu.Unlock()
+	for _, f := range all {
+		f(since)
+	}
+}
+
+// mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced by
+// another one. An answer that does not come in time is no such failure: the server may only be slow.
+func mayHaveLost(err error) bool {
+	if errors.As(err, new(redis.Error)) {
+		msg := inScript.ReplaceAllString(err.Error(), "")
+		for _, p := range [...]string{"READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "MOVED "} {
+			if strings.HasPrefix(msg, p) {
+				return true
+			}
+		}
+		return false
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	op := (*net.OpError)(nil)
+	return errors.As(err, &op) && (op.Op == "dial" || !op.Timeout())
+}
 
 // outageLog is what was logged of a server's outage.
 type outageLog struct {
