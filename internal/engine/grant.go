@@ -84,7 +84,7 @@ func (p *pool) newGrant(
 	g.lease.Owner, g.holds = g, g.hold[:0]
 	l.grants++
 	p.grants = append(p.grants, g)
-	p.retain() // dropped by end, or by what leave returns
+	p.retain() // dropped by endNow, or when the release has ended (released)
 	for _, old := range former {
 		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
