@@ -145,7 +145,7 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	}
 	metadata := redissonMetadata + "{" + name + "}"
 	if braced {
-		metadata = redissonMetadata + ":" + name // x and {x} are two locks, and share a token counter at most
+		metadata = redissonMetadata + ":" + name // x and {x} are two locks, and share a token counter and a channel at most
 	}
 	channel := join("redisson_lock__channel:")
 	return &Keys{
