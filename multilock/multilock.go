@@ -33,7 +33,7 @@ type MultiLock struct {
 var _ rlock.Locker = (*MultiLock)(nil)
 
 // New makes one lock of its members, which can be of any kind and on any clients:
-// Mutexes of both kinds, RedLocks, MultiLocks, or Lockers of your own. It does no I/O.
+// Mutexes, semaphores and read-write locks, RedLocks, MultiLocks, or Lockers of your own. It does no I/O.
 // What is wrong with a member, Lock says.
 //
 // A MultiLock among the members stands for its own members. A member given twice is one member:

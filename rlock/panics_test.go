@@ -184,3 +184,45 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 		testlock.Works(t, m)
 	})
 }
+
+// Proves: Close
+func TestShutdownEndsWithItsContextThoughAnObserverOrALoggerBlocks(t *testing.T) {
+	observer := func(kind rlock.EventKind, blocked <-chan struct{}) rlock.SessionOption {
+		return rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Kind == kind {
+				<-blocked
+			}
+		}))
+	}
+	for name, kind := range map[string]rlock.EventKind{
+		"of a failed renewal": rlock.RenewFailed, "of a loss": rlock.Lost,
+		"of a release": rlock.Released,
+	} {
+		t.Run(name, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				blocked := make(chan struct{})
+				s := testlock.NewSession(t, w.Client, observer(kind, blocked),
+					rlock.WithWatchdogTimeout(3*time.Second))
+				_, hold := testlock.Lock(t, rlock.New(s, "x"), bg)
+				if kind == rlock.Released {
+					go func() { _ = hold.Unlock(bg) }()
+				} else {
+					w.Down(true)
+				}
+				time.Sleep(5 * time.Second)
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				start := time.Now()
+				err := s.Shutdown(ctx)
+				if took := time.Since(start); took > 1200*time.Millisecond ||
+					!errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("after %v: %v", took, err)
+				}
+				close(blocked)
+				w.Down(false)
+				testlock.Must(t, s.Close()) // waits for the end
+				testlock.Keep(t, hold)
+			})
+		})
+	}
+}

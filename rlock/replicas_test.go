@@ -138,3 +138,37 @@ func TestWhatWaitReplicasRefuses(t *testing.T) {
 		refused(hold, 1, "not held")
 	})
 }
+
+// Proves: WaitReplicas
+func TestAWaitForReplicasEndsWithItsContextOrHoldThoughItsRequestIsStuck(t *testing.T) {
+	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
+		w.Down(true)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		begun := time.Now()
+		err := hold.WaitReplicas(ctx, 1)
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took > 1100*time.Millisecond {
+			t.Errorf("after %v: %v", took, err)
+		}
+		deadline := hold.Deadline()
+		err = hold.WaitReplicas(bg, 1)
+		if late := time.Since(deadline); !errors.Is(err, rlock.ErrLost) || late > 100*time.Millisecond {
+			t.Errorf("%v after the hold: %v", late, err)
+		}
+		w.Down(false)
+	})
+}
+
+func TestAWaitForReplicasRidesOutALongOutage(t *testing.T) {
+	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
+		begun := time.Now()
+		w.Down(true)
+		back := time.AfterFunc(8*time.Second, func() { w.Down(false) })
+		defer back.Stop()
+		testlock.Must(t, hold.WaitReplicas(bg, 1))
+		if took := time.Since(begun); took < 8*time.Second || took > 12*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		testlock.Unlock(t, hold)
+	})
+}

@@ -1,10 +1,12 @@
 package rlock_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/redisson"
@@ -94,4 +96,65 @@ func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
 		}
 		testlock.Unlock(t, g.Hold)
 	})
+}
+
+// The session's clock is that of the server that answered last, which may be another node of a Cluster.
+// Proves: HoldAtLeast
+func TestALockStaysTakenByTheClockOfItsServer(t *testing.T) {
+	const atLeast = 2 * time.Second
+	for kind, newLocker := range queued {
+		t.Run(kind, func(t *testing.T) {
+			for _, ahead := range []time.Duration{-5 * time.Second, -time.Second, time.Second, 5 * time.Second} {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					s := testlock.NewSession(t, w.Client)
+					other := newLocker(testlock.NewSession(t, w.Client))
+					_, hold := testlock.Lock(t, newLocker(s), bg, rlock.HoldAtLeast(atLeast))
+					time.Sleep(500 * time.Millisecond)
+					inner.Session(s).Clock.Heard(time.Now().Add(ahead).UnixMicro(), time.Now())
+					start := time.Now()
+					testlock.Unlock(t, hold)
+					testlock.Must(t, testlock.Cycle(bg, other))
+					took := time.Since(start)
+					if took < 1499*time.Millisecond || took > 1600*time.Millisecond {
+						t.Errorf("a node's clock is %v ahead: it stayed taken for another %v", ahead, took)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A copy that runs twice, or long after it was sent, finds the owner field renamed.
+func TestASecondCopyOfAnUnlockDoesNotProlongHoldAtLeast(t *testing.T) {
+	for kind, newLocker := range queued {
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				l := newLocker(testlock.NewSession(t, w.Client))
+				other := newLocker(testlock.NewSession(t, w.Client))
+				_, hold := testlock.Lock(t, l, bg, rlock.HoldAtLeast(2*time.Second))
+				w.Net.OnRequest(onFirst(faultproxy.CutReply, func(r *faultproxy.Request) bool {
+					return testlock.Script(r.Script()) == "remain"
+				}))
+				start := time.Now()
+				testlock.Unlock(t, hold) // sends a second copy
+				time.Sleep(time.Second)
+				var copies int
+				for _, r := range w.Net.Requests() {
+					if testlock.Script(r.Script()) == "remain" {
+						copies++
+						if reply, err := w.Net.Replay(r); err != nil || !strings.HasPrefix(reply, "R") {
+							t.Errorf("a late copy: %q, %v", reply, err)
+						}
+					}
+				}
+				if copies < 2 {
+					t.Errorf("%d copies were sent", copies)
+				}
+				testlock.Must(t, testlock.Cycle(bg, other))
+				if took := time.Since(start); took < 1999*time.Millisecond || took > 2100*time.Millisecond {
+					t.Errorf("it stayed taken for %v", took)
+				}
+			})
+		})
+	}
 }

@@ -295,3 +295,21 @@ func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
 		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
 	})
 }
+
+func TestALowerLimitReachesASessionThatKeepsIdlePermits(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		keeper := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x", 3)
+		testlock.Works(t, keeper.Locker(1)) // from now on its session listens
+		time.Sleep(100 * time.Millisecond)
+		testlock.Works(t, keeper.Locker(2)) // which is kept
+		if st := testlock.Inspect(t, keeper); len(st.Holders) != 1 {
+			t.Fatalf("it keeps %d permits", len(st.Holders))
+		}
+		operator := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
+		testlock.Must(t, operator.SetLimit(bg, 1))
+		time.Sleep(100 * time.Millisecond)
+		if st := testlock.Inspect(t, operator); len(st.Holders) > 0 {
+			t.Errorf("%d holders keep more permits than there are", len(st.Holders))
+		}
+	})
+}

@@ -400,7 +400,8 @@ func (a *attempt) rest() bool {
 			return false
 		case state == unwanted:
 			// A place may be granted as late as its liveness ends.
-			p.repeat(p.releaseRequest(a.owner, "", late, ""), time.Now().Add(a.asksFor()+p.s.Liveness))
+			r := p.releaseRequest(a.owner, "", late, "")
+			p.repeat(&r, time.Now().Add(a.asksFor()+p.s.Liveness))
 			return false
 		case d <= 0:
 			return true
@@ -441,7 +442,11 @@ func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
 	a.expired = 0
 	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
 	d := l.p.s.Liveness / 5 * 3 // which leaves time to repeat it
-	if r.Left >= 0 && !r.Behind {
+	switch {
+	case r.Left < 0 || r.Behind:
+	case r.Spare:
+		d = min(d, r.Left+protocol.SpareDelay)
+	default:
 		d = min(d, r.Left+time.Millisecond)
 	}
 	a.sooner(d)
@@ -545,7 +550,8 @@ func (a *attempt) extended(sent time.Time) {
 // session's work.
 func (a *attempt) giveBack() {
 	p := a.l.p
-	p.repeatLater(p.releaseRequest(a.owner, "", a.late, ""), time.Now().Add(a.asksFor()+p.s.Liveness))
+	r := p.releaseRequest(a.owner, "", a.late, "")
+	p.repeatLater(&r, time.Now().Add(a.asksFor()+p.s.Liveness))
 }
 
 // An attempt is a recipient.

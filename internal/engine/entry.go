@@ -158,7 +158,12 @@ func (e *Entry) Stay(d time.Duration) {
 
 // WaitReplicas blocks until n replicas have the grant.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
-	return e.g.p.s.Link.WaitReplicas(ctx, e, e.g.p.keys.LockKey(), n)
+	p := e.g.p
+	if !p.s.Begin() {
+		return p.fail(failure.ErrClosed)
+	}
+	defer p.s.End()
+	return p.s.Link.WaitReplicas(ctx, e, p.keys.LockKey(), n, p.s.Go)
 }
 
 // Renew switches the renewal of its lease on or off, which is on but for a lease of its own choice.

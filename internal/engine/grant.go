@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func (p *pool) newGrant(
 	g.lease.Owner, g.holds = g, g.hold[:0]
 	l.grants++
 	p.grants = append(p.grants, g)
-	p.retain() // dropped by end, or by what leave returns
+	p.retain() // dropped by endNow, or when the release has ended (released)
 	for _, old := range former {
 		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
 	}
@@ -102,16 +101,32 @@ func (p *pool) newGrant(
 // ErrTooLate is why a grant is none: it came when its lease was over.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// complete makes a fixed lease as long as was asked for. No watchdog renews it, so this goes on until its
-// deadline.
+// complete makes a fixed lease as long as was asked for. The watchdog does not renew that lease, so complete
+// tries again until the grant or its lease ends.
 func (g *Grant) complete(until time.Time) {
-	s := g.p.s
 	for try := 1; ; try++ {
-		err := g.extend(s.Ctx, time.Until(until))
-		over := err == nil || errors.Is(err, failure.ErrLost) || !wire.Judge(err).Unsettled()
-		over = over || !time.Now().Before(g.deadline())
-		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
+		err := g.extend(g.p.s.Ctx, time.Until(until))
+		if err == nil || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) ||
+			!g.pause(wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
+		}
+	}
+}
+
+// pause waits for d, and reports whether the grant is still held. It returns early if the grant is released.
+func (g *Grant) pause(d time.Duration) bool {
+	p := g.p
+	b, at := call.Bounds{Until: p.s.Ctx}, time.Now().Add(d)
+	for {
+		p.mu.Lock()
+		held, released := g.held(), p.nextRelease()
+		p.mu.Unlock()
+		d := time.Until(at)
+		if !held || d <= 0 {
+			return held
+		}
+		if _, ended := b.Sleep(d, released); ended {
+			return false
 		}
 	}
 }

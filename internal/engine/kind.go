@@ -86,7 +86,7 @@ type Scripts struct {
 	Acquire, Renew, Release *wire.Script
 	Inspect, Force          *wire.Script
 
-	Remain *wire.Script // a Release that leaves what is held taken until a time; nil: nothing can
+	Remain *wire.Script // a Release that leaves what is held taken for a time; nil: nothing can
 	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
 }
 

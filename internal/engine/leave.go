@@ -124,7 +124,8 @@ func (g *Grant) giveBack() {
 	if g.floor != 0 {
 		raised = max(g.token, g.floor) // which stays the last one used
 	}
-	g.p.repeatLater(g.p.releaseRequest(g.owner, "", g.late, raised), time.Now().Add(g.p.s.Lease))
+	r := g.p.releaseRequest(g.owner, "", g.late, raised)
+	g.p.repeatLater(&r, time.Now().Add(g.p.s.Lease))
 }
 
 // notice tells Redis of an entry that has ended here. The grant is over, or a writer has gone and readers go
@@ -132,6 +133,7 @@ func (g *Grant) giveBack() {
 type notice struct {
 	protocol.Same
 	g       *Grant
+	stays   time.Duration                         // as in g, if permits stay taken; 0: none do
 	onReply func(n *notice, o wire.Outcome) error // takes in how it ended
 
 	// Of an Unlock, whose caller may leave. What it tells Redis holds.
@@ -141,10 +143,17 @@ type notice struct {
 
 // Request makes a copy.
 func (n *notice) Request(now time.Time) *wire.Request {
-	if n.Argv == nil {
+	switch {
+	case n.Argv == nil:
 		return (&update{n.g, "0"}).Request(now)
+	case n.stays == 0:
+		return n.Same.Request(now)
 	}
-	return n.Same.Request(now)
+	// Not a point in time: the clocks of a Cluster's nodes differ. So each copy says what is left.
+	left := max(0, n.stays-n.g.p.s.Age()) + time.Millisecond - 1
+	same := n.Same
+	same.Argv = append(slices.Clip(n.Argv), protocol.Milliseconds(left))
+	return same.Request(now)
 }
 
 func (n *notice) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
@@ -214,10 +223,11 @@ func (g *Grant) notice() *notice {
 	p := g.p
 	p.releases++
 	r := p.releaseRequest(g.owner, g.first, g.late, g.lastUsed())
-	if left := g.stays - p.s.Age(); left > 0 {
-		r.Script, r.Argv = p.kind.Remain, append(r.Argv, p.s.Clock.Now(time.Now())+left.Microseconds())
+	n := &notice{Same: r, g: g, onReply: (*notice).released}
+	if g.stays > p.s.Age() {
+		n.Script, n.stays = p.kind.Remain, g.stays
 	}
-	return &notice{Same: r, g: g, onReply: (*notice).released}
+	return n
 }
 
 // memory is how long a session that has handed a lock over remembers that other sessions want it.
@@ -260,7 +270,7 @@ func (n *notice) failed(err error) error {
 		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
 		return p.kind.Failed(p.keys, err)
 	}
-	p.repeatLater(n.Same, g.deadline())
+	p.repeatLater(n, g.deadline())
 	return p.kind.Failed(p.keys, err)
 }
 
@@ -272,7 +282,8 @@ func (g *Grant) passable() bool {
 	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
 }
 
-// pass makes it the next goroutine's. mu held.
+// pass moves an exclusive grant to the next token of its block. It does not wake the next goroutine, see
+// admit. The caller must hold pool.mu.
 func (g *Grant) pass() {
 	if g.exclusive() {
 		g.token++ // each writer has its own token of the block
@@ -351,10 +362,10 @@ func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protoc
 
 // repeat sends a request that ends an attempt until it is answered, or until when it may matter. It blocks
 // that long.
-func (p *pool) repeat(r protocol.Same, until time.Time) {
+func (p *pool) repeat(r wire.Copier, until time.Time) {
 	s := p.s
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, &r, 1, nil) // one copy: this loop sends the next
+		o := s.Link.Call(s.Ctx, r, 1, nil) // one copy: this loop sends the next
 		_, err := p.read(o, nil)
 		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
@@ -364,7 +375,7 @@ func (p *pool) repeat(r protocol.Same, until time.Time) {
 }
 
 // repeatLater is repeat in the background. The caller must be counted in the session's work.
-func (p *pool) repeatLater(r protocol.Same, until time.Time) {
+func (p *pool) repeatLater(r wire.Copier, until time.Time) {
 	p.retain()
 	p.s.Go(func() {
 		defer p.drop()

@@ -165,7 +165,7 @@ func Unnamed(err error) string {
 // ErrNoAnswer: a wait ran out, and nothing is known of a holder.
 var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
 
-// Why a tenure was lost, for operators.
+// Why a hold was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
 	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +

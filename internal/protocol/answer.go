@@ -38,7 +38,8 @@ type Answer struct {
 	Left   time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
 	Holder string        // owner field; "": there is none
 	About  string        // what the holder's session says of itself
-	Behind bool          // another session is next, and looks when that lease is over
+	Behind bool          // another session is next in the queue, and looks when that lease ends
+	Spare  bool          // another session is next, and this one looks SpareDelay later than that
 
 	// Of Queued, and of Granted to a session that keeps what no goroutine has:
 	Deaf    bool // the server knows of nobody that listens for this session
@@ -89,7 +90,7 @@ func Read(o wire.Outcome) (Answer, error) {
 		may = "KDP"
 		a.Now, a.Token = number(), number()
 	case Queued:
-		may = "BDP"
+		may = "BSDP"
 		a.Now, a.Left = number(), left()
 		if a.Holder = next(); a.Holder == "-" {
 			a.Holder = ""
@@ -107,7 +108,7 @@ func Read(o wire.Outcome) (Answer, error) {
 		ok = false
 	}
 	has := func(mark string) bool { return strings.Contains(marks, mark) }
-	a.Behind, a.MayLinger, a.Deaf, a.Sharded = has("B"), has("K"), has("D"), has("P")
+	a.Behind, a.Spare, a.MayLinger, a.Deaf, a.Sharded = has("B"), has("S"), has("K"), has("D"), has("P")
 	ok = ok && strings.Trim(marks, may) == ""
 	for ok && rest != "" {
 		a.Served = append(a.Served, Served{next(), number(), left()})
@@ -225,6 +226,9 @@ func Patience(lease time.Duration) time.Duration {
 
 // FirstLease is the longest lease of a lock that is handed over: FIRST in line.lua.
 const FirstLease = 2 * time.Second
+
+// SpareDelay is how much later than the next in the queue the one behind it looks: SPARE in line.lua.
+const SpareDelay = 250 * time.Millisecond
 
 // MaxExpired bounds how often in a row a request may come too late.
 const MaxExpired = 8

@@ -145,7 +145,9 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 	}
 	metadata := redissonMetadata + "{" + name + "}"
 	if braced {
-		metadata = redissonMetadata + ":" + name // x and {x} are two locks, and share a token counter at most
+		// The second colon keeps the metadata of {x} apart from that of x. They share a token counter and a
+		// channel.
+		metadata = redissonMetadata + ":" + name
 	}
 	channel := join("redisson_lock__channel:")
 	return &Keys{

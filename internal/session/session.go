@@ -300,8 +300,12 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
+// endGrace is how long Shutdown waits for the end of the watchdog and of subscriptions once its context has
+// ended. They need microseconds, unless they call an observer or a logger that blocks.
+const endGrace = 100 * time.Millisecond
+
 // Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is
-// left to the leases.
+// left to the leases. Then it returns, even if an observer or a logger blocks.
 func (s *Session) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -333,12 +337,27 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		err = failure.Within("not all was given back, the rest is left to its leases", failure.OfContext(ctx))
 	}
 	s.cancel()
-	s.Watchdog.Close()
-	s.onEnd()
-	close(s.over)
-	if err != nil { // which a deferred Close drops
-		s.Warn("not all was given back when the session closed: the rest stays taken for its lease",
-			"error", fmt.Sprintf("%.1000s", failure.Bare(err)))
+	notGiven := err
+	go func() {
+		s.Watchdog.Close() // waits for callbacks
+		s.onEnd()
+		if notGiven != nil { // a deferred Close drops it
+			s.Warn("not all was given back when the session closed: the rest stays taken for its lease",
+				"error", fmt.Sprintf("%.1000s", failure.Bare(notGiven)))
+		}
+		close(s.over)
+	}()
+	select {
+	case <-s.over:
+		return err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	select {
+	case <-s.over:
+	case <-grace.C:
+		err = cmp.Or(err, failure.Within("an observer or a logger has not returned", failure.OfContext(ctx)))
 	}
 	return err
 }

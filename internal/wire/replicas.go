@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,37 +29,92 @@ type Hold interface {
 	Extend(ctx context.Context, d time.Duration) error
 }
 
+// waitLook is the time between two looks whether a hold has ended while its request is in flight.
+const waitLook = 20 * time.Millisecond
+
+// round is the result of one WAIT, and of the look that follows.
+type round struct {
+	acknowledged int
+	err          error // of WAIT
+	extended     error // of the request that confirms the hold
+}
+
 // WaitReplicas blocks until n replicas of the server that has key have all that was written there before.
-// Then it asks whether the server has the hold: a failover meanwhile may have forgotten it. It goes on trying
-// until ctx or the hold ends, or until an error that time does not mend.
-func (l *Link) WaitReplicas(ctx context.Context, hold Hold, key string, n int) error {
+// Then it confirms that the server has the hold, because a failover meanwhile may have forgotten it. It tries
+// again until ctx, the hold or the session ends, or until an error that time does not mend. It returns then
+// even if its request is stuck. start runs a function in a goroutine that is counted in the session's work.
+func (l *Link) WaitReplicas(
+	ctx context.Context, hold Hold, key string, n int, start func(func()),
+) error {
 	fail := func(err error) error { return failure.Named(hold.Name(), fmt.Errorf("WaitReplicas: %w", err)) }
 	if n < 1 {
 		return fail(fmt.Errorf("%d replicas", n))
 	}
+	var last round
 	for {
-		got, err := l.acknowledged(ctx, key, n)
-		if err != nil && (errors.Is(err, errNoMaster) || !Judge(err).Transient) {
-			return fail(err)
+		done := make(chan round, 1) // the goroutine may be left behind
+		start(func() {
+			var r round
+			r.acknowledged, r.err = l.acknowledged(ctx, key, n)
+			r.extended = hold.Extend(ctx, 0)
+			done <- r
+		})
+		r, answered := awaitRound(ctx, l.options.Closing, hold, done, nil)
+		if answered {
+			last = r
 		}
-		extended := hold.Extend(ctx, 0)
+		transient := func(err error) bool { return !errors.Is(err, errNoMaster) && Judge(err).Transient }
+		trouble := cmp.Or(last.err, last.extended)
 		switch over := hold.Err(); {
+		case last.err != nil && !transient(last.err):
+			return fail(last.err)
 		case over != nil:
 			return failure.Named(hold.Name(), over)
-		case extended == nil && got >= n:
+		case answered && r.extended == nil && r.err == nil && r.acknowledged >= n:
 			return nil
 		case ctx.Err() != nil:
-			return fail(fmt.Errorf("%d of %d replicas have it: %w", got, n, failure.OfContext(ctx)))
-		case extended != nil:
-			return extended
+			err := fmt.Errorf("%d of %d replicas have it: %w", last.acknowledged, n, failure.OfContext(ctx))
+			if trouble != nil {
+				err = fmt.Errorf("%w: %w", err, trouble)
+			}
+			return fail(err)
+		case Closed(l.options.Closing):
+			return fail(failure.ErrClosed)
+		case last.extended != nil && !transient(last.extended):
+			return last.extended
 		}
-		if err != nil && !Pause(ctx, waitRound) {
-			return fail(fmt.Errorf("%w: %w", failure.OfContext(ctx), err))
+		if trouble != nil {
+			pause := time.NewTimer(waitRound)
+			awaitRound(ctx, l.options.Closing, hold, nil, pause.C)
+			pause.Stop()
 		}
 	}
 }
 
-// acknowledged is how many replicas have what was written before, as far as is known within a round.
+// awaitRound waits for a round, or for until. It returns early, with false, if ctx, the session or the hold
+// ends.
+func awaitRound(
+	ctx context.Context, closing <-chan struct{}, hold Hold, done <-chan round, until <-chan time.Time,
+) (r round, answered bool) {
+	look := time.NewTicker(waitLook)
+	defer look.Stop()
+	for hold.Err() == nil {
+		select {
+		case r = <-done:
+			return r, true
+		case <-until:
+			return r, false
+		case <-ctx.Done():
+			return r, false
+		case <-closing:
+			return r, false
+		case <-look.C:
+		}
+	}
+	return r, false
+}
+
+// acknowledged returns how many replicas have what was written before, as far as is known within a round.
 func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, err error) {
 	defer l.survive(&err)
 	to, err := l.master(ctx, key)

@@ -115,6 +115,8 @@ func lockWorlds() []World {
 			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{LateCopies: 1, Cancels: 1}}),
 		make("fairlock-deaf", "two sessions: subscriptions break, messages are lost", true,
 			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
+		make("fairlock-leave", "three sessions: one at the head of the queue gives up", true,
+			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Cancels: 1}}),
 		make("fairlock-crash", "three sessions: one crashes", false,
 			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
 		make("rlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -93,6 +94,10 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		return o
 	}
 	if was == is && wasToken == token {
+		if leaves != "" {
+			end := did.Space.Expires(lockKeys[0]) * 1000
+			o.wrong = cmp.Or(o.wrong, handedOn(env, before, did, lockKeys, leaves, is, end))
+		}
 		return o
 	}
 	o.granted, o.token = is, token
@@ -112,6 +117,39 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		wrong("%s is granted the lock, and is not told", is)
 	}
 	return o
+}
+
+// handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue. It
+// is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
+// end. If it sends a heartbeat before that, no message is needed. Returns "" if nothing is wrong.
+func handedOn(
+	env keyspace.Env, before *keyspace.Space, did keyspace.Effect, keys []string,
+	leaves, holder string, end int64,
+) string {
+	queue, alive := before.Members(keys[2]), did.Space.Scores(keys[3])
+	from := slices.Index(queue, leaves)
+	for at, owner := range queue {
+		session := sessionOf(owner)
+		entry := strings.Fields(did.Space.Hash(keys[4])[owner])
+		marked := len(entry) > 2 && strings.HasSuffix(entry[2], "+")
+		switch {
+		case int64(alive[owner]) < env.Now || session == sessionOf(holder):
+			continue
+		case marked && env.Listening(channelPrefix+session) == 0:
+			continue
+		case from < 0 || at < from || env.Listening(channelPrefix+session) == 0:
+			return ""
+		case end+1000 >= int64(alive[owner]): // PTTL has milliseconds
+			return ""
+		}
+		for _, m := range did.Published {
+			if words := strings.Fields(m.Text); len(words) == 2 && words[0] == owner {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%s leaves the queue, and %s does not learn when to look", leaves, owner)
+	}
+	return ""
 }
 
 func sessionOf(owner string) string {
@@ -144,6 +182,7 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 		v.Fail("%s", o.wrong)
 		return
 	}
+	v.forgetHints()
 	if i := r.current(v, o.ended); i >= 0 {
 		v.Actors[i].Forced = true
 	}
@@ -157,6 +196,15 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	v.Granted = o.token
 	if !r.wants(v, o.granted) && !v.errandFor(o.granted) && !v.revived(o.granted) {
 		v.Fail("%s is granted the lock after it had left", o.granted)
+	}
+}
+
+// forgetHints removes the messages that say when to look: here, a waiter may look at any time.
+func (v *View[A]) forgetHints() {
+	for _, n := range slices.Clone(v.net) {
+		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
+			v.remove(n)
+		}
 	}
 }
 

@@ -106,6 +106,8 @@ func permitWorlds() []World {
 		rw(each(1, all), 1100, false, Faults{Ticks: 1, LostReplies: 1, Extra: 1}))
 	add("rwlock-session", "two readers of one session, and a writer", true,
 		rw(pair, 1100, false, Faults{Ticks: 1}))
+	add("rwlock-leave", "writers: one at the head of the queue gives up", true,
+		permitRules{all, each(all, all, all), false, 1100, 1800, Faults{Cancels: 1}})
 	add("semaphore", "two permits, three sessions", true,
 		sem(each(1, 1, 2), 1100, false, Faults{Forced: 1, Extra: 1}))
 	add("semaphore-session", "two permits, two sessions, one of which asks twice", true,

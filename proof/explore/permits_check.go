@@ -305,6 +305,17 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 			words = append(words, "-"+owner, "0")
 		}
 	}
+	if leaves, _, _ := strings.Cut(p.Argv, separator); p.Script == returnScript && len(l.granted) == 0 {
+		first, end := "", int64(math.MaxInt64)
+		for _, owner := range sorted(is.held) {
+			if till := is.held[owner].till; till < end {
+				first, end = owner, till
+			}
+		}
+		if first != "" {
+			o.wrong = handedOn(env, before, did, permitKeys, leaves, first, end)
+		}
+	}
 	o.text = strings.Join(words, " ")
 	return o
 }
@@ -317,11 +328,7 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 		v.Fail("%s", o.wrong)
 		return
 	}
-	for _, n := range slices.Clone(v.net) { // they say when to ask, and here a waiter may ask at any time
-		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
-			v.remove(n)
-		}
-	}
+	v.forgetHints()
 	v.revive(p, acquireScript, returnScript)
 	words := strings.Fields(o.text)
 	for ; len(words) > 0; words = words[2:] {

@@ -44,7 +44,7 @@ func (l exclusive) executed(c *call, now int64) {
 	}
 	queue := c.server.scores(l.key + ":q")
 	l.queued(c, queue, now)
-	l.remains(c, owner, token, now)
+	l.remains(c, owner, token)
 	if c.name == "release" || c.name == "remain" {
 		l.end(asking, "it has left")
 		delete(l.waiting, asking)
@@ -67,15 +67,15 @@ func (l exclusive) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// remains checks that what stays taken after its hold does so until its time, and no longer.
-func (l exclusive) remains(c *call, owner string, token, now int64) {
+// remains checks that what stays taken after its hold does so for its time, and no longer.
+func (l exclusive) remains(c *call, owner string, token int64) {
 	w, s := l.w, l.on[0]
 	switch {
 	case c.name == "remain" && owner == c.argv[0]+"~" && c.argv[1] == fmt.Sprint(token) &&
 		(l.stayed != owner || l.excused): // a second copy may name another time, and changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
-		left := float64(max(0, c.number(6)-now)) * float64(time.Microsecond)
+		left := float64(c.number(6)) * float64(time.Millisecond)
 		l.left, l.stays, l.excused = time.Now(), time.Now().Add(time.Duration(left/s.rate)), false
 	case c.name == "force":
 		l.excused = true

@@ -38,15 +38,17 @@ end
 -- away. The rest of these counts as in use until the next one.
 local BATCH = 1000
 
--- listener is the first waiter that is known to live, and is not known to have stopped listening. Those that
--- have stopped are passed over, and keep their places: their connections may have just broken. If the first
--- BATCH have, it is the first that lives, which may cost a first lease.
--- asking is a session that needs no message, as the reply tells it; '' is none. now may be nil: then it is
--- read here. from is the index to begin at. With nil it is the head of the queue, and dead waiters there are
--- dropped. Else none is dropped, waiters of asking are passed over, and there may be nobody.
--- Returns the waiter; the time until which it is known to live; now; its entry; and its index.
+-- listener returns the first waiter that is alive and has not lost its subscription. A waiter that has lost
+-- its subscription is skipped but keeps its place, because its session may be reconnecting. Dead waiters at
+-- the head of the queue are removed, whatever `from` is.
+--   asking   session that sent this request: the reply notifies it, so it may be unsubscribed; '': none
+--   now      Redis time in us; nil: read the clock
+--   from     index to start at, skipping waiters of `asking`. nil: start at the head and skip none of those;
+--            if BATCH waiters are skipped, the first of them that is alive is returned all the same
+-- Returns its owner field, the time until which it is alive, now, its entry, its index, and whether a waiter
+-- before it was dead or had lost its subscription. Returns nothing if there is no such waiter.
 local function listener(asking, channels, now, from)
-  local i, passed = from or 0, nil
+  local i, passed, missing = from or 0, nil, false
   for _ = 0, BATCH do
     local next = redis.call('ZRANGE', KEYS[3], i, i)[1]
     if not next then
@@ -58,6 +60,7 @@ local function listener(asking, channels, now, from)
       alive = 0
     end
     if alive < now and i == 0 then
+      missing = true
       leave(next)
       local dead = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. stamp(now), 'LIMIT', 0, BATCH)
       if #dead > 0 then
@@ -70,9 +73,12 @@ local function listener(asking, channels, now, from)
         local own = session(next) == asking
         if not (own and from)
             and (own or not marked or listens(channels, session(next), marked == '/', true)) then
-          return next, alive, now, entry, i
+          return next, alive, now, entry, i, missing
         end
-        passed = passed or { next, alive, now, entry, i }
+        passed = passed or { next, alive, now, entry, i, true }
+        missing = missing or not own
+      else
+        missing = true
       end
       i = i + 1
     end
@@ -109,16 +115,6 @@ local function stand(now)
   return added
 end
 
--- flags tell a session that waits for what of has: 'B', another session looks when that lease is over, as the
--- first in the queue which is not the holder's, that may be frozen; 'D', this server knows of nobody that
--- listens for the asking session, which is told here; 'P', that may be told by SPUBLISH.
-local function flags(asking, channels, told, now, of)
-  local next = of and listener(session(of), channels, now, 0)
-  return (next and session(next) ~= asking and 'B' or '') ..
-    (told ~= '0' and not listens(channels, asking, told == '2', true) and 'D' or '') ..
-    (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
-end
-
 -- tell sends the words to the session of a waiter with this entry, unless that session is asking.
 local function tell(asking, channels, to, entry, ...)
   if session(to) ~= asking then
@@ -127,6 +123,69 @@ local function tell(asking, channels, to, entry, ...)
     redis[sharded and 'pcall' or 'call'](sharded and 'SPUBLISH' or 'PUBLISH',
       channel(channels, session(to), sharded), table.concat({ to, ... }, ' '))
   end
+end
+
+-- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
+local SPARE = 250
+
+-- looker returns the waiter that is to send its request again when a lease ends: the first one in the queue
+-- that is not of the holder's session, which may be frozen. Returns what listener does.
+--   of    owner field of the holder. If it ends with '~', its session has unlocked, so it is not frozen
+--   now   Redis time in us; nil: read the clock
+local function looker(of, channels, now)
+  return listener(string.sub(of, -1) ~= '~' and session(of) or '', channels, now, 0)
+end
+
+-- handOn notifies the waiters that are to send their requests again when a lease ends. That is needed whenever
+-- the head of the queue changes while what it waits for stays taken. A waiter is not notified if it is going
+-- to send its heartbeat before that lease ends, because the reply will say the same.
+--   of     owner field of the holder
+--   now    Redis time in us
+--   left   ms until its lease ends; negative: never
+--   ahead  ticket of a waiter that was removed, or 0: of the first two in the queue, those behind that ticket
+--          are notified. The second one looks if the first one does not. nil: the first one is notified
+local function handOn(of, channels, now, left, ahead)
+  local next, alive, _, entry, at, missing = looker(of, channels, now)
+  local function notify(ms)
+    local due = left >= 0 and now + left * 1000 < alive
+    if due and (not ahead or missing or tonumber(redis.call('ZSCORE', KEYS[3], next)) > ahead) then
+      tell('', channels, next, entry, stamp(ms))
+    end
+  end
+  if next then
+    notify(left)
+  end
+  if next and ahead then
+    next, alive, _, entry = listener(session(next), channels, now, at + 1)
+    if next then
+      notify(left + SPARE)
+    end
+  end
+end
+
+-- flags returns what the reply tells a session beside the rest:
+--   B   of a waiter: another session looks when the lease ends
+--   S   of a waiter: as B, but this session is the second in the queue, and looks SPARE ms later
+--   D   this server has no subscriber to the channel of the session, which is to be notified here
+--   P   the session may be notified by SPUBLISH
+-- Parameters: asking, the session; told, how it is notified; and of a waiter also now, Redis time in us; of,
+-- the owner field of the holder whose lease ends first; and left, ms until then, with which the first waiter
+-- is notified if others before it are dead or have lost their subscriptions.
+local function flags(asking, channels, told, now, of, left)
+  local behind = ''
+  if of then
+    local next, _, _, _, at, missing = looker(of, channels, now)
+    if next and session(next) ~= asking then
+      local second = listener(session(next), channels, now, at + 1)
+      behind = second and session(second) == asking and 'S' or 'B'
+      if missing and left then
+        handOn(of, channels, now, left)
+      end
+    end
+  end
+  return behind ..
+    (told ~= '0' and not listens(channels, asking, told == '2', true) and 'D' or '') ..
+    (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep what it was

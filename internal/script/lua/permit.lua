@@ -92,6 +92,33 @@ local function allot(owner, n, about, lease, now, keep, limit)
   return stamp(token)
 end
 
+-- firstEnd returns the holder whose lease ends first, and the ms until then. Without a holder, it returns nil
+-- and -1. Leases that have expired must be settled.
+local function firstEnd(now)
+  local owner, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
+  return owner, owner and math.max(0, math.ceil((ends - now) / 1000)) or -1
+end
+
+-- handOnPermits is handOn for the lease that ends first, see line.lua.
+local function handOnPermits(channels, now, ahead)
+  local owner, left = firstEnd(now)
+  if owner then
+    handOn(owner, channels, now, left, ahead)
+  end
+end
+
+-- vacate removes an attempt from the queue, and has the next waiter send its request, which may be served now.
+local function vacate(owner, channels, now)
+  local others = redis.call('ZSCORE', KEYS[3], owner) and redis.call('ZRANGE', KEYS[3], 1, 1)[1]
+  leave(owner)
+  if others then
+    local next, _, _, entry = listener('', channels, now)
+    if next then
+      tell('', channels, next, entry, '0')
+    end
+  end
+end
+
 -- SERVE bounds how many one request serves, so that others need not wait long for it. The next one is told to
 -- ask then.
 local SERVE = 200
@@ -99,35 +126,35 @@ local SERVE = 200
 -- serve gives permits to those that wait, in their order, as long as there are enough for the next one. One
 -- that wants more than there are at all leaves, and is told to ask, which says why. Each gets the lease that
 -- it asks for, but not for longer than FIRST or than it is known to live, and its session is told. To that of
--- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. The next one that cannot be served
--- yet is told when the first lease ends, or no session would look if a process that was handed permits is
--- gone.
+-- asking, the reply tells: 'OWNER TOKEN LEASE' each, which serve returns. It also returns whether the head of
+-- the queue has changed, and cannot be served yet. Then the caller must call handOnPermits once leases are
+-- settled. Otherwise no session would look if a process that was handed permits is gone.
 local function serve(asking, channels, now, keep, limit)
-  local reply, free, handed, first = '', limit - used(), 0, FIRST
+  local reply, free, handed, changed = '', limit - used(), 0, false
   while true do
-    local owner, alive, _, its = listener(asking, channels, now)
+    local owner, alive, _, its, _, missing = listener(asking, channels, now)
     if not owner then
-      return reply
+      return reply, false
     end
+    changed = changed or missing
     local n, lease, nonce, about = string.match(its, '^(%d+) (%d+) (%S*) (.*)')
     n = tonumber(n)
     if not n then
-      leave(owner) -- it was changed by hand: it asks again
+      leave(owner) -- The entry was edited by hand. Remove it; the waiter will queue again.
+      changed = true
     elseif n > limit then
       leave(owner)
+      changed = true
       tell('', channels, owner, its, '0')
     elseif handed == SERVE then
       tell('', channels, owner, its, '0')
-      return reply
+      return reply, false
     elseif n > free then
-      if handed > 0 then
-        tell('', channels, owner, its, stamp(first))
-      end
-      return reply
+      return reply, changed
     else
       lease = math.min(tonumber(lease), math.ceil((alive - now) / 1000) + 1, FIRST)
       local token = allot(owner, n, about, lease, now, keep, limit)
-      free, handed, first = free - n, handed + 1, math.min(first, lease)
+      free, handed, changed = free - n, handed + 1, true
       leave(owner)
       tell(asking, channels, owner, its, token, stamp(now), stamp(lease), string.match(nonce, '^[^/+]*'))
       if session(owner) == asking then

@@ -30,17 +30,24 @@ local function handOver(asking, channels, now, keep, last, lost)
   return owner, token, about or '', table.concat({ '', owner, token, stamp(lease) }, ' ')
 end
 
--- depart ends an attempt that does not hold the lock: it leaves the queue, if there are keys of one. A lock
--- that is free by now, because its data were deleted or its lease is over, is handed over. ARGV are those of
--- release.lua. Returns the reply.
+-- depart ends an attempt that does not hold the lock: the attempt leaves the queue, if there are keys of one.
+-- A lock that is free by now, because its data were deleted or its lease has expired, is handed over. If it is
+-- taken, the waiters behind the attempt learn when to look. ARGV are those of release.lua. Returns the reply.
 local function depart()
   local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[4])
   local reply, last, lost = token ~= '' and released(token) and 'R' or 'L', nil, nil
   if KEYS[3] then
-    if redis.call('HLEN', KEYS[1]) == 0 and redis.call('PTTL', KEYS[3]) ~= -2 then
+    local held = redis.call('HLEN', KEYS[1]) > 0
+    if not held and redis.call('PTTL', KEYS[3]) ~= -2 then
       last, lost = past('') -- before the first write
     end
+    -- Before the removal, which may delete the queue: while a slot moves, that key cannot be read then.
+    local ahead = held and tonumber(redis.call('ZSCORE', KEYS[3], owner) or nil)
+    local others = ahead and redis.call('ZRANGE', KEYS[3], 1, 1)[1]
     leave(owner)
+    if others then
+      handOn(holder(true) or '', ARGV[3], clock(), redis.call('PTTL', KEYS[1]), ahead)
+    end
   end
   if last then
     local _, _, _, told = handOver(session(owner), ARGV[3], nil, keep, last, lost)

@@ -87,6 +87,6 @@ else
     return 'G ' .. stamped .. ' ' .. token
   end
 end
-local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner) or ''
-local left = stamp(redis.call('PTTL', KEYS[1]))
-return table.concat({ 'Q' .. said, stamped, left, owner, token }, ' ') .. '\n' .. about
+local left = redis.call('PTTL', KEYS[1])
+local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner, left) or ''
+return table.concat({ 'Q' .. said, stamped, stamp(left), owner, token }, ' ') .. '\n' .. about

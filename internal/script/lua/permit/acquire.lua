@@ -82,7 +82,7 @@ end
 local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
 if n > limit or limit ~= tonumber(ARGV[11]) and not known[3] then -- what SetLimit has set goes for all
   if queue then
-    leave(me) -- it has stood there since before the limit was set
+    vacate(me, ARGV[8], now) -- it has been in the queue since before the limit was set
   end
   return 'N ' .. stamped .. ' ' .. stamp(limit)
 end
@@ -95,8 +95,11 @@ end
 if liveness > 0 and stand(now) then
   redis.call('HSET', KEYS[2], 'n', stamp(limit))
 end
-local served = serve(session(me), ARGV[8], now, keep, limit)
+local served, changed = serve(session(me), ARGV[8], now, keep, limit)
 settle(over)
+if changed then
+  handOnPermits(ARGV[8], now)
+end
 _, token = holding(me)
 if token then
   prolong(me, lease, now, keep)
@@ -106,9 +109,8 @@ end
 if redis.call('HGET', KEYS[6], 'k') then
   wantAll(session(me), ARGV[8], now)
 end
-local owner, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
+local owner, left = firstEnd(now)
 local _, token, about = holding(owner or '')
-local left = owner and stamp(math.max(0, math.ceil((ends - now) / 1000))) or '-1'
 local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner) or ''
-local has = { 'Q' .. said, stamped, left, owner or '-', token or '0' }
+local has = { 'Q' .. said, stamped, stamp(left), owner or '-', token or '0' }
 return table.concat(has, ' ') .. served .. '\n' .. (about or '')

@@ -20,9 +20,12 @@ for _, owner in ipairs(all) do
     end
   end
 end
-local limit = redis.call('HGET', KEYS[2], 'n')
+local limit, changed = redis.call('HGET', KEYS[2], 'n'), nil
 if limit then
-  serve('', ARGV[1], now, keep, whole(KEYS[2], 'n', limit))
+  changed = select(2, serve('', ARGV[1], now, keep, whole(KEYS[2], 'n', limit)))
 end
 settle(over)
+if changed then
+  handOnPermits(ARGV[1], now)
+end
 return stamp(forced)

@@ -1,5 +1,6 @@
--- Sets how many permits there are. Those that wait are served if there are more now. Holders keep what they
--- have if there are fewer.
+-- Sets how many permits there are. If there are more now, waiters are served. If there are fewer, holders keep
+-- what they have, but sessions that may keep permits while no goroutine has them are notified, and return
+-- those as soon as they are idle.
 --
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
@@ -21,9 +22,15 @@ if ARGV[2] == '1' and known[1] then
 end
 redis.call('HSET', KEYS[2], 'n', ARGV[1], 'i', ARGV[5])
 outlive(keep, keep)
+local over, changed = expire(now), nil
 if redis.call('PTTL', KEYS[3]) ~= -2 then
-  local over = expire(now)
-  serve('', ARGV[3], now, keep, tonumber(ARGV[1]))
-  settle(over)
+  changed = select(2, serve('', ARGV[3], now, keep, tonumber(ARGV[1])))
+end
+if used() > tonumber(ARGV[1]) and redis.call('HGET', KEYS[6], 'k') then
+  wantAll('', ARGV[3], now)
+end
+settle(over)
+if changed then
+  handOnPermits(ARGV[3], now)
 end
 return 'S'

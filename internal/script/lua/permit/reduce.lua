@@ -24,6 +24,9 @@ restore(n, token, ARGV[5])
 redis.call('HSET', KEYS[6], owner, '1 ' .. token .. ' ' .. about, 'u', stamp(used() + 1))
 local over = expire(now)
 local limit = whole(KEYS[2], 'n', redis.call('HGET', KEYS[2], 'n'))
-local served = serve(session(owner), ARGV[3], now, keep, limit)
+local served, changed = serve(session(owner), ARGV[3], now, keep, limit)
 settle(over)
+if changed then
+  handOnPermits(ARGV[3], now)
+end
 return 'R' .. served
