@@ -47,6 +47,9 @@ func (h *holding) end(s series, e rlock.Event) {
 	defer h.mu.Unlock()
 	if of := h.series[s]; of != nil {
 		delete(of.since, holdOf(e))
+		if len(of.since) == 0 && len(h.series) > most { // its gauge ends, instead of staying at 0
+			delete(h.series, s)
+		}
 	}
 }
 

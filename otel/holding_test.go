@@ -2,6 +2,7 @@ package otellock
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,4 +51,18 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 		tell(rlock.Lost, 2, 0)
 		want(0)
 	})
+}
+
+func TestHoldsThatHaveEndedFillNoMemory(t *testing.T) {
+	t.Parallel()
+	var h holding
+	for i := range 2 * most { // with a pattern for each name
+		name := strconv.Itoa(i)
+		of, e := series{"fair", name}, rlock.Event{Name: name, Token: int64(i)}
+		h.begin(of, nil, e)
+		h.end(of, e)
+	}
+	if len(h.series) != most {
+		t.Errorf("%d series are remembered, want %d", len(h.series), most)
+	}
 }

@@ -81,9 +81,10 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value,
 //     and the session's logger gets the stack.
 //
-// A call returns at its deadline even if its request is stuck, and 100 ms later at most. A ctx that is canceled
-// earlier ends the call at once, with one exception: a request that is in flight as Redis falls silent ends with
-// go-redis's ReadTimeout, which is 5 s by default. docs/faq.md has a table of what bounds each call.
+// A call returns at its deadline even if its request is stuck, and 100 ms later at most. A ctx that is
+// canceled earlier ends the call at once, with one exception: a request that is in flight as Redis falls
+// silent ends with go-redis's ReadTimeout, which is 5 s by default. docs/faq.md lists the bounds of all
+// calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)

@@ -197,7 +197,6 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
-	options.ContextTimeoutEnabled = true // each command has a bound, which ends a request in flight, too
 	first := *options
 	first.DB = 0 // the one that a Cluster and a Sentinel do not refuse
 	asking := redis.NewClient(&first)
@@ -251,7 +250,6 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
-	options.ContextTimeoutEnabled = true
 	return redis.NewClusterClient(options), nil
 }
 
@@ -270,7 +268,6 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	if err := t.findMaster(ctx, options); err != nil {
 		return nil, err
 	}
-	options.ContextTimeoutEnabled = true
 	return redis.NewFailoverClient(options), nil
 }
 

@@ -276,9 +276,7 @@ func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 
 func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) {
-			o.ReadTimeout, o.ContextTimeoutEnabled = time.Hour, true
-		})
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
 		session := testlock.NewSession(t, rdb)
 		l := gocronlock.NewLocker(session, apart)
 

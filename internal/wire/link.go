@@ -191,7 +191,7 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	reply, err := l.answer(ctx, b, r)
 	o.Reply, o.Err = reply, l.explained(ctx, err)
 	if o.Failing = l.returned(s, o.Sent, o.Err); !o.Failing.IsZero() {
-		l.logFailure(s, *o)
+		l.logFailure(s, o.Failing, o.Err)
 	}
 }
 

@@ -128,19 +128,17 @@ func (l *Link) watchRequest(s *server) (stop func() bool) {
 
 // logFailure logs that a server has carried out no request for a while, after one more has failed. It logs no
 // error that ends a wait at once, because the caller gets that.
-func (l *Link) logFailure(s *server, o Outcome) {
-	lasted := time.Since(o.Failing)
-	if lasted < outageLogAfter || errors.Is(o.Err, context.Canceled) {
-		return
-	}
-	if !Judge(o.Err).Transient || !s.logged.due(2) {
+func (l *Link) logFailure(s *server, failing time.Time, err error) {
+	lasted := time.Since(failing)
+	if lasted < outageLogAfter || errors.Is(err, context.Canceled) || !Judge(err).Transient ||
+		!s.logged.due(2) {
 		return
 	}
 	msg := "Redis does not answer"
-	if errors.As(o.Err, new(redis.Error)) {
+	if errors.As(err, new(redis.Error)) {
 		msg = "Redis refuses all requests"
 	}
-	l.warnOutage(msg, s, lasted, o.Err.Error()+Hint(o.Err))
+	l.warnOutage(msg, s, lasted, err.Error()+Hint(err))
 }
 
 func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text string) {

@@ -99,19 +99,19 @@ func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
 func TestTheLogOfAnOutageSaysWhatIsWrongWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(t)
-		o.Link.client = struct {
-			Client
-			options
-		}{o.answering, options{}}
 		o.sendFor(5*time.Second, io.EOF)
-		o.want(t, "TLS alone", "give the client a TLSConfig", "EOF")
+		o.want(t, "the server has TLS alone", "give the client a TLSConfig", "EOF")
+
+		o = newOutages(t)
+		o.reading.speaksTLS = true
+		o.will(25*time.Second, context.DeadlineExceeded)
+		go o.Call(t.Context(), copier{o.sc}, 1, nil)
+		time.Sleep(3 * time.Second)
+		o.want(t, "the server has no TLS", "in flight", "does the server speak TLS?")
+		time.Sleep(time.Minute)
+		o.want(t, "later", "the TLS handshake was not answered")
 	})
 }
-
-// options is a client's method of that name.
-type options struct{}
-
-func (options) Options() *redis.Options { return &redis.Options{} }
 
 func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
