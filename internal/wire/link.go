@@ -111,11 +111,22 @@ const Tries = 4
 // tells when that goroutine has gone. From then on, or once Closing is closed, the request is not sent again.
 // ctx brings a trace and may keep a request from being sent, but does not interrupt one that was.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
+	again, extra := false, -1
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
-		l.process(ctx, c.Request(o.Sent), try > 1, &o)
-		if o.Again = false; o.Err != nil {
+		l.process(ctx, c.Request(o.Sent), again, &o)
+		if o.Again, again = false, true; o.Err != nil {
 			l.judge(ctx, &o)
+		}
+		if demoted(o.Err) {
+			if extra < 0 {
+				extra = l.stale()
+			}
+			if extra > 0 && ctx.Err() == nil && (left == nil || !left.Load()) {
+				extra--
+				try--
+				continue
+			}
 		}
 		if !o.Again || try >= most || ctx.Err() != nil ||
 			left != nil && (left.Load() || Closed(l.options.Closing)) ||
@@ -127,6 +138,17 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			c.Failed(o.Err)
 		}
 	}
+}
+
+// stale returns how often a request that a demoted server refused may be sent again at once. The client's
+// address may lead to the new master by now, but the pooled connections do not. Each of them is closed after
+// such a reply, so it takes one request for each, and one for a new connection. A Cluster's nodes reply with
+// the right address.
+func (l *Link) stale() int {
+	if c, ok := l.client.(*redis.Client); ok {
+		return int(c.PoolStats().IdleConns) + 1
+	}
+	return 0
 }
 
 // judge judges the error of the last copy.
@@ -200,6 +222,9 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 		if noScript(r.Err()) {
 			r.asEval()
 			_ = l.client.Process(ctx, r)
+		}
+		if orphaned(r.Err()) {
+			_ = l.client.Process(ctx, newParting())
 		}
 	}
 	return r.Result()

@@ -41,6 +41,8 @@ local function depart()
       last, lost = past('') -- before the first write
     end
     leave(owner)
+  else
+    onMaster()
   end
   if last then
     local _, _, _, told = handOver(session(owner), ARGV[3], nil, keep, last, lost)

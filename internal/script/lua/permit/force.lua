@@ -25,4 +25,4 @@ if limit then
   serve('', ARGV[1], now, keep, whole(KEYS[2], 'n', limit))
 end
 settle(over)
-return stamp(forced)
+return onMaster(stamp(forced))
