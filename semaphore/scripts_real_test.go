@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	owner, first = "s:7", int64(1000)
-	all          = 1_000_000_000
-	future       = 4102444800000000
+	owner  = "s:7"
+	first  = int64(1000)
+	all    = 1_000_000_000
+	future = int64(4102444800000000)
 )
 
 // holders puts holders into Redis: who, how many permits, and until when.
@@ -29,7 +30,7 @@ func holders(of ...any) func(rdb *redis.Client) {
 	return func(rdb *redis.Client) {
 		used := 0
 		for h := range slices.Chunk(of, 3) {
-			rdb.ZAdd(bg, "h", redis.Z{Score: float64(h[2].(int)), Member: h[0]})
+			rdb.ZAdd(bg, "h", redis.Z{Score: float64(h[2].(int64)), Member: h[0]})
 			rdb.HSet(bg, "e", h[0], fmt.Sprintf("%d %d about", h[1], first))
 			used += h[1].(int)
 		}
@@ -40,7 +41,7 @@ func holders(of ...any) func(rdb *redis.Client) {
 
 func queued(rdb *redis.Client) {
 	rdb.ZAdd(bg, "q", redis.Z{Score: 1000, Member: "other:9"})
-	rdb.ZAdd(bg, "a", redis.Z{Score: future, Member: "other:9"})
+	rdb.ZAdd(bg, "a", redis.Z{Score: float64(future), Member: "other:9"})
 	rdb.HSet(bg, "d", "other:9", "1 30000 NONCE about")
 }
 
@@ -126,7 +127,7 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		"it holds all, and tokens went on": {holders(owner, all, future)},
 		"it and another hold":              {holders(owner, 2, future, "other:1", 3, future)},
 		"it holds, and others wait":        {holders(owner, 5, future), fields("m", "q", 1000), queued},
-		"it held, and its lease is over":   {holders(owner, 1, 1000)},
+		"it held, and its lease is over":   {holders(owner, 1, int64(1000))},
 		"it and another, an odd number in use": {holders(owner, 2, future, "other:1", 3, future),
 			fields("e", "u", "x")},
 		"holders, and no number in use": {holders("other:1", 2, future), func(rdb *redis.Client) {
@@ -141,7 +142,7 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 	}
 	// A release leaves leases that are over to the next one that asks.
 	onlyAcquire := map[string][]func(rdb *redis.Client){
-		"another held, and its lease is over": {holders("other:1", 5, 1000)},
+		"another held, and its lease is over": {holders("other:1", 5, int64(1000))},
 		"one holds, and one's lease is over":  {holders("other:1", 3, 1000, "other:2", 2, future)},
 	}
 	rdb := testredis.Start(t).Client(t)
