@@ -21,7 +21,7 @@ func TestADemotedServerKeepsNoLock(t *testing.T) {
 	trying := lock(testlock.NewSession(t, e.Client(t)))
 	_, _, err := trying.TryLock(bg)
 	testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
-	waiter := testlock.NewSession(t, e.Client(t), rlock.WithWaiterTimeout(2*time.Second),
+	waiter := testlock.NewSession(t, e.Client(t), rlock.WithWaiterTimeout(5*time.Second),
 		rlock.WithObserver(waits))
 	got := testlock.Go(testlock.Bounded(t), lock(waiter))
 	testlock.Receive(t, "waiting", waits)

@@ -107,7 +107,8 @@ func TestAMasterThatRefusesToWriteAnswersWhatItKnows(t *testing.T) {
 			}
 			_, _, err := rlock.New(s, "held").TryLock(bg)
 			testlock.WantError(t, "TryLock of what is held", err, rlock.ErrLocked)
-			if _, _, err := rlock.New(s, "free").TryLock(bg); err == nil || !strings.Contains(err.Error(), name) {
+			_, _, err = rlock.New(s, "free").TryLock(bg)
+			if err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("TryLock of what is free: %v", err)
 			}
 			testlock.Must(t, admin.ConfigSet(bg, setting[0], "0").Err())

@@ -19,9 +19,12 @@ func TestAReplicaIsAnErrorOfEachCommandThatLooks(t *testing.T) {
 	for _, rights := range [][]string{documented.Operator, documented.Server} {
 		testlock.User(t, e.Promoted, "looker", anys(rights)...)
 		addr := "looker:PASSWORD@" + e.Promoted.Addr
-		for _, args := range [][]string{{"ls"}, {"inspect", "n"}, {"watch", "n"}, {"unlock", "--force", "n"}} {
+		for _, args := range [][]string{
+			{"ls"}, {"inspect", "n"}, {"watch", "n"}, {"unlock", "--force", "n"},
+		} {
 			out, errOut, code := operate(t, addr, args...)
-			if code != exitTrouble || out != "" || !strings.Contains(errOut, "is a replica, whose data may be old") {
+			says := strings.Contains(errOut, "is a replica, whose data may be old")
+			if code != exitTrouble || out != "" || !says {
 				t.Errorf("%v: exit code %d, %q, %q", args, code, out, errOut)
 			}
 		}

@@ -69,10 +69,10 @@ local function whole(key, field, value)
     or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
 end
 
--- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script ends
--- with an error instead: the data of a replica may be old, so they must not decide anything. A replica refuses
--- HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master may refuse
--- HDEL for other reasons, such as a full disk, and its reply counts all the same.
+-- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
+-- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
+-- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
+-- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same.
 local function onMaster(reply)
   local key = KEYS[2] or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// movedEndpoint has processes whose pooled connections lead to servers that are replicas by now, whose data no
-// longer change.
+// movedEndpoint has processes whose pooled connections lead to servers that are replicas by now, whose data
+// no longer change.
 func movedEndpoint(t *testing.T, k Kind, servesStale bool) {
 	var endpoints []*testlock.Endpoint
 	for range max(k.Servers, 1) {

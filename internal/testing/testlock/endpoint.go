@@ -21,8 +21,8 @@ func NewEndpoint(t testing.TB) *Endpoint {
 	return &Endpoint{faultproxy.New(t, old.Addr), old, old.StartReplica(t)}
 }
 
-// Move promotes the replica, to which new connections lead from then on. The old master becomes a replica that
-// is cut off, and keeps its connections. If servesStale, it answers what it knows. Otherwise it replies
+// Move promotes the replica, to which new connections lead from then on. The old master becomes a replica
+// that is cut off, and keeps its connections. If servesStale, it answers what it knows. Otherwise it replies
 // MASTERDOWN.
 func (e *Endpoint) Move(t testing.TB, servesStale bool) {
 	t.Helper()
