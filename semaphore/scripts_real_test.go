@@ -30,7 +30,8 @@ func holders(of ...any) func(rdb *redis.Client) {
 	return func(rdb *redis.Client) {
 		used := 0
 		for h := range slices.Chunk(of, 3) {
-			rdb.ZAdd(bg, "h", redis.Z{Score: float64(h[2].(int64)), Member: h[0]})
+			end, _ := strconv.ParseFloat(fmt.Sprint(h[2]), 64)
+			rdb.ZAdd(bg, "h", redis.Z{Score: end, Member: h[0]})
 			rdb.HSet(bg, "e", h[0], fmt.Sprintf("%d %d about", h[1], first))
 			used += h[1].(int)
 		}
@@ -127,7 +128,7 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 		"it holds all, and tokens went on": {holders(owner, all, future)},
 		"it and another hold":              {holders(owner, 2, future, "other:1", 3, future)},
 		"it holds, and others wait":        {holders(owner, 5, future), fields("m", "q", 1000), queued},
-		"it held, and its lease is over":   {holders(owner, 1, int64(1000))},
+		"it held, and its lease is over":   {holders(owner, 1, 1000)},
 		"it and another, an odd number in use": {holders(owner, 2, future, "other:1", 3, future),
 			fields("e", "u", "x")},
 		"holders, and no number in use": {holders("other:1", 2, future), func(rdb *redis.Client) {
@@ -142,7 +143,7 @@ func TestTheCommonCasesAreAsTheOthers(t *testing.T) {
 	}
 	// A release leaves leases that are over to the next one that asks.
 	onlyAcquire := map[string][]func(rdb *redis.Client){
-		"another held, and its lease is over": {holders("other:1", 5, int64(1000))},
+		"another held, and its lease is over": {holders("other:1", 5, 1000)},
 		"one holds, and one's lease is over":  {holders("other:1", 3, 1000, "other:2", 2, future)},
 	}
 	rdb := testredis.Start(t).Client(t)
