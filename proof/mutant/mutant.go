@@ -420,7 +420,7 @@ var Explored = []Mutant{
 		Old:  "#call('ZRANGEBYSCORE', KEYS[1], '-inf', stamped, 'LIMIT', 0, 1) == 0", New: "true",
 		Harmless: "what is over counts as in use until too few seem free, and then it is cleared away"},
 	{Name: "a waiter that leaves keeps its place", Kind: "fairlock", File: lua + "queue.lua",
-		Old: "    leave(owner)\n  end\n  if last then", New: "  end\n  if last then"},
+		Old: "    leave(owner)\n  else\n    onMaster()", New: "  else\n    onMaster()"},
 	{Name: "one that asks hands on a lock that is held", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "if owner then\n  if added then\n    redis.call('HSET', KEYS[1], 'w', '1')\n  end\n" +
 			"  if kept and session(owner) ~= session(me) then\n    redis.call('HDEL', KEYS[1], 'k')\n" +
