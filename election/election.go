@@ -37,6 +37,9 @@ type Election struct {
 
 // New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong
 // with a name or session, each method returns.
+//
+// The leader holds the fair lock of this name, so a holder of fairlock's lock keeps everybody from leading. A
+// lock of another kind that has this name does not: its holder and the leader are not known to each other.
 func New(s *rlock.Session, name string) *Election {
 	return &Election{inner.Session(s), fairlock.New(s, name)}
 }

@@ -57,6 +57,10 @@ var kind = engine.NewLock(protocol.Fair, true)
 
 // New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
 // is a name; what is wrong with a name or session, Lock says.
+//
+// Locks of several kinds that have one name do not exclude each other: a holder of this lock and one of
+// rlock's are inside at the same time, without an error. So take a name by one kind in all programs. Only an
+// election of this name has the same lock.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return inner.New(s, kind, name, options)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,8 +38,8 @@ const noun = "latch" // for errors
 // MinLifetime is the shortest lifetime of a latch.
 const MinLifetime = time.Minute
 
-// maxCount is the highest count: Lua's numbers are exact that far.
-const maxCount = 9e15
+// maxCount is the highest count: Lua's numbers are exact that far. An int of 32 bits does not reach it.
+const maxCount int64 = 9e15
 
 // Option changes a Latch.
 type Option func(*Latch)
@@ -50,6 +51,8 @@ func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime =
 
 // New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with
 // a session, name or option, every method says.
+//
+// A latch excludes nobody, and has nothing to do with a lock of its name.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
 	l := &Latch{s: inner.Session(s), lifetime: 24 * time.Hour}
 	for _, o := range options {
@@ -103,8 +106,8 @@ func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
 	}
-	if n < 1 || n > maxCount {
-		return false, l.fail(fmt.Errorf("a count is from 1 to %.0f, not %d", maxCount, n))
+	if n < 1 || int64(n) > maxCount {
+		return false, l.fail(fmt.Errorf("a count is from 1 to %d, not %d", maxCount, n))
 	}
 	// Messages with the id of a run end waits, so it must not be guessable from the session's.
 	r := &request{l: l, ctx: ctx, script: setScript, id: l.s.Attempt() + ":" + rand.Text(),
@@ -144,10 +147,23 @@ func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	return l.wait(ctx, run)
 }
 
-// Count is the present count; 0 where no run is under way. It blocks for one round trip.
+// Count is the present count; 0 where no run is under way. It blocks for one round trip. A count that an int
+// of 32 bits cannot have is an error there.
 func (l *Latch) Count(ctx context.Context) (int, error) {
 	st, err := l.look(ctx, "", "")
-	return st.count, err
+	if err != nil {
+		return 0, err
+	}
+	return l.fits(st.count)
+}
+
+// fits returns a count as an int.
+func (l *Latch) fits(count int64) (int, error) {
+	if n := int(count); int64(n) == count {
+		return n, nil
+	}
+	return 0, l.fail(fmt.Errorf("its count is %d, and an int of this platform has %d at most",
+		count, math.MaxInt))
 }
 
 // Delete ends the run that is under way, and reports whether there was one. Those that wait for it return
@@ -183,12 +199,14 @@ func (l *Latch) Inspect(ctx context.Context) (State, error) {
 		return st, err
 	}
 	count, text, _ := strings.Cut(a.rest, " ")
-	n, err := strconv.Atoi(count)
+	n, err := strconv.ParseInt(count, 10, 64)
 	leases := map[string]string{}
 	if err != nil || json.Unmarshal([]byte(text), &leases) != nil {
 		return st, l.unexpected(a)
 	}
-	st.Count = n
+	if st.Count, err = l.fits(n); err != nil {
+		return st, err
+	}
 	for name, lease := range leases {
 		till, owner, _ := strings.Cut(lease, " ")
 		session, _, _ := strings.Cut(owner, ":")

@@ -56,8 +56,8 @@ func testSet(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
 		}
 		wantCount(t, a, 0)
 	}
-	set(t, a, 9e15)
-	wantCount(t, a, 9e15)
+	set(t, a, int(min(9e15, math.MaxInt)))
+	wantCount(t, a, int(min(9e15, math.MaxInt)))
 }
 
 func testBelowZero(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
@@ -294,7 +294,11 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 		if l.Name() != "x" || (*latch.Latch)(nil).Name() != "" {
 			t.Errorf("the name is %q", l.Name())
 		}
-		for _, n := range []int{0, -1, 9e15 + 1} {
+		wrong := []int{0, -1}
+		if n := int64(9e15) + 1; n <= math.MaxInt {
+			wrong = append(wrong, int(n))
+		}
+		for _, n := range wrong {
 			if set, err := l.TrySet(bg, n); err == nil || set {
 				t.Errorf("TrySet of %d: %v, %v", n, set, err)
 			}

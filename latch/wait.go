@@ -14,7 +14,7 @@ import (
 // sighting is what look.lua says of a run.
 type sighting struct {
 	letter byte
-	count  int
+	count  int64
 	rest   time.Duration // until the next lease ends, or it is time to look again
 	deaf   bool          // the server knows of nobody that listens
 	run    string
@@ -34,7 +34,7 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	}
 	st.rest, st.deaf, st.run, st.party = l.rest(), words[2] == "D", words[3], words[4]
 	left, ok := protocol.Remaining(words[1])
-	if st.count, err = strconv.Atoi(words[0]); err != nil || !ok {
+	if st.count, err = strconv.ParseInt(words[0], 10, 64); err != nil || !ok {
 		return sighting{}, l.unexpected(a)
 	}
 	switch {

@@ -180,7 +180,10 @@ type RedLock struct {
 var _ rlock.Locker = (*RedLock)(nil)
 
 // New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
-// a name; what is wrong with it, Lock says. A RedLock and another lock of one name are two locks.
+// a name; what is wrong with it, Lock says.
+//
+// A RedLock does not exclude locks of other kinds that have its name on one of the servers: both are inside
+// at the same time, without an error. So take a name by one kind in all programs.
 func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	if q == nil || q.inner == nil {
 		return &RedLock{err: errZeroQuorum}
@@ -202,7 +205,8 @@ var (
 )
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
-// [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says.
+// [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says. It does
+// not exclude locks of other kinds that have its name.
 func NewRedLock(name string, sessions ...*rlock.Session) *RedLock {
 	q, err := NewQuorum(sessions)
 	if err != nil {

@@ -67,6 +67,9 @@ func kind(counter string) *engine.Kind {
 //
 // Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1
 // whatever Go had before. A counter that the JVM has made is raised all the same.
+//
+// It does not exclude locks of this library's other kinds that have its name: both are inside at the same
+// time, without an error.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return inner.New(s, plain, name, options)
 }
@@ -74,7 +77,7 @@ func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 // NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
 // first hold on, whichever side has it. For that it makes Redisson's token counter,
 // redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced,
-// not by both.
+// not by both. It excludes no locks of other kinds that have its name, see [New].
 func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return inner.New(s, fenced, name, options)
 }

@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/testing/contract"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testredis.Run(m) }
 
 var bg = context.Background()
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,5 +84,35 @@ func nobodyStarves(
 	stop()
 	for _, done := range []<-chan struct{}{a, b, c, d} {
 		testlock.Receive(t, "the end", done)
+	}
+}
+
+// Readers ask for a write, which such a master refuses, too.
+func TestAMasterThatRefusesToWriteAnswersWhatItKnows(t *testing.T) {
+	t.Parallel()
+	for name, setting := range map[string][2]string{
+		"NOREPLICAS": {"min-replicas-to-write", "1"},
+		"OOM":        {"maxmemory", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			admin := server.Client(t)
+			held := rlock.New(testlock.NewSession(t, server.Client(t)), "held")
+			_, hold := testlock.Lock(t, held, bg)
+			s := testlock.NewSession(t, server.Client(t))
+			testlock.Must(t, admin.ConfigSet(bg, setting[0], setting[1]).Err())
+			if st, err := rlock.New(s, "held").Inspect(bg); err != nil || !st.Held {
+				t.Errorf("Inspect: %+v, %v", st, err)
+			}
+			_, _, err := rlock.New(s, "held").TryLock(bg)
+			testlock.WantError(t, "TryLock of what is held", err, rlock.ErrLocked)
+			_, _, err = rlock.New(s, "free").TryLock(bg)
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("TryLock of what is free: %v", err)
+			}
+			testlock.Must(t, admin.ConfigSet(bg, setting[0], "0").Err())
+			testlock.Unlock(t, hold)
+		})
 	}
 }

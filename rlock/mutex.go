@@ -50,6 +50,9 @@ var kind = func() *engine.Kind {
 
 // New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
 // bytes is a name. What is wrong with a name or session, Lock returns.
+//
+// Locks of several kinds that have one name do not exclude each other: a holder of this lock and one of
+// fairlock's are inside at the same time, without an error. So take a name by one kind in all programs.
 func New(s *Session, name string, options ...Option) *Mutex {
 	m := engine.New((*outer)(s).Session(), kind, name, engine.NewConfig(engine.Config{}, options))
 	return (*Mutex)(&m)

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	owner, first = "s:7", int64(1000)
-	all          = 1_000_000_000
-	future       = 4102444800000000
+	owner  = "s:7"
+	first  = int64(1000)
+	all    = 1_000_000_000
+	future = int64(4102444800000000)
 )
 
 // holders puts holders into Redis: who, how many permits, and until when.
@@ -29,7 +30,8 @@ func holders(of ...any) func(rdb *redis.Client) {
 	return func(rdb *redis.Client) {
 		used := 0
 		for h := range slices.Chunk(of, 3) {
-			rdb.ZAdd(bg, "h", redis.Z{Score: float64(h[2].(int)), Member: h[0]})
+			end, _ := strconv.ParseFloat(fmt.Sprint(h[2]), 64)
+			rdb.ZAdd(bg, "h", redis.Z{Score: end, Member: h[0]})
 			rdb.HSet(bg, "e", h[0], fmt.Sprintf("%d %d about", h[1], first))
 			used += h[1].(int)
 		}
@@ -40,7 +42,7 @@ func holders(of ...any) func(rdb *redis.Client) {
 
 func queued(rdb *redis.Client) {
 	rdb.ZAdd(bg, "q", redis.Z{Score: 1000, Member: "other:9"})
-	rdb.ZAdd(bg, "a", redis.Z{Score: future, Member: "other:9"})
+	rdb.ZAdd(bg, "a", redis.Z{Score: float64(future), Member: "other:9"})
 	rdb.HSet(bg, "d", "other:9", "1 30000 NONCE about")
 }
 

@@ -44,6 +44,9 @@ func named(name string, err error) error { return failure.Of(noun, name, err) }
 //
 // Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
 // The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
+//
+// A semaphore does not exclude locks of other kinds that have its name, also if it has one permit: both are
+// inside at the same time, without an error. So take a name by one kind in all programs.
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{mutex: inner.New(s, kind, name, options), limit: limit}
 	sem.err = sem.checkNumber("New: a limit", limit)

@@ -16,7 +16,7 @@ var checks = []struct {
 }{
 	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
 	{"eviction", true, checkEviction}, {"memory", true, checkMemory}, {"persistence", true, checkPersistence},
-	{"replication", true, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
+	{"replication", false, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
 	{"clients", true, checkClients}, {"scripts", false, checkScripts},
 }
 
@@ -143,10 +143,18 @@ func checkReplication(f facts) judgment {
 	needed, _ := strconv.ParseInt(least, 10, 64)
 	found := fmt.Sprintf("%d replicas, min-replicas-to-write %s", replicas, least)
 	switch {
-	case f.info["role"] == "slave":
-		master := f.info["master_host"] + ":" + f.info["master_port"]
-		return judgment{failure, "this is a replica of " + master,
+	case f.replica || f.info["role"] == "slave":
+		found := "this is a replica"
+		if f.info != nil {
+			found += " of " + f.info["master_host"] + ":" + f.info["master_port"]
+		}
+		if f.info["master_link_status"] == "down" {
+			found += ", which it cannot reach"
+		}
+		return judgment{failure, found,
 			"name the master in the URL, or the Sentinels with ?master_name=NAME: replicas take no locks"}
+	case f.info == nil:
+		return judgment{unknown, "this user may not ask INFO", adminDo}
 	case behind(f) != "":
 		return judgment{warning, behind(f),
 			"see that replica's log: a failover to it forgets the locks that it has not received"}

@@ -21,10 +21,10 @@ import (
 )
 
 const doctorDescription = `Looks for what could lose a lock, delay it or refuse it: on the server, or on every
-master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, and
-takes, hands over and frees locks of its own ("lockline-doctor-..."), under the user of
-the URL: run it with the user of your program to see that its rights suffice, and with
-an administrator to see all settings.
+master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, looks
+for names that are locked (SCAN), and takes, hands over and frees locks of its own
+("lockline-doctor-..."), under the user of the URL: run it with the user of your program
+to see that its rights suffice, and with an administrator to see all settings.
 
 Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
@@ -120,17 +120,39 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
-	return append(findings, finding{"", "locks", o.tryLocks(ctx)})
+	return append(findings, finding{"", "names", o.checkNames(ctx)}, finding{"", "locks", o.tryLocks(ctx)})
+}
+
+// scanTime is for how long the doctor looks for names. To scan a large database takes longer.
+const scanTime = 10 * time.Second
+
+// checkNames looks for names that locks of several kinds have, which do not exclude each other.
+func (o *operator) checkNames(ctx context.Context) judgment {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	states, err := o.list(ctx)
+	switch several := severalKinds(states); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return judgment{unknown, fmt.Sprintf("SCAN takes longer than %v", scanTime), "see lockline ls"}
+	case err != nil && strings.Contains(err.Error(), "NOPERM"):
+		return judgment{unknown, "this user may not SCAN", adminDo}
+	case err != nil:
+		return judgment{unknown, say(err), "see the error"}
+	case len(several) > 0:
+		return judgment{warning, strings.Join(several, ", "), severalDo}
+	}
+	return judgment{fine, "no name is locked in two kinds", ""}
 }
 
 // facts are what a server says of itself.
 type facts struct {
-	server string
-	err    error             // of its first request
-	info   map[string]string // nil if it may not be asked
-	config map[string]string // what was asked of it and answered
-	ahead  time.Duration     // its clock, against this machine's
-	rtt    time.Duration     // by so much ahead can be wrong
+	server  string
+	err     error             // of its first request
+	info    map[string]string // nil if it may not be asked
+	config  map[string]string // what was asked of it and answered
+	replica bool              // it says so
+	ahead   time.Duration     // its clock, against this machine's
+	rtt     time.Duration     // by so much ahead can be wrong
 }
 
 // settings are what the checks ask CONFIG for.
@@ -151,6 +173,8 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 		return f
 	}
 	f.ahead = clock.Sub(sent.Add(f.rtt / 2))
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello") // which any user may send
+	f.replica = server.Process(ctx, hello) == nil && isReplica(hello.Val())
 	if sections, err := server.InfoMap(ctx).Result(); err == nil {
 		f.info = map[string]string{}
 		for _, section := range sections {

@@ -398,6 +398,7 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
 		case known:
 			text = "it is free at this moment"
+		default: // a replica does not say what it knows
 			if role, _ := c.redis.hello(ctx, c.rdb.Process, "role"); role == "replica" {
 				text = "this server is a replica, which grants nothing"
 			}

@@ -28,6 +28,8 @@ ends first, and LEASE what is left of that. HELD FOR is since the holder's sessi
 it, of several holders the first one shown. WAITING is the length of the queue, and
 FIRST is how long its first entry has waited. Goroutines of a process can share an
 entry. The queues of RedLocks, of locks with --redisson and of latches are not in Redis.
+Names of which locks of several kinds are held are named on stderr: they do not exclude
+each other.
 PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
 \ before one of them for itself.
 
@@ -41,10 +43,13 @@ func lsCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "ls", Usage: "list the locks that are held or waited for", ArgsUsage: onePattern,
 		Description: lsDescription,
-	}, func(ctx context.Context, o *operator, _ *cli.Command) error {
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		states, err := o.list(ctx)
 		if err != nil {
 			return err
+		}
+		for _, name := range severalKinds(states) {
+			complain(cmd.Root().ErrWriter, fmt.Errorf("%s: %s", name, severalDo))
 		}
 		if o.json {
 			return o.write(states)
@@ -86,6 +91,27 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	return states, nil
+}
+
+// severalDo is what to do about names of severalKinds.
+const severalDo = "locks of several kinds have this name, and do not exclude each other; " +
+	"let all programs use one kind, or another name for each"
+
+// severalKinds returns the names that are locked or waited for in several kinds, with the kinds. The states
+// are sorted by name. A latch excludes nobody.
+func severalKinds(states []lockState) (names []string) {
+	latch := func(s lockState) bool { return s.Kind == rlock.KindLatch.String() }
+	states = slices.DeleteFunc(slices.Clone(states), latch)
+	for i := 0; i < len(states); {
+		name, kinds := states[i].Name, []string(nil)
+		for ; i < len(states) && states[i].Name == name; i++ {
+			kinds = append(kinds, printable(states[i].Kind))
+		}
+		if len(kinds) > 1 {
+			names = append(names, fmt.Sprintf("%q (%s)", name, strings.Join(kinds, ", ")))
+		}
+	}
+	return names
 }
 
 // scan finds keys on all masters. A name may be seen twice: SCAN says so itself,

@@ -68,7 +68,9 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		if err := o.arguments(cmd); err != nil {
 			return err
 		}
-		err := o.open(ctx, targetOf(cmd))
+		at := targetOf(cmd)
+		at.noReplica = c.Name != "doctor" // which says more
+		err := o.open(ctx, at)
 		switch down, ok := errors.AsType[*unreachable](err); {
 		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // what it is to find, or one server of several
 			o.down = down

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
@@ -64,6 +65,7 @@ type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
 	from              string // where the URL is from
+	noReplica         bool   // a connection to a replica is an error
 	wrong             error  // why there is no URL
 }
 
@@ -197,8 +199,13 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
 		return nil, err
 	}
+	if t.noReplica {
+		options.OnConnect = t.refuseReplica
+		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, lookingLifetime)
+	}
 	first := *options
-	first.DB = 0 // the one that a Cluster and a Sentinel do not refuse
+	first.OnConnect = nil // a Sentinel has another error
+	first.DB = 0          // the one that a Cluster and a Sentinel do not refuse
 	asking := redis.NewClient(&first)
 	defer asking.Close()
 	mode, err := t.hello(ctx, asking.Process, "mode")
@@ -219,6 +226,26 @@ func (t target) hello(ctx context.Context, send sender, name string) (any, error
 	cmd := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	err := t.request(ctx, send, cmd)
 	return cmd.Val()[name], err
+}
+
+// lookingLifetime is for how long a command that looks again and again uses a connection. An endpoint may
+// lead to another server by then, and the old one may be a replica whose data no longer change.
+const lookingLifetime = 5 * time.Second
+
+// refuseReplica is redis.Options.OnConnect of a client that must not show the data of a replica: they may be
+// old. The scripts find that out by themselves, but not SCAN, nor a script whose user may not write.
+func (t target) refuseReplica(ctx context.Context, c *redis.Conn) error {
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
+	if err := c.Process(ctx, hello); err == nil && isReplica(hello.Val()) {
+		return fmt.Errorf("the server at %s is a replica, whose data may be old: "+
+			"name the master, or the Sentinels with ?master_name=NAME", t.host())
+	}
+	return nil // also if HELLO was refused
+}
+
+// isReplica reads the reply to HELLO.
+func isReplica(hello map[string]any) bool {
+	return hello["role"] == "replica" || hello["role"] == "slave"
 }
 
 // openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its

@@ -20,6 +20,7 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	var all []lockState
 	votes, most := map[string]int{}, 0
 	t := targetOf(cmd)
+	t.noReplica = true
 	for i, url := range append([]string{t.URL}, cmd.StringSlice("also")...) {
 		if t.URL = url; i > 0 {
 			t.from = "--also"

@@ -126,6 +126,10 @@ func exec(ctx context.Context, to Client, requests []*Request) {
 		for _, r := range requests {
 			r.fail(err)
 		}
+		if orphaned(err) { // pipelines can have a pool of their own
+			_ = pipe.Process(ctx, newParting())
+			_, _ = pipe.Exec(ctx)
+		}
 	}
 }
 

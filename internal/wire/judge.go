@@ -96,6 +96,21 @@ func Judge(err error) Verdict {
 	}
 }
 
+// demoted reports whether a request failed because its server is a replica. In Redis before 7, the error of a
+// script does not begin with READONLY (inScript).
+func demoted(err error) bool {
+	return orphaned(err) || err != nil && strings.Contains(err.Error(), "READONLY You can't write against a")
+}
+
+// orphaned reports whether a request failed because its server is a replica that has lost its master.
+func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "MASTERDOWN ") }
+
+// newParting returns a request after which go-redis closes the connection that it was sent on, usually the
+// one that was used last. go-redis closes a connection to a replica that refuses to write, since its address
+// may lead to the master by now, but not one to a replica that has lost its master. It also closes one whose
+// reply it cannot read, and the reply to HELLO is no number. Any user may send HELLO.
+func newParting() redis.Cmder { return redis.NewIntCmd(context.Background(), "hello") }
+
 // Unexpected is a reply that no script gives unless its keys were changed by hand.
 type Unexpected string
 

@@ -116,9 +116,11 @@ const Tries = 4
 // tells when that goroutine has gone. From then on, or once Closing is closed, the request is not sent again.
 // ctx brings a trace and may keep a request from being sent, but does not interrupt one that was.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
+	again, extra := false, -1
 	for try := 1; ; try++ {
 		o.Sent = time.Now()
-		l.process(ctx, c.Request(o.Sent), try > 1, &o)
+		l.process(ctx, c.Request(o.Sent), again, &o)
+		again = true
 		v := Verdict{}
 		if o.Err != nil {
 			v = Judge(o.Err)
@@ -127,6 +129,16 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			o.Unanswered = o.Err
 		}
 		o.Again = v.Resend
+		if demoted(o.Err) {
+			if extra < 0 {
+				extra = l.stale()
+			}
+			if extra > 0 && ctx.Err() == nil && (left == nil || !left.Load()) {
+				extra--
+				try--
+				continue
+			}
+		}
 		if !o.Again || try >= most || ctx.Err() != nil ||
 			left != nil && (left.Load() || Closed(l.options.Closing)) ||
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
@@ -137,6 +149,17 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			c.Failed(o.Err)
 		}
 	}
+}
+
+// stale returns how often a request that a demoted server refused may be sent again at once. The client's
+// address may lead to the new master by now, but the pooled connections do not. Each of them is closed after
+// such a reply, so it takes one request for each, and one for a new connection. A Cluster's nodes reply with
+// the right address.
+func (l *Link) stale() int {
+	if c, ok := l.client.(*redis.Client); ok {
+		return int(c.PoolStats().IdleConns) + 1
+	}
+	return 0
 }
 
 // explained returns the error of a request with what the Link knows of its cause.
@@ -214,6 +237,9 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 		if noScript(r.Err()) {
 			r.asEval()
 			_ = l.client.Process(ctx, r)
+		}
+		if orphaned(r.Err()) {
+			_ = l.client.Process(ctx, newParting())
 		}
 	}
 	return r.Result()

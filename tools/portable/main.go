@@ -1,7 +1,6 @@
-// Command portable type-checks packages with their tests for another operating system, in the folder that it
-// runs in:
+// Command portable type-checks packages with their tests for another platform, in the folder that it runs in:
 //
-//	portable GOOS [PACKAGE...]
+//	portable GOOS/GOARCH [PACKAGE...]
 //
 // It compiles nothing, and checks no bodies of what the packages depend on, so it takes a fraction of what go
 // vet does.
@@ -10,19 +9,24 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/tools/go/packages"
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: portable GOOS PACKAGE...")
+	system, arch := "", ""
+	if len(os.Args) > 2 {
+		system, arch, _ = strings.Cut(os.Args[1], "/")
+	}
+	if arch == "" {
+		fmt.Fprintln(os.Stderr, "usage: portable GOOS/GOARCH PACKAGE...")
 		os.Exit(2)
 	}
 	const mode = packages.NeedName | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps |
-		packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo
+		packages.NeedTypes | packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo
 	config := &packages.Config{Mode: mode, Tests: true,
-		Env: append(os.Environ(), "GOOS="+os.Args[1], "CGO_ENABLED=0")}
+		Env: append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")}
 	all, err := packages.Load(config, os.Args[2:]...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

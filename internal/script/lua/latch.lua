@@ -67,7 +67,9 @@ local function once(act)
   local now, stamped = clock()
   local deadline = tonumber(ARGV[2])
   local reply = known(ARGV[1], deadline, now)
-  if not reply then
+  if reply then
+    onMaster()
+  else
     reply = act(now)
     remember(ARGV[1], deadline, reply)
     tidy(now)

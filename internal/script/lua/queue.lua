@@ -48,6 +48,8 @@ local function depart()
     if others then
       handOn(holder(true) or '', ARGV[3], clock(), redis.call('PTTL', KEYS[1]), ahead)
     end
+  else
+    onMaster()
   end
   if last then
     local _, _, _, told = handOver(session(owner), ARGV[3], nil, keep, last, lost)

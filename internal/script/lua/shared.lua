@@ -69,6 +69,28 @@ local function whole(key, field, value)
     or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
 end
 
+-- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
+-- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
+-- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
+-- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same.
+local function onMaster(reply)
+  local key = KEYS[2] or KEYS[1]
+  local refused = redis.pcall('HDEL', key, '')
+  if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then
+    redis.call('HDEL', key, '') -- raises the error in words for which go-redis closes the connection
+  end
+  return reply
+end
+
+-- lookOnMaster is onMaster for scripts of users who may only look. It does not call HDEL if the user has no
+-- right to it, since Redis would log that. (Redis 6.2 logs it: scripts there cannot ask for rights.)
+local function lookOnMaster()
+  local known, allowed = pcall(redis.acl_check_cmd, 'HDEL', KEYS[2] or KEYS[1], '')
+  if allowed or not known then
+    onMaster()
+  end
+end
+
 -- clock returns the Redis time in microseconds, as a number and as stamp has it.
 local function clock()
   local time = redis.call('TIME')
@@ -186,6 +208,8 @@ local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
     redis.call('PEXPIRE', KEYS[1], ms)
     outlive(ms + keep, keep)
+  else
+    onMaster()
   end
 end
 
@@ -200,6 +224,8 @@ local function update()
   local change, ms = sound(held[2] or ''), tonumber(ARGV[5])
   if ms > 0 then
     renew(ms, tonumber(ARGV[6]))
+  else
+    onMaster()
   end
   if not change or tonumber(ARGV[3]) > change then
     -- The lease comes first: a server short of memory refuses this, and takes it the next time.

@@ -61,6 +61,12 @@ func RunReal(t *testing.T, k Kind) {
 		t.Parallel()
 		documentedRights(t, k)
 	})
+	for what, servesStale := range map[string]bool{"AnswersWhatItKnows": true, "AnswersNothing": false} {
+		t.Run("ADemotedServerDecidesNothingIfIt"+what, func(t *testing.T) {
+			t.Parallel()
+			movedEndpoint(t, k, servesStale)
+		})
+	}
 }
 
 // realTest is a test on a real server, for kinds that have what it needs.

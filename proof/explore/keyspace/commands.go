@@ -19,6 +19,7 @@ type Message struct {
 type Env struct {
 	Now       int64                    // Redis time in microseconds
 	Listening func(channel string) int // how many clients listen to a channel; nil: none
+	Replica   bool                     // the server is a replica, which refuses to write
 }
 
 func (e *Env) listening(channel string) int {
@@ -45,6 +46,7 @@ var (
 	errInteger   = errors.New("ERR value is not an integer or out of range")
 	errFloat     = errors.New("ERR value is not a valid float")
 	errUnknown   = errors.New("ERR the key space does not know this option")
+	errReadOnly  = errors.New("READONLY You can't write against a read only replica.")
 )
 
 // unbounded is how many arguments a command has that may have any number of them.
@@ -93,8 +95,14 @@ func (x *execution) call(name string, args []string) any {
 	if len(args) < c.least || len(args) > c.most {
 		return errCount
 	}
+	if x.env.Replica && slices.Contains(writing, strings.ToUpper(name)) {
+		return errReadOnly
+	}
 	return c.run(x, args)
 }
+
+// writing are the commands that a replica refuses.
+var writing = []string{"DEL", "PEXPIRE", "HSET", "HDEL", "ZADD", "ZREM"}
 
 // integer reads one as Redis does, in the form that it would write.
 func integer(s string) (int64, error) {

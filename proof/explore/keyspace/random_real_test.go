@@ -86,6 +86,10 @@ func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 			return fmt.Errorf("%s\nbefore:\n%v\nthe key space:\n%v\nthe server:\n%v",
 				strings.Join(story, "\n"), outcomeOf(Effect{Space: w.space}, w.now).space, got, want)
 		}
+		replica := s.script.Run(w.space, Env{Now: w.now, Listening: listening, Replica: true}, keys, argv)
+		if replica.Err == nil && !strings.HasPrefix(replica.Reply, "V ") {
+			return fmt.Errorf("%s\na replica replied %q", strings.Join(story, "\n"), replica.Reply)
+		}
 		if w.space.Encode() != before {
 			return fmt.Errorf("%s\nchanged the space that it was run on", strings.Join(story, "\n"))
 		}

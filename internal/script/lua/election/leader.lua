@@ -7,6 +7,7 @@
 -- Reply: 'L PTTL OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value.
 --        A 'D' behind the letter: this server knows of nobody that listens to ARGV[1]
 
+lookOnMaster()
 local stored = redis.call('HGET', KEYS[2], 'v')
 local owner, token = string.match(stored or '', '^(%S+) (%d+) %d+ ')
 local deaf = ARGV[1] ~= '' and not subscribed(ARGV[1], false, true) and 'D' or ''

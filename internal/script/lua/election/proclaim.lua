@@ -12,11 +12,11 @@
 
 local held = redis.call('HMGET', KEYS[1], ARGV[1], 't')
 if not held[1] or held[2] ~= ARGV[2] then
-  return 'L'
+  return onMaster('L')
 end
 local owner, token, number = string.match(redis.call('HGET', KEYS[2], 'v') or '', '^(%S+) (%d+) (%d+) ')
 if owner == ARGV[1] and token == ARGV[2] and tonumber(number) >= tonumber(ARGV[3]) then
-  return 'K'
+  return onMaster('K')
 end
 redis.call('HSET', KEYS[2], 'v', table.concat({ ARGV[1], ARGV[2], ARGV[3], ARGV[4] }, ' '))
 outlive(redis.call('PTTL', KEYS[1]) + ARGV[5], tonumber(ARGV[5])) -- the metadata may have been evicted

@@ -9,7 +9,7 @@
 
 local owner, token = string.match(redis.call('HGET', KEYS[2], 'v') or '', '^(%S+) (%d+) %d+ ')
 if owner ~= ARGV[1] or token ~= ARGV[2] then
-  return 'F'
+  return onMaster('F')
 end
 redis.call('HDEL', KEYS[2], 'v')
 redis.call('PUBLISH', KEYS[1], ARGV[2])

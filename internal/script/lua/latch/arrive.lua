@@ -10,14 +10,14 @@
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
 if run[2] ~= ARGV[3] then
-  return ended(ARGV[3]) .. ' ' .. stamped
+  return onMaster(ended(ARGV[3]) .. ' ' .. stamped)
 end
 if redis.call('HGET', KEYS[1], 'c:' .. ARGV[1]) then
-  return 'C ' .. stamped
+  return onMaster('C ' .. stamped)
 end
 local till, id = leased(ARGV[2])
 if id ~= ARGV[1] or till <= now then
-  return 'P ' .. stamped
+  return onMaster('P ' .. stamped)
 end
 local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
 redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', stamp(math.max(parties - 1, 0)))

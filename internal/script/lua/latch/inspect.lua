@@ -5,6 +5,7 @@
 --        microseconds at which its lease ends, and the id by which it has joined. COUNT is 0 where no run is
 --        under way
 
+lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])
 local count, parties = 0, {}
 for i = 1, #all, 2 do

@@ -16,7 +16,7 @@ local alive = till and till > now
 if not alive or id ~= ARGV[1] then -- else an earlier copy has joined; the lease begins anew
   local before = known(ARGV[1], deadline, now)
   if before or alive or not till and parties >= n then
-    return (before or alive and 'T' or 'F') .. ' ' .. stamped
+    return onMaster((before or alive and 'T' or 'F') .. ' ' .. stamped)
   end
 end
 remember(ARGV[1], deadline, 'X')

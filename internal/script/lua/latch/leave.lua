@@ -16,7 +16,7 @@ if ARGV[3] == '0' then
     redis.call('HDEL', KEYS[1], 'f')
     redis.call('PUBLISH', KEYS[1], 'L ' .. (redis.call('HGET', KEYS[1], 'r') or '') .. ' 0')
   end
-  return 'L ' .. stamped
+  return onMaster('L ' .. stamped)
 end
 if now <= tonumber(ARGV[3]) then -- a copy that comes now must not join
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
@@ -26,4 +26,4 @@ if mine then
   redis.call('HSET', KEYS[1], 'q', stamp(math.max(parties - 1, 0)))
   redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
 end
-return 'L ' .. stamped
+return onMaster('L ' .. stamped)

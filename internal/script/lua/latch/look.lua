@@ -9,6 +9,7 @@
 --        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
 --        'G NOW' nothing is known of it
 
+onMaster()
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q', 'f')
 if ARGV[1] ~= '' and run[2] ~= ARGV[1] then

@@ -9,7 +9,7 @@
 local now = clock()
 local till, id = leased(ARGV[2])
 if id ~= ARGV[1] or till <= now then
-  return 'L'
+  return onMaster('L')
 end
 redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], stamp(now + ARGV[3] * 1000) .. ' ' .. id)
 live(redis.call('HGET', KEYS[1], 'k'))

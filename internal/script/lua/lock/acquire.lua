@@ -64,7 +64,7 @@ if owner == me then
 end
 local last, lost, over = past(me)
 if over then
-  return 'S ' .. stamped
+  return onMaster('S ' .. stamped)
 end
 local added = liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) and stand(now)
 if owner then
@@ -86,6 +86,9 @@ else
   if not owner or owner == me then
     return 'G ' .. stamped .. ' ' .. token
   end
+end
+if liveness <= 0 then -- it may have written nothing
+  onMaster()
 end
 local left = redis.call('PTTL', KEYS[1])
 local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner, left) or ''

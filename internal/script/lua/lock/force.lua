@@ -11,7 +11,7 @@
 
 local owner, token, _, kept = holder(true)
 if not owner or ARGV[3] ~= '' and ARGV[3] ~= token then
-  return '0'
+  return onMaster('0')
 end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner, 'k') -- not DEL: as in conclude of shared.lua

@@ -5,6 +5,7 @@
 --        of permits          "holders": [OWNER, END, ...], "held": {OWNER: 'N TOKEN ABOUT'}
 --        of what has a queue "queue": [ATTEMPT, TICKET, ...], "about": {ATTEMPT: ...}
 
+lookOnMaster()
 local queued, permits = KEYS[5], KEYS[6]
 return cjson.encode({
   now = select(2, clock()),

@@ -14,6 +14,7 @@
 
 local low = ARGV[7] ~= '0' and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[7])
 if not update() then
+  onMaster()
   if ARGV[8] then
     alarm(ARGV[9], ARGV[8])
   end

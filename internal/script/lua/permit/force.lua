@@ -28,4 +28,4 @@ settle(over)
 if changed then
   handOnPermits(ARGV[1], now)
 end
-return stamp(forced)
+return onMaster(stamp(forced))

@@ -16,6 +16,7 @@ if now > tonumber(ARGV[3]) then
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
+  onMaster()
   local deaf = ARGV[10] == '1' and not subscribed(ARGV[8] .. string.match(ARGV[1], '^[^:]*'), false, true)
   local status = 'Q' .. (sharding(ARGV[12], ARGV[11]) and 'P' or '') .. (deaf and 'D' or '')
   local left = stamp(redis.call('PTTL', KEYS[1]))
@@ -27,7 +28,7 @@ if owner then
 else
   local last, lost, over = past(ARGV[1])
   if over then
-    return 'S ' .. stamped
+    return onMaster('S ' .. stamped)
   end
   local counter = redis.call('GET', KEYS[3]) or ARGV[13] ~= '' and ARGV[13]
   if counter then

@@ -14,10 +14,13 @@ if used then
   redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
   local heard = publish(ARGV[8], ARGV[7])
   reply = reply .. ' ' .. heard
-elseif ARGV[2] ~= '' and released(ARGV[2]) then
-  reply = 'R'
-elseif ARGV[2] ~= '' then
-  alarm(ARGV[8], ARGV[7])
+else
+  onMaster()
+  if ARGV[2] ~= '' and released(ARGV[2]) then
+    reply = 'R'
+  elseif ARGV[2] ~= '' then
+    alarm(ARGV[8], ARGV[7])
+  end
 end
 tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
 return reply

@@ -1,0 +1,39 @@
+package testlock
+
+import (
+	"net"
+	"testing"
+
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+// Endpoint is an address that leads to a master, and after Move to another one.
+type Endpoint struct {
+	*faultproxy.Proxy
+	Old, Promoted *testredis.Server
+}
+
+// NewEndpoint starts a master, a replica of it, and an endpoint that leads to the master.
+func NewEndpoint(t testing.TB) *Endpoint {
+	t.Helper()
+	old := testredis.Start(t)
+	return &Endpoint{faultproxy.New(t, old.Addr), old, old.StartReplica(t)}
+}
+
+// Move promotes the replica, to which new connections lead from then on. The old master becomes a replica
+// that is cut off, and keeps its connections. If servesStale, it answers what it knows. Otherwise it replies
+// MASTERDOWN.
+func (e *Endpoint) Move(t testing.TB, servesStale bool) {
+	t.Helper()
+	old, promoted := e.Old.Client(t), e.Promoted.Client(t)
+	Eventually(t, "the replica has it all", func() bool {
+		return old.DBSize(bg).Val() == promoted.DBSize(bg).Val()
+	})
+	Must(t, promoted.Do(bg, "REPLICAOF", "NO", "ONE").Err())
+	if !servesStale {
+		Must(t, old.ConfigSet(bg, "replica-serve-stale-data", "no").Err())
+	}
+	Must(t, old.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err()) // where nobody listens
+	e.LeadTo(func() (net.Conn, error) { return net.Dial("tcp", e.Promoted.Addr) })
+}
