@@ -68,8 +68,9 @@ func TestALogLineOfARefusalSaysWhatToDo(t *testing.T) {
 		h.Subscribe("a")
 		time.Sleep(time.Minute)
 	})
-	matches(t, &log, `^level=WARN msg="lockline: subscription refused, trying again; until then, .* heartbeat. `+
-		`If the error is NOPERM, see the ACL rules in docs/operations.md" channels=a error="NOPERM no"$`)
+	matches(t, &log, `^level=WARN msg="lockline: subscription refused, trying again; until then, .* `+
+		`heartbeat. If the error is NOPERM, see the ACL rules in docs/operations.md" `+
+		`channels=a error="NOPERM no"$`)
 }
 
 func TestALogLineOfARefusedShardedChannelNamesIt(t *testing.T) {
@@ -94,8 +95,8 @@ func TestALogLineOfAMisledConnectionNamesTheChannel(t *testing.T) {
 		a.Unheard(time.Now())
 		time.Sleep(time.Second)
 	})
-	matches(t, &log, `^level=WARN msg="lockline: subscription gets a new connection, .* set ConnMaxLifetime of `+
-		`the client" channels=a error=".*" server=redis-1:6379$`)
+	matches(t, &log, `^level=WARN msg="lockline: subscription gets a new connection, .* set ConnMaxLifetime `+
+		`of the client" channels=a error=".*" server=redis-1:6379$`)
 }
 
 // lines returns a logger that writes lines without the time.

@@ -129,9 +129,9 @@ func TestAnObserverIsToldThoughItsSubscriptionStayedAtAnotherServer(t *testing.T
 	})
 }
 
-// The old server stays a master, too, and keeps both the pooled connections and the subscription of a session.
-// Each server answers as if it had the lock, so the session cannot notice the other one. Only a new connection
-// leads there.
+// The old server stays a master, too, and keeps both the pooled connections and the subscription of a
+// session. Each server answers as if it had the lock, so the session cannot notice the other one. Only a new
+// connection leads there.
 func TestASessionStaysAtAnOldMasterUntilItsConnectionsHaveReachedConnMaxLifetime(t *testing.T) {
 	const life = time.Minute
 	for _, limited := range []bool{false, true} {
