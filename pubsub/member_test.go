@@ -183,8 +183,11 @@ func TestAClusterHubFindsTheOnlyServerThatWorks(t *testing.T) {
 		alive = m.servers[2].Client.Options().Addr
 		m.servers[2].Kill()
 		time.Sleep(time.Minute)
-		if m.reloads < 20 || m.reloads > 200 {
-			t.Errorf("%d reloads in a minute without a server", m.reloads)
+		m.mu.Lock()
+		reloads := m.reloads
+		m.mu.Unlock()
+		if reloads < 20 || reloads > 200 {
+			t.Errorf("%d reloads in a minute without a server", reloads)
 		}
 		m.servers[1].Restart()
 		awaitResubscribed(t, a)
