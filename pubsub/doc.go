@@ -1,7 +1,7 @@
 // Package pubsub wakes waiters by message: a [Hub] keeps one subscription connection, whatever
 // the number of channels and of their listeners, and fans what arrives out by channel. On a Cluster that
-// connection leads to any master that works ([NewClusterHub]). For a Cluster's sharded channels, the hub keeps
-// a connection to each master that has some ([NewShardedHub]).
+// connection leads to any master that works ([NewClusterHub]). For a Cluster's sharded channels, the hub
+// keeps a connection to each master that has some ([NewShardedHub]).
 //
 // # Never losing a wake-up
 //

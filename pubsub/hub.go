@@ -32,16 +32,20 @@ type Options struct {
 	// Should it panic, the hub goes on.
 	Logger *slog.Logger
 
+	// Server names the server in log lines, for example by its address. A hub of a Cluster names the node
+	// that a line is about. By default, lines name none.
+	Server string
+
 	// OnReconnect is called after each outage: a connection on which the server had confirmed a channel was
 	// lost, or replaced after Unheard, and a server has confirmed one of that connection's channels again.
 	// That server may have restarted empty, or be another one.
 	//
-	// There is one call for each lost connection, however many channels it had. A sharded hub has a connection
-	// to each master, so it calls for each. There is no call if all of the channels had lost their listeners
-	// by then.
+	// There is one call for each lost connection, however many channels it had. A sharded hub has a
+	// connection to each master, so it calls for each. There is no call if all of the channels had lost their
+	// listeners by then.
 	//
-	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once. If
-	// it panics, the hub goes on.
+	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once.
+	// If it panics, the hub goes on.
 	OnReconnect func()
 }
 
@@ -175,7 +179,7 @@ func (h *Hub) Close() {
 // log keeps the hub whole whatever the logger does.
 func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	log := h.options.Logger
-	contain.Run(log, "pubsub: the logger", func() { log.Log(context.Background(), level, msg, args...) })
+	contain.Run(log, "lockline: the logger", func() { log.Log(context.Background(), level, msg, args...) })
 }
 
 // warn logs once a minute at most.

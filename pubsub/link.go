@@ -19,6 +19,8 @@ import (
 // The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine and, once
 // the first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new
 // one; of a sharded hub, any but a [redis.Error] from Receive, by which the server refuses a channel.
+//
+// If a Conn also has a method Server() string, log lines name its server so, and not by [Options.Server].
 type Conn interface {
 	// Subscribe writes one command; the replies come through Receive, in the order of the
 	// commands. The first Subscribe may connect. ctx is live.
@@ -39,7 +41,7 @@ var _ Conn = (*redis.PubSub)(nil)
 
 var (
 	errSilent = errors.New("nothing received for two ping intervals")
-	errMisled = errors.New("the server that publishes knows nothing of it: it leads to another server")
+	errMisled = errors.New("the server that has the lock knows no subscriber of this session")
 )
 
 // ended is the context for Receive. PubSub.Receive repairs a broken connection by itself. It dials,
@@ -67,6 +69,18 @@ type link struct {
 	heard    time.Time  // when anything was last received, or could first have been
 }
 
+// describe adds the name of the server to the attributes of a log line, if it is known.
+func (l *link) describe(args ...any) []any {
+	server := l.hub.options.Server
+	if c, ok := l.conn.(interface{ Server() string }); ok {
+		server = c.Server()
+	}
+	if server != "" {
+		args = append(args, "server", server)
+	}
+	return args
+}
+
 // command is what the server answers by one reply.
 type command struct{ kind, channel string }
 
@@ -79,7 +93,7 @@ const (
 // serve dials, and keeps the channels subscribed as the hub wants them, until the connection
 // fails or falls silent (an error) or it is not needed any more (nil).
 func (l *link) serve() (err error) {
-	defer contain.Recover(l.hub.options.Logger, "pubsub: the connection", &err)
+	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
 	defer fail(nil)
 	l.conn = l.node.Dial(ctx)
@@ -207,17 +221,17 @@ func (l *link) write(
 
 // read is the reader: it hands out what arrives until the connection fails or is closed.
 func (l *link) read() (err error) {
-	defer contain.Recover(l.hub.options.Logger, "pubsub: the connection", &err)
+	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	for {
 		arrived, err := l.conn.Receive(ended)
 		if err != nil && !l.refuse(err) {
 			return err
 		}
 		if l.deliver(arrived) {
-			contain.Run(l.hub.options.Logger, "pubsub: OnReconnect", l.hub.options.OnReconnect)
+			contain.Run(l.hub.options.Logger, "lockline: OnReconnect", l.hub.options.OnReconnect)
 		}
 		if !l.answered && !l.outage.IsZero() {
-			l.hub.log(slog.LevelInfo, "pubsub: connection restored",
+			l.hub.log(slog.LevelInfo, "lockline: subscription restored",
 				l.describe("after", time.Since(l.outage))...)
 		}
 		l.answered = true
@@ -236,11 +250,11 @@ func (l *link) refuse(err error) bool {
 		h.mu.Unlock()
 		return false
 	}
-	kind := l.expected[0].kind
+	first := *l.expected[0]
 	l.fail(1)
 	h.mu.Unlock()
-	if kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
-		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
+	if first.kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
+		h.warn(msgRefused, l.describe("channel", first.channel, "error", err)...)
 	}
 	return true
 }

@@ -12,8 +12,8 @@ import (
 
 // NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node passes on what
 // was published at any other, so the hub keeps one connection, to any master that works. After a failure the
-// hub takes another master. It also leaves a server that is not a master any more. The connections are those
-// of the client's nodes, with the same options and hooks. NewClusterHub does no I/O before the first Subscribe.
+// hub takes another master. It also leaves a server that is not a master any more. The clients of the nodes
+// make the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe.
 //
 // The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, also while that
 // master is down.
@@ -22,8 +22,8 @@ func NewClusterHub(c ClusterClient, o Options) *Hub { return newHub(&anyMaster{c
 // anyMaster is the Cluster of a hub of classic channels, and also its only Node. A connection of this Node
 // leads to any master that works.
 //
-// go-redis has no list of the masters that costs no request. So anyMaster finds them by names, since each name
-// has a slot, and each slot a master. Only the owner of the hub's shard uses server and name.
+// go-redis has no list of the masters that costs no request. So anyMaster finds them by names, since each
+// name has a slot, and each slot a master. Only the owner of the hub's shard uses server and name.
 type anyMaster struct {
 	client ClusterClient
 	failed atomic.Bool // the last connection failed
@@ -32,8 +32,8 @@ type anyMaster struct {
 	name   string        // a name whose slot the server has, or had
 }
 
-// maxNames is the number of names after which find gives up. It finds a server that has one slot in a thousand
-// in nearly two of three searches.
+// maxNames is the number of names after which find gives up. It finds a server that has one slot in a
+// thousand in nearly two of three searches.
 const maxNames = 1000
 
 var errNoMaster = errors.New("it is not a master of the Cluster any more, and may be cut off from it")
@@ -89,11 +89,12 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 	return found || err != nil
 }
 
-// memberConn is a connection to any master. The first Subscribe chooses the server: that may take long, as the
-// client may have to load the map of the Cluster, and Subscribe has a deadline.
+// memberConn is a connection to any master. The first Subscribe chooses the server, because that may take
+// long, as the client may have to load the map of the Cluster, and Subscribe has a deadline.
 type memberConn struct {
 	*redis.PubSub // nil before the first Subscribe
 	of            *anyMaster
+	addr          string // "" before the first Subscribe
 }
 
 func (c *memberConn) Subscribe(ctx context.Context, channels ...string) error {
@@ -102,7 +103,7 @@ func (c *memberConn) Subscribe(ctx context.Context, channels ...string) error {
 		if err != nil {
 			return err
 		}
-		c.PubSub = server.Subscribe(ctx)
+		c.PubSub, c.addr = server.Subscribe(ctx), server.Options().Addr
 	}
 	return c.PubSub.Subscribe(ctx, channels...)
 }
@@ -115,6 +116,8 @@ func (c *memberConn) Ping(ctx context.Context, payload ...string) error {
 	}
 	return c.PubSub.Ping(ctx, payload...)
 }
+
+func (c *memberConn) Server() string { return c.addr }
 
 func (c *memberConn) Close() error {
 	if c.PubSub == nil {

@@ -171,6 +171,7 @@ func TestAClusterHubLeavesAServerThatFailsForGood(t *testing.T) {
 
 func TestAClusterHubFindsTheOnlyServerThatWorks(t *testing.T) {
 	var log bytes.Buffer
+	var alive string
 	o := pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	withMembers(t, o, func(t *testing.T, m *members, h *pubsub.Hub) {
 		m.servers[0].Kill()
@@ -179,15 +180,22 @@ func TestAClusterHubFindsTheOnlyServerThatWorks(t *testing.T) {
 		time.Sleep(time.Minute)
 		awaitResubscribed(t, a)
 		expect(t, "the server", m.at(t), 2)
+		alive = m.servers[2].Client.Options().Addr
 		m.servers[2].Kill()
 		time.Sleep(time.Minute)
-		if m.reloads < 20 || m.reloads > 200 {
-			t.Errorf("%d reloads in a minute without a server", m.reloads)
+		m.mu.Lock()
+		reloads := m.reloads
+		m.mu.Unlock()
+		if reloads < 20 || reloads > 200 {
+			t.Errorf("%d reloads in a minute without a server", reloads)
 		}
 		m.servers[1].Restart()
 		awaitResubscribed(t, a)
 		expect(t, "the server", m.at(t), 1)
 	})
+	if !strings.Contains(log.String(), "server="+alive) {
+		t.Errorf("the log names no server:\n%s", &log)
+	}
 	if n := strings.Count(log.String(), "level=WARN"); n < 1 || n > 2 {
 		t.Errorf("%d warnings of two outages:\n%s", n, &log)
 	}
@@ -216,8 +224,8 @@ func TestAClusterHubTriesAnotherServerWhereTheUserMayNotSubscribe(t *testing.T) 
 	})
 }
 
-// A server that is cut off from its Cluster answers, and gets no message from it. The others give its slots to
-// a replica, which the client learns.
+// A server that is cut off from its Cluster answers, and gets no message from it. The others give its slots
+// to a replica, and the client's map shows that.
 func TestAClusterHubLeavesAServerThatIsNoMasterAnyMore(t *testing.T) {
 	for range 5 {
 		withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {

@@ -134,8 +134,8 @@ func TestARefusalIsLoggedAsOne(t *testing.T) {
 		h.Subscribe("a")
 		time.Sleep(time.Minute)
 	})
-	expect(t, "of a refusal", strings.Count(log.String(), "pubsub: may not subscribe"), 1)
-	expect(t, "of a lost connection", strings.Count(log.String(), "connection lost"), 0)
+	expect(t, "of a refusal", strings.Count(log.String(), "lockline: subscription refused"), 1)
+	expect(t, "of a lost connection", strings.Count(log.String(), "lockline: subscription lost"), 0)
 }
 
 func TestWhatIsSubscribedWhileTheOwnerDialsIsSentAsOneCommand(t *testing.T) {

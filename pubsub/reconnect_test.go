@@ -178,3 +178,24 @@ func TestOnReconnectMayUseTheHubAndPanic(t *testing.T) {
 		expect(t, "calls", calls, 3)
 	})
 }
+
+// While the connections of a client lead to two servers, each connection of the hub may be called misled as
+// soon as it is confirmed, and each confirmation has all listeners send a request.
+func TestConnectionsThatAreAllMisledAreReplacedWithPauses(t *testing.T) {
+	bubble(t, pubsub.Options{}, func(t *testing.T, s *server, h *pubsub.Hub) {
+		a := h.Subscribe("a")
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			<-a.C()
+			a.Take()
+			time.Sleep(time.Millisecond)
+			a.Unheard(time.Now())
+		}
+		if n := s.dials(); n < 55 || n > 135 {
+			t.Errorf("%d connections in a minute", n)
+		}
+		time.Sleep(10 * time.Second)
+		s.cutAll()
+		time.Sleep(20 * time.Millisecond) // the pause after a loss
+		expect(t, "after a loss", heard(t, a), "resubscribed")
+	})
+}

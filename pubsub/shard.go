@@ -4,9 +4,11 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,42 +35,62 @@ func (s *shard) own() {
 	h := s.hub
 	var pause time.Duration
 	var outage time.Time // when the present outage began; zero if there is none
+	var l *link
 	for s.needed() {
-		l := &link{shard: s, outage: outage}
+		l = &link{shard: s, outage: outage}
 		err := l.serve()
+		misled := errors.Is(err, errMisled)
 		if l.answered {
-			pause, outage = 0, time.Time{}
+			outage = time.Time{}
+		}
+		if l.answered && !misled { // while a client's connections lead to two servers, each one may be misled
+			pause = 0
 		}
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
 		switch {
-		case errors.Is(err, errMisled): // perhaps each time, if a client's connections lead to two servers
-			h.warn("pubsub: connection replaced", s.describe("error", err)...)
+		case misled:
+			h.warn(msgReplaced, l.describe("channels", l.names(), "error", err)...)
 		case outage.IsZero():
 			outage = time.Now()
-			what := "pubsub: connection lost, reconnecting"
+			msg := msgLost
 			if errors.As(err, new(redis.Error)) { // as for a user without the right to subscribe
-				what = "pubsub: may not subscribe, trying again; until then, waiters ask by heartbeats"
+				msg = msgRefused
 			}
-			h.log(slog.LevelWarn, what, s.describe("error", err)...)
+			h.log(slog.LevelWarn, msg, l.describe("channels", l.names(), "error", err)...)
 		}
 		h.reload()
 		h.rest(longer(&pause))
 		s.review()
 	}
 	if !outage.IsZero() && h.ctx.Err() == nil {
-		h.log(slog.LevelInfo, "pubsub: connection no longer needed",
-			s.describe("after", time.Since(outage))...)
+		h.log(slog.LevelInfo, "lockline: the lost subscription is not needed any more",
+			l.describe("after", time.Since(outage))...)
 	}
 }
 
-// describe adds to the attributes of a log line which server it is about, if there are several.
-func (s *shard) describe(args ...any) []any {
-	if s.hub.sharded {
-		args = append(args, "server", s.node)
+const (
+	untilThen = "; until then, waiters notice a freed lock only at their next heartbeat"
+
+	msgLost    = "lockline: subscription lost, connecting again" + untilThen
+	msgRefused = "lockline: subscription refused, trying again" + untilThen +
+		". If the error is NOPERM, see the ACL rules in docs/operations.md"
+	msgNowhere  = "lockline: subscription to a channel whose server is not known, looking again" + untilThen
+	msgReplaced = "lockline: subscription gets a new connection, because the old one led to another server " +
+		"than a request. If this line comes again and again, set ConnMaxLifetime of the client"
+)
+
+// names returns the names of the shard's channels, or of a few if there are many.
+func (s *shard) names() string {
+	const most = 3
+	s.hub.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.channels))
+	s.hub.mu.Unlock()
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
 	}
-	return args
+	return strings.Join(names, ", ")
 }
 
 // needed tells whether a connection is called for, and prepares for one, on which nothing is
@@ -138,7 +160,7 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 		}
 		wait = longer(&ch.pause)
 		h.mu.Unlock()
-		h.warn("pubsub: a sharded channel cannot be subscribed", "error", err)
+		h.warn(msgNowhere, "channel", ch.name, "error", err)
 	}
 }
 
@@ -174,12 +196,12 @@ func (h *Hub) displace(ch *channel, wait time.Duration) {
 }
 
 func (h *Hub) locate(channel string) (n Node, err error) {
-	defer contain.Recover(h.options.Logger, "pubsub: the connection", &err)
+	defer contain.Recover(h.options.Logger, "lockline: the connection of a subscription", &err)
 	return h.cluster.Node(h.ctx, channel)
 }
 
 func (h *Hub) reload() {
-	defer contain.Recover(h.options.Logger, "pubsub: the connection", new(error))
+	defer contain.Recover(h.options.Logger, "lockline: the connection of a subscription", new(error))
 	h.cluster.Reload(h.ctx)
 }
 
@@ -225,10 +247,17 @@ func (m masters) Reload(ctx context.Context) { m.client.ReloadState(ctx) }
 
 type master struct{ *redis.Client }
 
-func (m master) Dial(ctx context.Context) Conn { return shardedConn{m.SSubscribe(ctx)} }
+func (m master) Dial(ctx context.Context) Conn {
+	return shardedConn{m.SSubscribe(ctx), m.Options().Addr}
+}
 
 // shardedConn sends a command for each channel, since the server refuses one for several slots.
-type shardedConn struct{ *redis.PubSub }
+type shardedConn struct {
+	*redis.PubSub
+	addr string
+}
+
+func (c shardedConn) Server() string { return c.addr }
 
 func (c shardedConn) Subscribe(ctx context.Context, channels ...string) error {
 	return each(ctx, c.PubSub.SSubscribe, channels)

@@ -216,7 +216,8 @@ func TestWhatADeadNodeHadIsSubscribedWhereItIsNow(t *testing.T) {
 		}
 	})
 	for _, words := range []string{
-		"level=WARN msg=\"pubsub: connection lost", "level=INFO msg=\"pubsub: connection no longer needed",
+		"level=WARN msg=\"lockline: subscription lost",
+		"level=INFO msg=\"lockline: the lost subscription is not needed any more",
 	} {
 		expect(t, words, strings.Count(log.String(), words), 1)
 	}

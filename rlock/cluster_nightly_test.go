@@ -309,7 +309,7 @@ func TestALockIsKeptOnACluster(t *testing.T) {
 	}
 }
 
-// Classic pub/sub passes each message to all nodes of a Cluster, so no session may depend on one of them for it.
+// Classic pub/sub passes each message to all nodes of a Cluster, so no session may depend on one of them.
 func TestAMasterThatDiedForGoodDelaysNoHandOverOfAnotherMastersLocks(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)

@@ -3,10 +3,14 @@ package rlock_test
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/redisson"
@@ -39,7 +43,7 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 				if took := time.Since(start); took > 100*time.Millisecond {
 					t.Errorf("served after %v", took)
 				}
-				if n := log.Count("pubsub: connection replaced"); n != 1 {
+				if n := log.Count("lockline: subscription gets a new connection"); n != 1 {
 					t.Errorf("logged %d times", n)
 				}
 			})
@@ -71,7 +75,7 @@ func moved(t *testing.T, test func(t *testing.T, stays, newcomer *rlock.Session)
 			testlock.NewSession(t, after.Client)
 		moveButForItsSubscription(t, stays, old, after)
 		test(t, stays, newcomer)
-		if n := log.Count("pubsub: connection replaced"); n != 1 {
+		if n := log.Count("lockline: subscription gets a new connection"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -121,6 +125,75 @@ func TestAnObserverIsToldThoughItsSubscriptionStayedAtAnotherServer(t *testing.T
 		testlock.Must(t, leader.Resign(bg))
 		end()
 		for range seen {
+		}
+	})
+}
+
+// The old server stays a master, too, and keeps both the pooled connections and the subscription of a
+// session. Each server answers as if it had the lock, so the session cannot notice the other one. Only a new
+// connection leads there.
+func TestASessionStaysAtAnOldMasterUntilItsConnectionsHaveReachedConnMaxLifetime(t *testing.T) {
+	const life = time.Minute
+	for _, limited := range []bool{false, true} {
+		testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
+			after := testlock.NewWire(t)
+			log := &testlock.Log{}
+			stays := testlock.NewSession(t, old.Net.Client(t, func(o *redis.Options) {
+				if limited {
+					o.ConnMaxLifetime = life
+				}
+			}), rlock.WithLogger(log.Logger()))
+			former := testlock.NewSession(t, faultproxy.InMemory(t, old.Dial).Client(t)) // it does not move
+			newcomer := testlock.NewSession(t, after.Client)
+			_, first := testlock.Lock(t, rlock.New(former, "x"), bg)
+			got := testlock.Go(bg, rlock.New(stays, "x"))
+			time.Sleep(time.Second)
+			old.Net.LeadTo(after.Dial)
+			_, hold := testlock.Lock(t, rlock.New(newcomer, "x"), bg)
+			time.Sleep(life + 7*time.Second) // 6 s: a heartbeat
+			if !limited {
+				time.Sleep(time.Hour)
+				if n := len(old.PubSubChannels("*")); n != 1 || log.String() != "" {
+					t.Errorf("%d subscriptions at the old master, logged: %s", n, log)
+				}
+				testlock.Unlock(t, first)
+				testlock.Unlock(t, testlock.Granted(t, got), hold) // both hold the lock
+				return
+			}
+			start := time.Now()
+			testlock.Unlock(t, hold)
+			testlock.Unlock(t, testlock.Granted(t, got))
+			if took := time.Since(start); took > 100*time.Millisecond {
+				t.Errorf("served by the new master after %v", took)
+			}
+			if n := log.Count("lockline: subscription gets a new connection"); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+			testlock.Unlock(t, first)
+		})
+	}
+}
+
+// Each session of a RedLock has its own server, so its lines name it.
+func TestALostSubscriptionIsLoggedWithTheSessionsServer(t *testing.T) {
+	testlock.InFakeTime(t, func(t *testing.T) {
+		for range 2 {
+			w := testlock.NewWire(t)
+			log := &testlock.Log{}
+			s := testlock.NewSession(t, w.Client, rlock.WithLogger(log.Logger()))
+			_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, w.Client), "x"), bg)
+			got := testlock.Go(bg, rlock.New(s, "x"))
+			time.Sleep(time.Second)
+			w.Restart()
+			time.Sleep(2 * time.Second)
+			_ = hold.Unlock(bg)
+			testlock.Unlock(t, testlock.Granted(t, got))
+			for _, words := range []string{"lockline: subscription lost", "lockline: subscription restored"} {
+				line := log.Lines(words)
+				if len(line) != 1 || !strings.Contains(line[0], "server="+w.Client.Options().Addr) {
+					t.Errorf("%s: %q", words, line)
+				}
+			}
 		}
 	})
 }

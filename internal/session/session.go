@@ -156,7 +156,10 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
-	hubOptions := pubsub.Options{Logger: cfg.Logger, OnReconnect: s.Link.Reconnected}
+	hubOptions := pubsub.Options{Logger: cfg.Logger, Server: s.Link.Addr(), OnReconnect: s.Link.Reconnected}
+	if s.Link.Single() && hubOptions.Server == "" {
+		hubOptions.Server = "the master that the Sentinels name"
+	}
 	if several {
 		s.Hub = pubsub.NewClusterHub(cluster, hubOptions)
 	} else {

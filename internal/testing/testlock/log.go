@@ -31,3 +31,13 @@ func (l *Log) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+// Lines returns the lines that have these words.
+func (l *Log) Lines(words string) (lines []string) {
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, words) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
