@@ -2,6 +2,8 @@ package rlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -26,8 +28,15 @@ var _ Locker = (*Mutex)(nil)
 // Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets
 // the context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits
 // for fn even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with
-// Unlock's. If the lock was lost before fn returned, that matches [ErrLost].
+// Unlock's. If the lock was lost before fn returned, that matches [ErrLost]. A Locker or function that is nil
+// is an error, and the lock is not taken.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
+	switch {
+	case l == nil:
+		return errors.New("lockline: Do: the Locker is nil")
+	case fn == nil:
+		return fmt.Errorf("lockline: Do: the function is nil, for the lock %q", l.Name())
+	}
 	held, hold, err := l.Lock(ctx, options...)
 	if err != nil {
 		return err
