@@ -417,8 +417,14 @@ func (p *pool) grantOf(owner string) *Grant {
 // one that has ended meanwhile. mu held.
 func (a *acquisition) hint(g *Grant) string {
 	switch {
-	case !a.p.kind.Reentrant:
+	case !a.p.kind.Reentrant && a.want.exclusive():
 		return ""
+	case !a.p.kind.Reentrant:
+		n := int64(0)
+		for _, g := range a.p.grants {
+			n += g.l.want.N
+		}
+		return failure.SelfPermitsHint(n)
 	case a.want.exclusive() && g != nil && !g.exclusive():
 		return failure.UpgradeHint
 	}

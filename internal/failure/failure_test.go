@@ -48,8 +48,14 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1"},
 			`lockline: semaphore "x": not enough permits are free; some are held by a:1`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
-			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` +
-				SelfHint},
+			`lockline: lock "x": locked by a:1 (12@h); its lease ends in 28.698s, ` +
+				"unless it is renewed or released" + SelfHint},
+		{&LockedError{Name: "x", Holder: "a:1~", About: "12@h", Remaining: 3 * time.Second},
+			`lockline: lock "x": locked by a:1 (12@h), unlocked, and stays taken for another 3s (HoldAtLeast)`},
+		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1", Hint: SelfPermitsHint(2)},
+			`lockline: semaphore "x": not enough permits are free; some are held by a:1 ` +
+				"(permits that this same session holds: 2; if their holder called this Acquire, " +
+				"it waits for itself)"},
 	} {
 		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
 			t.Errorf("%s\nwant %s", got, c.want)
