@@ -2,7 +2,9 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,4 +147,20 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Such a wait must not look like contention, nor like a broken network.
+func TestAWaitInWhichRedisAnsweredNothingSaysSo(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		time.Sleep(time.Minute)
+		w.Net.Freeze()
+		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
+		defer cancel()
+		_, _, err := m.Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), `context deadline exceeded; no answer from Redis within `) {
+			t.Errorf("a silent Redis: %v", err)
+		}
+	})
 }

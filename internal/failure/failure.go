@@ -219,6 +219,23 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
 }
 
+// Unanswered returns the error of a wait in which Redis answered nothing and no request failed, with the time
+// that it lasted. err is OfWait's, without a holder. atMost is the option's time; 0: there was none.
+func Unanswered(err error, waited, atMost time.Duration) error {
+	n, ok := err.(*named)
+	switch {
+	case !ok || errors.Is(err, ErrClosed):
+		return err
+	case n.err != ErrNoAnswer:
+		waited = max(waited.Round(time.Millisecond), time.Millisecond)
+		return Of(n.what, n.name, fmt.Errorf("%w; no answer from Redis within %v", n.err, waited))
+	case atMost > 0:
+		text := fmt.Sprintf("no answer from Redis within %v, the wait that WaitAtMost allows", atMost)
+		return Of(n.what, n.name, Worded(text, ErrNoAnswer))
+	}
+	return err
+}
+
 // OfWait is the error when a wait has ended with its context, its session or its time. what is a noun for it,
 // as Of has it. holder is nil if none is known.
 func OfWait(ctx context.Context, closing bool, what, name string, holder *LockedError) error {

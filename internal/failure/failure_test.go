@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,29 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 		got := Troubled(c.err, c.last)
 		if got.Error() != c.want || errors.Is(got, ErrNoAnswer) != (c.err == ran) ||
 			errors.As(got, new(reply)) {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
+func TestAWaitWithoutAnAnswerSaysHowLongItWas(t *testing.T) {
+	ran, over := Of("semaphore", "x", ErrNoAnswer), OfWait(ended(nil), false, "", "x", nil)
+	for _, c := range []struct {
+		err            error
+		waited, atMost time.Duration
+		want           string
+	}{
+		{ran, time.Second, 2 * time.Millisecond, `lockline: semaphore "x": ` +
+			"no answer from Redis within 2ms, the wait that WaitAtMost allows"},
+		{ran, time.Second, 0, ran.Error()},
+		{over, 2 * time.Second, 0, `lockline: lock "x": context canceled; no answer from Redis within 2s`},
+		{over, time.Microsecond, time.Hour,
+			`lockline: lock "x": context canceled; no answer from Redis within 1ms`},
+		{Named("x", ErrClosed), time.Second, 0, `lockline: lock "x": session closed`},
+	} {
+		got := Unanswered(c.err, c.waited, c.atMost)
+		if got.Error() != c.want || errors.Is(got, os.ErrDeadlineExceeded) != (c.err == ran) ||
+			errors.Is(got, context.Canceled) != (c.err == over) {
 			t.Errorf("%v", got)
 		}
 	}
