@@ -154,8 +154,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 }
 
 // Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends
-// before Redis is told. ctx bounds only the wait for the answers to two requests, and if ctx is done
-// already, 5 s do. It returns
+// before Redis is told. ctx bounds only the wait for the answers to two requests. If ctx is nil, never ends,
+// or has ended, the bound is 5 s. It returns
 //   - nil: the leadership has ended;
 //   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;
@@ -168,6 +168,9 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
+	}
+	if ctx == nil { // a mistake, for which nobody should go on leading
+		ctx = context.Background()
 	}
 	e := l.record.e
 	if err := e.check(ctx); err != nil {

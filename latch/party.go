@@ -2,6 +2,7 @@ package latch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Party has the lease of one count. Safe for concurrent use.
+// Party has the lease of one count. Safe for concurrent use. The methods of a nil Party return an error.
 type Party struct {
 	l       *Latch
 	name    string
@@ -114,8 +115,18 @@ func (l *Latch) leave(id, party any, notAfter int64) error {
 	}
 }
 
-// Name is the party's.
-func (p *Party) Name() string { return p.name }
+var errNoParty = errors.New("lockline: a nil Party; Join returns one, or an error")
+
+// none reports whether p is not a Party that Join has returned.
+func (p *Party) none() bool { return p == nil || p.l == nil }
+
+// Name is the party's; "" for a nil Party.
+func (p *Party) Name() string {
+	if p.none() {
+		return ""
+	}
+	return p.name
+}
 
 // CountDown counts down by the count that was leased, and ends the lease. It counts once, however often it is
 // called: after an error it can be called again. It returns nil if the party has counted, or if the run has
@@ -123,6 +134,9 @@ func (p *Party) Name() string { return p.name }
 // errors are [ErrDeleted] and [ErrGone]. After any other error it may have counted, and the lease is renewed
 // on. It blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
+	if p.none() {
+		return errNoParty
+	}
 	if p.counted.Load() {
 		return nil
 	}
@@ -144,6 +158,9 @@ func (p *Party) CountDown(ctx context.Context) error {
 // returned nil it does nothing. If it returns an error, the lease may run until its end, and is not renewed.
 // It blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
+	if p.none() {
+		return errNoParty
+	}
 	if p.counted.Load() {
 		return nil
 	}

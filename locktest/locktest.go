@@ -24,7 +24,8 @@ import (
 
 // Space is where Lockers of one name exclude each other, as sessions do that use the
 // same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
-// ready for use. Its methods are safe for concurrent use and never block.
+// ready for use. Its methods are safe for concurrent use and never block. Those of a nil
+// Space panic.
 type Space struct {
 	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds
 	locks  map[string]*lock

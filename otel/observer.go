@@ -48,16 +48,16 @@ type config struct {
 // Option sets up an Observer.
 type Option func(*config)
 
-// WithMeterProvider sets where metrics go: otel.GetMeterProvider's unless given.
+// WithMeterProvider sets where metrics go. By default, and with nil, that is otel.GetMeterProvider's.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets where spans go: otel.GetTracerProvider's unless given.
+// WithTracerProvider sets where spans go. By default, and with nil, that is otel.GetTracerProvider's.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
 // WithPattern sets how a lock's name becomes the attribute that metrics are kept by
 // and spans named after: "orders:42" could be of the pattern "orders:*". pattern is
 // called for every event, by many goroutines; it must be quick, and its results
-// few: each is a time series of its own. [AnyName] for all names unless given.
+// few: each is a time series of its own. By default, and with nil, all names are of [AnyName].
 func WithPattern(pattern func(name string) string) Option {
 	return func(c *config) { c.pattern = pattern }
 }
@@ -87,12 +87,20 @@ var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01,
 
 // NewObserver makes an Observer. Its error is the meter's.
 func NewObserver(options ...Option) (*Observer, error) {
-	o := &Observer{config: config{
-		meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(),
-		pattern: func(string) string { return AnyName },
-	}}
+	o := new(Observer)
 	for _, option := range options {
-		option(&o.config)
+		if option != nil {
+			option(&o.config)
+		}
+	}
+	if o.meters == nil {
+		o.meters = otel.GetMeterProvider()
+	}
+	if o.tracers == nil {
+		o.tracers = otel.GetTracerProvider()
+	}
+	if o.pattern == nil {
+		o.pattern = func(string) string { return AnyName }
 	}
 	o.tracer = o.tracers.Tracer(scope)
 	m := o.meters.Meter(scope)
@@ -119,8 +127,14 @@ func NewObserver(options ...Option) (*Observer, error) {
 }
 
 // ObserveQuorum adds the metric lockline.lock.servers of the RedLocks that are held by a quorum. The function
-// that it returns ends that.
+// that it returns ends that. A nil Observer or Quorum is an error.
 func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err error) {
+	switch {
+	case o == nil || o.meters == nil:
+		return nil, errors.New("otellock: a nil Observer; make one with NewObserver")
+	case q == nil:
+		return nil, errors.New("otellock: ObserveQuorum: the Quorum is nil")
+	}
 	m := o.meters.Meter(scope)
 	servers, err := m.Int64ObservableGauge("lockline.lock.servers", metric.WithUnit("{server}"),
 		metric.WithDescription("On how many servers a RedLock is held, the lowest of all"))
@@ -147,8 +161,11 @@ func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err err
 	return r.Unregister, nil
 }
 
-// Observe is called by sessions.
+// Observe is called by sessions. A nil Observer ignores what it is told.
 func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
+	if o == nil || o.meters == nil {
+		return
+	}
 	kind, pattern := e.Lock.String(), o.pattern(e.Name)
 	attributes := []attribute.KeyValue{kindKey.String(kind), patternKey.String(pattern)}
 	all := metric.WithAttributes(attributes...)

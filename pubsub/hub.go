@@ -50,7 +50,8 @@ type Options struct {
 }
 
 // Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded
-// channels, one for each master that has some. All methods may be called by many goroutines at once.
+// channels, one for each master that has some. All methods may be called by many goroutines at once. Make it
+// with [NewHub] or [NewShardedHub]: the methods of a zero or nil Hub panic.
 type Hub struct {
 	options Options
 	ctx     context.Context // ends with Close
@@ -89,15 +90,25 @@ type outage struct{ ended bool }
 // dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe. It should heed its
 // context, which lives as long as the connection is wanted, and never return nil: what could not connect says
 // so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an outage, too.
+//
+// NewHub panics if dial is nil.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
+	if dial == nil {
+		panic("pubsub: NewHub: dial is nil")
+	}
 	return newHub(&sole{dial}, false, o)
 }
 
 // NewShardedHub returns a hub that subscribes to the sharded channels of a Cluster (Redis 7 or newer,
 // Valkey), which have the messages of SPUBLISH. It keeps one connection for each node that has channels with
 // listeners, and follows a channel that comes to be another node's. Each Subscription reports resubscribed
-// after that, as it does after a reconnect. No I/O before the first Subscribe.
-func NewShardedHub(c Cluster, o Options) *Hub { return newHub(c, true, o) }
+// after that, as it does after a reconnect. No I/O before the first Subscribe. It panics if c is nil.
+func NewShardedHub(c Cluster, o Options) *Hub {
+	if c == nil {
+		panic("pubsub: NewShardedHub: the Cluster is nil")
+	}
+	return newHub(c, true, o)
+}
 
 func newHub(c Cluster, sharded bool, o Options) *Hub {
 	if o.PingInterval <= 0 {
@@ -129,8 +140,12 @@ func (h *Hub) Subscribe(name string) *Subscription {
 // SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of
 // any hubs can share, so that one listener waits for all of them. When C is ready it has to Take from each.
 // Take does not empty such a channel, or it would take the sign of what arrives meanwhile from one that was
-// looked at before. The listener empties it, before it takes from the first.
+// looked at before. The listener empties it, before it takes from the first. SubscribeTo panics if ready is
+// nil: nothing could become ready.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
+	if ready == nil {
+		panic("pubsub: SubscribeTo: ready is nil")
+	}
 	return h.subscribe(&Subscription{hub: h, ready: ready, shared: true}, name)
 }
 
@@ -222,7 +237,8 @@ func longer(pause *time.Duration) (wait time.Duration) {
 const maxPending = 1024
 
 // Subscription is one listener's mailbox for one channel. Its methods never block and may be
-// called from any goroutine; C and Take are meant for a single listener.
+// called from any goroutine; C and Take are meant for a single listener. Those of a zero or nil Subscription
+// panic.
 type Subscription struct {
 	hub    *Hub
 	ready  chan struct{}

@@ -230,7 +230,8 @@ func TestCloseEndsEverythingAndCanBeRepeated(t *testing.T) {
 		late.Close()
 		a.Close()
 	})
-	pubsub.NewHub(nil, pubsub.Options{}).Close() // one that was never used
+	dial := func(context.Context) pubsub.Conn { panic("it was never used") }
+	pubsub.NewHub(dial, pubsub.Options{}).Close()
 }
 
 // panicking is a log handler that panics each time.

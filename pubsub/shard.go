@@ -230,8 +230,13 @@ type ClusterClient interface {
 	ReloadState(ctx context.Context)
 }
 
-// Masters is a Cluster of whose nodes the masters are subscribed to.
-func Masters(c ClusterClient) Cluster { return masters{c} }
+// Masters is a Cluster of whose nodes the masters are subscribed to. It panics if c is nil.
+func Masters(c ClusterClient) Cluster {
+	if c == nil {
+		panic("pubsub: Masters: the client is nil")
+	}
+	return masters{c}
+}
 
 type masters struct{ client ClusterClient }
 

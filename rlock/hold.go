@@ -20,7 +20,7 @@ type Hold hold
 type hold = handle.Hold
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
-// there is none: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that
+// there is none, or ctx is nil: all methods are safe to call on it. In the function that [Do] runs, it is the Hold of that
 // lock. Below a Campaign of package election, use it for its token alone, and end the leadership by Resign.
 func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 
@@ -107,4 +107,6 @@ func (h *Hold) Parts() []*Hold {
 // WithOwner gives no exclusion between them. Goroutines that lock a free name at one instant take turns, so
 // none of them may wait for another while it has the lock. After a loss its Locks of that name return
 // [ErrLost] until the hold that was lost is unlocked, or neither it nor its context can be reached any more.
+//
+// WithOwner panics if ctx is nil.
 func WithOwner(ctx context.Context) context.Context { return handle.WithOwner(ctx) }

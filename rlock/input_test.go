@@ -1,9 +1,11 @@
 package rlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"reflect"
 	"strings"
@@ -271,6 +273,54 @@ func FuzzNames(f *testing.F) {
 				_ = hb.Unlock(bg)
 			}
 			_ = ha.Unlock(bg)
+		}
+	})
+}
+
+// A lock must not stay taken for such a mistake, nor the process end.
+func TestShutdownWithoutAContextGivesBackAsCloseDoes(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		hold := testlock.Take(t, rlock.New(s, "x"))
+		var none context.Context
+		testlock.Must(t, s.Shutdown(none))
+		testlock.WantError(t, "the hold", hold.Err(), rlock.ErrClosed)
+		testlock.Works(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+	})
+}
+
+// nowhere is an observer that a program has forgotten to make.
+type nowhere struct{ events []rlock.Event }
+
+func (n *nowhere) Observe(_ context.Context, e rlock.Event) { n.events = append(n.events, e) }
+
+func TestAnObserverThatIsANilPointerIsNone(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var log bytes.Buffer
+		s, err := rlock.NewSession(w.Client, rlock.WithObserver((*nowhere)(nil)),
+			rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		testlock.Must(t, err)
+		testlock.Works(t, rlock.New(s, "x"))
+		testlock.Must(t, s.Close())
+		if log.Len() > 0 {
+			t.Errorf("logged: %s", &log)
+		}
+	})
+}
+
+func TestDoRefusesANilFunctionAndANilLockerBeforeItTakesALock(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		err := m.Do(bg, nil)
+		if err == nil || !strings.Contains(err.Error(), `the function is nil, for the lock "x"`) {
+			t.Errorf("a nil function: %v", err)
+		}
+		work := func(context.Context) error { t.Error("it ran"); return nil }
+		if err := rlock.Do(bg, nil, work); err == nil || !strings.Contains(err.Error(), "Locker is nil") {
+			t.Errorf("a nil Locker: %v", err)
+		}
+		if n := w.Net.Count("EVAL", "EVALSHA"); n != 0 {
+			t.Errorf("%d requests were sent", n)
 		}
 	})
 }

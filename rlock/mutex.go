@@ -2,6 +2,8 @@ package rlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -26,8 +28,15 @@ var _ Locker = (*Mutex)(nil)
 // Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets
 // the context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits
 // for fn even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with
-// Unlock's. If the lock was lost before fn returned, that matches [ErrLost].
+// Unlock's. If the lock was lost before fn returned, that matches [ErrLost]. A Locker or function that is nil
+// is an error, and the lock is not taken.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
+	switch {
+	case l == nil:
+		return errors.New("lockline: Do: the Locker is nil")
+	case fn == nil:
+		return fmt.Errorf("lockline: Do: the function is nil, for the lock %q", l.Name())
+	}
 	held, hold, err := l.Lock(ctx, options...)
 	if err != nil {
 		return err
@@ -136,12 +145,22 @@ var (
 // LockedError names the holder of the lock, or one of those that have permits, as far as it is known. It
 // matches [ErrLocked], but not inside the error of a wait that the caller's context ended: see [Mutex.Lock].
 type LockedError struct {
-	What      string        // what is not free: "" for a lock, or "semaphore"
-	Name      string        // of the lock
-	Holder    string        // owner field: session id and number of the acquisition; "" if not known
-	About     string        // what the holder's session says of itself: process id, host, label
-	Remaining time.Duration // of the holder's lease, if it is not renewed
-	Hint      string        // what the caller may have done wrong
+	What   string // what is not free: "" for a lock, or "semaphore"
+	Name   string // of the lock
+	Holder string // owner field: session id and number of the acquisition; "" if not known
+	About  string // what the holder's session says of itself, in one string: see HeldBy
+	// Remaining is what is left of the holder's lease. A holder that lives renews it, so it does not say when
+	// the lock is free. If Holder ends in "~", the lock only stays taken (HoldAtLeast), and is free then.
+	Remaining time.Duration
+	Hint      string // what the caller may have done wrong
+}
+
+// HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session.
+// Of its fields, Owner, Session, Host, PID, Label and Remaining are set, as far as they are known.
+func (e *LockedError) HeldBy() Holder {
+	h := Holder{Owner: e.Holder, Remaining: e.Remaining}
+	h.Session, h.PID, h.Host, h.Label = protocol.Identity(e.Holder, e.About)
+	return h
 }
 
 func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() }

@@ -3,6 +3,7 @@ package rlock
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -148,17 +149,18 @@ func WithLabel(label string) SessionOption {
 
 // WithLogger sets where the session logs what an operator must know: lost locks, forgotten holds, waits for
 // oneself, a lost subscription, a panic in the client, and, once for each outage, that Redis has carried out
-// no request for 2 s, with its address and the last error. slog.Default by default.
-// Should it panic, the session goes on.
+// no request for 2 s, with its address and the last error. By default, and with nil, that is
+// slog.Default. Should it panic, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Logger = l })
 }
 
-// WithObserver sets the observer of what happens to the session's locks.
+// WithObserver sets the observer of what happens to the session's locks. By default there is none. A nil o,
+// or one that is a nil pointer, means none, too.
 func WithObserver(o Observer) SessionOption {
 	return sessionOption(func(c *session.Config) {
 		c.Observer = nil
-		if o != nil {
+		if v := reflect.ValueOf(o); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) {
 			c.Observer = func(ctx context.Context, e session.Event) {
 				o.Observe(ctx, Event{
 					Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,

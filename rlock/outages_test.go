@@ -2,7 +2,9 @@ package rlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,14 +155,15 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 // A call without a deadline has one of the library's: 5 s for an Unlock, the lease for a Lock.
 func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
 	const lease = 6 * time.Second
+	cycle := func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }
 	for options, client := range clients {
 		for name, call := range map[string]struct {
 			of    func(m *rlock.Mutex, hold *rlock.Hold) error
 			known bool // the call waits before the outage begins
 			most  time.Duration
 		}{
-			"Lock":            {of: func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }, most: lease},
-			"Lock that waits": {of: func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }, known: true, most: 2 * lease},
+			"Lock":            {of: cycle, most: lease},
+			"Lock that waits": {of: cycle, known: true, most: 2 * lease},
 			"TryLock": {of: func(m *rlock.Mutex, _ *rlock.Hold) error {
 				_, _, err := m.TryLock(bg)
 				return err
@@ -169,7 +172,9 @@ func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
 				_, err := m.Inspect(bg)
 				return err
 			}, most: lease},
-			"Unlock": {of: func(_ *rlock.Mutex, hold *rlock.Hold) error { return hold.Unlock(bg) }, most: 5 * time.Second},
+			"Unlock": {of: func(_ *rlock.Mutex, hold *rlock.Hold) error {
+				return hold.Unlock(bg)
+			}, most: 5 * time.Second},
 			"Unlock below a hold": {of: func(_ *rlock.Mutex, hold *rlock.Hold) error {
 				ended, cancel := context.WithCancel(bg)
 				cancel()
@@ -205,4 +210,20 @@ func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Such a wait must not look like contention, nor like a broken network.
+func TestAWaitInWhichRedisAnsweredNothingSaysSo(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		time.Sleep(time.Minute)
+		w.Net.Freeze()
+		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
+		defer cancel()
+		_, _, err := m.Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), `context deadline exceeded; no answer from Redis within `) {
+			t.Errorf("a silent Redis: %v", err)
+		}
+	})
 }

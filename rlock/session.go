@@ -67,8 +67,13 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	return (*Session)(s.Outer()), nil
 }
 
-// ID is unique to the session; it begins the owner field of every lock it holds.
-func (s *Session) ID() string { return (*outer)(s).Session().ID() }
+// ID is unique to the session; it begins the owner field of every lock it holds. It is "" for a nil Session.
+func (s *Session) ID() string {
+	if inner := (*outer)(s).Session(); inner != nil {
+		return inner.ID()
+	}
+	return ""
+}
 
 // Close gives back at once all that the session holds or waits for: holds end with [ErrClosed], as do waits.
 // It blocks until Redis was told, at most 5 s. What could not be given back by then is left to its lease:
@@ -81,11 +86,16 @@ func (s *Session) Close() error {
 }
 
 // Shutdown is Close with a bound of the caller's choice: it blocks until Redis was told, not longer than ctx.
-// What could not be given back by then is left to its lease, and the error says so.
+// What could not be given back by then is left to its lease, and the error says so. A nil ctx is a mistake
+// for which no lock should stay held: with it, Shutdown is Close.
 func (s *Session) Shutdown(ctx context.Context) error {
 	inner := (*outer)(s).Session()
 	if inner == nil {
 		return errors.New("lockline: a nil Session; make one with NewSession")
 	}
+	if ctx == nil {
+		return s.Close()
+	}
+	_ = ctx.Err() // if ctx is a nil pointer, this panics here, and not in a goroutine of the session
 	return inner.Shutdown(ctx)
 }

@@ -1,6 +1,8 @@
 package rlock_test
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -157,4 +159,27 @@ func TestASecondCopyOfAnUnlockDoesNotProlongHoldAtLeast(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhoeverIsRefusedIsToldThatTheLockOnlyStaysTaken(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		label := rlock.WithLabel("the first one")
+		one, other := testlock.NewSession(t, w.Client, label), testlock.NewSession(t, w.Client)
+		testlock.Unlock(t, testlock.Take(t, rlock.New(one, "x"), rlock.HoldAtLeast(3*time.Second)))
+		_, _, err := rlock.New(other, "x").TryLock(bg)
+		var locked *rlock.LockedError
+		if !errors.As(err, &locked) || !strings.Contains(err.Error(), "locked by "+one.ID()+":1 (") ||
+			!strings.Contains(err.Error(), ", unlocked, and stays taken for another 3s (HoldAtLeast)") {
+			t.Fatalf("%v", err)
+		}
+		host, _ := os.Hostname()
+		if by := locked.HeldBy(); by.Session != one.ID() || by.PID != os.Getpid() || by.Host != host ||
+			by.Label != "the first one" || by.Owner != locked.Holder || by.Remaining != locked.Remaining {
+			t.Errorf("held by %+v", by)
+		}
+		_, _, err = rlock.New(other, "x").Lock(bg, rlock.WaitAtMost(time.Second))
+		if err == nil || !strings.Contains(err.Error(), "stays taken for another 2s") {
+			t.Errorf("after a wait: %v", err)
+		}
+	})
 }

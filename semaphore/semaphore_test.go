@@ -313,3 +313,26 @@ func TestALowerLimitReachesASessionThatKeepsIdlePermits(t *testing.T) {
 		}
 	})
 }
+
+func TestWhoeverWaitsForPermitsOfItsOwnSessionIsToldSo(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
+		_, hold, err := s.Acquire(bg, 2)
+		testlock.Must(t, err)
+		const hint = "permits that this same session holds: 2; if their holder called this Acquire, " +
+			"it waits for itself"
+		_, _, tried := s.TryAcquire(bg, 2)
+		_, _, waited := s.Acquire(bg, 2, rlock.WaitAtMost(time.Second))
+		for _, err := range []error{tried, waited} {
+			if !errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), hint) {
+				t.Errorf("%v", err)
+			}
+		}
+		other := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
+		_, _, err = other.TryAcquire(bg, 2)
+		if err == nil || strings.Contains(err.Error(), "this same session") {
+			t.Errorf("another session: %v", err)
+		}
+		testlock.Unlock(t, hold)
+	})
+}

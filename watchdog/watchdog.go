@@ -60,7 +60,8 @@ type Keeper interface {
 	Failed(l *Lease, err error)
 }
 
-// A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine.
+// A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine. Those of a zero
+// or nil Watchdog panic, and so does one that gets a nil Lease.
 type Watchdog struct {
 	keeper Keeper
 	start  time.Time       // with a monotonic reading, from which all times inside are counted
@@ -81,8 +82,12 @@ type Watchdog struct {
 	confirmedAt time.Duration // when the requests of the last Confirm were or will be sent; 0: there was none
 }
 
-// New returns a Watchdog that renews leases through k. It runs nothing until a lease is added.
+// New returns a Watchdog that renews leases through k. It runs nothing until a lease is added. It panics if k
+// is nil.
 func New(k Keeper) *Watchdog {
+	if k == nil {
+		panic("watchdog: New: the Keeper is nil")
+	}
 	w := &Watchdog{keeper: k, start: time.Now(), armed: never}
 	w.timer = time.AfterFunc(never, w.tick)
 	w.timer.Stop()

@@ -424,10 +424,13 @@ func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 		holder.What = k.Noun
 	}
 	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
-	if holder == nil {
-		err = failure.Troubled(err, a.trouble)
+	switch {
+	case holder != nil || a.cfg.Part != nil && a.trouble == nil:
+		return err
+	case a.trouble == nil:
+		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait)
 	}
-	return err
+	return failure.Troubled(err, a.trouble)
 }
 
 // holder is one of those that have permits, as far as is known; nil if none is known. mu held.
@@ -466,8 +469,14 @@ func (p *pool) grantOf(owner string) *Grant {
 // one that has ended meanwhile. mu held.
 func (a *acquisition) hint(g *Grant) string {
 	switch {
-	case !a.p.kind.Reentrant:
+	case !a.p.kind.Reentrant && a.want.exclusive():
 		return ""
+	case !a.p.kind.Reentrant:
+		n := int64(0)
+		for _, g := range a.p.grants {
+			n += g.l.want.N
+		}
+		return failure.SelfPermitsHint(n)
 	case a.want.exclusive() && g != nil && !g.exclusive():
 		return failure.UpgradeHint
 	}

@@ -40,6 +40,13 @@ var (
 const SelfHint = " (held by this same session: if the holder called this Lock, " +
 	"it must pass the context that its own Lock returned)"
 
+// SelfPermitsHint returns the hint of the error of a wait for permits, of which the waiter's own session
+// holds n.
+func SelfPermitsHint(n int64) string {
+	return fmt.Sprintf(" (permits that this same session holds: %d; "+
+		"if their holder called this Acquire, it waits for itself)", n)
+}
+
 // UpgradeHint is the hint where a reader of the session is in the way of its writer.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
 
@@ -74,17 +81,21 @@ func (e *LockedError) taken() string {
 	return "not enough permits are free; some are held"
 }
 
-// by is as much of the holder as is known.
+// by returns as much of the holder as is known. One whose owner field ends in "~" has unlocked.
 func (e *LockedError) by() (msg string) {
-	if e.Holder != "" {
-		msg += " by " + e.Holder
+	holder, stays := strings.CutSuffix(e.Holder, "~")
+	if holder != "" {
+		msg += " by " + holder
 	}
 	if e.About != "" {
 		msg += " (" + e.About + ")"
 	}
-	if e.Remaining > 0 {
-		msg += fmt.Sprintf(" for another %v unless renewed or released",
-			max(e.Remaining.Round(time.Millisecond), time.Millisecond))
+	left := max(e.Remaining.Round(time.Millisecond), time.Millisecond)
+	switch {
+	case stays && e.Remaining > 0:
+		msg += fmt.Sprintf(", unlocked, and stays taken for another %v (HoldAtLeast)", left)
+	case e.Remaining > 0:
+		msg += fmt.Sprintf("; its lease ends in %v, unless it is renewed or released", left)
 	}
 	return msg
 }
@@ -206,6 +217,23 @@ func Troubled(err, last error) error {
 		return Of(n.what, n.name, Worded(refused, ErrNoAnswer))
 	}
 	return fmt.Errorf("%w; the last request failed: %v", err, last)
+}
+
+// Unanswered returns the error of a wait in which Redis answered nothing and no request failed, with the time
+// that it lasted. err is OfWait's, without a holder. atMost is the option's time; 0: there was none.
+func Unanswered(err error, waited, atMost time.Duration) error {
+	n, ok := err.(*named)
+	switch {
+	case !ok || errors.Is(err, ErrClosed):
+		return err
+	case n.err != ErrNoAnswer:
+		waited = max(waited.Round(time.Millisecond), time.Millisecond)
+		return Of(n.what, n.name, fmt.Errorf("%w; no answer from Redis within %v", n.err, waited))
+	case atMost > 0:
+		text := fmt.Sprintf("no answer from Redis within %v, the wait that WaitAtMost allows", atMost)
+		return Of(n.what, n.name, Worded(text, ErrNoAnswer))
+	}
+	return err
 }
 
 // OfWait is the error when a wait has ended with its context, its session or its time. what is a noun for it,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +49,14 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1"},
 			`lockline: semaphore "x": not enough permits are free; some are held by a:1`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
-			`lockline: lock "x": locked by a:1 (12@h) for another 28.698s unless renewed or released` +
-				SelfHint},
+			`lockline: lock "x": locked by a:1 (12@h); its lease ends in 28.698s, ` +
+				"unless it is renewed or released" + SelfHint},
+		{&LockedError{Name: "x", Holder: "a:1~", About: "12@h", Remaining: 3 * time.Second},
+			`lockline: lock "x": locked by a:1 (12@h), unlocked, and stays taken for another 3s (HoldAtLeast)`},
+		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1", Hint: SelfPermitsHint(2)},
+			`lockline: semaphore "x": not enough permits are free; some are held by a:1 ` +
+				"(permits that this same session holds: 2; if their holder called this Acquire, " +
+				"it waits for itself)"},
 	} {
 		if got := c.err.Error(); got != c.want || strings.Count(got, prefix) > 1 {
 			t.Errorf("%s\nwant %s", got, c.want)
@@ -109,6 +116,29 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 		got := Troubled(c.err, c.last)
 		if got.Error() != c.want || errors.Is(got, ErrNoAnswer) != (c.err == ran) ||
 			errors.As(got, new(reply)) {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
+func TestAWaitWithoutAnAnswerSaysHowLongItWas(t *testing.T) {
+	ran, over := Of("semaphore", "x", ErrNoAnswer), OfWait(ended(nil), false, "", "x", nil)
+	for _, c := range []struct {
+		err            error
+		waited, atMost time.Duration
+		want           string
+	}{
+		{ran, time.Second, 2 * time.Millisecond, `lockline: semaphore "x": ` +
+			"no answer from Redis within 2ms, the wait that WaitAtMost allows"},
+		{ran, time.Second, 0, ran.Error()},
+		{over, 2 * time.Second, 0, `lockline: lock "x": context canceled; no answer from Redis within 2s`},
+		{over, time.Microsecond, time.Hour,
+			`lockline: lock "x": context canceled; no answer from Redis within 1ms`},
+		{Named("x", ErrClosed), time.Second, 0, `lockline: lock "x": session closed`},
+	} {
+		got := Unanswered(c.err, c.waited, c.atMost)
+		if got.Error() != c.want || errors.Is(got, os.ErrDeadlineExceeded) != (c.err == ran) ||
+			errors.Is(got, context.Canceled) != (c.err == over) {
 			t.Errorf("%v", got)
 		}
 	}

@@ -94,8 +94,11 @@ func (c *heldContext) Err() error { return c.of.Context().Err() }
 // fromKey finds the innermost Hold in a context.
 type fromKey struct{}
 
-// From is the innermost Hold that ctx descends from; nil if there is none.
+// From returns the innermost Hold that ctx descends from. It returns nil if there is none, or ctx is nil.
 func From(ctx context.Context) *Hold {
+	if ctx == nil {
+		return nil
+	}
 	hd, _ := ctx.Value(fromKey{}).(*Hold)
 	return hd
 }
@@ -250,8 +253,14 @@ func OwnerOf(ctx context.Context) *Owner {
 	return o
 }
 
-// WithOwner makes an owner below ctx.
-func WithOwner(ctx context.Context) context.Context { return &Owner{Context: ctx} }
+// WithOwner makes an owner below ctx. It panics if ctx is nil: else the first use of the owner did, wherever
+// that is.
+func WithOwner(ctx context.Context) context.Context {
+	if ctx == nil {
+		panic("lockline: WithOwner: the context is nil")
+	}
+	return &Owner{Context: ctx}
+}
 
 // As has o note the holds that are taken below the returned context, whatever owner ctx has; none does if o
 // is nil.

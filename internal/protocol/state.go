@@ -94,7 +94,7 @@ func DecodeState(name, reply string) (State, error) {
 		h.Shared, h.Permits = of(part[0])
 		token, _, lingers := strings.Cut(part[1], "+")
 		h.Token, h.Lingers, h.Remaining = TokenOrZero(token), lingers, micros(end-now)
-		h.Session, h.PID, h.Host, h.Label = identity(h.Owner, part[2])
+		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, part[2])
 		st.Holders = append(st.Holders, h)
 	}
 	if st.Held = len(st.Holders) > 0; st.Held {
@@ -111,7 +111,7 @@ func DecodeState(name, reply string) (State, error) {
 	for i := 0; i+1 < len(raw.Queue); i += 2 {
 		w := Waiter{Owner: raw.Queue[i]}
 		part := words(raw.About[w.Owner], 3) // size, lease, nonce
-		w.Session, w.PID, w.Host, w.Label = identity(w.Owner, part[3])
+		w.Session, w.PID, w.Host, w.Label = Identity(w.Owner, part[3])
 		// A ticket is the time, or later.
 		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil {
 			w.Age = micros(now - ticket)
@@ -143,7 +143,7 @@ func holderOf(lock map[string]string, ttl float64) (h Holder) {
 			h.Count, _ = strconv.Atoi(value)
 		}
 	}
-	h.Session, h.PID, h.Host, h.Label = identity(h.Owner, lock["d"])
+	h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, lock["d"])
 	h.Remaining = micros(1000 * ttl)
 	return h
 }
@@ -158,8 +158,8 @@ func words(s string, n int) []string {
 	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
 }
 
-// identity reads whose an owner field is, and what that session said of itself: pid@host label.
-func identity(owner, about string) (session string, pid int, host, label string) {
+// Identity reads whose an owner field is, and what that session said of itself: pid@host label.
+func Identity(owner, about string) (session string, pid int, host, label string) {
 	session, _, _ = strings.Cut(owner, ":")
 	id, label, _ := strings.Cut(about, " ")
 	p, host, _ := strings.Cut(id, "@")

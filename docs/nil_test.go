@@ -1,0 +1,380 @@
+package docs
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/locktest"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/pubsub"
+	"github.com/lockline/lockline/redisson"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// functions are all that the packages of the library export.
+var functions = map[string]any{
+	"election.New": election.New, "fairlock.New": fairlock.New,
+	"latch.New": latch.New, "latch.WithLifetime": latch.WithLifetime,
+	"multilock.New": multilock.New, "multilock.NewQuorum": multilock.NewQuorum,
+	"multilock.NewRedLock": multilock.NewRedLock, "multilock.WithServerTimeout": multilock.WithServerTimeout,
+	"pubsub.Masters": pubsub.Masters, "pubsub.NewHub": pubsub.NewHub,
+	"pubsub.NewShardedHub": pubsub.NewShardedHub,
+	"redisson.New":         redisson.New, "redisson.NewFenced": redisson.NewFenced,
+	"rlock.Do": rlock.Do, "rlock.HoldAtLeast": rlock.HoldAtLeast, "rlock.HoldFrom": rlock.HoldFrom,
+	"rlock.New": rlock.New, "rlock.NewSession": rlock.NewSession, "rlock.WaitAtMost": rlock.WaitAtMost,
+	"rlock.WithClassicPubSub": rlock.WithClassicPubSub, "rlock.WithHandover": rlock.WithHandover,
+	"rlock.WithLabel": rlock.WithLabel, "rlock.WithLease": rlock.WithLease,
+	"rlock.WithLinger": rlock.WithLinger, "rlock.WithLogger": rlock.WithLogger,
+	"rlock.WithObserver": rlock.WithObserver, "rlock.WithOwner": rlock.WithOwner,
+	"rlock.WithPrefix": rlock.WithPrefix, "rlock.WithWaiterTimeout": rlock.WithWaiterTimeout,
+	"rlock.WithWatchdogTimeout": rlock.WithWatchdogTimeout,
+	"rwlock.New":                rwlock.New, "semaphore.New": semaphore.New, "watchdog.New": watchdog.New,
+}
+
+// receivers make a value of each type that has exported methods. Its methods work.
+var receivers = map[string]func(*nilWorld) any{
+	"election.Election": func(w *nilWorld) any { return election.New(w.session, "x") },
+	"election.Leader":   func(w *nilWorld) any { return new(election.Leader) },
+	"election.Leadership": func(w *nilWorld) any {
+		_, l, err := election.New(w.session, "x").Campaign(bg, "")
+		testlock.Must(w.t, err)
+		return l
+	},
+	"latch.Latch": func(w *nilWorld) any { return latch.New(w.session, "x") },
+	"latch.Party": func(w *nilWorld) any {
+		l := latch.New(w.session, "x")
+		_, err := l.TrySet(bg, 5)
+		testlock.Must(w.t, err)
+		_, p, err := l.Join(bg, "p")
+		testlock.Must(w.t, err)
+		return p
+	},
+	"locktest.Locker":     func(w *nilWorld) any { return new(locktest.Space).New("x") },
+	"locktest.Space":      func(w *nilWorld) any { return new(locktest.Space) },
+	"multilock.MultiLock": func(w *nilWorld) any { return multilock.New(rlock.New(w.session, "x")) },
+	"multilock.Quorum":    func(w *nilWorld) any { return w.quorum() },
+	"multilock.RedLock":   func(w *nilWorld) any { return w.quorum().New("x") },
+	"pubsub.Hub":          func(w *nilWorld) any { return w.hub() },
+	"pubsub.Subscription": func(w *nilWorld) any { return w.hub().Subscribe("x") },
+	"rlock.EventKind":     func(w *nilWorld) any { return new(rlock.EventKind) },
+	"rlock.Hold":          func(w *nilWorld) any { return testlock.Take(w.t, rlock.New(w.session, "x")) },
+	"rlock.Holder":        func(w *nilWorld) any { return new(rlock.Holder) },
+	"rlock.Kind":          func(w *nilWorld) any { return new(rlock.Kind) },
+	"rlock.Mutex":         func(w *nilWorld) any { return rlock.New(w.session, "x") },
+	"rlock.Session":       func(w *nilWorld) any { return w.session },
+	"rlock.State":         func(w *nilWorld) any { return new(rlock.State) },
+	"rwlock.RWMutex":      func(w *nilWorld) any { return rwlock.New(w.session, "x") },
+	"semaphore.Semaphore": func(w *nilWorld) any { return semaphore.New(w.session, "x", 2) },
+	"watchdog.Watchdog":   func(w *nilWorld) any { return watchdog.New(idleKeeper{}) },
+}
+
+// meansSomething are the arguments that may be nil, because the documentation says what that means.
+var meansSomething = map[string]string{
+	"election.Leadership.Resign(context.Context)": "with a bound of 5 s",
+	"locktest.Space.Fail(error)":                  "the end of the outage",
+	"rlock.Hold.Unlock(context.Context)":          "with a bound of 5 s",
+	"rlock.HoldFrom(context.Context)":             "no hold",
+	"rlock.Session.Shutdown(context.Context)":     "as Close",
+	"rlock.WithLogger(*slog.Logger)":              "slog.Default",
+	"rlock.WithObserver(rlock.Observer)":          "no observer",
+}
+
+// said is what an error about a nil argument names.
+var said = map[string]string{
+	"context.Context": "context is nil", "func(context.Context) error": "function is nil",
+	"*rlock.Session": "session", "rlock.Client": "client is nil", "rlock.Locker": "nil",
+	"[]*rlock.Session": "no sessions",
+}
+
+// nilWorld is what the calls of one test need.
+type nilWorld struct {
+	t       *testing.T
+	wire    *testlock.Wire
+	session *rlock.Session
+}
+
+func (w *nilWorld) quorum() *multilock.Quorum {
+	q, err := multilock.NewQuorum([]*rlock.Session{w.session})
+	testlock.Must(w.t, err)
+	return q
+}
+
+func (w *nilWorld) hub() *pubsub.Hub {
+	h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return w.wire.Client.Subscribe(ctx) },
+		pubsub.Options{})
+	w.t.Cleanup(h.Close)
+	return h
+}
+
+// good is an argument with which a call would work.
+func (w *nilWorld) good(of reflect.Type) reflect.Value {
+	var v any
+	switch of.String() {
+	case "context.Context":
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		w.t.Cleanup(cancel)
+		v = ctx
+	case "string":
+		v = "x"
+	case "func(context.Context) error":
+		v = func(context.Context) error { w.t.Error("the function ran"); return nil }
+	case "*rlock.Session":
+		v = w.session
+	case "[]*rlock.Session":
+		v = []*rlock.Session{w.session}
+	case "rlock.Client":
+		v = w.wire.Client
+	case "rlock.Locker":
+		v = rlock.New(w.session, "x")
+	case "time.Duration":
+		v = time.Second
+	case "int", "int64":
+		return reflect.ValueOf(1).Convert(of)
+	case "*watchdog.Lease":
+		v = new(watchdog.Lease)
+	case "chan struct {}":
+		v = make(chan struct{}, 1)
+	default: // a struct, or what is nil in every call
+		return reflect.Zero(of)
+	}
+	return reflect.ValueOf(v)
+}
+
+// idleKeeper renews nothing.
+type idleKeeper struct{}
+
+func (idleKeeper) Server(*watchdog.Lease) any { return nil }
+func (idleKeeper) Renew(_ context.Context, _ any, batch []*watchdog.Lease) []watchdog.Result {
+	return make([]watchdog.Result, len(batch))
+}
+func (idleKeeper) Lost(*watchdog.Lease, bool)    {}
+func (idleKeeper) Failed(*watchdog.Lease, error) {}
+
+// exported is a function or method that users can call, with its documentation and that of its type.
+type exported struct {
+	name, of, method string
+	doc              string
+}
+
+// api returns all that the packages of the library export. Errors' methods are left out: a nil error is none.
+func api(t *testing.T) (all []exported) {
+	for _, folder := range []string{"election", "fairlock", "latch", "locktest", "multilock", "pubsub",
+		"redisson", "rlock", "rwlock", "semaphore", "watchdog"} {
+		types := map[string]string{}
+		var found []exported
+		files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))
+		testlock.Must(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			testlock.Must(t, err)
+			file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+			testlock.Must(t, err)
+			for _, d := range file.Decls {
+				switch d := d.(type) {
+				case *ast.GenDecl:
+					for _, s := range d.Specs {
+						if s, ok := s.(*ast.TypeSpec); ok {
+							types[s.Name.Name] = d.Doc.Text() + s.Doc.Text()
+						}
+					}
+				case *ast.FuncDecl:
+					e := exported{name: folder + "." + d.Name.Name, doc: d.Doc.Text()}
+					if d.Recv != nil {
+						r := d.Recv.List[0].Type
+						if star, ok := r.(*ast.StarExpr); ok {
+							r = star.X
+						}
+						id, ok := r.(*ast.Ident)
+						if !ok || !id.IsExported() || strings.HasSuffix(id.Name, "Error") {
+							continue
+						}
+						e.of, e.method = folder+"."+id.Name, d.Name.Name
+						e.name = e.of + "." + e.method
+					}
+					if d.Name.IsExported() {
+						found = append(found, e)
+					}
+				}
+			}
+		}
+		for _, e := range found {
+			e.doc += types[strings.TrimPrefix(e.of, folder+".")]
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// outcome is how a call with a nil ended.
+type outcome struct {
+	results []reflect.Value
+	panic   any
+}
+
+// err is the error of the call, or of the first use of what it returned; nil if there is none.
+func (o outcome) err(w *nilWorld) error {
+	if len(o.results) == 0 {
+		return nil
+	}
+	switch v := o.results[len(o.results)-1].Interface().(type) {
+	case error:
+		return v
+	case rlock.Locker:
+		_, _, err := v.TryLock(bg)
+		return err
+	case *latch.Latch:
+		return v.CountDown(bg)
+	case *election.Election:
+		_, _, err := v.Leader(bg)
+		return err
+	case *semaphore.Semaphore:
+		_, err := v.Inspect(bg)
+		return err
+	case iter.Seq2[election.Leader, error]:
+		for _, err := range v {
+			return err
+		}
+	}
+	return nil
+}
+
+func call(f reflect.Value, args []reflect.Value) (o outcome) {
+	defer func() { o.panic = recover() }()
+	if f.Type().IsVariadic() {
+		return outcome{results: f.CallSlice(args)}
+	}
+	return outcome{results: f.Call(args)}
+}
+
+// Whoever passes nil by mistake is told so by an error, or by a panic in the goroutine that did. A panic in
+// another one would end the process, far from the mistake.
+func TestEachExportedFunctionKnowsWhatToDoWithNil(t *testing.T) {
+	for _, e := range api(t) {
+		t.Run(e.name, func(t *testing.T) {
+			// open makes the function, and for a method its receiver.
+			open := func(w *nilWorld) reflect.Value {
+				if e.method == "" {
+					return reflect.ValueOf(functions[e.name])
+				}
+				return reflect.ValueOf(receivers[e.of](w)).MethodByName(e.method)
+			}
+			if e.method == "" && functions[e.name] == nil || e.method != "" && receivers[e.of] == nil {
+				t.Fatal("it is not in this test: add it to functions, or its type to receivers")
+			}
+			within := func(body func(w *nilWorld)) {
+				testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
+					body(&nilWorld{t, wire, testlock.NewSession(t, wire.Client)})
+				})
+			}
+			var of reflect.Type // of the function
+			within(func(w *nilWorld) { of = open(w).Type() })
+			for i := range of.NumIn() {
+				if in := of.In(i); isNilable(in) {
+					within(func(w *nilWorld) { w.nilArgument(e, open(w), i) })
+				}
+			}
+			if e.method != "" {
+				within(func(w *nilWorld) { w.nilReceiver(e, reflect.TypeOf(receivers[e.of](w))) })
+			}
+		})
+	}
+}
+
+func isNilable(of reflect.Type) bool {
+	return slices.Contains([]reflect.Kind{reflect.Interface, reflect.Pointer, reflect.Func, reflect.Chan,
+		reflect.Map, reflect.Slice}, of.Kind())
+}
+
+// args are good ones.
+func (w *nilWorld) args(of reflect.Type) (args []reflect.Value) {
+	for i := range of.NumIn() {
+		args = append(args, w.good(of.In(i)))
+	}
+	return args
+}
+
+// nilArgument checks the call whose argument i is nil, or whose variadic arguments are one nil.
+func (w *nilWorld) nilArgument(e exported, f reflect.Value, i int) {
+	of, args := f.Type(), w.args(f.Type())
+	param := of.In(i)
+	args[i] = reflect.Zero(param)
+	option := false
+	if of.IsVariadic() && i == of.NumIn()-1 {
+		args[i], param = reflect.MakeSlice(param, 1, 1), param.Elem()
+		option = strings.HasSuffix(param.String(), "Option")
+		for j := range args[:i] {
+			if _, ok := args[j].Interface().(func(context.Context) error); ok {
+				args[j] = reflect.ValueOf(func(context.Context) error { return nil }) // an option may be nil
+			}
+		}
+	}
+	what := fmt.Sprintf("%s(%s)", e.name, param)
+	o := call(f, args)
+	if o.panic != nil {
+		if !strings.Contains(e.doc, "panic") {
+			w.t.Errorf("%s panics, and its documentation does not say so: %v", what, o.panic)
+		}
+		return
+	}
+	err := o.err(w)
+	if meansSomething[what] != "" || option {
+		if err != nil {
+			w.t.Errorf("%s: %v", what, err)
+		}
+		return
+	}
+	want := said[param.String()]
+	if want == "" || err == nil || !strings.Contains(err.Error(), want) {
+		w.t.Errorf("%s: %v, want an error with %q", what, err, want)
+		return
+	}
+	testlock.OnePrefix(w.t, what, err)
+}
+
+// nilReceiver checks a method with a nil pointer of that type, and with a zero value.
+func (w *nilWorld) nilReceiver(e exported, of reflect.Type) {
+	for what, r := range map[string]reflect.Value{"nil": reflect.Zero(of), "zero": reflect.New(of.Elem())} {
+		if _, byValue := of.Elem().MethodByName(e.method); byValue && what == "nil" {
+			continue // Go itself panics
+		}
+		if of == reflect.TypeFor[*locktest.Space]() && what == "zero" {
+			continue // ready for use
+		}
+		f := r.MethodByName(e.method)
+		o := call(f, w.args(f.Type()))
+		switch err := o.err(w); {
+		case o.panic != nil && !strings.Contains(e.doc, "panic"):
+			w.t.Errorf("%s of a %s receiver panics, and its documentation does not say so: %v",
+				e.name, what, o.panic)
+		case o.panic == nil && err == nil && returnsError(f.Type()):
+			w.t.Errorf("%s of a %s receiver returns no error", e.name, what)
+		case err != nil:
+			testlock.OnePrefix(w.t, e.name, err)
+		}
+	}
+}
+
+func returnsError(f reflect.Type) bool {
+	return f.NumOut() > 0 && f.Out(f.NumOut()-1) == reflect.TypeFor[error]()
+}
