@@ -10,6 +10,10 @@ import (
 // with no mutex held, in the goroutine that an event belongs to, which waits for it. So Observe must be
 // quick. It must not call back into the session, nor runtime.Goexit, as t.FailNow does. Should it panic, that
 // is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
+//
+// Each Acquired at Depth 1 is followed by exactly one Released or Lost with its Token, when that hold and all
+// that nests in it have ended. Nested holds have an Acquired of their own, at a greater Depth, and no end of
+// their own.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -24,9 +28,11 @@ const (
 	Acquired
 	// NotAcquired: an acquisition ended without the lock, after Wait, with Err.
 	NotAcquired
-	// Released: the last hold was given back, after Held. Err if Redis could not be told.
+	// Released: the hold and all that nests in it were given back, after Held, by Unlock or by Close. Err if
+	// Redis could not be told.
 	Released
-	// Lost: the lock was lost, after Held. Err matches [ErrLost] and says why.
+	// Lost: the hold was lost, after Held, also if Unlock was the first to find out. Err matches [ErrLost] and
+	// says why.
 	Lost
 	// RenewFailed: a renewal failed with Err and will be tried again.
 	RenewFailed

@@ -504,5 +504,6 @@ func (a *acquisition) hold(g *Grant) *Entry {
 	p.observe(a.ctx, session.Event{
 		Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: handed,
 	})
+	e.announced()
 	return e
 }

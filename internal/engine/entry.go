@@ -30,9 +30,20 @@ type Entry struct {
 	state    handle.State
 	fixed    bool // a lease of its own choice, not renewed
 	unlocked bool
+	last     bool                // its Unlock has ended the last hold of its chain
+	root     *Entry              // the outermost hold of the chain in which it nests; itself, if it nests in none
+	chain    chain               // of the holds below root; used in the root alone
 	outer    *Entry              // the live one that it is nested in; nil: none
 	inner    map[*Entry]struct{} // live ones that are nested in it
 	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
+}
+
+// chain is what observers are told of an outermost hold and of all that nests in it: that it was acquired, and
+// then once that it was released or lost, when the last of these holds has ended.
+type chain struct {
+	holds     int32          // live ones
+	announced bool           // the observer knows that the root was acquired
+	lost      *session.Event // waits for that; nil: none does
 }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
@@ -45,6 +56,7 @@ func (a *acquisition) newEntry(g *Grant) *Entry {
 		g: g, write: a.want.exclusive(), fixed: a.cfg.Lease != 0, part: a.cfg.Part,
 		began: g.p.s.Age(), given: a.ctx,
 	}
+	e.root = e
 	e.ctx, e.cancel = context.WithCancelCause(a.ctx)
 	return e
 }
@@ -53,14 +65,14 @@ func (a *acquisition) newEntry(g *Grant) *Entry {
 func (a *acquisition) newNested(outer *Entry) *Entry {
 	if a.want.exclusive() {
 		e := a.newEntry(outer.g)
-		e.nested, e.given = true, outer.given
+		e.nested, e.given, e.root = true, outer.given, outer.root
 		return e
 	}
 	// The context of one that reads does not end when one that writes is unlocked first, from which it
 	// descends: it goes on with what the outermost was given.
 	e := &Entry{
 		g: outer.g, fixed: a.cfg.Lease != 0, part: a.cfg.Part,
-		began: a.p.s.Age(), nested: true, given: outer.given,
+		began: a.p.s.Age(), nested: true, given: outer.given, root: outer.root,
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
 	e.ctx, e.cancel = ctx, cancel
@@ -373,6 +385,7 @@ func (g *Grant) link(e *Entry) {
 	e.token = g.token // counted up with each pass in memory
 	g.used = true
 	g.holds = append(g.holds, e)
+	e.root.chain.holds++
 	if !e.fixed {
 		g.renewed++
 		g.renew(true)
@@ -383,6 +396,7 @@ func (g *Grant) link(e *Entry) {
 func (g *Grant) unlink(e *Entry) {
 	i := slices.Index(g.holds, e)
 	g.holds = slices.Delete(g.holds, i, i+1)
+	e.root.chain.holds--
 	if !e.fixed {
 		g.renewed--
 		g.renew(g.renewed > 0 || g.entries == 1) // one that passes goes on

@@ -52,6 +52,9 @@ type Grant struct {
 	unraised  bool        // Redis does not have floor yet: it is not passed on
 	lingers   bool        // the session may keep it while no goroutine has it
 	lapse     *time.Timer // releases it then; nil: it was never idle
+
+	renewError   error         // of the last renewal that failed; nil: none has
+	renewErrorAt time.Duration // age of the session at that time
 }
 
 // newGrant makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
@@ -200,6 +203,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 		e.wake() // whichever goroutines wait to nest in it look again
 	}
 	held, token := s.Age()-g.since, g.token
+	events := g.endChains(why, reason)
 	if len(g.l.waiters) > 0 && s.Begin() { // they may have waited for it in memory
 		g.l.ask()
 		s.End()
@@ -210,7 +214,9 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 	return func() {
 		s.Watchdog.Remove(&g.lease)
-		reports := len(holds) > 0 && s.Begin()     // before the user, whose context ends, may close it
+		report := func() { g.report(token, held, reason, events) }
+		// Before the user, whose context ends, may close the session.
+		counted := len(holds) > 0 && why == handle.Lost && s.Begin()
 		for _, e := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
 			held = max(held, s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
@@ -218,28 +224,80 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 				e.part.Lost()
 			}
 		}
-		if reports { // many may be lost at once: their contexts must not wait for a log
+		switch { // many may be lost at once: their contexts must not wait for a log
+		case len(holds) == 0:
+		case counted:
 			go func() {
 				defer s.End()
-				g.report(token, held, reason)
+				report()
 			}()
+		case why == handle.Closed:
+			s.Go(report) // Shutdown, which has called this, has yet to wait for the session's work
+		default:
+			go report()
 		}
 		p.drop()
 	}
 }
 
-// report tells operators and observers of an end without an Unlock.
-func (g *Grant) report(token int64, held time.Duration, reason error) {
-	p, s := g.p, g.p.s
-	if reason == nil {
-		p.observe(s.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
+// endChains ends what observers are told of the grant's holds, and returns the events that they are to be told
+// now. A hold that has just begun has not been announced yet: its event waits for that. mu held.
+func (g *Grant) endChains(why handle.State, reason error) (events []session.Event) {
+	for _, e := range g.holds {
+		c := &e.root.chain
+		if c.holds == 0 {
+			continue // another of its holds was before this one
+		}
+		c.holds = 0
+		event := session.Event{
+			Kind: session.EventReleased, Token: e.root.token, Held: g.p.s.Age() - e.root.began,
+		}
+		if why == handle.Lost {
+			event.Kind, event.Err = session.EventLost, lossError(reason)
+		}
+		if c.announced {
+			events = append(events, event)
+		} else {
+			c.lost = &event
+		}
+	}
+	return events
+}
+
+// announced notes that the observer knows of the hold, and tells it of a loss that was faster.
+func (e *Entry) announced() {
+	p := e.g.p
+	if p.s.Observer == nil {
 		return
 	}
-	s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held,
-		"reason", reason)
-	err := fmt.Errorf("%w: %w", failure.ErrLost, reason)
-	p.observe(s.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held, Err: err})
+	p.mu.Lock()
+	event := e.chain.lost
+	e.chain.announced = true
+	p.mu.Unlock()
+	if event != nil {
+		p.observe(p.s.Ctx, *event)
+	}
 }
+
+// report logs a loss, and tells observers what has become of the holds. reason is nil for a grant that the
+// session gives back as it closes.
+func (g *Grant) report(token int64, held time.Duration, reason error, events []session.Event) {
+	if reason != nil {
+		g.p.warnLost(token, held, reason)
+	}
+	for _, e := range events {
+		g.p.observe(g.p.s.Ctx, e)
+	}
+}
+
+// warnLost logs that a hold or an idle grant was lost.
+func (p *pool) warnLost(token int64, held time.Duration, reason error) {
+	p.s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held,
+		"reason", reason)
+}
+
+// lossError returns the error of a hold that was lost for a reason.
+func lossError(reason error) error { return fmt.Errorf("%w: %w", failure.ErrLost, reason) }
 
 // lastUsed is the last token of its block that was used, for scripts. mu held.
 func (g *Grant) lastUsed() any {
@@ -327,15 +385,35 @@ func (g *Grant) Renewal() (r *wire.Request, prolongs bool) {
 	return (&update{g, lease}).Request(time.Time{}), prolongs
 }
 
-// LeaseLost ends it.
+// LeaseLost ends the grant.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
-	g.end(handle.Lost, failure.LossReason(deadlinePassed))
+	g.end(handle.Lost, g.lossReason(deadlinePassed))
 }
 
-// RenewalFailed tells the observer.
+// lossReason returns why the watchdog has given the lease up, with what kept it from being renewed.
+func (g *Grant) lossReason(deadlinePassed bool) error {
+	p := g.p
+	reason := failure.LossReason(deadlinePassed)
+	if !deadlinePassed {
+		return reason
+	}
+	p.mu.Lock()
+	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
+	p.mu.Unlock()
+	if last == nil || p.s.Age()-at > p.s.Lease { // it was renewed since
+		_, last = p.s.Link.Trouble(p.s.Ctx, p.keys.LockKey())
+	}
+	if last == nil || fixed {
+		return reason
+	}
+	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+}
+
+// RenewalFailed keeps the error for the log of a loss, and tells the observer.
 func (g *Grant) RenewalFailed(err error) {
 	g.p.mu.Lock()
 	token := g.token
+	g.renewError, g.renewErrorAt = err, g.p.s.Age()
 	g.p.mu.Unlock()
 	g.p.observe(g.p.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }

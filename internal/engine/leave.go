@@ -48,6 +48,7 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.state = handle.Released
 	e.unnest()
 	g.unlink(e)
+	e.last = e.root.chain.holds == 0
 	tell = g.endEntry(e.write)
 	p.mu.Unlock()
 	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
@@ -76,22 +77,30 @@ func (e *Entry) tell(ctx context.Context, n *notice, err error) error {
 func (e *Entry) ended(ctx context.Context, err error) error {
 	p := e.g.p
 	defer p.s.End()
-	if !e.nested { // the observer is told when the outermost ends
-		held := p.s.Age() - e.began
-		p.observe(ctx, session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
+	if !e.last { // other holds of its chain are left
+		return err
 	}
+	root := e.root
+	event := session.Event{
+		Kind: session.EventReleased, Token: root.token, Held: p.s.Age() - root.began, Err: err,
+	}
+	if errors.Is(err, failure.ErrLost) { // Redis did not have it any more
+		p.warnLost(event.Token, event.Held, failure.ErrGone)
+		event.Kind, event.Err = session.EventLost, lossError(failure.ErrGone)
+	}
+	p.observe(ctx, event)
 	return err
 }
 
-// releaseIdle gives back, in the background, a grant that no goroutine has. The caller must be counted in the
-// session's work. mu held.
+// releaseIdle gives back, in the background, a grant that no goroutine has. If it was lost, that is logged.
+// Observers know that its holds were released. The caller must be counted in the session's work. mu held.
 func (g *Grant) releaseIdle() {
 	p := g.p
 	tell, token, held := g.release(), g.token, p.s.Age()-g.since
 	p.s.Go(func() {
 		err := tell.send(context.WithoutCancel(p.s.Ctx))
 		if errors.Is(err, failure.ErrLost) && g.used {
-			g.report(token, held, failure.ErrGone)
+			p.warnLost(token, held, failure.ErrGone)
 		}
 	})
 }

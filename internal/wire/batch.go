@@ -148,7 +148,10 @@ func (l *Link) Batch(
 		reply, err := l.answer(ctx, b, r)
 		err = l.explained(ctx, err)
 		if i == 0 { // a pipeline that fails does so as a whole
-			l.returned(l.serverAt(to), sent, err)
+			at := l.serverAt(to)
+			if failing := l.returned(at, sent, err); !failing.IsZero() {
+				l.logFailure(at, failing, err)
+			}
 		}
 		answer(i, reply, err)
 	}

@@ -316,13 +316,16 @@ func (s *server) stands() bool {
 // The error is nil if neither is known.
 func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
+	if s.stands() { // perhaps for longer than requests have failed
+		since, err = epoch.Add(time.Duration(s.since.Load())), errSilent
+	}
 	if f := s.failing.Load(); f != nil {
-		return f.since, f.err
+		err = f.err
+		if since.IsZero() || f.since.Before(since) {
+			since = f.since
+		}
 	}
-	if s.stands() {
-		return epoch.Add(time.Duration(s.since.Load())), errSilent
-	}
-	return time.Time{}, nil
+	return since, err
 }
 
 // server is the server of a key, and its client. That is nil if it is not known, as before the first answer

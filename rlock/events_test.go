@@ -1,0 +1,220 @@
+package rlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// ledger checks the rule of observers: each Acquired at depth 1 is followed by exactly one Released or Lost of
+// its token.
+type ledger struct {
+	t    *testing.T
+	mu   sync.Mutex // guards what follows
+	open map[string]int
+	all  []string
+}
+
+func (l *ledger) Observe(_ context.Context, e rlock.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[string]int{}
+	}
+	id := fmt.Sprint(e.Session, e.Name, e.Token)
+	switch {
+	case e.Kind == rlock.Acquired && e.Depth == 1:
+		l.open[id]++
+	case e.Kind == rlock.Released || e.Kind == rlock.Lost:
+		if l.open[id]--; l.open[id] < 0 {
+			l.t.Errorf("%v without Acquired: %+v", e.Kind, e)
+		}
+	default:
+		return
+	}
+	l.all = append(l.all, e.Kind.String())
+}
+
+// want checks the events so far.
+func (l *ledger) want(when string, kinds ...string) {
+	l.t.Helper()
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if got, want := strings.Join(l.all, " "), strings.Join(kinds, " "); got != want {
+		l.t.Errorf("%s: %s, want %s", when, got, want)
+	}
+}
+
+func TestAHoldIsReleasedForObserversWhenAllThatNestsInItHasEnded(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := &ledger{t: t}
+		m := rlock.New(testlock.NewSession(t, w.Client, rlock.WithObserver(l)), "x")
+		ctx, outer := testlock.Lock(t, m, bg)
+		_, inner := testlock.Lock(t, m, ctx)
+		testlock.Unlock(t, outer)
+		l.want("the outer hold has ended", "Acquired")
+		testlock.Unlock(t, inner)
+		l.want("both have ended", "Acquired", "Released")
+	})
+}
+
+func TestANestedHoldThatIsLostAfterTheOuterOneEndedIsOneLoss(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := &ledger{t: t}
+		m := rlock.New(testlock.NewSession(t, w.Client, rlock.WithObserver(l)), "x")
+		ctx, outer := testlock.Lock(t, m, bg)
+		_, inner := testlock.Lock(t, m, ctx)
+		testlock.Unlock(t, outer)
+		testlock.ForceUnlock(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		time.Sleep(time.Minute)
+		l.want("after a forced unlock", "Acquired", "Lost")
+		testlock.WantError(t, "Unlock", inner.Unlock(bg), rlock.ErrLost)
+		l.want("after Unlock", "Acquired", "Lost")
+	})
+}
+
+func TestALossThatUnlockDiscoversIsALossForObserversAndForTheLog(t *testing.T) {
+	for kind, lock := range map[string]func(s *rlock.Session) rlock.Locker{
+		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 3).Locker(2) },
+		"rwlock":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x").RLocker() },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				var log bytes.Buffer
+				l := &ledger{t: t}
+				s := testlock.NewSession(t, w.Client, rlock.WithObserver(l),
+					rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				_, hold := testlock.Lock(t, lock(s), bg)
+				w.FlushAll()
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				l.want("after Unlock", "Acquired", "Lost")
+				if n := strings.Count(log.String(), "lock lost"); n != 1 {
+					t.Errorf("%d lines: %s", n, log.String())
+				}
+			})
+		})
+	}
+}
+
+func TestCloseReleasesForObserversWhatItGivesBack(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		l := &ledger{t: t}
+		s := testlock.NewSession(t, w.Client, rlock.WithObserver(l))
+		readers := rwlock.New(s, "y")
+		testlock.Keep(t, testlock.Take(t, rlock.New(s, "x")))
+		testlock.Keep(t, testlock.Take(t, readers.RLocker()))
+		testlock.Keep(t, testlock.Take(t, readers.RLocker())) // which shares the grant
+		testlock.Must(t, s.Close())
+		l.want("after Close", "Acquired", "Acquired", "Acquired", "Released", "Released", "Released")
+	})
+}
+
+// The log of a loss says what kept the lease from being renewed.
+func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var log bytes.Buffer
+		s := testlock.NewSession(t, w.Net.Client(t),
+			rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		testlock.Keep(t, testlock.Take(t, rlock.New(s, "x")))
+		w.Net.Refuse(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if text := log.String(); !strings.Contains(text, "lock lost") ||
+			!strings.Contains(text, "the last renewal failed: ") || !strings.Contains(text, "connection refused") {
+			t.Error(text)
+		}
+		w.Net.Refuse(false)
+	})
+}
+
+func TestEachHoldEndsOnceForObserversWhateverBefallsIt(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				l := &ledger{t: t}
+				var sessions []*rlock.Session
+				for range 3 {
+					sessions = append(sessions, testlock.NewSession(t, w.Client, rlock.WithObserver(l),
+						rlock.WithWatchdogTimeout(6*time.Second), rlock.WithLinger(time.Second)))
+				}
+				var users sync.WaitGroup
+				for i := range 12 {
+					users.Go(func() { stormOfEvents(sessions[i%3], rand.New(rand.NewPCG(seed, uint64(i)))) })
+				}
+				r := rand.New(rand.NewPCG(seed, 99))
+				for range 10 {
+					time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
+					switch r.IntN(3) {
+					case 0:
+						w.FlushAll()
+					case 1:
+						w.Net.CutAll()
+					default:
+						w.Net.Freeze()
+						time.Sleep(time.Duration(r.IntN(9)) * time.Second)
+						w.Net.Thaw()
+					}
+				}
+				testlock.Must(t, errors.Join(sessions[0].Close()))
+				users.Wait()
+				for _, s := range sessions {
+					_ = s.Close()
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				for id, n := range l.open {
+					if n != 0 {
+						t.Errorf("%s has %d ends too few", id, n)
+					}
+				}
+				if len(l.all) < 20 {
+					t.Errorf("only %d events", len(l.all))
+				}
+			})
+		})
+	}
+}
+
+// stormOfEvents takes locks of all kinds, nests in some, and unlocks them in any order.
+func stormOfEvents(s *rlock.Session, r *rand.Rand) {
+	locks := []rlock.Locker{
+		rlock.New(s, "a"), semaphore.New(s, "b", 2).Locker(1), rwlock.New(s, "c"), rwlock.New(s, "c").RLocker(),
+	}
+	for range 40 {
+		l := locks[r.IntN(len(locks))]
+		ctx, hold, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
+		if err != nil {
+			continue
+		}
+		nested, below := hold, error(nil)
+		if r.IntN(2) == 0 {
+			_, nested, below = l.Lock(ctx, rlock.WaitAtMost(time.Second))
+		}
+		time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+		first, second := hold, nested
+		if r.IntN(2) == 0 && below == nil {
+			first, second = nested, hold
+		}
+		_ = first.Unlock(bg)
+		time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+		_ = second.Unlock(bg)
+		_ = hold.Unlock(bg)
+	}
+}
