@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
@@ -87,6 +88,9 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 			return nil, l.about(first, err)
 		}
 	}
+	if taken, err = a.learnClocks(); err != nil {
+		return taken, err
+	}
 	for some := range slices.Chunk(l.order[:l.beside], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
 			return a.take(ctx, some[n], l.members[some[n]].TryLock)
@@ -113,6 +117,44 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// learnClocks has the sessions of the members that are tried side by side learn the clock of Redis. Otherwise
+// their requests would be void, and each would be sent again by itself. Then the requests of several callers
+// would mix, and each caller could get some of the members, and none all. Its results are those of round.
+func (a *acquisition) learnClocks() (taken *MemberError, err error) {
+	l := a.l
+	var members []int // one for each clock that is not known
+	asked := map[*wire.Clock]bool{}
+	for _, i := range l.order[:l.beside] {
+		clock := inner.Mutex(l.members[i].(*rlock.Mutex)).Session().Clock
+		if clock.Now(time.Now()) == 0 && !asked[clock] {
+			asked[clock] = true
+			members = append(members, i)
+		}
+	}
+	if len(members) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := a.bounded()
+	defer cancel()
+	errs := wire.Gather(ctx, len(members), func(ctx context.Context, n int) error {
+		m := inner.Mutex(l.members[members[n]].(*rlock.Mutex))
+		err := m.LearnClock(ctx)
+		if ctx.Err() != nil {
+			err = failure.OfWait(a.ctx, false, m.Kind().Noun, m.Name(), nil)
+		}
+		return err
+	})
+	return a.failed(members, errs)
+}
+
+// bounded returns the caller's context, which also ends when the wait that is allowed is over.
+func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
+	if a.until.IsZero() {
+		return a.ctx, func() {}
+	}
+	return context.WithDeadline(a.ctx, a.until)
 }
 
 // first is the member to wait for if the i-th is taken, or none for -1. Of that one and those that others are

@@ -179,6 +179,15 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 
 // TryLock is Lock that never waits for another holder: its error is a
 // *[MemberError] around the *[rlock.LockedError] of a member that is taken.
+//
+// If several goroutines or processes try a free MultiLock at the same instant, one of them gets it, provided
+// that its members are reentrant or fair locks on one server. Their requests leave in one pipeline, in an
+// order that all callers share, and Redis carries out a pipeline as a whole. Otherwise each caller may get
+// some of the members, and none all. Then all calls return [rlock.ErrLocked], where Lock would start over.
+// This can happen
+//   - if the members are on several servers, or on several masters of a Cluster;
+//   - with members that are tried one after another, as the package documentation says;
+//   - with so many members that their pipeline does not reach Redis in one piece.
 func (l *MultiLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// LearnClock has the session learn the clock of Redis, unless it knows it. Until then, its requests for a
+// lock are void, and are sent again when the reply has brought the time (see attempt.Request). LearnClock
+// sends such a void request, which changes nothing, and blocks for the reply, not longer than ctx.
+func (ps *Permits) LearnClock(ctx context.Context) error {
+	s := ps.s
+	if s.Clock.Now(time.Now()) != 0 {
+		return nil
+	}
+	// The script looks at no argument behind the time after which the request is void.
+	r := &protocol.Same{Script: ps.kind.Acquire, Keys: ps.keys, Argv: []any{s.Attempt(), 1, 0}}
+	o, err := ps.Ask(ctx, r)
+	if err != nil {
+		return err
+	}
+	reply, err := protocol.Read(o)
+	if err != nil {
+		return ps.kind.Failed(ps.keys, err)
+	}
+	s.Clock.Heard(reply.Now, o.Sent)
+	return nil
+}
