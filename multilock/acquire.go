@@ -84,7 +84,7 @@ func (a *acquisition) run() error {
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {
-		if err := a.take(a.ctx, first, l.members[first].Lock); err != nil {
+		if err := a.take(a.ctx, first, l.members[first].Lock, protocol.MinTime); err != nil {
 			return nil, l.about(first, err)
 		}
 	}
@@ -93,7 +93,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	}
 	for some := range slices.Chunk(l.order[:l.beside], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
-			return a.take(ctx, some[n], l.members[some[n]].TryLock)
+			return a.take(ctx, some[n], l.members[some[n]].TryLock, leastTry)
 		})
 		if taken, err = a.failed(some, errs); err != nil {
 			return taken, err
@@ -104,7 +104,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		if i == first {
 			continue
 		}
-		err := a.take(at, i, l.members[i].TryLock)
+		err := a.take(at, i, l.members[i].TryLock, leastTry)
 		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
 			return taken, err
 		}
@@ -186,8 +186,13 @@ func (u *upon) Value(key any) any {
 // method is Lock or TryLock of a member.
 type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 
-// take takes a member that it does not have.
-func (a *acquisition) take(ctx context.Context, i int, lock method) error {
+// leastTry is how long a try may take that has begun while the caller's wait went on. The pipeline of several
+// requests takes longer than one request, and a bound below that would fail, although all members are free.
+const leastTry = 2 * time.Millisecond
+
+// take takes a member that it does not have. This may take as long as the caller's wait goes on, and least in
+// any case.
+func (a *acquisition) take(ctx context.Context, i int, lock method, least time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
 	}
@@ -197,7 +202,7 @@ func (a *acquisition) take(ctx context.Context, i int, lock method) error {
 		if left <= 0 {
 			return errTooSlow
 		}
-		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, protocol.MinTime)))
+		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, least)))
 	}
 	held, hold, err := lock(ctx, options...)
 	if err == nil {
@@ -239,6 +244,13 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 
 // passing reports whether an error is an outage's: its member's Lock rides that out.
 func passing(err error) bool {
+	var vote *tooFewError // of a RedLock
+	switch {
+	case errors.As(err, &vote):
+		return !vote.final
+	case errors.Is(err, errToken), errors.Is(err, errTaken), errors.Is(err, engine.ErrTooLate):
+		return true
+	}
 	var reply redis.Error
 	var network net.Error
 	known := errors.As(err, &reply) || errors.As(err, &network) || errors.Is(err, io.EOF)
@@ -264,7 +276,7 @@ func (a *acquisition) giveBack() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.l.unlock(context.WithoutCancel(ctx), parts)
+		a.l.unlock(context.WithoutCancel(ctx), parts, func(int, error) {})
 	}()
 	select {
 	case <-done:
@@ -273,18 +285,17 @@ func (a *acquisition) giveBack() {
 }
 
 // unlock unlocks those that are held, the first one last: others wait for that one, and then try the rest.
-func (l *MultiLock) unlock(ctx context.Context, parts []part) []error {
-	errs := make([]error, len(parts))
+// It calls onEnd when the Unlock of a part has returned, in several goroutines at once.
+func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
 			i := l.order[last-1-n]
 			if hold := parts[i].hold; hold != nil {
-				errs[i] = hold.Unlock(ctx)
+				onEnd(i, hold.Unlock(ctx))
 			}
 			return nil // or the others stayed locked
 		})
 	}
-	return errs
 }
 
 // maxTogether is how many requests share a pipeline at most, which keeps a server from others.

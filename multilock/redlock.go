@@ -294,7 +294,16 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.S
 		}
 		slices.Sort(sorted)
 		h := rlock.Holder(s.Holder)
+		released := 0
+		for _, p := range parts {
+			if stayed(p.value.Owner) != "" {
+				released++
+			}
+		}
 		h.Owner, h.Session = who, who
+		if len(parts)-released < l.q.need { // it is taken by HoldAtLeast alone
+			h.Owner += stays
+		}
 		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
 		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
 	}
@@ -311,7 +320,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]a
 		return nil, failure.Named(l.name, failure.ErrClosed)
 	}
 	defer q.home.End()
-	late, cancel := context.WithTimeout(context.Background(), q.timeout)
+	late, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	var good []answer[T]
 	t := count(late, q, ask(q, q.all, f), func(_ tally, a answer[T]) bool {

@@ -298,6 +298,15 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
+// Forget removes the part that has this key, which has ended, from a session that lives on. It does nothing
+// if there is none.
+func (s *Session) Forget(key any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A Shutdown may be reading the former slice.
+	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p part) bool { return p.key == key })
+}
+
 // Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is
 // left to the leases.
 func (s *Session) Shutdown(ctx context.Context) error {
