@@ -44,13 +44,13 @@ func TestAQuorumThatHasEndedIsForgottenByTheSessionsThatLiveOn(t *testing.T) {
 	})
 }
 
-// A hold with a fixed lease ends by itself. The Unlock for which others of its process wait never comes. Which
-// of its parts ends first is up to the timers of their sessions.
+// A hold with a fixed lease ends by itself. The Unlock for which others of its process wait never comes.
+// Which of its parts ends first is up to the timers of their sessions.
 func TestTheProcessThatWaitsForItsOwnFixedLeaseGetsTheLockAtItsEnd(t *testing.T) {
 	const lease = 2 * time.Second
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		for range 200 {
+		for range 50 {
 			start := time.Now()
 			ctx, hold := testlock.Lock(t, m, bg, rlock.WithLease(lease))
 			got := testlock.Go(bg, m)
@@ -277,6 +277,66 @@ func TestTheTokenOfABareMajorityIsNotWaitedForBeyondTheCallersBound(t *testing.T
 	})
 }
 
+func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T) {
+	type call = func(l *multilock.MultiLock, held context.Context, hold *rlock.Hold) error
+	for what, c := range map[string]struct {
+		most time.Duration
+		call call
+	}{
+		"Unlock": {5 * time.Second, func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+			return hold.Unlock(bg)
+		}},
+		"Unlock with a deadline": {time.Second,
+			func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				return hold.Unlock(ctx)
+			}},
+		"Lock with WaitAtMost": {time.Second, func(l *multilock.MultiLock, _ context.Context, _ *rlock.Hold) error {
+			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
+			return err
+		}},
+		"a nested Lock": {time.Second, func(l *multilock.MultiLock, held context.Context, _ *rlock.Hold) error {
+			_, _, err := l.Lock(held, rlock.WaitAtMost(time.Second))
+			return err
+		}},
+		"TryLock with a deadline": {time.Second,
+			func(l *multilock.MultiLock, _ context.Context, _ *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				_, _, err := l.TryLock(ctx)
+				return err
+			}},
+		"Extend with a deadline": {time.Second,
+			func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				return hold.Extend(ctx, time.Minute)
+			}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				there := testlock.NewWire(t)
+				here := testlock.NewSession(t, w.Net.Client(t, silent))
+				l := testlock.Warm(t, multilock.New(rlock.New(here, "a"), rlock.New(here, "b"),
+					rlock.New(testlock.NewSession(t, there.Net.Client(t, silent)), "c")))
+				held, hold := testlock.Lock(t, l, bg)
+				there.Net.Freeze()
+				start := time.Now()
+				err := c.call(l, held, hold)
+				if took := time.Since(start); err == nil || took > c.most+150*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+				there.Net.Thaw()
+				_ = hold.Unlock(bg)
+				time.Sleep(time.Minute)
+				testlock.OnlyTokens(t, w.Client)
+				testlock.OnlyTokens(t, there.Client)
+			})
+		})
+	}
+}
+
 // More members than one pipeline has are unlocked within the same time.
 func TestAMultiLockOfManyMembersIsUnlockedWithinTheTimeOfOne(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -303,7 +363,7 @@ func TestAWaitOfLessThanTwoMillisecondsGetsAMultiLockThatIsFree(t *testing.T) {
 		_, members := namesOf(testlock.NewSession(t, w.Client), 3)
 		l := testlock.Warm(t, multilock.New(members...))
 		w.Net.SetDelay(900 * time.Microsecond)
-		for _, wait := range []time.Duration{time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		for _, wait := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
 			testlock.Unlock(t, testlock.Take(t, l, rlock.WaitAtMost(wait)))
 		}
 		w.Net.SetDelay(10 * time.Millisecond)

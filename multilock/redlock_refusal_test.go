@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
@@ -155,15 +153,13 @@ func TestAMultiLockDoesNotWaitForARedLockThatServersRefuseForGood(t *testing.T) 
 	})
 }
 
-// Another call has left. Nobody has canceled this one.
+// Another call has left while it was connecting. Nobody has canceled this one.
 func TestTheErrorOfAVoteDoesNotSayThatItsContextWasCanceled(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		m := multilock.NewRedLock("x", r.clients(t, func(o *redis.Options) {
-			o.ContextTimeoutEnabled, o.ReadTimeout = true, time.Minute
-		})...)
-		testlock.Warm(t, m)
+		m := r.warm(t)
 		for _, w := range r[:2] {
 			w.Net.Freeze()
+			w.Net.CutAll()
 		}
 		for range 20 {
 			ctx, cancel := context.WithCancel(bg)
