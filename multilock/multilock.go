@@ -168,7 +168,8 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 // names that lock. The others are held until Unlock.
 //
 // Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and
-// [rlock.WithLease] is the lease of each.
+// [rlock.WithLease] is the lease of each. A try of members that has begun within the
+// wait may take 2 ms, also if the wait is over before.
 //
 // On error the context is the one given, and what was taken is given back: before Lock
 // returns, or in the background if ctx has ended. The error is a

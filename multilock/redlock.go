@@ -32,7 +32,9 @@ import (
 // grant without a majority is given back, also where no answer comes.
 //
 // TryLock is one vote. If several clients ask at the same instant, none may get a majority. Then all TryLocks
-// return [rlock.ErrLocked].
+// return [rlock.ErrLocked]. So does a TryLock where others have the lock on so many servers that the rest are
+// no majority, whether these answer or not. If the first answers do not tell why there is no majority, a vote
+// waits for the others, for the time of [WithServerTimeout] at most.
 //
 // # Waiting
 //
@@ -78,7 +80,8 @@ import (
 // # Operators
 //
 // Inspect tells what a majority says, and how many servers have the holder. Count is 1, as nested holds are
-// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Token
+// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Owner
+// has a ~ behind it where the lock stays taken after its Unlock, by [rlock.HoldAtLeast]. Token
 // is what the servers show of the hold, which can be higher than the hold's own. ForceUnlock frees it on all
 // servers that can be reached, and fails where these are no majority.
 //

@@ -44,6 +44,7 @@ func (v *vote) round(try bool) (*entry, error) {
 		return m.admitted(v.values, while, i, v.cfg, try)
 	})
 	start, decided, explaining := time.Now(), false, false
+	v.roundAt = start
 	patience := time.NewTimer(q.timeout)
 	defer patience.Stop()
 	if !try {
