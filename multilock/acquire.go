@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
@@ -83,13 +84,16 @@ func (a *acquisition) run() error {
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {
-		if err := a.take(a.ctx, first, l.members[first].Lock); err != nil {
+		if err := a.take(a.ctx, first, l.members[first].Lock, protocol.MinTime); err != nil {
 			return nil, l.about(first, err)
 		}
 	}
+	if taken, err = a.learnClocks(); err != nil {
+		return taken, err
+	}
 	for some := range slices.Chunk(l.order[:l.beside], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
-			return a.take(ctx, some[n], l.members[some[n]].TryLock)
+			return a.take(ctx, some[n], l.members[some[n]].TryLock, leastTry)
 		})
 		if taken, err = a.failed(some, errs); err != nil {
 			return taken, err
@@ -100,7 +104,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		if i == first {
 			continue
 		}
-		err := a.take(at, i, l.members[i].TryLock)
+		err := a.take(at, i, l.members[i].TryLock, leastTry)
 		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
 			return taken, err
 		}
@@ -113,6 +117,44 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// learnClocks has the sessions of the members that are tried side by side learn the clock of Redis. Otherwise
+// their requests would be void, and each would be sent again by itself. Then the requests of several callers
+// would mix, and each caller could get some of the members, and none all. Its results are those of round.
+func (a *acquisition) learnClocks() (taken *MemberError, err error) {
+	l := a.l
+	var members []int // one for each clock that is not known
+	asked := map[*wire.Clock]bool{}
+	for _, i := range l.order[:l.beside] {
+		clock := inner.Mutex(l.members[i].(*rlock.Mutex)).Session().Clock
+		if clock.Now(time.Now()) == 0 && !asked[clock] {
+			asked[clock] = true
+			members = append(members, i)
+		}
+	}
+	if len(members) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := a.bounded()
+	defer cancel()
+	errs := wire.Gather(ctx, len(members), func(ctx context.Context, n int) error {
+		m := inner.Mutex(l.members[members[n]].(*rlock.Mutex))
+		err := m.LearnClock(ctx)
+		if ctx.Err() != nil {
+			err = failure.OfWait(a.ctx, false, m.Kind().Noun, m.Name(), nil)
+		}
+		return err
+	})
+	return a.failed(members, errs)
+}
+
+// bounded returns the caller's context, which also ends when the wait that is allowed is over.
+func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
+	if a.until.IsZero() {
+		return a.ctx, func() {}
+	}
+	return context.WithDeadline(a.ctx, a.until)
 }
 
 // first is the member to wait for if the i-th is taken, or none for -1. Of that one and those that others are
@@ -144,8 +186,13 @@ func (u *upon) Value(key any) any {
 // method is Lock or TryLock of a member.
 type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 
-// take takes a member that it does not have.
-func (a *acquisition) take(ctx context.Context, i int, lock method) error {
+// leastTry is how long a try may take that has begun while the caller's wait went on. The pipeline of several
+// requests takes longer than one request, and a bound below that would fail, although all members are free.
+const leastTry = 2 * time.Millisecond
+
+// take takes a member that it does not have. This may take as long as the caller's wait goes on, and least in
+// any case.
+func (a *acquisition) take(ctx context.Context, i int, lock method, least time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
 	}
@@ -155,7 +202,7 @@ func (a *acquisition) take(ctx context.Context, i int, lock method) error {
 		if left <= 0 {
 			return errTooSlow
 		}
-		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, protocol.MinTime)))
+		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, least)))
 	}
 	held, hold, err := lock(ctx, options...)
 	if err == nil {
@@ -197,6 +244,13 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 
 // passing reports whether an error is an outage's: its member's Lock rides that out.
 func passing(err error) bool {
+	var vote *tooFewError // of a RedLock
+	switch {
+	case errors.As(err, &vote):
+		return !vote.final
+	case errors.Is(err, errToken), errors.Is(err, errTaken), errors.Is(err, engine.ErrTooLate):
+		return true
+	}
 	var reply redis.Error
 	var network net.Error
 	known := errors.As(err, &reply) || errors.As(err, &network) || errors.Is(err, io.EOF)
@@ -222,7 +276,7 @@ func (a *acquisition) giveBack() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.l.unlock(context.WithoutCancel(ctx), parts)
+		a.l.unlock(context.WithoutCancel(ctx), parts, func(int, error) {})
 	}()
 	select {
 	case <-done:
@@ -231,18 +285,17 @@ func (a *acquisition) giveBack() {
 }
 
 // unlock unlocks those that are held, the first one last: others wait for that one, and then try the rest.
-func (l *MultiLock) unlock(ctx context.Context, parts []part) []error {
-	errs := make([]error, len(parts))
+// It calls onEnd when the Unlock of a part has returned, in several goroutines at once.
+func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
 			i := l.order[last-1-n]
 			if hold := parts[i].hold; hold != nil {
-				errs[i] = hold.Unlock(ctx)
+				onEnd(i, hold.Unlock(ctx))
 			}
 			return nil // or the others stayed locked
 		})
 	}
-	return errs
 }
 
 // maxTogether is how many requests share a pipeline at most, which keeps a server from others.

@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -84,7 +85,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 		return nil, nil
 	}
 	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
-		_ = e.Unlock(context.Background())
+		v.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // if it is the last, it waits for servers
 		if v.bounds.Over() {
 			err = v.whyOver()
 		}
@@ -179,8 +180,8 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
-// Unlock of the last hold returns when a majority has passed its part on or has answered. The other servers
-// are told in the background.
+// Unlock of the last hold returns when a majority has passed its part on or has answered, or when the wait of
+// an Unlock is over (handle.UnlockBound). The other servers are told in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.check()
@@ -225,7 +226,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 		m.stop()
 		answers := m.release(ctx, true)
 		m.d.next()
-		err = m.released(answers)
+		err = m.released(ctx, answers)
 	}
 	m.l.observe(context.WithoutCancel(ctx),
 		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
@@ -241,7 +242,7 @@ func (e *entry) Forgotten() {
 	go func() {
 		if e.Err() == nil {
 			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
-				"lock", m.l.name, "token", e.token)
+				"lock", m.l.name, "kind", protocol.RedLock, "token", e.token)
 			e.cancel(failure.ErrForgotten)
 		}
 		_ = e.Unlock(context.Background())

@@ -166,8 +166,43 @@ func (h *holding) Unlock(ctx context.Context) error {
 		p.stop()
 	}
 	h.cancel(failure.ErrUnlocked)
-	return h.l.join(h.l.unlock(handle.UnlockContext(ctx), h.parts))
+	return h.l.join(h.unlock(ctx))
 }
+
+// unlock unlocks all parts, and returns their errors. It waits no longer than an Unlock with that context,
+// however many parts there are. The rest goes on in the background.
+func (h *holding) unlock(ctx context.Context) []error {
+	until, cancel := handle.UnlockBound(ctx)
+	defer cancel()
+	type result struct {
+		i   int
+		err error
+	}
+	results := make(chan result, len(h.parts)) // has room for those that nobody reads any more
+	go h.l.unlock(until, h.parts, func(i int, err error) { results <- result{i, err} })
+	errs := make([]error, len(h.parts))
+	for i := range errs {
+		errs[i] = errUnread
+	}
+	for range h.parts {
+		select {
+		case r := <-results:
+			errs[r.i] = r.err
+			continue
+		case <-until.Done():
+		}
+		break
+	}
+	for i, err := range errs {
+		if err == errUnread {
+			errs[i] = failure.Named(h.parts[i].hold.Name(), handle.UnlockError(until))
+		}
+	}
+	return errs
+}
+
+// errUnread stands for the result of a part that has not come.
+var errUnread = errors.New("not read")
 
 // join joins the members' errors.
 func (l *MultiLock) join(errs []error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
@@ -35,9 +36,16 @@ type majority struct {
 	entries   []*entry        // each nested in the one before; they leave when they are unlocked
 	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
 	stays     time.Time       // until when its parts stay taken, also when it is unlocked
+	unrenewed []unrenewed     // by server: the last renewal that failed; nil if none did
 	over      error           // why it is not held any more
 	own       bool            // a holder has chosen a lease: it is not passed on
 	suspected bool            // the log says that its process may wait for itself
+}
+
+// unrenewed is a renewal of a part that failed.
+type unrenewed struct {
+	at  time.Time // zero: none has failed
+	err error
 }
 
 // become makes it the hold of a call; nil if it was lost, or its session is closed.
@@ -143,6 +151,9 @@ func (m *majority) check() error {
 	m.over = err
 	token, held := m.token, time.Since(m.begun)
 	reason := failure.LossReason(!time.Now().Before(m.deadline()))
+	if why := m.whyUnrenewed(); reason == failure.ErrExpired && why != "" {
+		reason = fmt.Errorf("%w; the last renewals failed: %s", reason, why)
+	}
 	entries := slices.Clone(m.entries)
 	m.wake()
 	m.mu.Unlock()
@@ -156,7 +167,8 @@ func (m *majority) check() error {
 			m.l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
 			return
 		}
-		lead.Warn("lock lost", "lock", m.l.name, "token", token, "held", held, "reason", reason)
+		lead.Warn("lock lost", "lock", m.l.name, "kind", protocol.RedLock, "token", token, "held", held,
+			"reason", reason)
 		m.l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held,
 			Err: fmt.Errorf("%w: %w", err, reason)})
 	}
@@ -169,6 +181,32 @@ func (m *majority) check() error {
 	}
 	m.d.next()
 	return err
+}
+
+// renewalFailed notes that a renewal on one server has failed, for the reason of a loss.
+func (m *majority) renewalFailed(i int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unrenewed == nil {
+		m.unrenewed = make([]unrenewed, len(m.q.servers))
+	}
+	m.unrenewed[i] = unrenewed{time.Now(), err}
+}
+
+// whyUnrenewed returns which renewals of lost parts have failed within the last lease, and how; "" if none
+// has. mu held.
+func (m *majority) whyUnrenewed() string {
+	var failed []error
+	for i, u := range m.unrenewed {
+		live := m.parts[i] != nil && m.parts[i].Err() == nil
+		if !live && !u.at.IsZero() && time.Since(u.at) <= m.q.lead.Lease {
+			failed = append(failed, m.q.servers[i].named(u.err))
+		}
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	return failure.Join(failed...).Error()
 }
 
 // until is its deadline.
@@ -224,11 +262,13 @@ func (m *majority) release(ctx context.Context, all bool) <-chan answer[struct{}
 	return ask(m.q, servers, func(i int) (none struct{}, _ error) { return none, tell[i](ctx) })
 }
 
-// released is what a majority says of a release.
-func (m *majority) released(answers <-chan answer[struct{}]) error {
+// released is what a majority says of a release. It waits no longer than an Unlock with that context.
+func (m *majority) released(ctx context.Context, answers <-chan answer[struct{}]) error {
 	q := m.q
+	until, cancel := handle.UnlockBound(ctx)
+	defer cancel()
 	lost := func(t tally) int { return len(q.servers) - cap(answers) + len(t.lost) }
-	t := count(context.Background(), q, answers, func(t tally, _ answer[struct{}]) bool {
+	t := count(until, q, answers, func(t tally, _ answer[struct{}]) bool {
 		return t.yes >= q.need || lost(t) > len(q.servers)-q.need
 	})
 	switch {
@@ -237,7 +277,11 @@ func (m *majority) released(answers <-chan answer[struct{}]) error {
 	case lost(t) > len(q.servers)-q.need:
 		return failure.Named(m.l.name, failure.ErrLost)
 	}
-	return failure.Named(m.l.name, q.noMajority(t.yes+lost(t), t.failing))
+	err := q.noMajority(t.yes+lost(t), t.failing)
+	if until.Err() != nil {
+		err = fmt.Errorf("%w; %v", failure.OfContext(until), err)
+	}
+	return failure.Named(m.l.name, err)
 }
 
 // pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
@@ -291,7 +335,7 @@ func (m *majority) suspect() {
 	m.suspected = m.suspected || long
 	m.mu.Unlock()
 	if long {
-		m.q.lead.Warn(engine.WaitsForItself, "lock", m.l.name)
+		m.q.lead.Warn(engine.WaitsForItself, "lock", m.l.name, "kind", protocol.RedLock)
 	}
 }
 

@@ -168,7 +168,8 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 // names that lock. The others are held until Unlock.
 //
 // Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and
-// [rlock.WithLease] is the lease of each.
+// [rlock.WithLease] is the lease of each. A try of members that has begun within the
+// wait may take 2 ms, also if the wait is over before.
 //
 // On error the context is the one given, and what was taken is given back: before Lock
 // returns, or in the background if ctx has ended. The error is a
@@ -179,6 +180,15 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 
 // TryLock is Lock that never waits for another holder: its error is a
 // *[MemberError] around the *[rlock.LockedError] of a member that is taken.
+//
+// If several goroutines or processes try a free MultiLock at the same instant, one of them gets it, provided
+// that its members are reentrant or fair locks on one server. Their requests leave in one pipeline, in an
+// order that all callers share, and Redis carries out a pipeline as a whole. Otherwise each caller may get
+// some of the members, and none all. Then all calls return [rlock.ErrLocked], where Lock would start over.
+// This can happen
+//   - if the members are on several servers, or on several masters of a Cluster;
+//   - with members that are tried one after another, as the package documentation says;
+//   - with so many members that their pipeline does not reach Redis in one piece.
 func (l *MultiLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

@@ -2,6 +2,7 @@ package multilock_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -42,4 +43,19 @@ func TestAKeyOfAnotherTypeIsOfOneMemberOnly(t *testing.T) {
 func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {
 	t.Parallel()
 	contention(t, 3, 8)
+}
+
+// Proves: MultiLock
+func TestOneOfManyThatTryAFreeMultiLockAtOnceGetsItFromARealServer(t *testing.T) {
+	t.Parallel()
+	const callers, runs = 10, 30
+	rdb := testlock.Shared(t)
+	for _, sessions := range []int{1, callers} {
+		for run := range runs {
+			all := triers(t, rdb, sessions, callers, fmt.Sprint(sessions, " ", run, " "))
+			if taken := tryAtOnce(t, all); taken != 1 {
+				t.Fatalf("%d sessions, run %d: %d of %d got it", sessions, run, taken, callers)
+			}
+		}
+	}
 }

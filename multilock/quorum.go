@@ -41,6 +41,7 @@ const keepTokens = 10 * time.Minute
 // ends: a majority of the rest would be one of other servers.
 type quorum struct {
 	id      string    // what the ids of the parts' sessions begin with
+	key     quorumKey // of the part that each user's session has
 	servers []*server // in the order in which they were given
 	all     []int     // their numbers
 	need    int       // a majority
@@ -77,7 +78,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 	}
 	// Callers with the same sessions have the same first one, in which it is made once.
 	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum {
-		return newQuorum(users, timeout)
+		return newQuorum(users, key, timeout)
 	})
 	for _, u := range sorted[1:] {
 		if err == nil {
@@ -85,21 +86,23 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 		}
 	}
 	if err != nil && q != nil {
-		_ = q.Shutdown(context.Background()) // nothing is held
+		_ = q.Shutdown(context.Background()) // nothing is held; the sessions that live on forget it
 	}
 	return q, err
 }
 
 // newQuorum makes the sessions of a quorum. Their ids differ in their last letter, so that operators see the
 // holder of all parts as one, and one server that was given twice does not take it for one.
-func newQuorum(users []*session.Session, timeout time.Duration) *quorum {
+func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *quorum {
 	id := session.NewID()
 	id = id[:len(id)-1]
-	q := &quorum{id: id, need: len(users)/2 + 1, timeout: timeout, lead: users[0], desks: map[string]*desk{}}
+	q := &quorum{id: id, key: key, need: len(users)/2 + 1, timeout: timeout, lead: users[0],
+		desks: map[string]*desk{}}
 	for i, u := range users {
 		cfg := u.Config
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
-		cfg.Observer, cfg.Only = q.partEvent, session.EventRenewFailed
+		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
+		cfg.Only = session.EventRenewFailed
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.Liveness = turnLease, turnLease
@@ -121,7 +124,18 @@ func holderOf(owner string) string {
 	return id[:max(0, len(id)-1)]
 }
 
-// Shutdown gives back what is held on all servers.
+// stays ends the owner field of a lock that stays taken after its Unlock, by HoldAtLeast.
+const stays = "~"
+
+// stayed returns that ending of an owner field, or "".
+func stayed(owner string) string {
+	if strings.HasSuffix(owner, stays) {
+		return stays
+	}
+	return ""
+}
+
+// Shutdown gives back what is held on all servers. Then the sessions that live on forget the quorum.
 func (q *quorum) Shutdown(ctx context.Context) error {
 	q.close() // or what one session gives back would be passed on by the others
 	var wg sync.WaitGroup
@@ -131,11 +145,23 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 		wg.Go(func() { errs[2*i+1] = s.session.Shutdown(ctx) })
 	}
 	wg.Wait()
+	for _, s := range q.servers {
+		s.user.Forget(q.key)
+	}
 	return failure.Join(errs...)
 }
 
-// partEvent notifies the observer of a RedLock of a renewal that failed. All else it learns as of one lock.
-func (q *quorum) partEvent(ctx context.Context, e session.Event) {
+// renewalFailed notifies the observer of a RedLock of a renewal that failed on one server. All else it learns
+// as of one lock.
+func (q *quorum) renewalFailed(ctx context.Context, i int, e session.Event) {
+	q.mu.Lock()
+	d := q.desks[e.Name]
+	q.mu.Unlock()
+	if d != nil {
+		if m := d.hold.Load(); m != nil {
+			m.renewalFailed(i, e.Err)
+		}
+	}
 	q.lead.Observe(ctx, protocol.RedLock, e.Name,
 		session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
 }
@@ -179,13 +205,17 @@ func check(sessions []*session.Session, timeout time.Duration) error {
 	return protocol.CheckDuration(option, timeout, protocol.MinTime, protocol.MaxLease)
 }
 
+// name is the address of the server, or the session by which it is reached if the address is not known.
+func (s *server) name() string {
+	if addr := s.user.Link.Addr(); addr != "" {
+		return addr
+	}
+	return "of session " + s.user.ID()
+}
+
 // named says of which server an error is.
 func (s *server) named(err error) error {
-	where := "the server of session " + s.user.ID()
-	if addr := s.user.Link.Addr(); addr != "" {
-		where = "server " + addr
-	}
-	return failure.Worded(where+": "+failure.Unnamed(err), err)
+	return failure.Worded("server "+s.name()+": "+failure.Unnamed(err), err)
 }
 
 // trouble is why the server carries no requests out, as far as is known; nil if it does.
@@ -196,10 +226,12 @@ func (s *server) trouble() error {
 
 // late is the error of a server that has not answered.
 func (s *server) late() error {
-	if why := s.trouble(); why != nil {
-		return s.named(fmt.Errorf("%w: %v", errLate, why)) // whose kind is not this call's
+	why := s.trouble()
+	// A context that has ended was another call's.
+	if why == nil || errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
+		return s.named(errLate)
 	}
-	return s.named(errLate)
+	return s.named(fmt.Errorf("%w: %v", errLate, why)) // whose kind is not this call's
 }
 
 // works reports whether a majority carries requests out, as far as is known.
@@ -226,7 +258,8 @@ func (q *quorum) warn(s *server, msg, lock string, reason error) {
 	}
 	q.mu.Unlock() // loggers run under no mutex
 	if now {
-		q.lead.Warn(msg, "lock", lock, "reason", s.named(reason))
+		q.lead.Warn(msg, "lock", lock, "kind", protocol.RedLock, "server", s.name(),
+			"reason", failure.Unnamed(reason))
 	}
 }
 
@@ -248,7 +281,7 @@ func (q *quorum) credible(s *server, lock string, token int64) error {
 
 var (
 	errLate  = errors.New("no answer in time")
-	errTwice = errors.New("another session of the quorum is of the same server, or of its replica")
+	errTwice = errors.New("another session of the quorum leads to the same server, or to its replica")
 	// errTaken is why a hold is missing on a server that answers.
 	errTaken = errors.New("another one has the lock there")
 	// errMissing is why a server does not answer for a hold.
@@ -275,8 +308,32 @@ func (q *quorum) noMajority(answered int, failing []error) error {
 		return 0
 	}
 	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
-	return fmt.Errorf("%d of %d servers answered, %d are needed: %w",
-		answered, len(q.servers), q.need, failure.Join(failing...))
+	final := 0
+	for _, err := range failing {
+		if isFinal(err) {
+			final++
+		}
+	}
+	return &tooFewError{
+		fmt.Errorf("%d of %d servers answered, %d are needed: %w",
+			answered, len(q.servers), q.need, failure.Join(failing...)),
+		final > len(q.servers)-q.need,
+	}
+}
+
+// A tooFewError is the error of a request to all servers that too few of them have answered.
+type tooFewError struct {
+	err   error
+	final bool // so many servers refuse that time will not mend it
+}
+
+func (e *tooFewError) Error() string { return e.err.Error() }
+func (e *tooFewError) Unwrap() error { return e.err }
+
+// isFinal reports whether a server that has answered a vote with err will do so until someone changes
+// something.
+func isFinal(err error) bool {
+	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
 // answer is what one server said.

@@ -32,7 +32,9 @@ import (
 // grant without a majority is given back, also where no answer comes.
 //
 // TryLock is one vote. If several clients ask at the same instant, none may get a majority. Then all TryLocks
-// return [rlock.ErrLocked].
+// return [rlock.ErrLocked]. So does a TryLock where others have the lock on so many servers that the rest are
+// no majority, whether these answer or not. If the first answers do not tell why there is no majority, a vote
+// waits for the others, for the time of [WithServerTimeout] at most.
 //
 // # Waiting
 //
@@ -78,7 +80,8 @@ import (
 // # Operators
 //
 // Inspect tells what a majority says, and how many servers have the holder. Count is 1, as nested holds are
-// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Token
+// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Owner
+// has a ~ behind it where the lock stays taken after its Unlock, by [rlock.HoldAtLeast]. Token
 // is what the servers show of the hold, which can be higher than the hold's own. ForceUnlock frees it on all
 // servers that can be reached, and fails where these are no majority.
 //
@@ -298,7 +301,16 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.S
 		}
 		slices.Sort(sorted)
 		h := rlock.Holder(s.Holder)
+		released := 0
+		for _, p := range parts {
+			if stayed(p.value.Owner) != "" {
+				released++
+			}
+		}
 		h.Owner, h.Session = who, who
+		if len(parts)-released < l.q.need { // it is taken by HoldAtLeast alone
+			h.Owner += stays
+		}
 		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
 		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
 	}
@@ -315,7 +327,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]a
 		return nil, failure.Named(l.name, failure.ErrClosed)
 	}
 	defer q.home.End()
-	late, cancel := context.WithTimeout(context.Background(), q.timeout)
+	late, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	var good []answer[T]
 	t := count(late, q, ask(q, q.all, f), func(_ tally, a answer[T]) bool {

@@ -134,7 +134,7 @@ func TestALostRequestRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 		if _, _, err := m.TryLock(ctx); err == nil || !lost.Load() {
 			t.Fatalf("%v, a request is lost: %v", err, lost.Load())
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // a vote waits for attempts that were given up until then
 		for range 5 {
 			_, hold, err := m.TryLock(bg)
 			testlock.Must(t, err)

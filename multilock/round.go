@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ func (v *vote) round(try bool) (*entry, error) {
 	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {
 		return m.admitted(v.values, while, i, v.cfg, try)
 	})
-	start, decided := time.Now(), false
+	start, decided, explaining := time.Now(), false, false
+	v.roundAt = start
 	patience := time.NewTimer(q.timeout)
 	defer patience.Stop()
 	if !try {
@@ -68,6 +70,11 @@ func (v *vote) round(try bool) (*entry, error) {
 		case r.granted < q.need && r.granted+r.left >= q.need: // too early to say
 		case r.restFails():
 			return r.decide()
+		case r.granted < q.need && !r.explained():
+			if !explaining && !try {
+				patience.Reset(q.timeout) // for a try it counts from the beginning
+			}
+			explaining = true
 		case !decided:
 			decided = true
 			patience.Reset(min(q.timeout, max(settleTime, time.Since(start))))
@@ -94,6 +101,32 @@ func (r *round) restFails() bool {
 		}
 	}
 	return true
+}
+
+// explained reports whether the answers tell why there will be no majority:
+//   - others have the lock on so many servers that no majority is left;
+//   - or a majority has answered;
+//   - or so many servers fail that no majority can answer.
+//
+// Otherwise the error would be that of servers that are only farther away.
+func (r *round) explained() bool {
+	refused, failing := r.refused()
+	spare := len(r.q.servers) - r.q.need
+	return refused > spare || failing > spare || r.granted+refused >= r.q.need
+}
+
+// refused returns on how many servers others have the lock, and how many servers fail.
+func (r *round) refused() (refused, failing int) {
+	for _, err := range r.errs {
+		switch {
+		case err == nil:
+		case errors.As(err, new(*failure.LockedError)):
+			refused++
+		default:
+			failing++
+		}
+	}
+	return refused, failing
 }
 
 // decide makes a hold of a majority, once its token is safe.
@@ -145,7 +178,7 @@ func (r *round) raise(token int64) bool {
 		raised := ask(r.q, low, func(i int) (none struct{}, _ error) {
 			return none, parts[i].Raise(r.values, token)
 		})
-		late, cancel := context.WithTimeout(context.Background(), r.q.timeout)
+		late, cancel := context.WithTimeout(r.bounds.Until, r.q.timeout)
 		defer cancel()
 		enough := func(t tally, _ answer[struct{}]) bool { return t.yes == missing }
 		missing -= count(late, r.q, raised, enough).yes
@@ -180,7 +213,9 @@ func (r *round) rest() {
 func (r *round) failed(reason error) (*entry, error) {
 	r.m.stop()
 	r.giveBack(r.m.parts...)
-	if r.bounds.Over() { // nothing should be granted after the call has returned; and they know the holder
+	// Nothing should be granted after the call has returned. And the servers that have not answered know the
+	// holder, who may be this quorum's own: then two sessions lead to one server.
+	if r.bounds.Over() || reason == errMinority {
 		late := time.After(call.LeavingTime)
 		for r.left > 0 && late != nil {
 			select {
@@ -216,14 +251,16 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 		return q.credible(s, v.l.name, a.value.Token())
 	case errors.As(a.err, &locked) && holderOf(locked.Holder) == q.id &&
 		!strings.HasPrefix(locked.Holder, s.session.ID()): // it is another part of this quorum
-		q.warn(s, noVote, v.l.name, errTwice)
-		return s.named(errTwice)
+		err := fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.need)
+		q.warn(s, noVote, v.l.name, err)
+		return s.named(err)
 	case locked != nil && locked.Holder != "":
 		e := failure.LockedError(*locked)
-		e.Holder = holderOf(e.Holder)
+		e.Holder = holderOf(e.Holder) + stayed(e.Holder)
 		return &e
 	case locked != nil, // by this process, which has not given it back in time
-		errors.Is(a.err, failure.ErrNoAnswer): // this round ended first
+		errors.Is(a.err, failure.ErrNoAnswer), // this round ended first
+		errors.Is(a.err, context.Canceled):
 		return s.late()
 	case errors.As(a.err, new(*wire.ValueError)):
 		q.warn(s, noVote, v.l.name, a.err)
@@ -235,7 +272,7 @@ func (v *vote) judge(a answer[*engine.Entry]) error {
 // answered.
 func (r *round) why(reason error) error {
 	v, q := r.vote, r.q
-	known, final := r.granted, 0
+	known, refused, final := r.granted, 0, 0
 	var failing []error
 	late := true
 	votes, most := map[string]int{}, 0
@@ -249,6 +286,7 @@ func (r *round) why(reason error) error {
 		case err == nil:
 		case errors.As(err, &holder):
 			known++
+			refused++
 			if votes[holder.Holder]++; votes[holder.Holder] > most {
 				v.holder, most = holder, votes[holder.Holder]
 			}
@@ -258,7 +296,7 @@ func (r *round) why(reason error) error {
 			failing = append(failing, err)
 		default:
 			failing, late = append(failing, err), false
-			if !wire.Judge(err).Transient {
+			if isFinal(err) {
 				final++
 			}
 		}
@@ -269,9 +307,13 @@ func (r *round) why(reason error) error {
 		v.d.seen.Store(&failure.Sighting{Holder: v.holder.Holder, About: v.holder.About,
 			At: now, Until: now.Add(v.holder.Remaining)})
 	}
-	v.hopeless = final > len(q.servers)-q.need
+	spare := len(q.servers) - q.need
+	v.hopeless = final > spare
+	// Others have the lock on so many servers that those without an answer do not matter. But a Lock would
+	// wait in vain for a majority that servers refuse for good.
+	taken := known >= q.need || refused > spare && !(v.hopeless && !v.try)
 	over := v.bounds.Over()
-	if known >= q.need {
+	if taken {
 		v.trouble = nil
 	} else if len(failing) > 0 && (!over || v.trouble == nil || !late) {
 		// Else an earlier round has said more.
@@ -280,10 +322,10 @@ func (r *round) why(reason error) error {
 	switch {
 	case over:
 		return v.whyOver()
-	case reason == errMinority && q.works(): // others have the rest
+	case reason == errMinority && q.works() && !v.hopeless: // others have the rest
 		v.taken(true)
-		return failure.Public(&failure.LockedError{Name: v.l.name})
-	case known < q.need:
+		return failure.Public(v.holder)
+	case !taken:
 		v.taken(false)
 		return failure.Named(v.l.name, v.trouble)
 	case most > 0:

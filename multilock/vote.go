@@ -104,7 +104,8 @@ type vote struct {
 	handed   bool                 // in memory, by another goroutine
 	holder   *failure.LockedError // of the lock, as far as is known; without a name: there is one
 	trouble  error                // too few servers answered, the last time
-	outage   time.Time            // since when; zero: they do
+	roundAt  time.Time            // when its last round began
+	outage   time.Time            // when the first round began that too few servers answered; zero: they do
 	hopeless bool                 // for reasons that time will not mend
 }
 
@@ -292,7 +293,10 @@ func (v *vote) again(err error) bool {
 		v.outage = time.Time{}
 		return true
 	}
-	if v.outage.IsZero() || v.q.works() { // by now
+	if v.outage.IsZero() {
+		v.outage = v.roundAt
+	}
+	if v.q.works() { // by now
 		v.outage = time.Now()
 	}
 	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)

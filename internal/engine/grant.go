@@ -202,6 +202,7 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 		e.state = why
 		e.wake() // whichever goroutines wait to nest in it look again
 	}
+	p.endsRelease() // a try of the session may have waited for its Unlock
 	held, token := s.Age()-g.since, g.token
 	events := g.endChains(why, reason)
 	if len(g.l.waiters) > 0 && s.Begin() { // they may have waited for it in memory

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockline/lockline/internal/failure"
 )
 
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
@@ -75,4 +77,31 @@ func TestATryWaitsForAHoldOfItsSessionIfThatIsOnItsWayOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The hold of a fixed lease ends by itself: the Unlock that the try waits for may never come.
+func TestATryThatWaitsForAHoldOfItsSessionLearnsOfTheEndOfItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var server server
+		_, p := newLock(t, &server)
+		k := *kind
+		k.Alone = true
+		m := New(p.s, &k, "y", Config{})
+		server.answers <- "G 1000000 7"
+		server.answers <- "G 1000000 8"
+		ctx, start := context.Background(), time.Now()
+		_, lost, err := m.Acquire(ctx, Exclusive, Config{Lease: time.Second}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(900 * time.Millisecond)
+		_, hold, err := m.Acquire(ctx, Exclusive, Config{}, true)
+		if took := time.Since(start); err != nil || took > time.Second {
+			t.Fatalf("TryLock: %v after %v, where the lease is a second", err, took)
+		}
+		unlock(t, hold)
+		if err := lost.Unlock(ctx); !errors.Is(err, failure.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
 }

@@ -303,6 +303,15 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
+// Forget removes the part that has this key, which has ended, from a session that lives on. It does nothing
+// if there is none.
+func (s *Session) Forget(key any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A Shutdown may be reading the former slice.
+	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p part) bool { return p.key == key })
+}
+
 // endGrace is how long Shutdown waits for the end of the watchdog and of subscriptions once its context has
 // ended. They need microseconds, unless they call an observer or a logger that blocks.
 const endGrace = 100 * time.Millisecond

@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// LearnClock has the session of a lock learn the clock of Redis, unless it knows it. Until then, its requests
+// for a lock are void, and are sent again when the reply has brought the time (see attempt.Request).
+// LearnClock sends such a void request, as a try has it, which changes nothing. It blocks for the reply, not
+// longer than ctx.
+func (ps *Permits) LearnClock(ctx context.Context) error {
+	s := ps.s
+	if s.Clock.Now(time.Now()) != 0 {
+		return nil
+	}
+	args := &s.Args
+	r := &protocol.Same{Script: ps.kind.Acquire, Keys: ps.keys, Argv: []any{
+		s.Attempt(), 1, 0, args.Lease, args.About, args.Keep, "0", args.Channels, "", "0",
+	}}
+	o, err := ps.Ask(ctx, r)
+	if err != nil {
+		return err
+	}
+	reply, err := protocol.Read(o)
+	if err != nil {
+		return ps.kind.Failed(ps.keys, err)
+	}
+	s.Clock.Heard(reply.Now, o.Sent)
+	return nil
+}

@@ -1,0 +1,377 @@
+package multilock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+func TestAQuorumThatHasEndedIsForgottenByTheSessionsThatLiveOn(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		all := r.process(t)
+		ended := func(last *rlock.Session) func() bool {
+			q, err := multilock.NewQuorum([]*rlock.Session{all[0], last, all[1]})
+			testlock.Must(t, err)
+			testlock.Must(t, testlock.Cycle(bg, q.New("x"))) // Works would keep its Hold
+			testlock.Must(t, last.Close())
+			if _, err := multilock.NewQuorum([]*rlock.Session{all[0], last, all[1]}); err == nil {
+				t.Error("a quorum of a session that is closed")
+			}
+			return multilock.Reachable(q)
+		}
+		last := testlock.NewSession(t, r[2].Net.Client(t))
+		reachable := ended(last)
+		time.Sleep(time.Minute)
+		for range 10 {
+			if runtime.GC(); !reachable() {
+				break
+			}
+		}
+		if reachable() {
+			t.Error("something still refers to it")
+		}
+		testlock.Works(t, multilock.NewRedLock("x", all...))
+	})
+}
+
+// A hold with a fixed lease ends by itself. The Unlock for which others of its process wait never comes.
+// Which of its parts ends first is up to the timers of their sessions.
+func TestTheProcessThatWaitsForItsOwnFixedLeaseGetsTheLockAtItsEnd(t *testing.T) {
+	const lease = 2 * time.Second
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		for range 50 {
+			start := time.Now()
+			ctx, hold := testlock.Lock(t, m, bg, rlock.WithLease(lease))
+			got := testlock.Go(bg, m)
+			time.Sleep(time.Until(hold.Deadline()))
+			testlock.WantError(t, "the context", ctx.Err(), context.Canceled)
+			next := testlock.Granted(t, got)
+			if took := time.Since(start); took < lease || took > lease+10*time.Millisecond {
+				t.Fatalf("it was granted after %v, where the lease is %v", took, lease)
+			}
+			testlock.Unlock(t, next)
+			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestInspectShowsThatARedLockStaysTakenAfterItsUnlock(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m, ops := r.warm(t), r.redLock(t)
+		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(time.Minute))
+		owner := func() string {
+			synctest.Wait()
+			st := testlock.Inspect(t, ops)
+			if !st.Held || st.Session != r.holders()[0] || strings.TrimSuffix(st.Owner, "~") != st.Session {
+				t.Errorf("%+v", st)
+			}
+			return st.Owner
+		}
+		if o := owner(); strings.HasSuffix(o, "~") {
+			t.Errorf("it is held by %q", o)
+		}
+		testlock.Unlock(t, hold)
+		if o := owner(); !strings.HasSuffix(o, "~") {
+			t.Errorf("it stays taken, and is held by %q", o)
+		}
+		_, _, err := ops.TryLock(bg)
+		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
+		if err == nil || !strings.Contains(err.Error(), owner()) {
+			t.Errorf("TryLock: %v", err)
+		}
+		if freed, err := ops.ForceUnlock(bg); !freed || err != nil {
+			t.Errorf("ForceUnlock: %v, %v", freed, err)
+		}
+		r.onlyTokens(t)
+	})
+}
+
+func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(testlock.Log)
+		lost := make(chan rlock.Event, 10)
+		watch := testlock.Observer(func(e rlock.Event) {
+			if e.Kind == rlock.Lost {
+				lost <- e
+			}
+		})
+		m := r.warm(t, rlock.WithLogger(log.Logger()), rlock.WithObserver(watch))
+		ctx, hold := testlock.Lock(t, m, bg)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		r[0].SetError("NOREPLICAS Not enough good replicas to write.")
+		r[1].Net.Freeze()
+		<-ctx.Done()
+		reason := fmt.Sprint((<-lost).Err)
+		synctest.Wait()
+		for _, words := range []string{
+			"its lease ran out before it was renewed; the last renewals failed: ",
+			"server " + r[0].Net.Addr() + ": NOREPLICAS", "server " + r[1].Net.Addr() + ": ", "i/o timeout",
+		} {
+			if !strings.Contains(reason, words) || !strings.Contains(log.String(), words) {
+				t.Errorf("%q is not in %q, or not in %s", words, reason, log)
+			}
+		}
+		if strings.Contains(reason, r[2].Net.Addr()) || log.Count(`msg="lockline: lock lost" lock=x kind=q `) != 1 {
+			t.Errorf("%s; %s", reason, log)
+		}
+		r[0].SetError("")
+		r[1].Net.Thaw()
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	})
+}
+
+// A renewal that failed once has nothing to do with a loss later.
+func TestTheLossOfARedLockDoesNotNameARenewalThatWorkedAgain(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(testlock.Log)
+		m := r.warm(t, rlock.WithLogger(log.Logger()))
+		ctx, hold := testlock.Lock(t, m, bg)
+		r[0].SetError("NOREPLICAS Not enough good replicas to write.")
+		time.Sleep(15 * time.Second)
+		r[0].SetError("")
+		time.Sleep(time.Minute)
+		r[1].Net.Refuse(true)
+		r[2].Net.Refuse(true)
+		<-ctx.Done()
+		synctest.Wait()
+		if log.Count("lock lost") != 1 || log.Count("NOREPLICAS") != 0 || log.Count("connection refused") == 0 {
+			t.Error(log)
+		}
+		r[1].Net.Refuse(false)
+		r[2].Net.Refuse(false)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+	})
+}
+
+// The lines of servers that are told apart by nothing else.
+func TestALineAboutAServerOfARedLockHasItsAddress(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(testlock.Log)
+		m := r.warm(t, rlock.WithLogger(log.Logger()))
+		hold := testlock.Take(t, m)
+		r[1].Net.Refuse(true)
+		time.Sleep(2 * time.Minute)
+		if log.Count("a RedLock is held by a bare majority") == 0 || log.Count("server="+r[1].Net.Addr()) == 0 ||
+			log.Count("kind=q") == 0 {
+			t.Error(log)
+		}
+		r[1].Net.Refuse(false)
+		testlock.Unlock(t, hold)
+	})
+}
+
+// silent has servers answer nothing to clients that wait very long for an answer.
+func silent(o *redis.Options) { o.ReadTimeout = time.Hour }
+
+// A server answers nothing, and the client waits for very long. The caller need not.
+func TestCallsOfARedLockReturnAtTheirBoundsThoughServersAreSilent(t *testing.T) {
+	for what, c := range map[string]struct {
+		most time.Duration
+		call func(m *multilock.RedLock, held context.Context, hold *rlock.Hold) error
+	}{
+		"Unlock": {5 * time.Second, func(_ *multilock.RedLock, _ context.Context, hold *rlock.Hold) error {
+			return hold.Unlock(bg)
+		}},
+		"Unlock with a context that has ended": {5 * time.Second,
+			func(_ *multilock.RedLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithCancel(bg)
+				cancel()
+				return hold.Unlock(ctx)
+			}},
+		"Unlock with a deadline": {time.Second,
+			func(_ *multilock.RedLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				return hold.Unlock(ctx)
+			}},
+		"Inspect with a deadline": {10 * time.Millisecond,
+			func(m *multilock.RedLock, _ context.Context, _ *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
+				defer cancel()
+				_, err := m.Inspect(ctx)
+				return err
+			}},
+		"Lock with a deadline": {time.Second,
+			func(m *multilock.RedLock, _ context.Context, _ *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				_, _, err := m.Lock(ctx)
+				return err
+			}},
+		"Lock with WaitAtMost": {time.Second,
+			func(m *multilock.RedLock, _ context.Context, _ *rlock.Hold) error {
+				_, _, err := m.Lock(bg, rlock.WaitAtMost(time.Second))
+				return err
+			}},
+		"a nested Lock": {time.Second, func(m *multilock.RedLock, held context.Context, _ *rlock.Hold) error {
+			_, _, err := m.Lock(held, rlock.WaitAtMost(time.Second))
+			return err
+		}},
+		"a nested Lock that is the last": {time.Second,
+			func(m *multilock.RedLock, held context.Context, hold *rlock.Hold) error {
+				time.AfterFunc(time.Second/2, func() { _ = hold.Unlock(bg) })
+				_, _, err := m.Lock(context.WithoutCancel(held), rlock.WaitAtMost(time.Second))
+				return err
+			}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				m := testlock.Warm(t, multilock.NewRedLock("x", r.clients(t, silent)...))
+				held, hold := testlock.Lock(t, m, bg)
+				synctest.Wait()
+				for _, w := range r[:2] {
+					w.Net.Freeze()
+				}
+				start := time.Now()
+				err := c.call(m, held, hold)
+				if took := time.Since(start); err == nil || took > c.most+100*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+				for _, w := range r[:2] {
+					w.Net.Thaw()
+				}
+				_ = hold.Unlock(bg)
+				time.Sleep(time.Minute)
+				r.onlyTokens(t)
+			})
+		})
+	}
+}
+
+func TestTheTokenOfABareMajorityIsNotWaitedForBeyondTheCallersBound(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		const bound = 100 * time.Millisecond
+		q, err := multilock.NewQuorum(r.clients(t, silent), multilock.WithServerTimeout(10*time.Second))
+		testlock.Must(t, err)
+		m := testlock.Warm(t, q.New("x"))
+		synctest.Wait()
+		r[2].Net.Refuse(true)
+		testlock.Works(t, m)
+		synctest.Wait()
+		remembers(r[0], time.Now().Add(time.Hour).UnixMicro()) // so the other server's token has to be raised
+		r[1].Net.OnRequest(holds("keep"))
+		start := time.Now()
+		_, _, err = m.Lock(bg, rlock.WaitAtMost(bound))
+		if took := time.Since(start); err == nil || took > bound+110*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+		r[1].Net.OnRequest(nil)
+		for _, held := range r[1].Net.Held() {
+			testlock.Must(t, r[1].Net.Release(held))
+		}
+		r[2].Net.Refuse(false)
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T) {
+	type call = func(l *multilock.MultiLock, held context.Context, hold *rlock.Hold) error
+	for what, c := range map[string]struct {
+		most time.Duration
+		call call
+	}{
+		"Unlock": {5 * time.Second, func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+			return hold.Unlock(bg)
+		}},
+		"Unlock with a deadline": {time.Second,
+			func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				return hold.Unlock(ctx)
+			}},
+		"Lock with WaitAtMost": {time.Second, func(l *multilock.MultiLock, _ context.Context, _ *rlock.Hold) error {
+			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
+			return err
+		}},
+		"a nested Lock": {time.Second, func(l *multilock.MultiLock, held context.Context, _ *rlock.Hold) error {
+			_, _, err := l.Lock(held, rlock.WaitAtMost(time.Second))
+			return err
+		}},
+		"TryLock with a deadline": {time.Second,
+			func(l *multilock.MultiLock, _ context.Context, _ *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				_, _, err := l.TryLock(ctx)
+				return err
+			}},
+		"Extend with a deadline": {time.Second,
+			func(_ *multilock.MultiLock, _ context.Context, hold *rlock.Hold) error {
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				return hold.Extend(ctx, time.Minute)
+			}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				there := testlock.NewWire(t)
+				here := testlock.NewSession(t, w.Net.Client(t, silent))
+				l := testlock.Warm(t, multilock.New(rlock.New(here, "a"), rlock.New(here, "b"),
+					rlock.New(testlock.NewSession(t, there.Net.Client(t, silent)), "c")))
+				held, hold := testlock.Lock(t, l, bg)
+				there.Net.Freeze()
+				start := time.Now()
+				err := c.call(l, held, hold)
+				if took := time.Since(start); err == nil || took > c.most+150*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+				there.Net.Thaw()
+				_ = hold.Unlock(bg)
+				time.Sleep(time.Minute)
+				testlock.OnlyTokens(t, w.Client)
+				testlock.OnlyTokens(t, there.Client)
+			})
+		})
+	}
+}
+
+// More members than one pipeline has are unlocked within the same time.
+func TestAMultiLockOfManyMembersIsUnlockedWithinTheTimeOfOne(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, members := namesOf(testlock.NewSession(t, w.Net.Client(t, func(o *redis.Options) {
+			o.ReadTimeout = 500 * time.Millisecond
+		})), 301)
+		l := testlock.Warm(t, multilock.New(members...))
+		hold := testlock.Take(t, l)
+		w.Net.Freeze()
+		start := time.Now()
+		err := hold.Unlock(bg)
+		if took := time.Since(start); err == nil || took > 6*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		w.Net.Thaw()
+		time.Sleep(time.Minute)
+		testlock.OnlyTokens(t, w.Client) // those that were not waited for, too
+	})
+}
+
+// A wait that is shorter than a round trip of several requests. See WaitAtMost of rlock for one.
+func TestAWaitOfLessThanTwoMillisecondsGetsAMultiLockThatIsFree(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, members := namesOf(testlock.NewSession(t, w.Client), 3)
+		l := testlock.Warm(t, multilock.New(members...))
+		w.Net.SetDelay(900 * time.Microsecond)
+		for _, wait := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
+			testlock.Unlock(t, testlock.Take(t, l, rlock.WaitAtMost(wait)))
+		}
+		w.Net.SetDelay(10 * time.Millisecond)
+		start := time.Now()
+		if _, _, err := l.Lock(bg, rlock.WaitAtMost(time.Millisecond)); err == nil ||
+			time.Since(start) > 25*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		time.Sleep(time.Minute)
+	})
+}
