@@ -124,7 +124,8 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 				t.Errorf("%q is not in %q, or not in %s", words, reason, log)
 			}
 		}
-		if strings.Contains(reason, r[2].Net.Addr()) || log.Count(`msg="lockline: lock lost" lock=x kind=q `) != 1 {
+		const line = `msg="lockline: lock lost" lock=x kind=q `
+		if strings.Contains(reason, r[2].Net.Addr()) || log.Count(line) != 1 {
 			t.Errorf("%s; %s", reason, log)
 		}
 		r[0].SetError("")
@@ -166,7 +167,8 @@ func TestALineAboutAServerOfARedLockHasItsAddress(t *testing.T) {
 		hold := testlock.Take(t, m)
 		r[1].Net.Refuse(true)
 		time.Sleep(2 * time.Minute)
-		if log.Count("a RedLock is held by a bare majority") == 0 || log.Count("server="+r[1].Net.Addr()) == 0 ||
+		if log.Count("a RedLock is held by a bare majority") == 0 ||
+			log.Count("server="+r[1].Net.Addr()) == 0 ||
 			log.Count("kind=q") == 0 {
 			t.Error(log)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// A session whose connections break does not know what Redis has kept. It asks for each of its holds as soon as
-// Redis answers again, and does not wait for the renewals.
+// A session whose connections break does not know what Redis has kept. It asks for each of its holds as soon
+// as Redis answers again, and does not wait for the renewals.
 func TestASessionThatNoticesAnOutageFindsOutAtOnceWhatItHasLost(t *testing.T) {
 	for how, notice := range map[string]func(t *testing.T, w *testlock.Wire, s *rlock.Session){
 		"by a request": func(t *testing.T, _ *testlock.Wire, s *rlock.Session) {

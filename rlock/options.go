@@ -123,11 +123,11 @@ func WithHandover(d time.Duration) SessionOption {
 // that, no session keeps the lock. If the message is lost, the wait lasts until d is over. TryLock does not
 // wait: it is refused, and a later one finds the lock free.
 //
-// Unlock returns when the hold has ended here, and observers are told that it was released. If the release that
-// follows finds the lock lost, that is logged. If the process dies or stops, the lock stays taken until its lease ends, also
-// where no goroutine had it. Close and Shutdown release all. Inspect shows which locks may be kept so
-// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them, and tells the session, in
-// which a goroutine can still get such a lock until then: tokens tell the two apart.
+// Unlock returns when the hold has ended here, and observers are told that it was released. If the release
+// that follows finds the lock lost, that is logged. If the process dies or stops, the lock stays taken until
+// its lease ends, also where no goroutine had it. Close and Shutdown release all. Inspect shows which locks
+// may be kept so ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them, and tells
+// the session, in which a goroutine can still get such a lock until then: tokens tell the two apart.
 func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Linger = d })
 }

@@ -110,16 +110,20 @@ var bounded = map[string]struct {
 
 // clients are options of go-redis that bear on how long a request can block.
 var clients = map[string]func(o *redis.Options){
-	"deadlines count":               func(o *redis.Options) { o.ContextTimeoutEnabled = true },
-	"deadlines count, no timeout":   func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, -1 },
-	"deadlines do not count":        func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond },
-	"deadlines do not count, 20 s":  func(o *redis.Options) { o.ReadTimeout = 20 * time.Second },
-	"no timeout":                    func(o *redis.Options) { o.ReadTimeout = -1 },
-	"neither timeouts nor deadline": func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = true, -2 },
+	"deadlines count": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+	"deadlines count, no timeout": func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.ReadTimeout = true, -1
+	},
+	"deadlines do not count":       func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond },
+	"deadlines do not count, 20 s": func(o *redis.Options) { o.ReadTimeout = 20 * time.Second },
+	"no timeout":                   func(o *redis.Options) { o.ReadTimeout = -1 },
+	"neither timeouts nor deadlines": func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.ReadTimeout = true, -2
+	},
 }
 
-// A call ends at its deadline, or 100 ms later, which a waiter takes to leave the queue. That is so with every
-// client, although a request is stuck that was sent before anything was known of the outage.
+// A call ends at its deadline, or 100 ms later, which a waiter takes to leave the queue. That is so with
+// every client, although a request is stuck that was sent before anything was known of the outage.
 func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 	for what, outage := range outages {
 		for name, call := range bounded {

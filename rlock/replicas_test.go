@@ -147,7 +147,8 @@ func TestAWaitForReplicasEndsWithItsContextOrHoldThoughItsRequestIsStuck(t *test
 		defer cancel()
 		begun := time.Now()
 		err := hold.WaitReplicas(ctx, 1)
-		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took > 1100*time.Millisecond {
+		took := time.Since(begun)
+		if !errors.Is(err, context.DeadlineExceeded) || took > 1100*time.Millisecond {
 			t.Errorf("after %v: %v", took, err)
 		}
 		deadline := hold.Deadline()

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// unchanged says that the server has the leases, and has not prolonged them.
+func unchanged(_ context.Context, _ any, batch []*Lease) []Result { return make([]Result, len(batch)) }
+
 func TestAfterAnOutageEachLeaseIsConfirmedOnceAndAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
 		var renewed, fixed, later Lease
@@ -29,7 +32,7 @@ func TestAfterAnOutageEachLeaseIsConfirmedOnceAndAtOnce(t *testing.T) {
 
 func TestALeaseThatIsNotRenewedKeepsItsDeadlineWhenItIsConfirmed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result { return make([]Result, len(batch)) }
+		f.renew = unchanged
 		var fixed Lease
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)
@@ -46,7 +49,9 @@ func TestALeaseThatTheServerHasForgottenIsLostAsSoonAsItIsConfirmed(t *testing.T
 		w.Add(&renewed, in(term), interval)
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result { return all(batch, Result{Gone: true}) }
+		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result {
+			return all(batch, Result{Gone: true})
+		}
 		w.Confirm(time.Now())
 		pass(time.Second)
 		for _, l := range []*Lease{&renewed, &fixed} {
@@ -83,7 +88,7 @@ func TestAConfirmationThatFailsIsRepeatedAlsoIfTheLeaseIsFixed(t *testing.T) {
 		if got := len(f.calls(&fixed)); got < 3 || got > 8 {
 			t.Errorf("%d confirmations", got)
 		}
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result { return make([]Result, len(batch)) }
+		f.renew = unchanged
 		pass(6 * time.Second)
 		sent := len(f.calls(&fixed))
 		pass(10 * time.Second)

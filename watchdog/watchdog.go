@@ -24,8 +24,8 @@ type Lease struct {
 	backoff  time.Duration // before the retry that is planned; 0 after a success
 	place    int           // in the heap, from 1; 0: not added yet; -1: kept no more
 
-	// confirming: it is not renewed, but the next renewal is sent all the same, to find out whether the server
-	// still has it (Confirm).
+	// confirming: it is not renewed, but the next renewal is sent all the same, to find out whether the
+	// server still has it (Confirm).
 	confirming bool
 }
 
@@ -35,7 +35,9 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 type Result struct {
 	Gone     bool      // the server says: not yours any more
 	Err      error     // the renewal failed or its outcome is unknown: it is retried until the deadline
-	Deadline time.Time // renewed: the new local deadline, counted from before the request was sent; zero: as before
+	// Deadline is the new local deadline of a lease that was renewed, counted from before the request was sent.
+	// Zero means that the renewal has not prolonged it.
+	Deadline time.Time
 }
 
 // A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a

@@ -2,12 +2,13 @@
 // before it comes. Begin with Bounds, which says what ends either.
 //
 // A request that was sent may have run, whatever becomes of its call. So a caller that leaves abandons its
-// call. A call is in flight, then answered or abandoned, whichever is first, and only once. The answer belongs
-// to the caller. An abandoned call is rolled back, once, by a goroutine that is counted in the session's work.
+// call. A call is in flight, then answered or abandoned, whichever is first, and only once. The answer
+// belongs to the caller. An abandoned call is rolled back, once, by a goroutine that is counted in the
+// session's work.
 //
-// The rule of bounds: every bound of a call that is known when a request begins is a deadline of that request,
-// whoever has set it: the caller's context, WaitAtMost, or the library, for a call without a deadline. The call
-// returns at its bound even if its request is stuck (Ask).
+// The rule of bounds: every bound of a call that is known when a request begins is a deadline of that
+// request, whoever has set it: the caller's context, WaitAtMost, or the library, for a call without a
+// deadline. The call returns at its bound even if its request is stuck (Ask).
 package call
 
 import (
@@ -103,8 +104,8 @@ func (Func) RollBack(wire.Outcome) {}
 
 var never atomic.Bool // of a caller that can't leave
 
-// Ask sends a request, and waits for the reply as long as b lasts. If b has no deadline, it waits for atMost. A
-// reply that comes at the very end counts. Otherwise ok is false, and the request is rolled back when it is
+// Ask sends a request, and waits for the reply as long as b lasts. If b has no deadline, it waits for atMost.
+// A reply that comes at the very end counts. Otherwise ok is false, and the request is rolled back when it is
 // answered.
 //
 // The first copy is sent by the caller's goroutine, unless that could take longer than the call may. Further
@@ -127,8 +128,9 @@ func Ask(
 	return apart(&Bounds{Until: ctx, Closing: b.Closing}, s, r, o.Unanswered)
 }
 
-// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. Without a deadline, it
-// waits for as long as the lease of the session, which is how long it rides out an outage. If an answer is an error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
+// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. Without a deadline,
+// it waits for as long as the lease of the session, which is how long it rides out an outage. If an answer is
+// an error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, what string, r Request,
 ) (wire.Outcome, error) {

@@ -34,7 +34,8 @@ func (r *request) Send(_ context.Context, _ int, abandoned *atomic.Bool) wire.Ou
 
 func (r *request) RollBack(o wire.Outcome) { r.rolled = append(r.rolled, o) }
 
-// open returns a session with a caller that is counted in its work. Its server is silent until it has answered.
+// open returns a session with a caller that is counted in its work. Its server is silent until it has
+// answered.
 func open(t *testing.T, answered bool) *session.Session {
 	s := fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "x", nil }))
 	if !s.Begin() {

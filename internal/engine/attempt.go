@@ -100,9 +100,9 @@ func (l *lane) newAttempt() *attempt {
 	return a
 }
 
-// start sends the first request of the attempt in the caller's goroutine, which waits for it until until ends,
-// unless that could take longer. If the reply does not settle what becomes of the attempt, start leaves it to a
-// goroutine of its own. The caller must be counted in the session's work.
+// start sends the first request of the attempt in the caller's goroutine, which waits for it until until
+// ends, unless that could take longer. If the reply does not settle what becomes of the attempt, start leaves
+// it to a goroutine of its own. The caller must be counted in the session's work.
 func (a *attempt) start(until context.Context) {
 	p := a.l.p
 	s := p.s

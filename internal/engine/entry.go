@@ -31,15 +31,15 @@ type Entry struct {
 	fixed    bool // a lease of its own choice, not renewed
 	unlocked bool
 	last     bool                // its Unlock has ended the last hold of its chain
-	root     *Entry              // the outermost hold of the chain in which it nests; itself, if it nests in none
+	root     *Entry              // outermost hold of its chain; itself, if it nests in none
 	chain    chain               // of the holds below root; used in the root alone
 	outer    *Entry              // the live one that it is nested in; nil: none
 	inner    map[*Entry]struct{} // live ones that are nested in it
 	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
 }
 
-// chain is what observers are told of an outermost hold and of all that nests in it: that it was acquired, and
-// then once that it was released or lost, when the last of these holds has ended.
+// chain is what observers are told of an outermost hold and of all that nests in it: that it was acquired,
+// and then once that it was released or lost, when the last of these holds has ended.
 type chain struct {
 	holds     int32          // live ones
 	announced bool           // the observer knows that the root was acquired

@@ -241,8 +241,8 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 }
 
-// endChains ends what observers are told of the grant's holds, and returns the events that they are to be told
-// now. A hold that has just begun has not been announced yet: its event waits for that. mu held.
+// endChains ends what observers are told of the grant's holds, and returns the events that they are to be
+// told now. A hold that has just begun has not been announced yet: its event waits for that. mu held.
 func (g *Grant) endChains(why handle.State, reason error) (events []session.Event) {
 	for _, e := range g.holds {
 		c := &e.root.chain

@@ -52,7 +52,8 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 			`lockline: lock "x": locked by a:1 (12@h); its lease ends in 28.698s, ` +
 				"unless it is renewed or released" + SelfHint},
 		{&LockedError{Name: "x", Holder: "a:1~", About: "12@h", Remaining: 3 * time.Second},
-			`lockline: lock "x": locked by a:1 (12@h), unlocked, and stays taken for another 3s (HoldAtLeast)`},
+			`lockline: lock "x": locked by a:1 (12@h), unlocked, and stays taken for ` +
+				`another 3s (HoldAtLeast)`},
 		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1", Hint: SelfPermitsHint(2)},
 			`lockline: semaphore "x": not enough permits are free; some are held by a:1 ` +
 				"(permits that this same session holds: 2; if their holder called this Acquire, " +

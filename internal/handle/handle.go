@@ -209,9 +209,9 @@ func UnlockContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// UnlockBounds returns the bounds of an Unlock with this context: its UnlockContext, and how long it waits for
-// the reply if that has no deadline. An Unlock whose context can end waits for that, but not longer than an
-// outage may last.
+// UnlockBounds returns the bounds of an Unlock with this context: its UnlockContext, and how long it waits
+// for the reply if that has no deadline. An Unlock whose context can end waits for that, but not longer than
+// an outage may last.
 func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Context, atMost time.Duration) {
 	if until = UnlockContext(ctx); until.Done() == nil {
 		return until, UnlockWait

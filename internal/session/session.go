@@ -386,8 +386,9 @@ func (s *Session) Failed(err error) {
 type Lessee interface {
 	// LeaseKey is the key by which the lease's server is found.
 	LeaseKey() string
-	// Renewal makes the request that renews the lease to the session's. If the lease is not renewed, prolongs is
-	// false, and the request only finds out whether Redis has it. A reply other than 'K' says that it is gone.
+	// Renewal makes the request that renews the lease to the session's. If the lease is not renewed, prolongs
+	// is false, and the request only finds out whether Redis has it. A reply other than 'K' says that it is
+	// gone.
 	Renewal() (r *wire.Request, prolongs bool)
 	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
 	LeaseLost(deadlinePassed bool)
@@ -402,15 +403,16 @@ func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(l.Owner.(L
 
 func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease) []watchdog.Result {
 	results := make([]watchdog.Result, len(leases))
-	deadline := time.Now().Add(protocol.Valid(k.Lease))
-	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) *wire.Request {
-		r, prolongs := leases[i].Owner.(Lessee).Renewal()
-		if prolongs {
-			results[i].Deadline = deadline
-		}
+	prolongs := make([]bool, len(leases))
+	sent := time.Now()
+	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) (r *wire.Request) {
+		r, prolongs[i] = leases[i].Owner.(Lessee).Renewal()
 		return r
 	}, func(i int, reply string, err error) {
 		results[i].Gone, results[i].Err = err == nil && reply != "K", err
+		if prolongs[i] {
+			results[i].Deadline = sent.Add(protocol.Valid(k.Lease))
+		}
 	})
 	return results
 }

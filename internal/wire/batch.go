@@ -76,8 +76,8 @@ func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	return b
 }
 
-// send sends a batch. A single request is left to its goroutine. Several are sent by a goroutine of their own,
-// because each of those that wait for them leaves when its own context ends.
+// send sends a batch. A single request is left to its goroutine. Several are sent by a goroutine of their
+// own, because each of those that wait for them leaves when its own context ends.
 func (l *Link) send(to Client, b *batch) {
 	if len(b.requests) == 1 {
 		close(b.over)

@@ -167,8 +167,8 @@ var hints = []struct{ words, hint string }{
 	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
 		"and knows where the master is: use redis.NewFailoverClient"},
 	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
-	{"noperm", "give the user the rights of docs/operations.md#acl-rules: lockline doctor, run as that user, " +
-		"shows which one is missing"},
+	{"noperm", "give the user the rights of docs/operations.md#acl-rules: " +
+		"lockline doctor, run as that user, shows which one is missing"},
 	{"the user executing the script can't", "a right that a script needs is missing, as Redis 7.0 says it: " +
 		"give the user the rights of docs/operations.md#acl-rules"},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},

@@ -27,17 +27,17 @@ const (
 	outageLogPause = time.Minute
 )
 
-// outageListeners notifies sessions that a server may have lost data, because its connections broke or it is not the
-// master any more: once when that is noticed, and once when a server carries out requests again. The zero value
-// is ready to use.
+// outageListeners notifies sessions that a server may have lost data, because its connections broke or it is
+// not the master any more: once when that is noticed, and once when a server carries out requests again. The
+// zero value is ready to use.
 type outageListeners struct {
 	mu   sync.Mutex // guards what follows; a leaf
 	last int
 	all  map[int]func(since time.Time)
 }
 
-// OnOutage has f called with the time at which an outage began, until remove is called. f must return at once,
-// and is called with no mutex held, from the goroutines of requests.
+// OnOutage has f called with the time at which an outage began, until remove is called. f must return at
+// once, and is called with no mutex held, from the goroutines of requests.
 func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
 	o := &l.outages
 	o.mu.Lock()
@@ -67,8 +67,8 @@ func (o *outageListeners) notify(since time.Time) {
 	}
 }
 
-// mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced by
-// another one. An answer that does not come in time is no such failure: the server may only be slow.
+// mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced
+// by another one. An answer that does not come in time is no such failure: the server may only be slow.
 func mayHaveLost(err error) bool {
 	if errors.As(err, new(redis.Error)) {
 		msg := inScript.ReplaceAllString(err.Error(), "")

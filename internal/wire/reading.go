@@ -8,15 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs more
-// than the request. Then it can leave only when go-redis returns. go-redis does not interrupt a read when a
-// context ends. It ends the read at the deadline that the context had when the request began, if the client has
-// the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
+// The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs
+// more than the request. Then it can leave only when go-redis returns. go-redis does not interrupt a read
+// when a context ends. It ends the read at the deadline that the context had when the request began, if the
+// client has the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
 //
-// So each request gets all bounds that are known when it begins as a deadline. Where its sender could still be
-// kept longer, the request has a goroutine of its own, which the caller can leave behind (NeedsGoroutine). One
-// case is left: a context that is canceled before its deadline does not end a request that is in flight as
-// Redis falls silent. Such a call returns after the client's ReadTimeout.
+// So each request gets all bounds that are known when it begins as a deadline. Where its sender could still
+// be kept longer, the request has a goroutine of its own, which the caller can leave behind (NeedsGoroutine).
+// One case is left: a context that is canceled before its deadline does not end a request that is in flight
+// as Redis falls silent. Such a call returns after the client's ReadTimeout.
 
 // reading is how a client ends a read that gets no reply.
 type reading struct {
@@ -44,12 +44,12 @@ func readingOf(c Client) reading {
 	return r
 }
 
-// slow is for how long a server may leave all requests that are in flight without a reply before it is silent.
-// It is also how much later than its deadline a call may return.
+// slow is for how long a server may leave all requests that are in flight without a reply before it is
+// silent. It is also how much later than its deadline a call may return.
 const slow = 100 * time.Millisecond
 
-// Silent reports whether the server of a key is silent. For a Cluster, it may ask go-redis which server that is.
-// A server is silent
+// Silent reports whether the server of a key is silent. For a Cluster, it may ask go-redis which server that
+// is. A server is silent
 //   - until its first reply;
 //   - from a request without a reply until its next reply;
 //   - while requests are in flight to none of which it has replied for slow.
@@ -58,9 +58,9 @@ func (l *Link) Silent(ctx context.Context, key string) bool {
 	return !s.answers.Load() || s.stands()
 }
 
-// NeedsGoroutine reports whether a request could block longer than its call may take: until the deadline of ctx
-// or, if ctx has none, for atMost. (A request that waits for a connection because all of the client's are stuck
-// in that instant, and whose ctx has no deadline, is counted as if it had one: it ends after PoolTimeout.)
+// NeedsGoroutine reports whether a request could block longer than its call may take: until the deadline of
+// ctx or, if ctx has none, for atMost. It does not count the wait for a connection of an exhausted pool: that
+// wait ends at the deadline of ctx, or else after the client's PoolTimeout.
 func (l *Link) NeedsGoroutine(ctx context.Context, key string, atMost time.Duration) bool {
 	if l.Silent(ctx, key) {
 		return true

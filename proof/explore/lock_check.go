@@ -119,8 +119,8 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	return o
 }
 
-// handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue. It
-// is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
+// handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue.
+// It is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
 // end. If it sends a heartbeat before that, no message is needed. Returns "" if nothing is wrong.
 func handedOn(
 	env keyspace.Env, before *keyspace.Space, did keyspace.Effect, keys []string,

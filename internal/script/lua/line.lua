@@ -136,9 +136,9 @@ local function looker(of, channels, now)
   return listener(string.sub(of, -1) ~= '~' and session(of) or '', channels, now, 0)
 end
 
--- handOn notifies the waiters that are to send their requests again when a lease ends. That is needed whenever
--- the head of the queue changes while what it waits for stays taken. A waiter is not notified if it is going
--- to send its heartbeat before that lease ends, because the reply will say the same.
+-- handOn notifies the waiters that are to send their requests again when a lease ends. That is needed
+-- whenever the head of the queue changes while what it waits for stays taken. A waiter is not notified if it
+-- is going to send its heartbeat before that lease ends, because the reply will say the same.
 --   of     owner field of the holder
 --   now    Redis time in us
 --   left   ms until its lease ends; negative: never

@@ -107,7 +107,8 @@ local function handOnPermits(channels, now, ahead)
   end
 end
 
--- vacate removes an attempt from the queue, and has the next waiter send its request, which may be served now.
+-- vacate removes an attempt from the queue, and has the next waiter send its request, which may be served
+-- now.
 local function vacate(owner, channels, now)
   local others = redis.call('ZSCORE', KEYS[3], owner) and redis.call('ZRANGE', KEYS[3], 1, 1)[1]
   leave(owner)

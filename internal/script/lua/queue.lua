@@ -31,8 +31,9 @@ local function handOver(asking, channels, now, keep, last, lost)
 end
 
 -- depart ends an attempt that does not hold the lock: the attempt leaves the queue, if there are keys of one.
--- A lock that is free by now, because its data were deleted or its lease has expired, is handed over. If it is
--- taken, the waiters behind the attempt learn when to look. ARGV are those of release.lua. Returns the reply.
+-- A lock that is free by now, because its data were deleted or its lease has expired, is handed over. If it
+-- is taken, the waiters behind the attempt learn when to look. ARGV are those of release.lua. Returns the
+-- reply.
 local function depart()
   local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[4])
   local reply, last, lost = token ~= '' and released(token) and 'R' or 'L', nil, nil

@@ -1,6 +1,6 @@
--- Ends a hold whose lock is to stay taken for a time. No request of its attempt can change it from then on: it
--- has another owner field, which no session knows. So a second copy of this request does not change the time.
--- The first two in the queue are told when to look.
+-- Ends a hold whose lock is to stay taken for a time. No request of its attempt can change it from then on:
+-- it has another owner field, which no session knows. So a second copy of this request does not change the
+-- time. The first two in the queue are told when to look.
 --
 -- KEYS, ARGV[1] to [6] internal/script/lua/lock/release.lua
 -- ARGV[7] ms for which the lock stays taken, counted by the clock of this server

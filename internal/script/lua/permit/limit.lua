@@ -1,6 +1,6 @@
--- Sets how many permits there are. If there are more now, waiters are served. If there are fewer, holders keep
--- what they have, but sessions that may keep permits while no goroutine has them are notified, and return
--- those as soon as they are idle.
+-- Sets how many permits there are. If there are more now, waiters are served. If there are fewer, holders
+-- keep what they have, but sessions that may keep permits while no goroutine has them are notified, and
+-- return those as soon as they are idle.
 --
 -- ARGV[1] how many
 -- ARGV[2] '1': only if Redis has no number
