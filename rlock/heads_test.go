@@ -18,7 +18,8 @@ type waiting struct {
 	net    *faultproxy.Proxy
 }
 
-// Those at the head of the queue know when the lease ends, and leave before that. No waiter sends a heartbeat.
+// The waiters at the head of the queue know when the lease ends, and leave before that. No waiter sends a
+// heartbeat.
 // Proves: wake-ups
 func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 	const lease = 4 * time.Second

@@ -108,8 +108,8 @@ func TestAWaitThatIsCutOffDoesNotHideHowManyReplicasHadTheLock(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
 			err := hold.WaitReplicas(ctx, 2)
 			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 2 replicas") ||
-				n < 2 {
+			if !errors.Is(err, context.DeadlineExceeded) || n < 2 ||
+				!strings.Contains(err.Error(), "1 of 2 replicas") {
 				t.Errorf("after %d of %s: %v", n, lost, err)
 			}
 			testlock.OnePrefix(t, "WaitReplicas", err)
@@ -176,7 +176,8 @@ func TestAWaitForReplicasEndsWithItsContextOrHoldThoughItsRequestIsStuck(t *test
 		defer cancel()
 		begun := time.Now()
 		err := hold.WaitReplicas(ctx, 1)
-		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took > 1100*time.Millisecond {
+		took := time.Since(begun)
+		if !errors.Is(err, context.DeadlineExceeded) || took > 1100*time.Millisecond {
 			t.Errorf("after %v: %v", took, err)
 		}
 		deadline := hold.Deadline()
