@@ -18,8 +18,9 @@ type waiting struct {
 	net    *faultproxy.Proxy
 }
 
-// Those at the head of the queue know when the lease ends, and leave before that. No waiter sends a
-// heartbeat. Proves: wake-ups
+// The waiters at the head of the queue know when the lease ends, and leave before that. No waiter sends a
+// heartbeat.
+// Proves: wake-ups
 func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 	const lease = 4 * time.Second
 	longLiveness, short := rlock.WithWaiterTimeout(3*time.Hour), rlock.WithWatchdogTimeout(lease)
@@ -34,10 +35,13 @@ func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 			net.Refuse(true)
 		},
 	}
-	leaves := map[string]func(w waiting){
-		"gives up":              func(w waiting) { w.cancel() },
-		"closes":                func(w waiting) { _ = w.s.Close() },
-		"loses its connections": func(w waiting) { w.net.Refuse(true) },
+	givesUp, closes := func(w waiting) { w.cancel() }, func(w waiting) { _ = w.s.Close() }
+	losesConnections := func(w waiting) { w.net.Refuse(true) }
+	leaves := map[string][]func(w waiting){ // if two lost their connections, heartbeats would be needed
+		"two give up":               {givesUp, givesUp},
+		"two close":                 {closes, closes},
+		"one loses its connections": {losesConnections},
+		"one gives up, the next loses its connections": {givesUp, losesConnections},
 	}
 	wait := func(t *testing.T, w *testlock.Wire, newLocker func(*rlock.Session) rlock.Locker) waiting {
 		ctx, cancel := context.WithCancel(bg)
@@ -48,7 +52,7 @@ func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 	for kind, newLocker := range queued {
 		for holder, hold := range holders {
 			for how, leave := range leaves {
-				t.Run(kind+" "+holder+" "+how, func(t *testing.T) {
+				t.Run(kind+" "+holder+", "+how, func(t *testing.T) {
 					testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 						start := time.Now()
 						hold(t, w, func(c rlock.Client) rlock.Locker {
@@ -58,13 +62,10 @@ func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 						for range 4 {
 							all = append(all, wait(t, w, newLocker))
 						}
-						gone := 1 // if two lost their connections, heartbeats would be needed
-						if how != "loses its connections" {
-							gone = 2
-						}
-						for _, one := range all[:gone] {
+						gone := len(leave)
+						for i, one := range all[:gone] {
 							time.Sleep(time.Second)
-							leave(one)
+							leave[i](one)
 						}
 						next := testlock.Granted(t, all[gone].got)
 						if took := time.Since(start); took > lease+300*time.Millisecond {

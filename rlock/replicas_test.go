@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 )
 
 // replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0,
-// this one acknowledges nothing.
+// this one acknowledges nothing. A WAIT for more replicas blocks until its time is over.
 func replicated(
 	t *testing.T, test func(t *testing.T, w *testlock.Wire, connected *atomic.Int64, hold *rlock.Hold),
 ) {
@@ -32,7 +33,7 @@ func replicated(
 						return false
 					}
 					n := int(connected.Load())
-					if n == 0 { // for each test wants one
+					if want, _ := strconv.Atoi(args[0]); n < want {
 						timeout, _ := time.ParseDuration(args[1] + "ms")
 						time.Sleep(timeout)
 					}
@@ -86,6 +87,34 @@ func TestReplicasThatAreMissingAreWaitedForUntilTheContextEnds(t *testing.T) {
 		if took := time.Since(begun); took < 10*time.Second || took > 11*time.Second {
 			t.Errorf("it has waited %v for a replica that was back after 10 s", took)
 		}
+		testlock.Unlock(t, hold)
+	})
+}
+
+// The error says what the last answer said, also if a deadline or a broken connection has cut off later ones.
+func TestAWaitThatIsCutOffDoesNotHideHowManyReplicasHadTheLock(t *testing.T) {
+	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
+		for _, lost := range []string{"WAIT", "EVALSHA"} {
+			n := 0
+			w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
+				if r.Is(lost) {
+					n++
+				}
+				if r.Is(lost) && n > 1 {
+					return faultproxy.DropAndCut
+				}
+				return faultproxy.Pass
+			})
+			ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
+			err := hold.WaitReplicas(ctx, 2)
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || n < 2 ||
+				!strings.Contains(err.Error(), "1 of 2 replicas") {
+				t.Errorf("after %d of %s: %v", n, lost, err)
+			}
+			testlock.OnePrefix(t, "WaitReplicas", err)
+		}
+		w.Net.OnRequest(nil)
 		testlock.Unlock(t, hold)
 	})
 }

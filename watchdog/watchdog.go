@@ -33,8 +33,8 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 
 // A Result is what became of one renewal.
 type Result struct {
-	Gone     bool      // the server says: not yours any more
-	Err      error     // the renewal failed or its outcome is unknown: it is retried until the deadline
+	Gone bool  // the server says: not yours any more
+	Err  error // the renewal failed or its outcome is unknown: it is retried until the deadline
 	// Deadline is the new local deadline of a lease that was renewed, counted from before the request was sent.
 	// Zero means that the renewal has not prolonged it.
 	Deadline time.Time

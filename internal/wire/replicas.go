@@ -51,6 +51,7 @@ func (l *Link) WaitReplicas(
 		return fail(fmt.Errorf("%d replicas", n))
 	}
 	var last round
+	known := 0 // how many replicas had it by the last WAIT that was answered
 	for {
 		done := make(chan round, 1) // the goroutine may be left behind
 		start(func() {
@@ -63,6 +64,9 @@ func (l *Link) WaitReplicas(
 		if answered {
 			last = r
 		}
+		if answered && r.err == nil {
+			known = r.acknowledged
+		}
 		transient := func(err error) bool { return !errors.Is(err, errNoMaster) && Judge(err).Transient }
 		trouble := cmp.Or(last.err, last.extended)
 		switch over := hold.Err(); {
@@ -73,9 +77,9 @@ func (l *Link) WaitReplicas(
 		case answered && r.extended == nil && r.err == nil && r.acknowledged >= n:
 			return nil
 		case ctx.Err() != nil:
-			err := fmt.Errorf("%d of %d replicas have it: %w", last.acknowledged, n, failure.OfContext(ctx))
-			if trouble != nil {
-				err = fmt.Errorf("%w: %w", err, trouble)
+			err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
+			if trouble != nil && !errors.Is(trouble, ctx.Err()) { // else it says the same
+				err = failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
 			}
 			return fail(err)
 		case Closed(l.options.Closing):
