@@ -266,8 +266,12 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 		case over != nil: // while that was asked
 			err = cmp.Or(err, p.fail(over))
 		case a.bounds.Over(): // also if it was answered
+			var holder *failure.LockedError
 			p.mu.Lock()
-			err = a.endOfWait(a.lockedHere(g))
+			if a.barred { // else it has waited for Redis alone
+				holder = a.lockedHere(g)
+			}
+			err = a.endOfWait(holder)
 			p.mu.Unlock()
 		}
 		if err != nil {
@@ -319,6 +323,7 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 			outer.changed = make(chan struct{})
 		}
 		changed := outer.changed
+		a.barred = true
 		p.mu.Unlock() // whatever it waits for needs mu
 		_, ok := call.Await(&a.bounds, changed)
 		p.mu.Lock()
