@@ -165,9 +165,15 @@ func (h *holding) Unlock(ctx context.Context) error {
 	for _, p := range h.parts {
 		p.stop()
 	}
-	h.cancel(failure.ErrUnlocked)
+	h.cancel((*unlockedHolding)(h))
 	return h.l.join(h.l.unlock(handle.UnlockContext(ctx), h.parts))
 }
+
+// unlockedHolding is a holding as the cause with which its Unlock ends its context.
+type unlockedHolding holding
+
+func (u *unlockedHolding) Error() string { return failure.UnlockedText("", u.l.name) }
+func (u *unlockedHolding) Unwrap() error { return failure.ErrUnlocked }
 
 // join joins the members' errors.
 func (l *MultiLock) join(errs []error) error {

@@ -69,7 +69,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry while it lives
 	}
 	follow(a.ctx, func() {
-		if context.Cause(a.ctx) != failure.ErrUnlocked { // lost, or ended by the caller
+		if !errors.Is(context.Cause(a.ctx), failure.ErrUnlocked) { // lost, or ended by the caller
 			cancel(failure.OfContext(a.ctx))
 			return
 		}
@@ -257,7 +257,7 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 	e := a.newNested(outer) // without mu: the caller's context may run code of its own
 	depth, err := a.enterBelow(outer, e)
 	if depth == 0 {
-		e.cancel(failure.ErrUnlocked)
+		e.cancel(nil) // nobody has its context
 		return nil, err
 	}
 	if a.cfg.Lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
