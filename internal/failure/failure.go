@@ -36,9 +36,9 @@ var (
 	ErrNilContext = errors.New("lockline: the context is nil")
 )
 
-// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that still
-// uses that context. what is a noun, as Of has it. The lock is named because the error may be that of a call
-// for another one.
+// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that uses
+// the context all the same. what is a noun, as Of has it. The lock is named because the error may be that of
+// a call for another lock.
 func UnlockedText(what, name string) string {
 	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
 		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)
