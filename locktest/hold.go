@@ -152,7 +152,7 @@ func (l *lock) leave(h *hold) {
 		}
 	}
 	h.err = rlock.ErrNotHeld
-	h.cancel(failure.ErrUnlocked)
+	h.cancel((*unlockedHold)(h))
 	switch {
 	case len(st.holds) > 0:
 	case time.Now().Before(st.stays):
@@ -163,6 +163,12 @@ func (l *lock) leave(h *hold) {
 	st.arm() // stops the timer if the grant is over
 	l.serve()
 }
+
+// unlockedHold is a hold as the cause with which its Unlock ends its context.
+type unlockedHold hold
+
+func (u *unlockedHold) Error() string { return failure.UnlockedText("", u.l.name) }
+func (u *unlockedHold) Unwrap() error { return failure.ErrUnlocked }
 
 // pass takes the lock from its holder, if it has one, and gives it to next; nil: to the first that waits.
 func (l *lock) pass(next *grant) {

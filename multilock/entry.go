@@ -65,7 +65,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 			_, in = call.Await(&v.bounds, changed)
 		}
 		if !in {
-			e.cancel(failure.ErrUnlocked)
+			e.cancel(nil) // nobody has its context
 			if v.holder = m.locked(); v.try {
 				return nil, failure.Public(v.holder)
 			}
@@ -81,7 +81,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 	}
 	m.mu.Unlock()
 	if !in {
-		e.cancel(failure.ErrUnlocked)
+		e.cancel(nil)
 		return nil, nil
 	}
 	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
@@ -217,7 +217,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 		}
 		return failure.Named(m.l.name, lost)
 	}
-	e.cancel(failure.ErrUnlocked)
+	e.cancel((*unlockedEntry)(e))
 	if !last {
 		return nil
 	}
@@ -232,6 +232,12 @@ func (e *entry) Unlock(ctx context.Context) error {
 		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
 	return err
 }
+
+// unlockedEntry is an entry as the cause with which its Unlock ends its context.
+type unlockedEntry entry
+
+func (u *unlockedEntry) Error() string { return failure.UnlockedText("", u.m.l.name) }
+func (u *unlockedEntry) Unwrap() error { return failure.ErrUnlocked }
 
 // Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
 func (e *entry) Forgotten() {

@@ -165,7 +165,7 @@ func (h *holding) Unlock(ctx context.Context) error {
 	for _, p := range h.parts {
 		p.stop()
 	}
-	h.cancel(failure.ErrUnlocked)
+	h.cancel((*unlockedHolding)(h))
 	return h.l.join(h.unlock(ctx))
 }
 
@@ -203,6 +203,12 @@ func (h *holding) unlock(ctx context.Context) []error {
 
 // errUnread stands for the result of a part that has not come.
 var errUnread = errors.New("not read")
+
+// unlockedHolding is a holding as the cause with which its Unlock ends its context.
+type unlockedHolding holding
+
+func (u *unlockedHolding) Error() string { return failure.UnlockedText("", u.l.name) }
+func (u *unlockedHolding) Unwrap() error { return failure.ErrUnlocked }
 
 // join joins the members' errors.
 func (l *MultiLock) join(errs []error) error {

@@ -283,3 +283,54 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 		t.Errorf("without %s: refused %q, %v", rules.Replicas, denied(t, admin), err)
 	}
 }
+
+// Servers refuse in different words, by version and by what is refused.
+func TestARefusalForLackOfARightPointsToTheRules(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	for _, c := range []struct{ without, more, reason, object string }{
+		{"~lockline:*", "", "key", "lockline:r:{x}"},
+		{"+evalsha", "", "command", "evalsha"},
+		{"+hset", "", "command", "hset"},                       // in a script
+		{"+hset", "(+hset ~other:*)", "key", "lockline:r:{x}"}, // in a script
+		{"&lockline:*", "", "channel", "lockline:s:"},
+		{"+subscribe", "", "command", "subscribe"},
+	} {
+		rules := slices.DeleteFunc(testlock.DocumentedRights(t).Server, func(r string) bool {
+			return r == c.without
+		})
+		if c.more != "" {
+			if err := admin.Do(bg, "ACL", "SETUSER", "tried", c.more).Err(); err != nil {
+				t.Logf("a server without selectors: %v", err)
+				continue
+			}
+			rules = append(rules, c.more)
+		}
+		setUser(t, admin, rules)
+		log := new(testlock.Log)
+		client := server.Client(t, asLockline)
+		_, hold, err := rlock.New(testlock.NewSession(t, client), "x").TryLock(testlock.Bounded(t))
+		if hold != nil { // then a waiter lacks something, which can do without
+			s := testlock.NewSession(t, client, rlock.WithLogger(log.Logger()))
+			ctx, cancel := context.WithCancel(testlock.Bounded(t))
+			ended := make(chan error, 1)
+			go func() { ended <- testlock.Cycle(ctx, rlock.New(s, "x")) }()
+			testlock.Eventually(t, "the log points to the rules without "+c.without, func() bool {
+				return log.Count("see the ACL rules in docs/operations.md") > 0
+			})
+			cancel()
+			<-ended
+			testlock.Unlock(t, hold)
+		} else if !strings.Contains(err.Error(), "docs/operations.md#acl-rules") {
+			t.Errorf("without %s %s: %v", c.without, c.more, err)
+		}
+		entries, err := admin.ACLLog(bg, 100).Result()
+		testlock.Must(t, err)
+		if !slices.ContainsFunc(entries, func(e *redis.ACLLogEntry) bool {
+			return e.Reason == c.reason && strings.HasPrefix(e.Object, c.object)
+		}) {
+			t.Errorf("without %s %s: refused was %q", c.without, c.more, denied(t, admin))
+		}
+	}
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +15,7 @@ import (
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -229,5 +232,95 @@ func TestAWaitInWhichRedisAnsweredNothingSaysSo(t *testing.T) {
 			!strings.Contains(err.Error(), `context deadline exceeded; no answer from Redis within `) {
 			t.Errorf("a silent Redis: %v", err)
 		}
+	})
+}
+
+// The grant comes when the wait is over. The call gives it back, and must not name it as the holder.
+func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
+	kinds := map[string]func(*rlock.Session) rlock.Locker{
+		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 2).Locker(1) },
+		"writer":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
+		"reader":    func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x").RLocker() },
+		"Redisson":  func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") },
+	}
+	for name, newMutex := range testlock.Kinds {
+		kinds[name] = func(s *rlock.Session) rlock.Locker { return newMutex(s, "x") }
+	}
+	const short = 2 * time.Millisecond
+	check := func(t *testing.T, what string, l rlock.Locker, ctx context.Context) {
+		t.Helper()
+		_, _, err := l.Lock(ctx, rlock.WaitAtMost(short))
+		const text = `"x": no answer from Redis within 2ms, the wait that WaitAtMost allows`
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasSuffix(err.Error(), text) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(time.Second) // or the grant that is given back would be in the way
+		ctx, cancel := context.WithTimeout(ctx, short)
+		defer cancel()
+		_, _, err = l.Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*rlock.LockedError)) ||
+			!strings.Contains(err.Error(), "; no answer from Redis within ") {
+			t.Fatalf("%s, by its context: %v", what, err)
+		}
+	}
+	for name, of := range kinds {
+		// Requests that end soon are sent by the caller's goroutine, which is late then.
+		for _, timeout := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
+			t.Run(fmt.Sprint(name, timeout), func(t *testing.T) {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					client := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = timeout })
+					l := testlock.Warm(t, of(testlock.NewSession(t, client)))
+					held, hold := testlock.Lock(t, l, bg)
+					w.Net.SetDelay(5 * time.Millisecond)
+					if name == "reentrant" || name == "fair" || name == "Redisson" { // others send no request
+						check(t, "nested", l, held)
+					}
+					testlock.Unlock(t, hold)
+					for range 3 {
+						time.Sleep(time.Second)
+						check(t, "free", l, bg)
+					}
+					w.Net.SetDelay(0)
+				})
+			})
+		}
+	}
+}
+
+// What the wait was for is named also if it ended in the same instant, or shortly before.
+func TestAWaitThatEndsAsTheLockIsPassedOnNamesTheHolderBefore(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
+		after := func(d time.Duration, hold *rlock.Hold) {
+			go func() { time.Sleep(d); testlock.Unlock(t, hold) }()
+		}
+		for range 100 {
+			_, hold := testlock.Lock(t, m, bg)
+			ctx, cancel := context.WithCancel(bg)
+			ended := make(chan error, 1)
+			go func() {
+				_, got, err := m.Lock(ctx)
+				if err == nil {
+					testlock.Unlock(t, got)
+				}
+				ended <- err
+			}()
+			synctest.Wait()
+			cancel()
+			testlock.Unlock(t, hold) // mostly before the waiter has left
+			if err := <-ended; err != nil && !errors.As(err, new(*rlock.LockedError)) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		held, outer := testlock.Lock(t, m, bg)
+		_, beside := testlock.Lock(t, m, held)
+		w.Net.SetDelay(5 * time.Millisecond)
+		after(time.Second, beside)
+		_, _, err := m.Lock(held, rlock.WaitAtMost(time.Second+2*time.Millisecond))
+		testlock.WantError(t, "a wait for a hold beside it", err, rlock.ErrLocked)
+		time.Sleep(time.Second)
+		w.Net.SetDelay(0)
+		testlock.Unlock(t, outer)
 	})
 }

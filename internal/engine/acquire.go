@@ -121,6 +121,7 @@ type acquisition struct {
 	asked    bool         // at is used
 	lost     handle.State // what became of holds that it descends from; Held: none was lost
 	observed bool         // as waiting
+	barred   bool         // it has waited for another hold that is nested in the same one
 	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
@@ -200,7 +201,7 @@ func (a *acquisition) run() (*Entry, error) {
 		if again && a.bounds.Over() { // the hold that has ended may have been its context
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return nil, a.endOfWait(a.holder())
+			return nil, a.endOfWait(a.holder(nil))
 		}
 		if outer != nil {
 			if e, err := a.nest(outer); e != nil || err != nil {
@@ -255,7 +256,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		var g *Grant
 		var err error
 		if busy || all && clears { // else Redis would refuse it
-			err = p.kind.locked(cmp.Or(a.holder(), &failure.LockedError{Name: p.keys.Name}))
+			err = p.kind.locked(cmp.Or(a.holder(nil), &failure.LockedError{Name: p.keys.Name}))
 			p.mu.Unlock()
 		} else {
 			own := new(lane)
@@ -273,7 +274,7 @@ func (a *acquisition) enter() (*Grant, error) {
 		}
 		p.mu.Lock()
 		if ended {
-			err = a.endOfWait(a.holder())
+			err = a.endOfWait(a.holder(nil))
 			p.mu.Unlock()
 			return nil, err
 		}
@@ -396,12 +397,13 @@ func (a *acquisition) waits() {
 func (a *acquisition) giveUp(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
+	waiting := l.withdraw(w) // else it was answered in that instant
 	var holder *failure.LockedError
 	if !a.once { // else none has kept it out
-		holder = a.holder()
+		holder = a.holder(w.g)
 	}
 	err := a.endOfWait(holder)
-	if !l.withdraw(w) { // answered in that instant
+	if !waiting {
 		p.mu.Unlock()
 		if w.err == nil {
 			w.g.decline(a.ctx) // the next in the lane may have it
@@ -433,10 +435,15 @@ func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 	return failure.Troubled(err, a.trouble)
 }
 
-// holder is one of those that have permits, as far as is known; nil if none is known. mu held.
-func (a *acquisition) holder() *failure.LockedError {
-	for _, g := range a.p.grants { // any one will do: the error names one holder
-		return a.lockedHere(g)
+// holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
+// none is known. granted is the grant that came when the wait ended; nil: none came. It shows that no other
+// grant of this session was in the way any more, and was itself in the way only if it was passed on.
+// The caller must hold pool.mu.
+func (a *acquisition) holder(granted *Grant) *failure.LockedError {
+	if granted == nil || granted.used && granted.exclusive() {
+		for _, g := range a.p.grants { // any one will do: the error names one holder
+			return a.lockedHere(g)
+		}
 	}
 	var stands *time.Time // since when Redis has said that the lane is to wait
 	for _, l := range a.p.lanes {

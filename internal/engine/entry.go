@@ -81,7 +81,7 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry while it lives
 	}
 	follow(a.ctx, func() {
-		if context.Cause(a.ctx) != failure.ErrUnlocked { // lost, or ended by the caller
+		if !errors.Is(context.Cause(a.ctx), failure.ErrUnlocked) { // lost, or ended by the caller
 			cancel(failure.OfContext(a.ctx))
 			return
 		}
@@ -269,7 +269,7 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 	e := a.newNested(outer) // without mu: the caller's context may run code of its own
 	depth, err := a.enterBelow(outer, e)
 	if depth == 0 {
-		e.cancel(failure.ErrUnlocked)
+		e.cancel(nil) // nobody has its context
 		return nil, err
 	}
 	if a.cfg.Lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants
@@ -278,8 +278,12 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 		case over != nil: // while that was asked
 			err = cmp.Or(err, p.fail(over))
 		case a.bounds.Over(): // also if it was answered
+			var holder *failure.LockedError
 			p.mu.Lock()
-			err = a.endOfWait(a.lockedHere(g))
+			if a.barred { // else it has waited for Redis alone
+				holder = a.lockedHere(g)
+			}
+			err = a.endOfWait(holder)
 			p.mu.Unlock()
 		}
 		if err != nil {
@@ -331,6 +335,7 @@ func (a *acquisition) enterBelow(outer, e *Entry) (depth int, err error) {
 			outer.changed = make(chan struct{})
 		}
 		changed := outer.changed
+		a.barred = true
 		p.mu.Unlock() // whatever it waits for needs mu
 		_, ok := call.Await(&a.bounds, changed)
 		p.mu.Lock()

@@ -51,9 +51,18 @@ func (e *Entry) end() (tell *notice, err error) {
 	e.last = e.root.chain.holds == 0
 	tell = g.endEntry(e.write)
 	p.mu.Unlock()
-	e.cancel(failure.ErrUnlocked) // before Redis can give the permits to another session
+	e.cancel((*unlocked)(e)) // before Redis can give the permits to another session
 	return tell, nil
 }
+
+// unlocked is an Entry as the cause with which its Unlock ends its context. So that needs no allocation.
+type unlocked Entry
+
+func (u *unlocked) Error() string {
+	return failure.UnlockedText(u.g.p.kind.Noun, u.g.p.keys.Name)
+}
+
+func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
 // tell tells Redis of an entry that has ended, unless that failed.
 func (e *Entry) tell(ctx context.Context, n *notice, err error) error {

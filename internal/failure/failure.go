@@ -29,12 +29,20 @@ var (
 )
 
 var (
-	// ErrUnlocked is why the context of an unlocked hold has ended, for code that goes on with it.
-	ErrUnlocked = fmt.Errorf("%w: this context belonged to a hold that was unlocked; "+
-		"go on with the one that its Lock was given", ErrNotHeld)
+	// ErrUnlocked is matched by the cause of the context of an unlocked hold. The cause names the lock, as
+	// UnlockedText does.
+	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
 )
+
+// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that uses
+// the context all the same. what is a noun, as Of has it. The lock is named because the error may be that of
+// a call for another lock.
+func UnlockedText(what, name string) string {
+	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
+		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)
+}
 
 // SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
 const SelfHint = " (held by this same session: if the holder called this Lock, " +

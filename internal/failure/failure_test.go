@@ -24,8 +24,11 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		err  error
 		want string
 	}{
-		{ErrUnlocked, "lockline: lock not held: this context belonged to a hold that was unlocked; " +
-			"go on with the one that its Lock was given"},
+		{errors.New(UnlockedText("", "x")), `lockline: lock not held: this context belonged to a hold of ` +
+			`lock "x" that was unlocked; go on with the context that this hold was acquired with`},
+		{Named("y", OfContext(ended(errors.New(UnlockedText("semaphore", "x"))))), `lockline: lock "y": ` +
+			`context canceled: lock not held: this context belonged to a hold of semaphore "x" ` +
+			`that was unlocked; go on with the context that this hold was acquired with`},
 		{lost, `lockline: lock "x": lock lost`},
 		{Named("x", io.EOF), `lockline: lock "x": EOF`},
 		{Named("x", fmt.Errorf("%w (look there)", ErrLost)), `lockline: lock "x": lock lost (look there)`},

@@ -159,6 +159,9 @@ func refusal(err error) error {
 	return &ValueError{words[0], words[1], words[2], words[3]}
 }
 
+const giveRights = "give the user the rights of docs/operations.md#acl-rules: " +
+	"lockline doctor, run as that user, shows which one is missing"
+
 // hints say what is wrong with a client whose requests are answered with errors that have these words.
 var hints = []struct{ words, hint string }{
 	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
@@ -167,10 +170,8 @@ var hints = []struct{ words, hint string }{
 	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
 		"and knows where the master is: use redis.NewFailoverClient"},
 	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
-	{"noperm", "give the user the rights of docs/operations.md#acl-rules: " +
-		"lockline doctor, run as that user, shows which one is missing"},
-	{"the user executing the script can't", "a right that a script needs is missing, as Redis 7.0 says it: " +
-		"give the user the rights of docs/operations.md#acl-rules"},
+	{"noperm", giveRights},
+	{"the user executing the script can't", "so Redis 7.0 says that a right is missing: " + giveRights},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
 }
 

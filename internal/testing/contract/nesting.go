@@ -118,8 +118,8 @@ var nesting = map[string]test{
 		} {
 			_, _, err := lock(ctx)
 			testlock.WantError(t, "with that context", err, context.Canceled)
-			if !strings.Contains(err.Error(), "belonged to a hold that was unlocked; "+
-				"go on with the one that its Lock was given") {
+			if !strings.Contains(err.Error(), "lock not held: this context belonged to a hold of ") ||
+				!strings.Contains(err.Error(), fmt.Sprintf("%q that was unlocked; go on with ", m.Name())) {
 				t.Errorf("it does not say what context that is: %v", err)
 			}
 		}
