@@ -34,6 +34,8 @@ var (
 		"go on with the one that its Lock was given", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
+	// ErrNilSession is the error of each use of a lock whose New was given no session.
+	ErrNilSession = errors.New("lockline: the session is nil or a zero value; make one with rlock.NewSession")
 )
 
 // SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
