@@ -61,7 +61,7 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 		}
 	}
 	if l.s == nil {
-		l.err = errors.New("lockline: the session is nil")
+		l.err = failure.Of("latch", name, failure.ErrNilSession)
 		return l
 	}
 	l.keys, l.err = protocol.NewKeys(l.s.Prefix, protocol.Latch, name)
@@ -237,7 +237,7 @@ var (
 	// ErrPartyExists: another party has joined by this name, and its lease has not ended.
 	ErrPartyExists = errors.New("lockline: a party of this name has joined")
 
-	errNil     = errors.New("lockline: a zero Latch; make one with New")
+	errNil     = errors.New("lockline: the Latch is nil or a zero value; make one with New")
 	errUnknown = errors.New("it is not known whether the request took effect: " +
 		"its last copy came too late to tell")
 )

@@ -118,7 +118,7 @@ func same(a, b rlock.Locker) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-var errZero = errors.New("lockline: a zero MultiLock; make one with New")
+var errZero = errors.New("lockline: the MultiLock is nil or a zero value; make one with New")
 
 func (l *MultiLock) check(ctx context.Context) error {
 	switch {

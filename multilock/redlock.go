@@ -204,7 +204,7 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 var (
 	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
 
-	errZeroRedLock = errors.New("lockline: a zero RedLock; make one with Quorum.New")
+	errZeroRedLock = errors.New("lockline: the RedLock is nil or a zero value; make one with Quorum.New")
 )
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and

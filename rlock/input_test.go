@@ -21,7 +21,10 @@ import (
 
 func TestAMutexThatIsNoneIsRefused(t *testing.T) {
 	for m, named := range map[*rlock.Mutex]string{
-		rlock.New(nil, "x"): "session", new(rlock.Mutex): "zero value", nil: "zero value",
+		rlock.New(nil, "x"):                `lock "x": the session is nil`,
+		rlock.New(new(rlock.Session), "y"): `lock "y": the session is nil or a zero value`,
+		new(rlock.Mutex):                   "the lock, semaphore or election is nil or a zero value",
+		nil:                                "is nil or a zero value; make one with New",
 	} {
 		_ = m.Name()
 		ctx, hold, locked := m.Lock(bg)

@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -159,7 +160,12 @@ func TestWhatWaitReplicasRefuses(t *testing.T) {
 				t.Errorf("%q: %v", want, err)
 			}
 		}
-		refused(hold, 0, "0 replicas")
+		refused(hold, 0, "at least 1, not 0")
+		var none context.Context
+		if err := hold.WaitReplicas(none, 1); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("lock %q: the context is nil", hold.Name())) {
+			t.Errorf("without a context: %v", err)
+		}
 		refused(nil, 1, "not held")
 		refused(testlock.Take(t, rlock.New(testlock.NewSession(t, struct{ rlock.Client }{w.Client}),
 			"other")), 1, "may have several servers")

@@ -126,3 +126,16 @@ func TestATimeThatMeansSomethingElseIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestOptionsBeforeTheCommandAreToldTheirPlace(t *testing.T) {
+	for args, misplaced := range map[string]bool{
+		"lockline --redis redis://a ls": true, "lockline ls --rediss redis://a": false,
+	} {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), strings.Fields(args), &out, &errOut)
+		const says = "options stand behind the command, as in lockline ls --redis URL"
+		if code != exitTrouble || strings.Contains(errOut.String(), says) != misplaced {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
+		}
+	}
+}

@@ -198,7 +198,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	silent := errors.New("no answer from Redis before the wait was over")
+	silent := o.redis.unanswered()
 	// Without a bound it takes much less than an hour.
 	opening, opened := context.WithTimeoutCause(waiting, cmp.Or(o.atMost, time.Hour), silent)
 	defer opened()
@@ -349,7 +349,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 	held, hold, err := c.lock.Lock(ctx, options...)
 	told()
 	if err == nil && c.replicas > 0 {
-		leased, cancel := context.WithTimeout(ctx, c.lease)
+		leased, cancel := context.WithTimeoutCause(ctx, c.lease,
+			fmt.Errorf("they have the time of the lease, %v", c.lease))
 		err = hold.WaitReplicas(leased, c.replicas)
 		cancel()
 	}
@@ -397,7 +398,8 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
 		case known:
-			text = "it is free at this moment"
+			text = "it is free at this moment: it was just released, " +
+				"or Redis refuses new locks, and lockline doctor says why"
 		default: // a replica does not say what it knows
 			if role, _ := c.redis.hello(ctx, c.rdb.Process, "role"); role == "replica" {
 				text = "this server is a replica, which grants nothing"

@@ -91,8 +91,9 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 		began := time.Now()
 		said := execs(t, "127.0.0.1:1", exitTrouble,
 			"--redis", scheme+"://"+listener.Addr().String(), "--wait", "500ms", "n", "--", "true")
-		const says = "no answer from Redis before the wait was over"
-		if took := time.Since(began); took > 4*time.Second || !strings.Contains(said, says) {
+		says := "no answer from Redis at " + listener.Addr().String() + " before the wait was over"
+		if took := time.Since(began); took > 4*time.Second || !strings.Contains(said, says) ||
+			strings.Contains(said, "--redis must begin with redis://") != (scheme == "rediss") {
 			t.Errorf("%s: after %v: %s", scheme, took, said)
 		}
 	}
@@ -311,6 +312,18 @@ func TestExecSaysThatItWaitsAtAReplica(t *testing.T) {
 	p.wantCode(exitSignalBase + int(syscall.SIGTERM))
 }
 
+func TestExecThatWaitsForAFreeLockNamesWhatCanBeInTheWay(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--min-replicas-to-write 1")
+	p := startExec(t, server.Addr, "--wait", "2s", "n", "--", "true")
+	p.wantCode(exitTrouble)
+	for _, says := range []string{"waiting; it is free at this moment", "lockline doctor", "NOREPLICAS"} {
+		if said := p.errOut.String(); !strings.Contains(said, says) {
+			t.Errorf("stderr lacks %q: %q", says, said)
+		}
+	}
+}
+
 func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -319,7 +332,9 @@ func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
 	p.wantCode(0)
 	p = startExec(t, server.Addr, "--replicas", "2", "--lease", "5s", "n", "--", "true")
 	p.wantCode(exitTrouble)
-	if said := p.errOut.String(); !strings.Contains(said, "1 of 2 replicas") {
+	const says = "--replicas: 1 of 2 replicas have it: context deadline exceeded: " +
+		"they have the time of the lease, 5s"
+	if said := p.errOut.String(); !strings.Contains(said, says) {
 		t.Errorf("stderr: %q", said)
 	}
 	p = startExec(t, server.Addr, "--replicas", "2", "n", "--", "true")

@@ -78,13 +78,26 @@ func targetOf(cmd *cli.Command) target {
 // broken is the error of a URL that is none, with a parser's reason where that can quote no password.
 func (t target) broken(reason error) error {
 	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
-	if u, err := url.Parse(t.URL); err == nil {
-		behind := u.Opaque + u.Path + u.RawQuery + u.Fragment
-		if !strings.Contains(behind, "@") && !strings.Contains(behind, "password") {
-			text += " (" + strings.TrimPrefix(reason.Error(), "redis: ") + ")"
-		}
+	secret := func(part string) bool {
+		return strings.Contains(part, "@") || strings.Contains(part, "password")
+	}
+	switch u, err := url.Parse(t.URL); {
+	case err == nil && !secret(u.Opaque+u.Path+u.RawQuery+u.Fragment):
+		text += " (" + strings.TrimPrefix(reason.Error(), "redis: ") + ")"
+	case secret(t.URL):
+		text += " (special characters of the user and the password must be percent-encoded, " +
+			"as %2F for a slash)"
 	}
 	return errors.New(text)
+}
+
+// unanswered is the error of a first contact that was not answered within --wait.
+func (t target) unanswered() error {
+	hint := ""
+	if u, err := url.Parse(t.URL); err == nil && u.Scheme == "rediss" {
+		hint = " (does the server speak TLS? If not, --redis must begin with redis://)"
+	}
+	return fmt.Errorf("no answer from Redis at %s before the wait was over%s", t.host(), hint)
 }
 
 // urlOf is the URL of --redis, or that in the file of --redis-file, and where it is from. What the command

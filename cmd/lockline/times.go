@@ -39,5 +39,8 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := withoutUnit.FindStringSubmatch(err.Error()); m != nil {
 		return misused(cmd, "%s: --%s: %s has no unit: is it %[3]ss?", cmd.Name, m[2], m[1])
 	}
+	if cmd == cmd.Root() {
+		return misused(cmd, "%w: options stand behind the command, as in lockline ls --redis URL", err)
+	}
 	return misused(cmd, "%w", err)
 }

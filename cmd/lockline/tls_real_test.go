@@ -101,7 +101,7 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 		execTLS("rediss://"+to, 0, "", s.flags()...)
 	}
 	for _, to := range []string{server, node + "?addr=" + node, sentinel + "?master_name=lockline"} {
-		execTLS("rediss://"+to, exitTrouble, "certificate signed by unknown authority", s.flags()[2:]...)
+		execTLS("rediss://"+to, exitTrouble, "name the file of its CA with --cacert", s.flags()[2:]...)
 	}
 	execTLS("rediss://"+server, exitTrouble, "certificate required", s.flags()[:2]...)
 	for _, join := range []string{"?", "?addr=" + node + "&"} {

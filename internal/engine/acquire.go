@@ -30,7 +30,7 @@ type Permits struct {
 func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 	ps := Permits{s: s, kind: kind, cfg: cfg}
 	if s == nil {
-		ps.err = errors.New("lockline: the session is nil")
+		ps.err = kind.Named(name, failure.ErrNilSession)
 		return ps
 	}
 	if ps.keys, ps.err = kind.newKeys(s, name); ps.err != nil {
@@ -45,7 +45,7 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-var errZero = errors.New("lockline: a zero value; make one with New")
+var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; make one with New")
 
 // CheckUse says what is wrong with a call that has this context.
 func (ps *Permits) CheckUse(ctx context.Context) error {

@@ -34,6 +34,8 @@ var (
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
+	// ErrNilSession is the error of each use of a lock whose New was given no session.
+	ErrNilSession = errors.New("lockline: the session is nil or a zero value; make one with rlock.NewSession")
 )
 
 // UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that uses

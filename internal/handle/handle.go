@@ -153,7 +153,7 @@ func (hd *Hold) check(ctx context.Context) error {
 	case err != nil:
 		return failure.Named(hd.Name(), err)
 	case ctx == nil:
-		return failure.ErrNilContext
+		return failure.Named(hd.Name(), failure.ErrNilContext)
 	}
 	return nil
 }

@@ -83,7 +83,11 @@ func (s *Same) Failed(err error) {
 // Failed is a request's error for the user, with a noun as failure.Of has it.
 func (k *Keys) Failed(what string, err error) error {
 	hint := wire.Hint(err)
-	if strings.Contains(err.Error(), "WRONGTYPE") || errors.As(err, new(wire.Unexpected)) {
+	switch {
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		hint = fmt.Sprintf(" (Lockline did not write one of its keys %q: "+
+			"see docs/operations.md#a-value-that-lockline-did-not-write)", k.boxed)
+	case errors.As(err, new(wire.Unexpected)):
 		hint = fmt.Sprintf(" (its keys are %q)", k.boxed)
 	}
 	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))

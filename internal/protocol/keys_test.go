@@ -210,7 +210,8 @@ func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
 		hint string
 	}{
 		{reply("WRONGTYPE Operation against a key"),
-			`(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
+			`(Lockline did not write one of its keys ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"]: ` +
+				"see docs/operations.md#a-value-that-lockline-did-not-write)"},
 		{wire.Unexpected("OK"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
 		{reply("MOVED 1 a:1"), "NewClusterClient"},
 		{reply("ERR unknown command 'evalsha', with args"), "NewFailoverClient"},

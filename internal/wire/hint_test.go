@@ -3,13 +3,17 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // redisError is an error that a server answers with.
@@ -29,6 +33,7 @@ func TestHints(t *testing.T) {
 		"NOPERM this user has no permissions to run the 'publish' command":      "operations.md#acl-rules",
 		"ERR The user executing the script can't run this command":              "#acl-rules",
 		"ERR The user executing the script can't access at least one of":        "#acl-rules",
+		"OOM command not allowed when used memory > 'maxmemory'.":               "raise maxmemory",
 		"dial tcp 127.0.0.1:6379: connect: connection redisError":               "",
 		"LOADING Redis is loading the dataset in memory":                        "",
 		"WRONGTYPE Operation against a key holding the wrong kind of value":     "",
@@ -47,6 +52,20 @@ func TestAnAddressThatCannotBeDialedIsExplained(t *testing.T) {
 	}
 	if got := Hint(dialing(&net.DNSError{Err: "no such host", Name: "a"})); got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestTheOneErrorForAllSentinelsIsExplained(t *testing.T) {
+	for answer, want := range map[error]string{
+		redis.Nil: "MasterName",
+		redisError("ERR unknown command 'sentinel', with args beginning with: 'x'"): "redis.NewClient",
+		redisError("ERR unknown command `SENTINEL`, with args beginning with: `x`"): "redis.NewClient",
+		io.EOF: "",
+	} {
+		err := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", answer)
+		if got := Hint(err); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%v: %q", answer, got)
+		}
 	}
 }
 
@@ -73,6 +92,7 @@ func TestHintsAboutTLS(t *testing.T) {
 		{t.Context(), reset, false, false, "maxclients may be reached"},
 		{t.Context(), io.EOF, false, true, ""},
 		{t.Context(), io.EOF, true, false, ""},
+		{t.Context(), x509.UnknownAuthorityError{}, true, false, "RootCAs"},
 		{t.Context(), redisError("READONLY x"), false, false, ""},
 	} {
 		err := Explain(c.ctx, c.err, c.secure, c.answered)

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -173,10 +174,21 @@ var hints = []struct{ words, hint string }{
 	{"noperm", giveRights},
 	{"the user executing the script can't", "so Redis 7.0 says that a right is missing: " + giveRights},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
+	{"oom command not allowed", "Redis is full: raise maxmemory, or remove other data"},
+}
+
+// sentinelHints are hints about what Sentinels have answered. go-redis has one text for all of it.
+var sentinelHints = []struct{ words, hint string }{
+	{"redis: nil", "no Sentinel knows a master of the name that is the client's MasterName"},
+	{"unknown command 'sentinel'", "SentinelAddrs names a server that is no Sentinel: " +
+		"name the Sentinels, or use redis.NewClient"},
 }
 
 // Hint is what a user may have done wrong, in parentheses; "" where the error does not tell.
 func Hint(err error) string {
+	if text := err.Error(); strings.Contains(text, "all sentinels specified in configuration") {
+		return hintIn(sentinelHints, text)
+	}
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		switch {
@@ -193,10 +205,17 @@ func Hint(err error) string {
 		case unmendable(err):
 			return " (the address in the client's options must be HOST:PORT; " +
 				"redis.ParseURL makes options of a URL)"
+		case errors.As(err, new(x509.UnknownAuthorityError)):
+			return " (if the server's certificate is right, put its CA into RootCAs of the client's TLSConfig)"
 		}
 		return ""
 	}
-	text := strings.ToLower(strings.ReplaceAll(reply.Error(), "`", "'")) // Redis 6 quotes with backticks
+	return hintIn(hints, reply.Error())
+}
+
+// hintIn returns the first of the hints whose words are in the text, in parentheses; "" if there is none.
+func hintIn(hints []struct{ words, hint string }, text string) string {
+	text = strings.ToLower(strings.ReplaceAll(text, "`", "'")) // Redis 6 quotes with backticks
 	for _, h := range hints {
 		if strings.Contains(text, h.words) {
 			return " (" + h.hint + ")"

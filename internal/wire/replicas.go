@@ -48,7 +48,7 @@ func (l *Link) WaitReplicas(
 ) error {
 	fail := func(err error) error { return failure.Named(hold.Name(), fmt.Errorf("WaitReplicas: %w", err)) }
 	if n < 1 {
-		return fail(fmt.Errorf("%d replicas", n))
+		return fail(fmt.Errorf("the number of replicas is at least 1, not %d", n))
 	}
 	var last round
 	known := 0 // how many replicas had it by the last WAIT that was answered
