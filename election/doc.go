@@ -47,9 +47,10 @@
 //     wait.
 //
 // After a failover of Redis, a leadership that the replica knew of goes on. If the replica did not know of
-// it, another candidate can be elected, and the former leader finds that out with its next renewal, a third
-// of the lease later at most. Tokens still grow, unless the clock of the new master is behind. A value that
-// the replica did not know is stored again by the leader's next renewal.
+// it, another candidate can be elected. The former leader finds that out as soon as Redis answers again if
+// its session notices the outage. Otherwise it finds out with its next renewal, a third of the lease later at
+// most. Tokens still grow, unless the clock of the new master is behind. A value that the replica did not
+// know is stored again by the leader's next renewal.
 //
 // # What it uses in Redis
 //

@@ -296,7 +296,9 @@ func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T)
 				defer cancel()
 				return hold.Unlock(ctx)
 			}},
-		"Lock with WaitAtMost": {time.Second, func(l *multilock.MultiLock, _ context.Context, _ *rlock.Hold) error {
+		"Lock with WaitAtMost": {time.Second, func(
+			l *multilock.MultiLock, _ context.Context, _ *rlock.Hold,
+		) error {
 			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
 			return err
 		}},

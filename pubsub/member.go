@@ -13,8 +13,8 @@ import (
 // NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node passes on what
 // was published at any other, so the hub keeps one connection, to any master that works. After a failure the
 // hub takes another master. It also leaves a server that is not a master any more. The clients of the nodes
-// make the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe. It
-// panics if c is nil.
+// make the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe.
+// It panics if c is nil.
 //
 // The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, also while that
 // master is down.

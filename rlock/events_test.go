@@ -195,7 +195,8 @@ func TestEachHoldEndsOnceForObserversWhateverBefallsIt(t *testing.T) {
 // stormOfEvents takes locks of all kinds, nests in some, and unlocks them in any order.
 func stormOfEvents(s *rlock.Session, r *rand.Rand) {
 	locks := []rlock.Locker{
-		rlock.New(s, "a"), semaphore.New(s, "b", 2).Locker(1), rwlock.New(s, "c"), rwlock.New(s, "c").RLocker(),
+		rlock.New(s, "a"), semaphore.New(s, "b", 2).Locker(1),
+		rwlock.New(s, "c"), rwlock.New(s, "c").RLocker(),
 	}
 	for range 40 {
 		l := locks[r.IntN(len(locks))]

@@ -42,8 +42,8 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 		"one permit":             {permits(3), permits(3), permits(1)},
 		"all permits":            {permits(1), permits(3), permits(3)},
 	}
-	// The session has a hold at first. "own" and "another" are waiters of the stopped process: of that session,
-	// and of another one.
+	// The session has a hold at first. "own" and "another" are waiters of the stopped process: of that
+	// session, and of another one.
 	orders := map[string]time.Duration{
 		"idle stop other":         0,
 		"other stop":              0,
@@ -79,7 +79,8 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 						case "idle":
 							testlock.Unlock(t, hold)
 						case "own": // no hold with a lease of its own is passed on
-							left = append(left, testlock.Join(ctx, of[1](stopped), rlock.WithLease(time.Minute)))
+							left = append(left,
+								testlock.Join(ctx, of[1](stopped), rlock.WithLease(time.Minute)))
 						case "stop":
 							stop(one)
 						case "another":

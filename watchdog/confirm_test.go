@@ -79,7 +79,9 @@ func TestConfirmationsKeepADistanceFromEachOther(t *testing.T) {
 
 func TestAConfirmationThatFailsIsRepeatedAlsoIfTheLeaseIsFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result { return all(batch, Result{Err: errRefused}) }
+		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result {
+			return all(batch, Result{Err: errRefused})
+		}
 		var fixed Lease
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)

@@ -35,8 +35,8 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 type Result struct {
 	Gone bool  // the server says: not yours any more
 	Err  error // the renewal failed or its outcome is unknown: it is retried until the deadline
-	// Deadline is the new local deadline of a lease that was renewed, counted from before the request was sent.
-	// Zero means that the renewal has not prolonged it.
+	// Deadline is the new local deadline of a lease that was renewed, counted from before the request was
+	// sent. Zero means that the renewal has not prolonged it.
 	Deadline time.Time
 }
 
@@ -159,16 +159,17 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	w.arm(now)
 }
 
-// The time from a Confirm to the requests, and between those of two. In the first, a renewal that is in flight
-// can be answered.
+// The time from a Confirm to the requests, and between those of two. In the first, a renewal that is in
+// flight can be answered.
 const (
 	confirmAfter = 20 * time.Millisecond
 	confirmPause = 200 * time.Millisecond
 )
 
-// Confirm has every lease renewed soon that has had no good reply since a given time, at which an outage began
-// or ended. The server may have restarted without its data, or be another one. A lease that is only watched is
-// asked for, too, and keeps its deadline. Renewals that fail are retried as always. It does not block.
+// Confirm has every lease renewed soon that has had no good reply since a given time, at which an outage
+// began or ended. The server may have restarted without its data, or be another one. A lease that is only
+// watched is asked for, too, and keeps its deadline. Renewals that fail are retried as always. It does not
+// block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -45,7 +45,8 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; make one with New")
+var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
+	"make one with New")
 
 // CheckUse says what is wrong with a call that has this context.
 func (ps *Permits) CheckUse(ctx context.Context) error {

@@ -206,7 +206,8 @@ func Hint(err error) string {
 			return " (the address in the client's options must be HOST:PORT; " +
 				"redis.ParseURL makes options of a URL)"
 		case errors.As(err, new(x509.UnknownAuthorityError)):
-			return " (if the server's certificate is right, put its CA into RootCAs of the client's TLSConfig)"
+			return " (if the server's certificate is right, " +
+				"put its CA into RootCAs of the client's TLSConfig)"
 		}
 		return ""
 	}
