@@ -19,8 +19,8 @@ type Mutant struct {
 	New  string
 	// Harmless says why the simulation, or the exploration, cannot catch it; empty: it must.
 	Harmless string
-	// Test is a package of the library and a test of it, which catches what simulation catches seldom or
-	// never. It is run in place of simulation.
+	// Test is a package of the library and a test of it, which catches what simulation and exploration catch
+	// seldom or never. It is run in place of both.
 	Test [2]string
 }
 
