@@ -47,6 +47,8 @@ func NewElector(e *election.Election, value string) *Elector {
 // then no job is under way when another process leads.
 //
 // A campaign that fails is tried again after a second, and meanwhile [Elector.IsLeader] returns its error.
+// That is also so if the error lasts, for example a wrong password or a nil session: then no job ever runs,
+// and gocron logs nothing. So a program should log what IsLeader returns while no process leads.
 // Run returns why it has ended, never nil: context.Cause(ctx), or an error that matches [rlock.ErrClosed].
 func (e *Elector) Run(ctx context.Context) error {
 	for {
