@@ -302,7 +302,9 @@ func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T)
 			_, _, err := l.Lock(bg, rlock.WaitAtMost(time.Second))
 			return err
 		}},
-		"a nested Lock": {time.Second, func(l *multilock.MultiLock, held context.Context, _ *rlock.Hold) error {
+		"a nested Lock": {time.Second, func(
+			l *multilock.MultiLock, held context.Context, _ *rlock.Hold,
+		) error {
 			_, _, err := l.Lock(held, rlock.WaitAtMost(time.Second))
 			return err
 		}},

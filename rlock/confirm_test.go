@@ -35,10 +35,13 @@ func TestASessionThatNoticesAnOutageFindsOutAtOnceWhatItHasLost(t *testing.T) {
 						other := testlock.NewSession(t, w.Net.Client(t))
 						taken := testlock.Take(t, rlock.New(other, "taken"))
 						held, hold := testlock.Lock(t, lock(s), bg, options...)
+						waiting, leave := context.WithCancel(bg)
 						if how == "by its subscription" {
-							testlock.Go(testlock.Bounded(t), rlock.New(s, "taken"))
+							waits := testlock.Go(waiting, rlock.New(s, "taken"))
+							defer func() { <-waits }()
 							time.Sleep(time.Second) // it waits, and so has a subscription
 						}
+						defer leave()
 						w.Kill()
 						notice(t, w, s)
 						time.Sleep(time.Second)

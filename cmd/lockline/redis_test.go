@@ -41,10 +41,15 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 		"a parameter of TLS without it": {
 			"", "", "--redis redis://host?addr=b:1&skip_verify=true", "(skip_verify is for rediss://)",
 		},
-		"a slash in the password": {"", "", "--redis redis://user/secret@host",
-			"must be percent-encoded"},
-		"a number sign in the password": {"", "", "--redis redis://:1/secret#x@host", "must be percent-encoded"},
-		"a question mark in it":         {"", "", "--redis redis://:1?secret&x@host", "must be percent-encoded"},
+		"a slash in the password": {
+			"", "", "--redis redis://user/secret@host", "must be percent-encoded",
+		},
+		"a number sign in the password": {
+			"", "", "--redis redis://:1/secret#x@host", "must be percent-encoded",
+		},
+		"a question mark in it": {
+			"", "", "--redis redis://:1?secret&x@host", "must be percent-encoded",
+		},
 		"an ampersand in a parameter": {
 			"", "", "--redis redis://host?master_name=m&password=x&secret", "must be percent-encoded",
 		},

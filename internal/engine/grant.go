@@ -404,7 +404,10 @@ func (g *Grant) lossReason(deadlinePassed bool) error {
 	if last == nil || p.s.Age()-at > p.s.Lease { // it was renewed since
 		_, last = p.s.Link.Trouble(p.s.Ctx, p.keys.LockKey())
 	}
-	if last == nil || fixed {
+	switch {
+	case fixed:
+		return failure.ErrFixedLeaseOver
+	case last == nil:
 		return reason
 	}
 	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)

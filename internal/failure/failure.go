@@ -189,7 +189,9 @@ var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w"
 // Why a hold was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
-	ErrGone    = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
+	// ErrFixedLeaseOver is ErrExpired of a lease that WithLease has fixed, which is not renewed.
+	ErrFixedLeaseOver = errors.New("its fixed lease ran out before Unlock")
+	ErrGone           = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
 		"or data was lost")
 )
 

@@ -105,3 +105,9 @@ func TestHintsAboutTLS(t *testing.T) {
 		t.Error("success became an error")
 	}
 }
+
+func TestAClientOfTheZeroValueIsRefused(t *testing.T) {
+	if err := Check(&redis.Client{}); err == nil || !strings.Contains(err.Error(), "redis.NewClient") {
+		t.Errorf("%v", err)
+	}
+}

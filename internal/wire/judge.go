@@ -264,6 +264,9 @@ func Check(c Client) error {
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("the client is nil (%T)", c)
 	}
+	if one, ok := c.(*redis.Client); ok && reflect.ValueOf(*one).IsZero() {
+		return errors.New("the client is a zero value; make one with redis.NewClient")
+	}
 	if _, ring := c.(*redis.Ring); ring {
 		return errors.New("a *redis.Ring moves keys to another server when one fails its pings, " +
 			"so two owners could hold one lock; use one session for each server (and RedLock over them), " +
