@@ -169,7 +169,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
 	}
-	if ctx == nil { // a mistake, for which nobody should go on leading
+	if ctx == nil { // the caller's mistake, but the leadership must end all the same
 		ctx = context.Background()
 	}
 	e := l.record.e

@@ -157,7 +157,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	return l.fits(st.count)
 }
 
-// fits returns a count as an int.
+// fits returns a count as an int, or an error if an int of this platform is too small for it.
 func (l *Latch) fits(count int64) (int, error) {
 	if n := int(count); int64(n) == count {
 		return n, nil

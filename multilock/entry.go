@@ -180,8 +180,10 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
-// Unlock of the last hold returns when a majority has passed its part on or has answered, or when the wait of
-// an Unlock is over (handle.UnlockBound). The other servers are told in the background.
+// Unlock of a nested hold returns at once. Unlock of the last hold passes the lock on to a waiting goroutine
+// of this process, if there is one. Otherwise it waits until a majority of the parts is released or passed
+// on, until so many are lost that no majority is left, or for as long as handle.UnlockBound allows. The other
+// servers are told in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.check()

@@ -205,7 +205,8 @@ func check(sessions []*session.Session, timeout time.Duration) error {
 	return protocol.CheckDuration(option, timeout, protocol.MinTime, protocol.MaxLease)
 }
 
-// name is the address of the server, or the session by which it is reached if the address is not known.
+// name returns the address of the server. If the address is not known, it returns the id of the session that
+// reaches the server.
 func (s *server) name() string {
 	if addr := s.user.Link.Addr(); addr != "" {
 		return addr
@@ -330,8 +331,8 @@ type tooFewError struct {
 func (e *tooFewError) Error() string { return e.err.Error() }
 func (e *tooFewError) Unwrap() error { return e.err }
 
-// isFinal reports whether a server that has answered a vote with err will do so until someone changes
-// something.
+// isFinal reports whether err is permanent: the server will return it to every request until someone repairs
+// the server or its configuration.
 func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }

@@ -207,9 +207,9 @@ var (
 	errZeroRedLock = errors.New("lockline: the RedLock is nil or a zero value; make one with Quorum.New")
 )
 
-// NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and
-// [Quorum.New] in one, without options. What is wrong with the sessions, every use of the lock says. It does
-// not exclude locks of other kinds that have its name.
+// NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and [Quorum.New] in one,
+// without options. If the sessions do not fit together, every method of the RedLock returns the error. It
+// does not exclude locks of other kinds that have its name.
 func NewRedLock(name string, sessions ...*rlock.Session) *RedLock {
 	q, err := NewQuorum(sessions)
 	if err != nil {

@@ -108,7 +108,8 @@ func (r *round) restFails() bool {
 //   - or a majority has answered;
 //   - or so many servers fail that no majority can answer.
 //
-// Otherwise the error would be that of servers that are only farther away.
+// While explained is false, the caller waits for more replies. If it stopped now, the error would only name
+// servers that are slow to reply.
 func (r *round) explained() bool {
 	refused, failing := r.refused()
 	spare := len(r.q.servers) - r.q.need

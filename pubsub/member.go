@@ -28,8 +28,9 @@ func NewClusterHub(c ClusterClient, o Options) *Hub {
 // anyMaster is the Cluster of a hub of classic channels, and also its only Node. A connection of this Node
 // leads to any master that works.
 //
-// go-redis has no list of the masters that costs no request. So anyMaster finds them by names, since each
-// name has a slot, and each slot a master. Only the owner of the hub's shard uses server and name.
+// go-redis has no list of the masters that costs no request. So anyMaster looks up the masters of random key
+// names: each name belongs to a slot, and each slot has a master. Only the owner of the hub's shard uses
+// server and name.
 type anyMaster struct {
 	client ClusterClient
 	failed atomic.Bool // the last connection failed
@@ -90,7 +91,8 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 	if err != nil || master == a.server {
 		return true
 	}
-	// That slot may have moved, and the server may have others.
+	// The slot of a.name may have moved to another master, while the server is still the master of other
+	// slots.
 	found, err := a.find(ctx, func(server *redis.Client) bool { return server == a.server })
 	return found || err != nil
 }

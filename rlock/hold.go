@@ -21,8 +21,8 @@ type hold = handle.Hold
 
 // HoldFrom is the innermost Hold that ctx descends from, of whatever lock, also if it is over. It is nil if
 // there is none, or ctx is nil: all methods are safe to call on it. In the function that [Do] runs, it is the
-// Hold of that lock. Below a Campaign of package election, use it for its token alone, and end the leadership
-// by Resign.
+// Hold of that lock. In code that runs under the context of a Campaign (package election), use the Hold only
+// for its token, and end the leadership by Resign, not by Unlock.
 func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 
 // Unlock ends the hold. If no nested hold is left, it frees the lock, or hands it, in memory and at once, to

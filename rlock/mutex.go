@@ -89,12 +89,12 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and
 //     for as long as the watchdog timeout if ctx has no deadline. The error then says for how long no request
 //     succeeded, and why the last one failed. One that re-enters tries only as often as TryLock. Wrong
-//     passwords, missing rights, a URL in place of the client's Addr and the like are no outage: they are
+//     passwords, missing rights, a URL in place of an address and the like are no outage: they are
 //     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value,
 //     and the session's logger gets the stack.
 //
 // A call returns at its deadline even if its request is stuck, and 100 ms later at most. A ctx that is
-// canceled earlier ends the call at once, with one exception: a request that is in flight as Redis falls
+// canceled earlier ends the call at once, with one exception. A request that is in flight as Redis falls
 // silent ends with go-redis's ReadTimeout, which is 5 s by default. docs/faq.md lists the bounds of all
 // calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {

@@ -31,8 +31,8 @@ const (
 	// Released: the hold and all that nests in it were given back, after Held, by Unlock or by Close. Err if
 	// Redis could not be told.
 	Released
-	// Lost: the hold was lost, after Held, also if Unlock was the first to find out. Err matches [ErrLost]
-	// and says why.
+	// Lost means that the hold was lost, also if Unlock was the first to find out. Event.Held is how long it
+	// had been held. Err matches [ErrLost] and says why.
 	Lost
 	// RenewFailed: a renewal failed with Err and will be tried again.
 	RenewFailed

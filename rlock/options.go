@@ -84,9 +84,9 @@ func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
-// WithWatchdogTimeout sets the lease of all locks that have no lease of their own, 30 s by default, from 10
-// ms to ten years. It is renewed at a third of d. It is also how long a lock stays taken when its holder's
-// process dies, and how long waiters ride out a Redis that does not answer.
+// WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 30 s. d is from 10 ms to
+// ten years. It is renewed at a third of d. It is also how long a lock stays taken when its holder's process
+// dies, and how long waiters ride out a Redis that does not answer.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
@@ -148,8 +148,8 @@ func WithLabel(label string) SessionOption {
 }
 
 // WithLogger sets where the session logs what an operator must know: lost locks, forgotten holds, waits for
-// oneself, a lost subscription, a panic in the client, and, once for each outage, that Redis has carried out
-// no request for 2 s, with its address and the last error. By default, and with nil, that is
+// oneself, a lost subscription, a panic in the client. Once for each outage it logs that Redis has carried
+// out no request for 2 s, with its address and the last error. By default, and with nil, the logger is
 // slog.Default. Should it panic, the session goes on.
 func WithLogger(l *slog.Logger) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Logger = l })

@@ -41,8 +41,8 @@ func init() {
 // its pings, so two owners could hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
 //
 // The session's id is drawn here, at random. If a machine or a container can be restored from a snapshot more
-// than once, call NewSession after the restore: copies of a process that had a session already have one id,
-// and nothing keeps them apart.
+// than once, call NewSession after the restore. Copies of a process that had made its session before the
+// snapshot have the same session id, and nothing keeps them apart.
 //
 // Where more than 16 requests to a server are under way at an instant, further ones share pipelines. These
 // have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a

@@ -21,7 +21,7 @@ func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 		for len(waiting) > 0 && len(batch) < MaxBatch {
 			l := waiting[0]
 			waiting = waiting[1:]
-			needed := l.every > 0 || l.confirming // it may have been switched off meanwhile
+			needed := l.every > 0 || l.confirming // SetInterval may have switched the renewal off
 			if needed && l.place > 0 && l.deadline > now && l.since <= launched {
 				batch = append(batch, l)
 				until = max(until, l.deadline)

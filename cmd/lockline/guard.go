@@ -133,8 +133,8 @@ func (g *guard) tell(s syscall.Signal) {
 		g.name, g.troubles, name))
 }
 
-// release frees the lock, which the command no longer needs, and decides on the exit code. It waits for Redis
-// until by at most. A command whose lock was lost has not done what was asked, whatever it says.
+// release frees the lock, which the command no longer needs, and decides on the exit code. It stops waiting
+// for Redis at the time by. A command whose lock was lost has not done what was asked, whatever it says.
 func (g *guard) release(exit report, by time.Time) error {
 	told := g.told || exit.Late
 	if told {

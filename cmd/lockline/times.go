@@ -23,7 +23,7 @@ func checkTime(cmd *cli.Command, flag string, least time.Duration) error {
 	return nil
 }
 
-// checkTimeOrZero is checkTime for flags that may be 0, or else at least a millisecond.
+// checkTimeOrZero returns an error unless the flag's duration is 0, or from 1 ms to ten years.
 func checkTimeOrZero(cmd *cli.Command, flag string) error {
 	if cmd.Duration(flag) == 0 {
 		return nil

@@ -7,8 +7,8 @@
 // session's work.
 //
 // The rule of bounds: every bound of a call that is known when a request begins is a deadline of that
-// request, whoever has set it: the caller's context, WaitAtMost, or the library, for a call without a
-// deadline. The call returns at its bound even if its request is stuck (Ask).
+// request. The caller's context sets one, or WaitAtMost, or the library, for a call without a deadline. The
+// call returns at its bound even if its request is stuck (Ask).
 package call
 
 import (

@@ -347,7 +347,8 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 }
 
 // outageTimer ends the wait of an acquisition without a deadline when an outage has lasted for the session's
-// lease. Replies end such waits, too (endures), but a request may be stuck for longer than the lease.
+// lease. A failed request can end such a wait, too (endures). The timer is for a request that is stuck for
+// longer than the lease.
 type outageTimer struct {
 	a *acquisition
 	t *time.Timer

@@ -7,10 +7,10 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// LearnClock has the session of a lock learn the clock of Redis, unless it knows it. Until then, its requests
-// for a lock are void, and are sent again when the reply has brought the time (see attempt.Request).
-// LearnClock sends such a void request, as a try has it, which changes nothing. It blocks for the reply, not
-// longer than ctx.
+// LearnClock sets the session's estimate of the clock of Redis. It does nothing if the session has one
+// already. Until then, its requests for a lock are void, and are sent again when the reply has brought the
+// time (see attempt.Request). LearnClock sends such a void request, as a try has it, which changes nothing.
+// It blocks for the reply, not longer than ctx.
 func (ps *Permits) LearnClock(ctx context.Context) error {
 	s := ps.s
 	if s.Clock.Now(time.Now()) != 0 {

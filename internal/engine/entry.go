@@ -38,12 +38,12 @@ type Entry struct {
 	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
 }
 
-// chain is what observers are told of an outermost hold and of all that nests in it: that it was acquired,
-// and then once that it was released or lost, when the last of these holds has ended.
+// chain is an outermost hold and all that nests in it, as observers see them: one Acquired, and one Released
+// or Lost when the last of these holds has ended.
 type chain struct {
 	holds     int32          // live ones
 	announced bool           // the observer knows that the root was acquired
-	lost      *session.Event // waits for that; nil: none does
+	lost      *session.Event // the end of the chain, if that came before the announcement; nil: it did not
 }
 
 // newEntry is one of the acquisition's goroutine, which is not a hold yet.
@@ -81,7 +81,8 @@ func (a *acquisition) newNested(outer *Entry) *Entry {
 		context.AfterFunc(ctx, func() { stop() }) // or that context would keep the entry while it lives
 	}
 	follow(a.ctx, func() {
-		if !errors.Is(context.Cause(a.ctx), failure.ErrUnlocked) { // lost, or ended by the caller
+		// A loss, the end of the session, or the caller ends the hold. An Unlock above it does not.
+		if !errors.Is(context.Cause(a.ctx), failure.ErrUnlocked) {
 			cancel(failure.OfContext(a.ctx))
 			return
 		}
@@ -269,7 +270,7 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 	e := a.newNested(outer) // without mu: the caller's context may run code of its own
 	depth, err := a.enterBelow(outer, e)
 	if depth == 0 {
-		e.cancel(nil) // nobody has its context
+		e.cancel(nil) // frees the context, which nobody has received
 		return nil, err
 	}
 	if a.cfg.Lease != 0 || p.kind.Counts { // the grant lasts as long as any of its holds wants

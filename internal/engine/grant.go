@@ -104,8 +104,9 @@ func (p *pool) newGrant(
 // ErrTooLate is why a grant is none: it came when its lease was over.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// complete makes a fixed lease as long as was asked for. The watchdog does not renew that lease, so complete
-// tries again until the grant or its lease ends.
+// complete extends the short first lease of a grant that was handed over to the fixed lease that the caller
+// chose, which ends at until. The watchdog does not renew that lease, so complete tries again until the grant
+// or its lease ends.
 func (g *Grant) complete(until time.Time) {
 	for try := 1; ; try++ {
 		err := g.extend(g.p.s.Ctx, time.Until(until))
@@ -241,8 +242,9 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	}
 }
 
-// endChains ends what observers are told of the grant's holds, and returns the events that they are to be
-// told now. A hold that has just begun has not been announced yet: its event waits for that. mu held.
+// endChains ends the chains of the grant's holds, and returns the events for the observer. If the observer
+// does not know of a hold yet, because the hold has just begun, its event is kept until then (announced). The
+// caller must hold pool.mu.
 func (g *Grant) endChains(why handle.State, reason error) (events []session.Event) {
 	for _, e := range g.holds {
 		c := &e.root.chain

@@ -55,7 +55,8 @@ func (e *Entry) end() (tell *notice, err error) {
 	return tell, nil
 }
 
-// unlocked is an Entry as the cause with which its Unlock ends its context. So that needs no allocation.
+// unlocked is the cause with which the context of an unlocked Entry has ended. It is the Entry itself,
+// converted, so an Unlock allocates no error. So that needs no allocation.
 type unlocked Entry
 
 func (u *unlocked) Error() string {

@@ -225,7 +225,7 @@ func UnlockError(until context.Context) error {
 	if why == nil { // the library's bound is over
 		why = context.DeadlineExceeded
 	}
-	return fmt.Errorf("Redis has not answered the release, which is sent again in the background: %w", why)
+	return fmt.Errorf("no answer from Redis to the release, which is sent again in the background: %w", why)
 }
 
 // UnlockBound is UnlockBounds as one context.

@@ -158,7 +158,8 @@ func words(s string, n int) []string {
 	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
 }
 
-// Identity reads whose an owner field is, and what that session said of itself: pid@host label.
+// Identity returns the session id in an owner field, and the process id, host and label in its holder info,
+// which has the form PID@HOST LABEL.
 func Identity(owner, about string) (session string, pid int, host, label string) {
 	session, _, _ = strings.Cut(owner, ":")
 	id, label, _ := strings.Cut(about, " ")

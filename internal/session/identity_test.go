@@ -22,7 +22,7 @@ func TestSessionsDifferWhateverRandomNumbersTheProgramHasChosen(t *testing.T) {
 	defer uuid.SetRand(nil)
 	defer func(before io.Reader) { rand.Reader = before }(rand.Reader)
 	rand.Reader = zeros{}
-	if uuid.New() != uuid.New() {
+	if first := uuid.New(); first != uuid.New() {
 		t.Fatal("ids of package uuid do not repeat here")
 	}
 	if one, other := NewID(), NewID(); one == other {

@@ -144,16 +144,18 @@ func (l *Link) Batch(
 	}
 	sent := time.Now()
 	l.pipeline(to, b)
+	var outcome error // of the server: it carries requests out if it has carried out one of these
 	for i, r := range b.requests {
 		reply, err := l.answer(ctx, b, r)
 		err = l.explained(ctx, err)
-		if i == 0 { // a pipeline that fails does so as a whole
-			at := l.serverAt(to)
-			if failing := l.returned(at, sent, err); !failing.IsZero() {
-				l.logFailure(at, failing, err)
-			}
+		if i == 0 || err == nil {
+			outcome = err
 		}
 		answer(i, reply, err)
+	}
+	at := l.serverAt(to)
+	if failing := l.returned(at, sent, outcome); !failing.IsZero() {
+		l.logFailure(at, failing, outcome)
 	}
 }
 

@@ -225,8 +225,10 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 	if b != nil {
 		select {
 		case <-b.over:
-		case <-ctx.Done(): // the pipeline goes on, and has r
-			return "", ctx.Err()
+		case <-ctx.Done():
+			if !Closed(b.over) { // the pipeline goes on, and has r
+				return "", ctx.Err()
+			}
 		}
 		if moved(r.Err()) {
 			r.reset()

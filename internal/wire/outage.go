@@ -28,8 +28,8 @@ const (
 )
 
 // outageListeners notifies sessions that a server may have lost data, because its connections broke or it is
-// not the master any more: once when that is noticed, and once when a server carries out requests again. The
-// zero value is ready to use.
+// not the master any more. There is one notice when that is noticed, and one when a server carries out
+// requests again. The zero value is ready to use.
 type outageListeners struct {
 	mu   sync.Mutex // guards what follows; a leaf
 	last int

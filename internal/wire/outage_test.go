@@ -139,9 +139,9 @@ func TestARequestWithoutAnAnswerIsLoggedWhileItIsInFlight(t *testing.T) {
 		for range 3 {
 			go o.Call(t.Context(), copier{o.sc}, 1, nil)
 		}
-		time.Sleep(2*time.Second - 1)
+		time.Sleep(2*time.Second - time.Nanosecond)
 		o.want(t, "just before")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		o.want(t, "then", "Redis does not answer", "for=2s", "in flight")
 		time.Sleep(time.Hour)

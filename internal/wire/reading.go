@@ -13,10 +13,10 @@ import (
 // when a context ends. It ends the read at the deadline that the context had when the request began, if the
 // client has the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
 //
-// So each request gets all bounds that are known when it begins as a deadline. Where its sender could still
-// be kept longer, the request has a goroutine of its own, which the caller can leave behind (NeedsGoroutine).
-// One case is left: a context that is canceled before its deadline does not end a request that is in flight
-// as Redis falls silent. Such a call returns after the client's ReadTimeout.
+// So each request gets a deadline: the earliest bound that is known when the request begins. Where its sender
+// could still be kept longer, the request has a goroutine of its own, which the caller can leave behind
+// (NeedsGoroutine). One case is left: a context that is canceled before its deadline does not end a request
+// that is in flight as Redis falls silent. Such a call returns after the client's ReadTimeout.
 
 // reading is how a client ends a read that gets no reply.
 type reading struct {

@@ -46,7 +46,7 @@ var (
 	errInteger   = errors.New("ERR value is not an integer or out of range")
 	errFloat     = errors.New("ERR value is not a valid float")
 	errUnknown   = errors.New("ERR the key space does not know this option")
-	errReadOnly  = errors.New("READONLY You can't write against a read only replica.")
+	errReadOnly  = errors.New("READONLY You can't write against a read only replica")
 )
 
 // unbounded is how many arguments a command has that may have any number of them.
