@@ -55,6 +55,7 @@ func TestLogLinesNameTheServerAndTheChannels(t *testing.T) {
 				time.Sleep(time.Minute)
 				s.set(func() { s.refuse = nil })
 				time.Sleep(time.Minute)
+				synctest.Wait() // a line of this instant has been written
 				matches(t, &log, c.want...)
 			})
 		})
