@@ -32,7 +32,7 @@ func TestAfterAnOutageEachLeaseIsConfirmedOnceAndAtOnce(t *testing.T) {
 
 func TestALeaseThatIsNotRenewedKeepsItsDeadlineWhenItIsConfirmed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = unchanged
+		f.answer(unchanged)
 		var fixed Lease
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)
@@ -49,9 +49,9 @@ func TestALeaseThatTheServerHasForgottenIsLostAsSoonAsItIsConfirmed(t *testing.T
 		w.Add(&renewed, in(term), interval)
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result {
+		f.answer(func(_ context.Context, _ any, batch []*Lease) []Result {
 			return all(batch, Result{Gone: true})
-		}
+		})
 		w.Confirm(time.Now())
 		pass(time.Second)
 		for _, l := range []*Lease{&renewed, &fixed} {
@@ -79,9 +79,9 @@ func TestConfirmationsKeepADistanceFromEachOther(t *testing.T) {
 
 func TestAConfirmationThatFailsIsRepeatedAlsoIfTheLeaseIsFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = func(_ context.Context, _ any, batch []*Lease) []Result {
+		f.answer(func(_ context.Context, _ any, batch []*Lease) []Result {
 			return all(batch, Result{Err: errRefused})
-		}
+		})
 		var fixed Lease
 		w.Add(&fixed, in(term), 0)
 		pass(time.Second)
@@ -90,7 +90,7 @@ func TestAConfirmationThatFailsIsRepeatedAlsoIfTheLeaseIsFixed(t *testing.T) {
 		if got := len(f.calls(&fixed)); got < 3 || got > 8 {
 			t.Errorf("%d confirmations", got)
 		}
-		f.renew = unchanged
+		f.answer(unchanged)
 		pass(6 * time.Second)
 		sent := len(f.calls(&fixed))
 		pass(10 * time.Second)

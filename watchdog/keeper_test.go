@@ -63,8 +63,16 @@ func (f *fake) Server(l *Lease) any { return f.server(l) }
 func (f *fake) Renew(ctx context.Context, server any, batch []*Lease) []Result {
 	f.mu.Lock()
 	f.sent = append(f.sent, sent{time.Since(f.start), server, batch})
+	renew := f.renew
 	f.mu.Unlock()
-	return f.renew(ctx, server, batch)
+	return renew(ctx, server, batch)
+}
+
+// answer changes what renew does, also while leases are kept.
+func (f *fake) answer(renew func(ctx context.Context, server any, batch []*Lease) []Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.renew = renew
 }
 
 func (f *fake) Lost(l *Lease, deadlinePassed bool) {
