@@ -108,8 +108,12 @@ var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.
 // chose, which ends at until. The watchdog does not renew that lease, so complete tries again until the grant
 // or its lease ends.
 func (g *Grant) complete(until time.Time) {
+	s := g.p.s
 	for try := 1; ; try++ {
-		err := g.extend(g.p.s.Ctx, time.Until(until))
+		d := time.Until(until)
+		// One copy at a time: after each, the grant may have been released.
+		o := s.Link.Call(s.Ctx, &update{g, protocol.Milliseconds(d)}, 1, nil)
+		err := g.updated(o, d)
 		if err == nil || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) ||
 			!g.pause(wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
