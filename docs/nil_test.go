@@ -97,14 +97,14 @@ var meansSomething = map[string]string{
 	"rlock.WithObserver(rlock.Observer)":          "no observer",
 }
 
-// said is what an error about a nil argument names.
+// said has the word by which an error names each nil argument.
 var said = map[string]string{
 	"context.Context": "context is nil", "func(context.Context) error": "function is nil",
 	"*rlock.Session": "session", "rlock.Client": "client is nil", "rlock.Locker": "nil",
 	"[]*rlock.Session": "no sessions",
 }
 
-// nilWorld is what the calls of one test need.
+// nilWorld has the session and the server for the calls of one test.
 type nilWorld struct {
 	t       *testing.T
 	wire    *testlock.Wire
@@ -226,7 +226,7 @@ func api(t *testing.T) (all []exported) {
 	return all
 }
 
-// outcome is how a call with a nil ended.
+// outcome has the results of a call with a nil, or the value with which it panicked.
 type outcome struct {
 	results []reflect.Value
 	panic   any

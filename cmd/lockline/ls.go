@@ -93,7 +93,7 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	return states, nil
 }
 
-// severalDo is what to do about names of severalKinds.
+// severalDo says how to end what severalKinds reports.
 const severalDo = "locks of several kinds have this name, and do not exclude each other; " +
 	"let all programs use one kind, or another name for each"
 

@@ -218,7 +218,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	first := *options
 	first.OnConnect = nil // a Sentinel has another error
-	first.DB = 0          // the one that a Cluster and a Sentinel do not refuse
+	first.DB = 0          // a Cluster and a Sentinel refuse every other database
 	asking := redis.NewClient(&first)
 	defer asking.Close()
 	mode, err := t.hello(ctx, asking.Process, "mode")

@@ -98,8 +98,9 @@ type job struct {
 
 var _ gocron.Locker = (*job)(nil)
 
-// Lock is Locker.Lock, unless another run of the job is under way. A gocron singleton would do as well, but
-// gocron keeps a goroutine for each until the scheduler ends, also if the job was removed.
+// Lock locks the job as Locker.Lock does, unless another run of the job has not ended. A gocron singleton
+// would do as well, but gocron keeps a goroutine for each until the scheduler ends, also if the job was
+// removed.
 func (j *job) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	j.mu.Lock()
 	if j.locked {

@@ -129,7 +129,7 @@ func Ask(
 }
 
 // Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. Without a deadline,
-// it waits for as long as the lease of the session, which is how long it rides out an outage. If an answer is
+// it waits for as long as the lease of the session, because an outage may last so long. If an answer is
 // an error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, what string, r Request,

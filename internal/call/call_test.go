@@ -48,7 +48,7 @@ func open(t *testing.T, answered bool) *session.Session {
 	return s
 }
 
-// one is a request.
+// one makes a request that every server answers.
 type one struct{}
 
 func (one) Request(time.Time) *wire.Request {
