@@ -316,13 +316,14 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	}
 	w.listen()
 	p.suspect()
+	if a.unbounded() {
+		l.watchOutage(a.begun.Add(p.s.Lease))
+	}
 	stands := l.standing > 0
 	p.mu.Unlock()
 	if stands {
 		a.waits()
 	}
-	outage := newOutageTimer(a)
-	defer outage.stop()
 	for {
 		if a.bounds.Over() { // also where an answer is there, too
 			return nil, a.giveUp(l, w)
@@ -330,13 +331,6 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 		select {
 		case <-a.bounds.Until.Done():
 		case <-a.bounds.Closing:
-		case <-outage.c:
-			if err := outage.look(); err != nil {
-				p.mu.Lock()
-				l.answer(w, nil, p.kind.Failed(p.keys, err))
-				l.trim()
-				p.mu.Unlock()
-			}
 		case news := <-w.ready:
 			if news == answered {
 				return w.g, w.err
@@ -346,45 +340,10 @@ func (a *acquisition) wait(l *lane) (*Grant, error) {
 	}
 }
 
-// outageTimer ends the wait of an acquisition without a deadline when an outage has lasted for the session's
-// lease. A failed request can end such a wait, too (endures). The timer is for a request that is stuck for
-// longer than the lease.
-type outageTimer struct {
-	a *acquisition
-	t *time.Timer
-	c <-chan time.Time // nil: the wait has a deadline
-}
-
-func newOutageTimer(a *acquisition) *outageTimer {
-	o := &outageTimer{a: a}
-	if _, bounded := a.bounds.Until.Deadline(); !bounded {
-		o.t = time.NewTimer(a.p.s.Lease - time.Since(a.begun)) // the first request may have been stuck
-		o.c = o.t.C
-	}
-	return o
-}
-
-func (o *outageTimer) stop() {
-	if o.t != nil {
-		o.t.Stop()
-	}
-}
-
-// look returns an error if the outage has lasted long enough. Otherwise the timer goes off when it may have.
-func (o *outageTimer) look() error {
-	p := o.a.p
-	since, err := p.s.Link.Trouble(o.a.bounds.Until, p.keys.LockKey())
-	if since.Before(o.a.begun) {
-		since = o.a.begun
-	}
-	left := p.s.Lease
-	if err != nil {
-		if left -= time.Since(since); left <= 0 {
-			return failure.Outage(since, err)
-		}
-	}
-	o.t.Reset(left)
-	return nil
+// unbounded reports whether the call has no deadline.
+func (a *acquisition) unbounded() bool {
+	_, bounded := a.bounds.Until.Deadline()
+	return !bounded
 }
 
 // waits tells the observer, once.

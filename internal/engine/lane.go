@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
@@ -20,6 +22,7 @@ type lane struct {
 	attempts []*attempt  // that are asking or standing, the oldest first
 	live     *Grant      // shared: the one that goroutines may join; nil if there is none
 	delay    *time.Timer // until it asks; nil: it will not
+	outage   *time.Timer // calls endWaitsInOutage; nil: no waiter without a deadline needs that
 	standing int32       // how many attempts stand
 	grants   int32       // how many are held
 	leaving  int32       // exclusive, not fair: attempts that were given up, and have not ended
@@ -161,6 +164,49 @@ func (l *lane) undelay() {
 	}
 }
 
+// watchOutage makes sure that endWaitsInOutage runs, at the latest at this time or a lease from now. A failed
+// request can end a wait in an outage, too (endures). The timer is for requests that are stuck for longer than
+// the lease. One timer serves all waiters of the lane, because a timer for each wait costs a fifth of the
+// speed at which goroutines of one session take turns. The caller must hold pool.mu.
+func (l *lane) watchOutage(at time.Time) {
+	if l.outage == nil {
+		l.outage = time.AfterFunc(time.Until(at), l.endWaitsInOutage)
+	}
+}
+
+// endWaitsInOutage ends the waits without a deadline that an outage has kept from Redis for the session's
+// lease. If other such waits remain, it runs again when the first of them may have to end.
+func (l *lane) endWaitsInOutage() {
+	p := l.p
+	if !p.s.Begin() {
+		return // the waiters end because the session is closed
+	}
+	defer p.s.End()
+	since, err := p.s.Link.Trouble(context.Background(), p.keys.LockKey()) // without p.mu: it may block
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.outage = nil
+	for _, w := range slices.Clone(l.waiters) { // answer removes waiters
+		if !w.a.unbounded() {
+			continue
+		}
+		begun := since // of the outage, as far as it concerns this waiter
+		if begun.Before(w.a.begun) {
+			begun = w.a.begun
+		}
+		end := begun.Add(p.s.Lease)
+		if err == nil {
+			end = time.Now().Add(p.s.Lease)
+		}
+		if time.Until(end) > 0 {
+			l.watchOutage(end)
+		} else {
+			l.answer(w, nil, p.kind.Failed(p.keys, failure.Outage(begun, err)))
+		}
+	}
+	l.trim()
+}
+
 // trim gives up attempts that no goroutine waits for, or not with this lease, the youngest first. It returns
 // the last of these, or nil. mu held.
 func (l *lane) trim() (last *attempt) {
@@ -180,6 +226,10 @@ func (l *lane) trim() (last *attempt) {
 func (l *lane) forget() {
 	if len(l.waiters) == 0 && len(l.attempts) == 0 && l.grants == 0 && l.leaving == 0 {
 		l.undelay()
+		if l.outage != nil {
+			l.outage.Stop()
+			l.outage = nil
+		}
 		if i := slices.Index(l.p.lanes, l); i >= 0 {
 			l.p.lanes = slices.Delete(l.p.lanes, i, i+1)
 		}
