@@ -259,6 +259,29 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 	}
 }
 
+// Otherwise the lock would be held for ever by a caller that got an error.
+func TestALockWithoutTheRightToExpireItsKeyLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	rules := slices.DeleteFunc(testlock.DocumentedRights(t).Server, func(r string) bool {
+		return r == "+pexpire"
+	})
+	setUser(t, admin, rules)
+	s := testlock.NewSession(t, server.Client(t, asLockline))
+	for name, newMutex := range testlock.Kinds {
+		_, _, err := newMutex(s, "x").TryLock(testlock.Bounded(t))
+		if err == nil || !strings.Contains(err.Error(), "lockline doctor, run as that user") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, key := range admin.Keys(bg, "*").Val() {
+			if admin.PTTL(bg, key).Val() < 0 {
+				t.Errorf("%s: %s has no expiry: %v", name, key, admin.HGetAll(bg, key).Val())
+			}
+		}
+	}
+}
+
 func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

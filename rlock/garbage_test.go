@@ -282,6 +282,41 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	})
 }
 
+// Waiting for such a hold would never end, since no session knows of it.
+func TestAHoldThatNeverExpiresIsAnErrorThatNamesItsKey(t *testing.T) {
+	for what, persist := range map[string]func(t *testing.T, w *testlock.Wire, key string){
+		"a hash that another program wrote": func(_ *testing.T, w *testlock.Wire, key string) {
+			w.Del(key)
+			w.HSet(key, "foo", "bar")
+		},
+		"a hold that was persisted by hand": func(t *testing.T, w *testlock.Wire, key string) {
+			testlock.Must(t, w.Client.Persist(bg, key).Err())
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+				gone := testlock.NewSession(t, beside(t, w))
+				testlock.Lock(t, newMutex(gone, "x"), bg, rlock.WithLease(time.Minute))
+				key := w.Keys()[0]
+				persist(t, w, key)
+				m := newMutex(testlock.NewSession(t, w.Client), "x")
+				for name, acquire := range map[string]func() error{
+					"Lock":    func() error { return testlock.Cycle(testlock.Bounded(t), m) },
+					"TryLock": func() error { _, _, err := m.TryLock(bg); return err },
+				} {
+					err := acquire()
+					if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the key %q has ", key)) ||
+						!strings.Contains(err.Error(), ", a hold that never expires, ") {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+				testlock.Must(t, w.Client.Del(bg, key).Err())
+				testlock.Works(t, m)
+			})
+		})
+	}
+}
+
 func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		m := newMutex(testlock.NewSession(t, w.Client), "x")

@@ -47,10 +47,19 @@ func NewElector(e *election.Election, value string) *Elector {
 // then no job is under way when another process leads.
 //
 // A campaign that fails is tried again after a second, and meanwhile [Elector.IsLeader] returns its error.
-// That is also so if the error lasts, for example a wrong password or a nil session: then no job ever runs,
-// and gocron logs nothing. So a program should log what IsLeader returns while no process leads.
-// Run returns why it has ended, never nil: context.Cause(ctx), or an error that matches [rlock.ErrClosed].
+// That is also so if the error lasts, for example with a wrong password: then no job ever runs, and gocron
+// logs nothing. So a program should log what IsLeader returns while no process leads.
+//
+// Run never returns nil. It returns
+//   - context.Cause(ctx), if ctx has ended;
+//   - an error that matches [rlock.ErrClosed], if the session is closed;
+//   - at once, the error of an election that cannot work, for example one with a nil session, or with a value
+//     that is too long.
 func (e *Elector) Run(ctx context.Context) error {
+	if err := e.unusable(); err != nil {
+		e.state.Store(&state{failure: err})
+		return err
+	}
 	for {
 		leading, leadership, err := e.election.Campaign(ctx, e.value)
 		if err == nil {
@@ -69,6 +78,18 @@ func (e *Elector) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// unusable returns the error of a campaign that could never succeed. It sends no request: a campaign whose
+// context has ended checks its session, its name and its value, and then returns.
+func (e *Elector) unusable() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _, err := e.election.Campaign(ended, e.value)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // IsLeader returns nil while this process leads. gocron skips the ticks for which it returns an error. That

@@ -128,11 +128,43 @@ func TestRunEndsWithTheSession(t *testing.T) {
 
 func TestIsLeaderSaysWhyACampaignFails(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		c := campaign(t, testlock.NewSession(t, w.Client), strings.Repeat("x", election.MaxValue+1))
-		c.wantLeader(t, "with too long a value", rlock.ErrNotHeld)
-		if err := c.IsLeader(t.Context()); !strings.Contains(err.Error(), "bytes") {
+		session := testlock.NewSession(t, w.Client)
+		before := campaign(t, session, "1")
+		before.wantLeader(t, "at first", nil)
+		key := w.Keys()[0]
+		testlock.WantError(t, "Run", before.stop(), context.Canceled)
+		testlock.Must(t, w.Client.FlushDB(t.Context()).Err())
+		testlock.Must(t, w.Client.Set(t.Context(), key, "of another program", 0).Err())
+		c := campaign(t, session, "1")
+		c.wantLeader(t, "with a key of another type", rlock.ErrNotHeld)
+		if err := c.IsLeader(t.Context()); !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("IsLeader: %v", err)
 		}
+		testlock.Must(t, w.Client.Del(t.Context(), key).Err())
+		time.Sleep(2 * time.Second)
+		c.wantLeader(t, "without that key", nil)
 		testlock.WantError(t, "Run", c.stop(), context.Canceled)
+	})
+}
+
+// Otherwise a program with such a mistake would run without an error, and without a job.
+func TestRunReturnsTheErrorOfAnElectionThatCannotWork(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		session := testlock.NewSession(t, w.Client)
+		long := strings.Repeat("x", election.MaxValue+1)
+		for text, e := range map[string]*gocronlock.Elector{
+			"bytes":                  gocronlock.NewElector(election.New(session, "x"), long),
+			"the session is nil":     gocronlock.NewElector(election.New(nil, "x"), "1"),
+			"is nil or a zero value": gocronlock.NewElector(nil, "1"),
+			`the name is empty`:      gocronlock.NewElector(election.New(session, ""), "1"),
+		} {
+			err := e.Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("Run: %v, want %q", err, text)
+			}
+			if led := e.IsLeader(t.Context()); !errors.Is(led, rlock.ErrNotHeld) || !errors.Is(led, err) {
+				t.Errorf("IsLeader after %v: %v", err, led)
+			}
+		}
 	})
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -165,8 +164,8 @@ func (l *lane) undelay() {
 }
 
 // watchOutage makes sure that endWaitsInOutage runs, at the latest at this time or a lease from now. A failed
-// request can end a wait in an outage, too (endures). The timer is for requests that are stuck for longer than
-// the lease. One timer serves all waiters of the lane, because a timer for each wait costs a fifth of the
+// request can end a wait in an outage, too (endures). The timer is for requests that are stuck for longer
+// than the lease. One timer serves all waiters of the lane. A timer for each wait would cost a fifth of the
 // speed at which goroutines of one session take turns. The caller must hold pool.mu.
 func (l *lane) watchOutage(at time.Time) {
 	if l.outage == nil {
@@ -174,15 +173,15 @@ func (l *lane) watchOutage(at time.Time) {
 	}
 }
 
-// endWaitsInOutage ends the waits without a deadline that an outage has kept from Redis for the session's
-// lease. If other such waits remain, it runs again when the first of them may have to end.
+// endWaitsInOutage ends those waits without a deadline that have been in an outage for the session's lease.
+// If other such waits remain, it runs again when the first of them may have to end.
 func (l *lane) endWaitsInOutage() {
 	p := l.p
 	if !p.s.Begin() {
 		return // the waiters end because the session is closed
 	}
 	defer p.s.End()
-	since, err := p.s.Link.Trouble(context.Background(), p.keys.LockKey()) // without p.mu: it may block
+	since, err := p.s.Link.Trouble(p.s.Ctx, p.keys.LockKey()) // without p.mu, since it may block
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.outage = nil

@@ -160,7 +160,11 @@ local function grant(owner, about, lease, token, keep, lost, wanted)
   else
     redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   end
-  redis.call('PEXPIRE', KEYS[1], lease)
+  local expires = redis.pcall('PEXPIRE', KEYS[1], lease)
+  if expires ~= 1 then -- the user has no right to PEXPIRE
+    redis.call('DEL', KEYS[1])
+    error(expires.err, 0)
+  end
   if lost then
     redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
   else

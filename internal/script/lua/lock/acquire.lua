@@ -17,9 +17,9 @@
 -- Reply, always with the Redis time NOW in microseconds:
 --   'G NOW TOKEN'              granted, now or by an earlier copy of this request.
 --                              Behind the G stand flags of mayLinger in line.lua
---   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT milliseconds
---                              (-1: it has no end), and whose session says ABOUT of itself.
---                              Behind the Q stand flags of line.lua
+--   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT
+--                              milliseconds, and whose session says ABOUT of itself. Behind the Q stand flags
+--                              of line.lua
 --   'V NOW'                    expired: came too late
 --   'S NOW'                    stale: this attempt is over already
 
@@ -38,7 +38,11 @@ if call('HLEN', KEYS[1]) == 0 then
       and (known[1] and not known[5] or call('PTTL', KEYS[3]) == -2) then
     token = stamped
     call('HSET', KEYS[1], me, '1', 't', token, 's', '0', 'd', ARGV[5])
-    call('PEXPIRE', KEYS[1], ARGV[4])
+    local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[4])
+    if expires ~= 1 then -- the user has no right to PEXPIRE
+      call('DEL', KEYS[1])
+      return expires
+    end
     call('HSET', KEYS[2], 't', token)
     if call('PTTL', KEYS[2]) < lease + keep then
       call('PEXPIRE', KEYS[2], lease + 2 * keep)
@@ -61,6 +65,10 @@ owner, token, about, kept = holder()
 if owner == me then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
+end
+local left = owner and redis.call('PTTL', KEYS[1])
+if left == -1 then
+  bad(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
 end
 local last, lost, over = past(me)
 if over then
@@ -90,6 +98,6 @@ end
 if liveness <= 0 then -- it may have written nothing
   onMaster()
 end
-local left = redis.call('PTTL', KEYS[1])
+left = left or redis.call('PTTL', KEYS[1])
 local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner, left) or ''
 return table.concat({ 'Q' .. said, stamped, stamp(left), owner, token }, ' ') .. '\n' .. about
