@@ -51,6 +51,12 @@ const lua = "internal/script/lua/"
 var All = []Mutant{
 	{Name: "lock skips the owner check", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "about, kept = holder()\n", New: "about, kept = nil, '0', ''\n"},
+	{Name: "a hold that never expires is waited for", Kind: "rlock", File: lua + "lock/acquire.lua",
+		Old: "if left == -1 then", New: "if false then",
+		Test: [2]string{"./rlock", "TestAHoldThatNeverExpiresIsAnErrorThatNamesItsKey"}},
+	{Name: "a lock whose key cannot expire is left behind", Kind: "rlock", File: lua + "lock/acquire.lua",
+		Old: "      call('DEL', KEYS[1])\n", New: "",
+		Test: [2]string{"./rlock", "TestALockWithoutTheRightToExpireItsKeyLeavesNoKey"}},
 	{Name: "what stays taken is its attempt's", Kind: "rlock", File: lua + "lock/remain.lua",
 		Old: "redis.call('HDEL', KEYS[1], owner, 'k')\n", New: ""},
 	{Name: "what stays taken has the lease of its hold", Kind: "fairlock", File: lua + "lock/remain.lua",
