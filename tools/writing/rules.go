@@ -54,8 +54,8 @@ var rules = []rule{
 	}}},
 	{"pronoun", []pattern{{
 		instead: "begin with the noun: a comment behind code has no sentence before it",
-		bad: regexp.MustCompile(`(?i)^(?:it|its|they|them|their|that|those|these|this|ones?|others?|none|` +
-			`nobody|neither|both|he)\b`),
+		bad: regexp.MustCompile(`(?i)^(?:it|its|they|them|their|that|those|these|this|ones?|others|none|` +
+			`nobody|neither|he)\b`),
 		except: regexp.MustCompile(`(?i)^one (?:per|for each|for every|of)\b`),
 		where:  atTrailing,
 	}}},

@@ -122,6 +122,7 @@ func TestOrdinaryUseIsLeftAlone(t *testing.T) {
 	} {
 		fmt.Fprintf(&src, "\n// %s\n", sentence)
 	}
+	src.WriteString("\nvar d int // other sessions wait\n\nvar e int // both servers are down\n")
 	src.WriteString("\nvar a int // one per server\n\nvar b int // 0: none\n\nvar c *int // nil: no limit\n")
 	if found := findings(t, "x/x.go", src.String()); len(found) > 0 {
 		t.Errorf("%v are found in\n%s", found, src.String())
