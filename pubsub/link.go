@@ -47,8 +47,8 @@ var (
 
 // ended is the context for Receive. With another context, PubSub.Receive would repair a broken connection by
 // itself, with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, so that
-// the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works, because
-// go-redis only looks at the deadline of the context there, and a canceled context has no deadline.
+// the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works,
+// because go-redis only looks at the deadline of the context there, and a canceled context has no deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
