@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,18 @@ func TestEachRuleFindsTheBadExampleAndNotTheGoodOne(t *testing.T) {
 			if !hit[r.name+": "+p.instead] {
 				t.Errorf("no example breaks the rule %s with the advice %q", r.name, p.instead)
 			}
+		}
+	}
+}
+
+func TestThePageListsEachRule(t *testing.T) {
+	page, err := os.ReadFile("../../docs/writing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		if !strings.Contains(string(page), "| `"+r.name+"` |") {
+			t.Errorf("docs/writing.md does not list the rule %q", r.name)
 		}
 	}
 }
