@@ -283,8 +283,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff returns the pause after a failed try: first after one try, then twice as long after each further
-// try, up to most. Half of the pause is random.
+// Backoff returns the pause after a number of failed tries. It is a random time between d/2 and d, where d is
+// first, doubled try times, but not more than most.
 func Backoff(try int, first, most time.Duration) time.Duration {
 	d := min(first<<min(try, 16), most)
 	return d/2 + rand.N(d/2)

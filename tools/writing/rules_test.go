@@ -197,6 +197,7 @@ func TestAFindingNamesItsLine(t *testing.T) {
 		{"x/a.go", "package x\n\nvar a = f(nil /* it is unused */)\n", []string{"3 pronoun"}},
 		{"x/a.lua", "-- f is a reply.\nlocal function f()\n  -- This is told.\n  g() -- it ends\nend\n",
 			[]string{"1 function is", "3 word", "4 pronoun"}},
+		{"x/a.go", "package x\n\n// asks again.\nvar a int\n", []string{"3 word"}},
 		{"x/a.lua", "-- f: there are waiters.\nlocal f = function() end\n", []string{"1 colon"}},
 		{"x/a.lua", "-- KEYS[1] the hash\n-- ARGV[1] what is\n--         asked\n-- Reply: told\n",
 			[]string{"2 what", "3 word", "4 word"}},
