@@ -17,26 +17,26 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Leadership is what a leader has until it resigns or loses the lock. All methods are safe for concurrent
+// A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
 // use, and on a nil Leadership.
 //
-// Resign each one. One that is forgotten is resigned and logged, once neither the Leadership nor its context
-// can be reached any more.
+// Call Resign for each Leadership. If the program forgets one, it is resigned and logged after neither the
+// Leadership nor its context can be reached any more.
 type Leadership struct {
 	hold     *rlock.Hold
 	record   *record
-	ended    <-chan struct{} // closed with the context
+	ended    <-chan struct{} // closed when the context ends
 	resigned atomic.Bool
-	cleanup  runtime.Cleanup // of one that is forgotten
+	cleanup  runtime.Cleanup // resigns a Leadership that was forgotten
 }
 
-// leadershipKey is that of a Leadership in its context.
+// leadershipKey is the key of a Leadership in its context.
 type leadershipKey struct {
 	s    *session.Session
 	lock string
 }
 
-// of is the live leadership that ctx descends from, or nil.
+// of returns the live leadership that ctx descends from, or nil.
 func (e *Election) of(ctx context.Context) *Leadership {
 	l, _ := ctx.Value(leadershipKey{e.session, e.channel()}).(*Leadership)
 	if l.Err() != nil {
@@ -45,27 +45,28 @@ func (e *Election) of(ctx context.Context) *Leadership {
 	return l
 }
 
-// maxLost bounds how often a candidate begins again that has lost the lock before it could lead.
+// maxLost is the number of times that a candidate may lose the lock before it could lead.
 const maxLost = 8
 
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
-// the context to go on with and the Leadership. That context is canceled when the leadership ends: with cause
-// [rlock.ErrLost] before Redis gives the lock to another candidate, with [rlock.ErrClosed] if the session is
-// closed, and with [rlock.ErrNotHeld] by Resign. It also inherits the end of ctx. The leadership itself does
-// not end with ctx. Resign it.
+// the Leadership, and a context for the leader's work. That context is canceled when the leadership ends. Its
+// cause is [rlock.ErrLost], [rlock.ErrClosed] if the session is closed, or [rlock.ErrNotHeld] after Resign.
+// After a loss, it ends before Redis gives the lock to another candidate. The context also ends with ctx, but
+// the leadership does not. Call Resign.
 //
-// If ctx descends from a live leadership of this election and session, Campaign is [Leadership.Proclaim]. It
-// returns ctx and that Leadership then, also with an error. Each other call is a candidate of its own, also
-// below one [rlock.WithOwner].
+// If ctx descends from a live leadership of this election and session, Campaign calls [Leadership.Proclaim].
+// Then it returns ctx and that Leadership, even with an error. Each other call is a separate candidate, even
+// if the contexts share an owner (see [rlock.WithOwner]).
 //
-// It blocks until ctx ends. On error the context is the one given and the Leadership is nil, but for the case
-// above. Nothing is left behind. What an unanswered request may have taken is given back in the background.
-// The error matches
+// Campaign blocks until ctx ends. If it returns an error, the context is ctx and the Leadership is nil,
+// except in the case above. Then the caller has nothing to release. If an unanswered request may have taken
+// the lock, it is released in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
-//     in a row before the value could be stored;
-//   - else it is an error of go-redis. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
+//     in a row before the value could be stored.
+//
+// Otherwise it is an error of go-redis. An outage only lengthens the wait, as in [rlock.Mutex.Lock].
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
 		return ctx, nil, err
@@ -77,8 +78,9 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		return ctx, nil, err
 	}
 	for lost := 1; ; lost++ {
-		// A grant whose lease is of its own choice is passed to no other goroutine in memory, so Redis knows
-		// each leader. An owner that ctx has does not note it: others below it would lead, too.
+		// A grant with a fixed lease is never passed on to another goroutine in memory, so Redis knows each
+		// leader. The hold is not recorded in an owner of ctx. Otherwise other goroutines of that owner would
+		// nest in it, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, err
@@ -94,10 +96,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	}
 }
 
-// assume makes a leadership of the lock. If it cannot, the lock is given back in the background.
+// assume makes a leadership of a hold of the lock. If it fails, the lock is released in the background.
 func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
 	entry := (*handle.Hold)(hold).Of().(*engine.Entry)
-	entry.Renew(true) // though it is of its own choice
+	entry.Renew(true) // a fixed lease is not renewed by default, but this one must be
 	l := &Leadership{hold: hold, ended: held.Done(),
 		record: &record{e: e, owner: entry.OwnerField(), token: protocol.Number(hold.Token())}}
 	l.record.set(value)
@@ -105,14 +107,14 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 		e.background(func() { _ = l.giveBack(e.session.Ctx) })
 		return nil, err
 	}
-	r, ended := l.record, l.ended // neither refers to the Leadership, which its user may forget
+	r, ended := l.record, l.ended // must not refer to the Leadership, which the program may forget
 	e.background(func() { r.keep(ended) })
 	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
 	return l, nil
 }
 
-// background runs f in the background, unless the session ends, which gives back what it has. It reports
-// whether it does.
+// background runs f in the background and returns true. If the session is closing, it returns false, because
+// the session releases its locks itself.
 func (e *Election) background(f func()) bool {
 	s := e.session
 	if !s.Begin() {
@@ -123,14 +125,16 @@ func (e *Election) background(f func()) bool {
 	return true
 }
 
-// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, not longer
-// than ctx. Of several values the one that was proclaimed last counts, in whatever order their requests
-// arrive. It returns
-//   - nil: the value is stored, or a newer one already is;
+// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, but not
+// longer than ctx. Of several values, the last proclaimed value counts, even if their requests arrive
+// in another order. It returns
+//   - nil if the value or a newer one is stored;
 //   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
-//   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended;
-//   - else an error of ctx or of go-redis: whether the value is stored is not known. If it is still the
-//     newest one, the next renewal of the leadership stores it, after a third of the lease at most.
+//   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended.
+//
+// Otherwise it returns an error of ctx or of go-redis, and it is not known whether the value is stored. If
+// the value is still the newest one, the next renewal of the leadership stores it, after at most a third of
+// the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
@@ -148,23 +152,24 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	l.record.set(value)
 	err := l.record.store(ctx)
 	if errors.Is(err, failure.ErrLost) {
-		_ = l.hold.Extend(ctx, e.session.Lease) // finds out, and ends the context
+		_ = l.hold.Extend(ctx, e.session.Lease) // finds out that the hold is lost, and ends the context
 	}
 	return err
 }
 
-// Resign ends the leadership and hands the lock to the next candidate. The session lives on. The context ends
-// before Redis is told. ctx bounds only the wait for the answers to two requests. If ctx is nil, never ends,
-// or has ended, the bound is 5 s. It returns
-//   - nil: the leadership has ended;
+// Resign ends the leadership and hands the lock over to the next candidate. The session stays open. The
+// context of the leadership ends before Resign sends its first request. ctx only bounds the wait for the
+// replies to two requests. If ctx is nil, never ends, or has ended, the bound is 5 s. Resign returns
+//   - nil if the leadership has ended;
 //   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;
-//   - [rlock.ErrClosed] if the session gave it back;
-//   - else an error of ctx or of go-redis: whether Redis was told is not known. It is tried again in the
-//     background until the lease is over, unless the error says that it is not. Observers may see the end
-//     only then.
+//   - [rlock.ErrClosed] if the session has released the lock.
 //
-// Whatever it returns, the context has ended. Act as if another one leads.
+// Otherwise it returns an error of ctx or of go-redis, and it is not known whether Redis has released the
+// lock. The release is tried again in the background until the lease has expired, unless the error says that
+// it is not. Observers may see the end only then.
+//
+// The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
 		return failure.ErrNotHeld
@@ -184,9 +189,9 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	defer cancel()
 	done := make(chan error, 1)
 	if !e.background(func() { done <- l.giveBack(context.WithoutCancel(ctx)) }) {
-		return l.hold.Unlock(wait) // Close has given it back, or does so now
+		return l.hold.Unlock(wait) // Close has released the lock, or is releasing it
 	}
-	<-l.ended // before anything is sent
+	<-l.ended // giveBack ends the context before it sends a request
 	select {
 	case err := <-done:
 		return err
@@ -195,18 +200,19 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 }
 
-// giveBack ends the leadership in Redis, and deletes its value there. If that fails, observers look when the
-// lease is over. The caller is counted in the session's work.
+// giveBack ends the leadership in Redis, and deletes its value there. If that fails, observers notice the end
+// when the lease would have expired. The caller must be counted in the session's work.
 func (l *Leadership) giveBack(ctx context.Context) error {
 	err := l.hold.Unlock(ctx)
-	if r := l.record; err == nil { // behind the release, or a late copy of a Proclaim could store it again
+	if r := l.record; err == nil { // after the release, so that a copy of a Proclaim cannot store it again
 		_, _ = r.e.do(ctx, retractScript, r.owner, r.token)
 	}
 	return err
 }
 
-// Token is the fencing token: larger than that of every leader before. What the leader changes can refuse a
-// request whose token is smaller than one it has seen. 0 of a nil Leadership.
+// Token returns the fencing token, which is larger than the tokens of all earlier leaders. A database can
+// refuse a request if its token is smaller than the largest token that the database has seen. It returns 0
+// for a nil Leadership.
 func (l *Leadership) Token() int64 {
 	if l == nil {
 		return 0
@@ -214,9 +220,9 @@ func (l *Leadership) Token() int64 {
 	return l.hold.Token()
 }
 
-// Err is nil while the leadership lasts, and then says why it has ended: [rlock.ErrNotHeld] after Resign,
-// [rlock.ErrLost], or [rlock.ErrClosed]. It looks at the clock, so a process that stood still finds a lease
-// that is over.
+// Err returns nil while the leadership lasts. After that it returns [rlock.ErrNotHeld] if the leader
+// resigned, [rlock.ErrLost], or [rlock.ErrClosed]. Err looks at the clock, so it notices that the lease has
+// expired while the process was stopped.
 func (l *Leadership) Err() error {
 	if l == nil || l.resigned.Load() {
 		return failure.ErrNotHeld
@@ -224,13 +230,14 @@ func (l *Leadership) Err() error {
 	return l.hold.Err()
 }
 
-// record is the value of a leadership in Redis. It must not refer to a Leadership, which its user may forget.
+// A record stores the value of a leadership in Redis. It must not refer to a Leadership, which the program
+// may forget.
 type record struct {
 	e            *Election
 	owner, token string
 
-	mu     sync.Mutex // guards what follows; a leaf
-	number int64      // of the value, which counts on from 1
+	mu     sync.Mutex // guards the fields below; no other mutex is locked while it is held
+	number int64      // number of the value, counted from 1
 	value  string
 }
 
@@ -242,7 +249,7 @@ func (r *record) set(value string) {
 	r.value = value
 }
 
-// store sends the newest value and blocks for the answer, not longer than ctx.
+// store sends the newest value and waits for the reply, but not longer than ctx.
 func (r *record) store(ctx context.Context) error {
 	r.mu.Lock()
 	number, value := r.number, r.value
@@ -257,12 +264,12 @@ func (r *record) store(ctx context.Context) error {
 	return nil
 }
 
-// persist stores the first value, also through an outage, while the lock is held. It returns nil only if the
-// lock is held still.
+// persist stores the first value. In an outage, it tries again while the lock is held. It returns nil only if
+// the lock is still held.
 func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 	for try := 1; ; try++ {
 		err := r.store(held)
-		over := hold.Err() // also if that succeeded: its reply may have come when the lease was over
+		over := hold.Err() // even after a success, because the lease may have expired before the reply
 		switch {
 		case over != nil:
 			return r.e.fail(over)
@@ -281,10 +288,10 @@ func (r *record) keep(ended <-chan struct{}) {
 	s := r.e.session
 	for {
 		select {
-		case <-ended: // as it does when the session closes
+		case <-ended: // also closed when the session closes
 			return
 		case <-time.After(s.Lease / 3):
-			_ = r.store(s.Ctx) // the lock's own renewal reports what is wrong
+			_ = r.store(s.Ctx) // the renewal of the lock reports errors
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package election elects a leader among the processes that campaign for it, and tells others which one
-// leads. It is made of the fair lock of package fairlock: the leader holds the lock, and the candidates wait
-// for it.
+// Package election elects a leader among the processes that campaign for it, and shows the leader to any
+// process. It uses the fair lock of package fairlock: the leader holds the lock, and the candidates wait for
+// it.
 //
 //	scheduler := election.New(session, "scheduler")
 //	leading, leadership, err := scheduler.Campaign(ctx, "10.0.0.7:8080")   // blocks until it leads
@@ -13,42 +13,43 @@
 //	leader, ok, err := scheduler.Leader(ctx)   // anywhere: leader.Value is "10.0.0.7:8080"
 //
 // A candidate calls [Election.Campaign], which returns once it leads. The leader works until the context that
-// Campaign has returned ends. Any process can ask for the leader ([Election.Leader]), follow the changes
+// Campaign has returned ends. Any process can read the leader ([Election.Leader]), follow the changes
 // ([Election.Observe]) and list the candidates ([Election.Inspect]).
 //
 // # Guarantees
 //
 // There is at most one leader at a time. Each leadership has a fencing token that is larger than all before
 // it. The context of a leadership that is lost ends before Redis gives the lock to the next candidate. But a
-// process that stands still can act before it looks, and Redis can forget a leadership that it has
-// acknowledged (see below). So what a leader changes must compare tokens, and refuse one that is smaller than
-// the largest it has seen.
+// process that was stopped for a while can act before it notices, and Redis can forget a leadership that it
+// has acknowledged (see below). So a database that the leader writes to must compare tokens, and refuse a
+// token that is smaller than the largest it has seen.
 //
-// Candidates lead first come, first served, in the order in which Redis saw them. That goes for several
-// candidates of one session, too. Each has a place in the queue, a grant and a token of its own.
+// Candidates lead first come, first served, in the order in which their requests reached Redis. Several
+// candidates of one session count separately: each has its own place in the queue, its own grant and its own
+// token.
 //
-// A leader's value is stored with its token. A reader compares that with the lock, in one script. So a value
-// is only returned if Redis had the lock for that leader at that instant. That leader may have ended already,
-// by its own clock or because it is resigning, but no other one has begun. A new value replaces an older one
-// whatever copies of their requests arrive late or twice.
+// A leader's value is stored with its token. Readers compare this token with the lock, in one script. So a
+// value is only returned if the lock belonged to that leader in Redis at that instant. The leadership may
+// have ended already, by the leader's own clock or because the leader is resigning, but the next one has not
+// begun. A new value replaces an older one, even if copies of their requests arrive late or twice.
 //
 // # When a leader is replaced
 //
-//   - After Resign, or when its session is closed: at once, by the message that hands over the lock. If there
-//     is no candidate, observers learn of a Resign at once, and of a closed session when the lease would be
-//     over.
-//   - If its process dies, or is cut off from Redis: when the lease is over. That is the session's watchdog
-//     timeout, less the time since the last renewal, which is a third of it at most. By default it takes 20
-//     to 30 s.
-//   - If the next candidate is dead, too, it delays the others as dead waiters of package fairlock do.
-//   - If its process restarts, it is a new candidate, and does not resume the leadership. Redis cannot tell
-//     whether the former process has ended or is only cut off, and two leaders with one token could act side
-//     by side. A process that shuts down should call Resign or close its session, so that no candidate has to
-//     wait.
+//   - After Resign, or when its session is closed, the next candidate leads at once. A message hands over the
+//     lock. If there is no candidate, observers see a Resign at once, and a closed session when the lease
+//     would have expired.
+//   - If its process dies, or is cut off from Redis, the next candidate leads when the lease has expired. The
+//     lease is the session's watchdog timeout, and is renewed after each third of it. So by default this
+//     takes 20 to 30 s.
+//   - If the next candidate is dead, too, it delays the others like a dead waiter of package fairlock.
+//   - If its process restarts, the new process is a new candidate, and does not resume the leadership. Redis
+//     does not know whether the former process has ended or is only cut off, and two leaders with one token
+//     could act at the same time. A process that shuts down should call Resign or close its session, so that
+//     no candidate has to wait.
 //
-// After a failover of Redis, a leadership that the replica knew of goes on. If the replica did not know of
-// it, another candidate can be elected. The former leader finds that out as soon as Redis answers again if
-// its session notices the outage. Otherwise it finds out with its next renewal, a third of the lease later at
+// After a failover of Redis, a leadership continues if the replica knew of it. If the replica did not know of
+// it, another candidate can be elected. If its session notices the outage, the former leader finds that out
+// as soon as Redis answers again. Otherwise it finds out with its next renewal, a third of the lease later at
 // most. Tokens still grow, unless the clock of the new master is behind. A value that the replica did not
 // know is stored again by the leader's next renewal.
 //

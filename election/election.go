@@ -27,16 +27,16 @@ var (
 // MaxValue is the length of the longest value, in bytes.
 const MaxValue = 64 << 10
 
-// Election is a name in a session. It keeps no state of any campaign, so any number of goroutines can use
-// one, and any number of Elections of one name are one election. The zero Election returns an error from
-// every method that can.
+// An Election is a name in a session. It has no state of a campaign, so any number of goroutines can use it,
+// and all Elections of one name are the same election. All methods of a zero Election that return an error do
+// so.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
 }
 
-// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong
-// with a name or session, each method returns.
+// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the name
+// or the session is invalid, each method returns an error.
 //
 // The leader holds the fair lock of this name, so a holder of fairlock's lock keeps everybody from leading. A
 // lock of another kind that has this name does not: its holder and the leader are not known to each other.
@@ -44,7 +44,7 @@ func New(s *rlock.Session, name string) *Election {
 	return &Election{inner.Session(s), fairlock.New(s, name)}
 }
 
-// Name is the election's name, and that of its fair lock.
+// Name returns the name of the election, which is also the name of its fair lock.
 func (e *Election) Name() string { return e.mutex().Name() }
 
 func (e *Election) mutex() *rlock.Mutex {
@@ -54,30 +54,31 @@ func (e *Election) mutex() *rlock.Mutex {
 	return e.lock
 }
 
-// check says what is wrong with a call.
+// check returns the error of an invalid call.
 func (e *Election) check(ctx context.Context) error { return inner.Mutex(e.mutex()).CheckUse(ctx) }
 
 func (e *Election) keys() *protocol.Keys { return inner.Mutex(e.lock).Keys() }
 
-// channel is where changes are published.
+// channel returns the channel on which changes are published.
 func (e *Election) channel() string { return e.keys().LockKey() }
 
-// fail puts the name before what happened.
+// fail returns err with the name of the election.
 func (e *Election) fail(err error) error { return failure.Named(e.keys().Name, err) }
 
-// Leader is a leader and its value at one instant. The zero Leader says that there is none.
+// Leader is a leader and its value at one instant. The zero Leader means that there is none.
 type Leader struct {
-	Value string // that it has proclaimed last
-	Token int64  // its fencing token, above 0
-	Owner string // id of its session, a colon, and the number of the acquisition, as rlock.State has it
+	Value string // the last value that the leader has proclaimed
+	Token int64  // fencing token, above 0
+	Owner string // id of the session, a colon, and the number of the acquisition, as in rlock.State
 }
 
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader asks Redis for the present leader, and reports whether there is one. There is none before the first
-// is elected, and from the end of a leadership to the first value of the next. It blocks for one request, not
-// longer than ctx. The error matches ctx.Err() if ctx ended, or [rlock.ErrClosed], or is one of go-redis.
+// Leader returns the present leader, and reports whether there is one. There is none before the first leader
+// is elected, and from the end of a leadership until the next leader has stored its first value. Leader
+// blocks for one request, but not longer than ctx. The error matches ctx.Err() if ctx ended, or
+// [rlock.ErrClosed], or is an error of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
@@ -86,26 +87,27 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	return v.Leader, !v.None(), err
 }
 
-// Inspect asks Redis for the leader, as the holder, and for the candidates that wait, in the order in which
-// they will lead. A holder leads, or is about to proclaim its first value. A candidate that has died is
-// listed until its waiter timeout is over and another one was looked for, and a leader that has died until
-// its lease is over. It changes nothing, and blocks for one request, not longer than ctx. The errors are
-// those of [Election.Leader].
+// Inspect returns the leader, as the holder, and the candidates that wait, in the order in which they will
+// lead. A holder leads, or is about to proclaim its first value. A leader that has died is listed until its
+// lease has expired. A candidate that has died is listed until its waiter timeout has passed and a script has
+// looked for the next candidate. Inspect changes nothing. It blocks for one request, but not longer than ctx.
+// It returns the same errors as [Election.Leader].
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
-// Observe yields the present leader first, or the zero Leader if there is none, and then each change: another
-// leader, another value, or none. Tokens never go backwards, nor do the values of one leader. A state that
-// was overtaken before Redis was asked may be skipped, as that of a leader that has resigned at once.
+// Observe first yields the present leader, or the zero Leader if there is none. Then it yields each change:
+// another leader, another value, or the zero Leader. Tokens never decrease, and neither do the numbers of one
+// leader's values. Observe may skip a short state, for example a leader that has resigned at once.
 //
-// It ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
-// matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed, or is one of go-redis that
-// waiting does not mend, as that of a missing right. An outage is no error. While it lasts, what was yielded
-// last can be outdated, and Observe asks again as soon as it is over.
+// Observe ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
+// matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed. Or it is an error of
+// go-redis that does not go away by waiting, for example because a right is missing. An outage is no error.
+// During an outage, the last state that was yielded can be outdated. Observe reads the state again when the
+// outage ends.
 //
-// Messages wake it. It also asks when the leader's lease would be over if it was not renewed since, so it
-// notices a leader that has died or was forced. If there is no leader it asks once in the session's lease,
-// because nodes of a Cluster can lose a message. It uses the session's subscription connection. A slow loop
-// delays no other.
+// Messages wake Observe. It also reads the state when the leader's lease would have expired without a
+// renewal, so it notices that a leader has died or was forced out. If there is no leader, it reads the state
+// once in the session's lease, because nodes of a Cluster can lose a message. All loops of a session share
+// its subscription connection, but a slow loop does not delay the others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -116,7 +118,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		w := call.NewWatch(ctx, s, e.channel())
 		defer w.Close()
 		var seen history
-		for w.Wait(); !w.Over(); w.Wait() { // that something has changed is all messages say
+		for w.Wait(); !w.Over(); w.Wait() { // the text of the messages is not used
 			v, err := e.look(ctx, s.SoleChannel())
 			if err != nil {
 				if !w.Failed(err) && !w.Over() {
@@ -127,9 +129,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 			rest := s.Lease
 			if !v.None() && v.left >= 0 {
-				rest = v.left + 2*time.Millisecond // Redis counts milliseconds
+				rest = v.left + 2*time.Millisecond // Redis rounds to milliseconds
 			}
-			w.Answered(v.deaf, rest)
+			w.Answered(v.unsubscribed, rest)
 			if seen.advance(v) && !yield(seen.shown, nil) {
 				return
 			}
@@ -138,16 +140,16 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// view is what one look has found.
+// A view is the result of one look.
 type view struct {
 	Leader
-	number int64         // of the value
-	left   time.Duration // of the lease, unless it is renewed; negative: it has no end
-	deaf   bool          // the server knows of nobody that listens for the session
+	number       int64         // number of the value
+	left         time.Duration // time until the lease ends, unless it is renewed; negative: it has no end
+	unsubscribed bool          // the server has no subscriber to the session's channel
 }
 
-// look asks for the present leader, and whether the server knows of listeners to a channel, unless that is
-// "". It blocks for the answer, as long as ctx and the session last.
+// look reads the present leader, and whether the server has a subscriber to a channel, unless channel is "".
+// It waits for the reply as long as ctx and the session last.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	o, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
@@ -160,10 +162,10 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	return v, nil
 }
 
-// parse reads 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE', where a 'D' may stand behind the letter.
+// parse parses 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE'. A 'D' may follow the letter.
 func parse(reply string) (v view, ok bool) {
 	words := strings.SplitN(reply, " ", 6)
-	words[0], v.deaf = strings.CutSuffix(words[0], "D")
+	words[0], v.unsubscribed = strings.CutSuffix(words[0], "D")
 	if len(words) == 1 && words[0] == "N" {
 		return v, true
 	}
@@ -177,13 +179,13 @@ func parse(reply string) (v view, ok bool) {
 	return v, isTime && isToken && err == nil
 }
 
-// do runs a script and blocks for the reply, as long as ctx and the session last. Copies of the request may
-// come late or twice.
+// do runs a script and waits for the reply as long as ctx and the session last. Copies of the request may
+// arrive late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
 	return inner.Mutex(e.lock).Ask(ctx, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
 }
 
-// checkValue says what is wrong with a value.
+// checkValue returns an error if a value is too long.
 func (e *Election) checkValue(value string) error {
 	if len(value) > MaxValue {
 		return e.fail(fmt.Errorf("the value has %d bytes, over %d", len(value), MaxValue))
@@ -191,22 +193,22 @@ func (e *Election) checkValue(value string) error {
 	return nil
 }
 
-// history is what one observer was shown.
+// A history remembers the states that one observer was shown.
 type history struct {
 	begun bool
-	shown Leader // last
+	shown Leader // the last state
 
-	token, number int64 // the highest token that was shown, and the last value's number of that leader
+	token, number int64 // the highest token that was shown, and the number of that leader's last value
 }
 
-// advance takes what a look has found and reports whether there is something new to show. An older leader,
-// which Redis has again after it lost data, counts as none.
+// advance takes the result of a look and reports whether there is a new state to show. An older leader, which
+// Redis may have again after it lost data, counts as no leader.
 func (h *history) advance(v view) bool {
 	if v.Token < h.token {
 		v = view{}
 	}
 	if v.Token != 0 && v.Token == h.token && v.number < h.number {
-		return false // Redis lost the newer value, and gets it again with the next renewal
+		return false // Redis lost the newer value; the next renewal stores it again
 	}
 	if !v.None() {
 		h.token, h.number = v.Token, v.number

@@ -8,16 +8,19 @@
 //
 // # Runs
 //
-// TrySet begins a run, which ends when the count is 0 or with Delete. Then the latch can be set again. A
-// waiter waits for the run that was under way when its Wait began. So it returns when that run is over, also
-// if the latch was set again before the waiter learned of it. Where no run is under way there is nothing to
-// wait for, and nothing to count: Wait and CountDown return nil at once.
+// TrySet begins a run. The run ends when the count is 0 or by Delete. Then the latch can be set again. A
+// waiter waits for the run that existed when its Wait began. It returns when that run has ended, even if the
+// latch was set again before the waiter noticed. If there is no run, there is nothing to wait for and nothing
+// to count, so Wait and CountDown return nil at once.
 //
-// The end of a run is one published message, which wakes all waiters of all processes. A waiter subscribes
-// first and looks at the count after that, so no end is missed. While it sleeps it looks once in each lease
-// of the session (30 s by default), or every 40 s if that is shorter. Two nodes of a Cluster can lose a
-// message, and after a failover the subscription can be at a server that is out of use. It also looks after
-// its subscription was interrupted, and when the lease of a party ends that has not counted.
+// At the end of a run, one message is published, which wakes all waiters of all processes. A waiter first
+// subscribes and then reads the count, so it misses no end. It also reads the count
+//   - once in each lease of the session (30 s by default), or every 40 s if that is shorter;
+//   - after its subscription was interrupted;
+//   - when the lease of a party ends that has not counted.
+//
+// The first of these is needed because two nodes of a Cluster can lose a message. After a failover, the
+// subscription can also be at a server that is out of use.
 //
 // # Requests that are sent again
 //
@@ -31,17 +34,18 @@
 // # Parties
 //
 // A plain latch hangs if a process dies before it has counted. A process that calls Join leases one count
-// instead. The session renews the lease, as that of a lock (rlock.WithWatchdogTimeout). If it runs out before
-// Party.CountDown, all Waits end with a *PartyDiedError, which names the party, until another process joins
-// by that name, the count is 0 or the latch is deleted. A waiter knows when the next lease ends, so it
-// returns within moments of that. A session that is closed and a party that calls Abandon tell the waiters
-// immediately. A party that has counted is forgotten, so its name can be used for another count of the run.
+// instead. The session renews the lease like the lease of a lock (rlock.WithWatchdogTimeout). If the lease
+// expires before Party.CountDown, all Waits end with a *PartyDiedError, which names the party. This goes for
+// later Waits, too, until another process joins by that name, the count is 0, or the latch is deleted. A
+// waiter knows when the next lease ends, so it returns within moments of that. When a session is closed, or a
+// party calls Abandon, the waiters are notified immediately. A party that has counted is forgotten, so its
+// name can be used for another count of the run.
 //
 // # Lifetime
 //
-// A latch is one hash, P:l:{name}, where P is the session's prefix. While a run is under way, it lives for 24
-// h after the last call for it by any process, or for what WithLifetime says. A wait is such a call, so a
-// latch with a waiter does not expire. When the run is over, the key is deleted after two minutes.
+// A latch is one hash, P:l:{name}, where P is the session's prefix. During a run, the hash expires 24 h after
+// the last call by any process, or after the time of WithLifetime. A Wait counts as a call until it returns,
+// so a latch with a waiter does not expire. Two minutes after the end of the run, the key is deleted.
 //
 // # What is guaranteed, and when not
 //
@@ -49,11 +53,11 @@
 // gone, it returns ErrGone. So it does if it was cut off from Redis when the run ended, and comes back more
 // than two minutes later.
 //
-// Redis loses what it has acknowledged last in a failover, and in a restart without appendfsync always. Then
-// the count may be higher than it was, so that Wait does not return. Or the run may be gone, and Wait returns
-// ErrGone. A count down and the memory of its id are lost together, or not at all. If a count that is lost
-// must not be waited for without end, give Wait a context with a deadline. Parties help against processes
-// that die, and not against this.
+// In a failover, and in a restart without appendfsync always, Redis loses the last writes that it has
+// acknowledged. Then the count may be higher than before, so that Wait does not return. Or the run may be
+// gone, and Wait returns ErrGone. A CountDown and the memory of its id are lost together, or not at all. If
+// Wait must not wait forever for a count that was lost, give it a context with a deadline. Parties do not
+// help here. They only help against processes that die.
 //
 // A message counts only if it names the run, whose id cannot be guessed. So the right to publish alone ends
 // no Wait.

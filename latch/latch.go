@@ -28,9 +28,9 @@ import (
 // request that is not answered is sent up to four times, and the last error is returned then.
 type Latch struct {
 	s        *session.Session
-	keys     *protocol.Keys // one, which is the name of the channel, too
+	keys     *protocol.Keys // a single key, which is also the name of the channel
 	lifetime time.Duration
-	err      error // of New, returned by every use
+	err      error // error of New, returned by every method
 }
 
 const noun = "latch" // for errors
@@ -38,19 +38,19 @@ const noun = "latch" // for errors
 // MinLifetime is the shortest lifetime of a latch.
 const MinLifetime = time.Minute
 
-// maxCount is the highest count: Lua's numbers are exact that far. An int of 32 bits does not reach it.
+// maxCount is the highest count. Lua represents integers exactly up to there. An int of 32 bits is smaller.
 const maxCount int64 = 9e15
 
 // Option changes a Latch.
 type Option func(*Latch)
 
-// WithLifetime sets for how long a run that is under way is kept in Redis after the last call for it by any
-// process, 24 h by default. Waiting is such a call all the time. The lifetime is that of the TrySet that
-// begins the run. It is at least [MinLifetime], at least the session's lease, and ten years at most.
+// WithLifetime sets the time for which Redis keeps a run after the last call by any process. It is 24 h by
+// default. A Wait counts as a call until it returns. The Latch whose TrySet begins the run sets the lifetime
+// of the run. The lifetime is at least [MinLifetime] and the session's lease, and at most ten years.
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 
-// New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is wrong with
-// a session, name or option, every method says.
+// New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the
+// session, the name or an option is invalid, every method returns an error.
 //
 // A latch excludes nobody, and has nothing to do with a lock of its name.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
@@ -75,7 +75,8 @@ func New(s *rlock.Session, name string, options ...Option) *Latch {
 	return l
 }
 
-// Name is the latch's name; "" of a Latch that has none.
+// Name returns the latch's name. It returns "" for a nil or zero Latch, and if New got an invalid session
+// or name.
 func (l *Latch) Name() string {
 	if l == nil || l.keys == nil {
 		return ""
@@ -83,12 +84,12 @@ func (l *Latch) Name() string {
 	return l.keys.Name
 }
 
-// fail puts the name before what happened.
+// fail returns err with the name of the latch.
 func (l *Latch) fail(err error) error { return failure.Of(noun, l.keys.Name, err) }
 
 func (l *Latch) died(party string) error { return &PartyDiedError{Name: l.keys.Name, Party: party} }
 
-// check says what is wrong with a call.
+// check returns the error of an invalid call.
 func (l *Latch) check(ctx context.Context) error {
 	switch {
 	case l == nil || l.s == nil && l.err == nil:
@@ -99,9 +100,9 @@ func (l *Latch) check(ctx context.Context) error {
 	return l.err
 }
 
-// TrySet begins a run with the count n, unless one is under way, and reports whether it did. n is at least 1.
-// If the context ends first, or an error says that the outcome is not known, the run may have begun. It
-// blocks for one round trip.
+// TrySet begins a run with the count n, unless there is already one, and reports whether it did. n is at
+// least 1. If the context ends first, or an error says that the outcome is not known, the run may have begun.
+// TrySet blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
@@ -124,17 +125,18 @@ func (l *Latch) once(ctx context.Context, sc *wire.Script) (answer, error) {
 	return (&request{l: l, ctx: ctx, script: sc, id: l.s.Attempt()}).do()
 }
 
-// CountDown counts down by one. At 0 it ends the run and wakes all that wait for it. Where no run is under
-// way it does nothing. It is counted once, however often its request is sent. If the context ends first, or
-// an error says that the outcome is not known, it may have been counted. It blocks for one round trip.
+// CountDown counts down by one. If the count is then 0, it ends the run and wakes all waiters. If there is no
+// run, it does nothing. A call counts once, even if its request is sent several times. If the context ends
+// first, or an error says that the outcome is not known, the call may have counted. CountDown blocks for one
+// round trip.
 func (l *Latch) CountDown(ctx context.Context) error {
 	_, err := l.once(ctx, countScript)
 	return err
 }
 
-// CountDownAndWait is CountDown, and then Wait for the run that was counted down. Its error may be that of
-// either. After one of the wait (as [ErrDeleted], [ErrPartyDied], or of the context if that lasts for longer
-// than a round trip), it was counted.
+// CountDownAndWait calls CountDown, and then waits for the run that was counted down. Its error can come from
+// either step. After an error of the wait, the call has counted. Such errors are [ErrDeleted],
+// [ErrPartyDied], and the error of a context that lasts longer than a round trip.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	a, err := l.once(ctx, countScript)
 	if err != nil {
@@ -147,8 +149,8 @@ func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	return l.wait(ctx, run)
 }
 
-// Count is the present count; 0 where no run is under way. It blocks for one round trip. A count that an int
-// of 32 bits cannot have is an error there.
+// Count returns the present count. It returns 0 if there is no run, and an error if an int of this platform
+// is too small for the count. It blocks for one round trip.
 func (l *Latch) Count(ctx context.Context) (int, error) {
 	st, err := l.look(ctx, "", "")
 	if err != nil {
@@ -166,9 +168,9 @@ func (l *Latch) fits(count int64) (int, error) {
 		count, math.MaxInt))
 }
 
-// Delete ends the run that is under way, and reports whether there was one. Those that wait for it return
-// [ErrDeleted]. If the context ends first, or an error says that the outcome is not known, it may have been
-// deleted. It blocks for one round trip.
+// Delete ends the current run, and reports whether there was one. Its waiters return [ErrDeleted]. If the
+// context ends first, or an error says that the outcome is not known, the run may have been deleted. Delete
+// blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	a, err := l.once(ctx, deleteScript)
 	return a.rest == "1", err
@@ -177,21 +179,23 @@ func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 // State is a latch at one instant.
 type State struct {
 	Name    string
-	Count   int      // 0: no run is under way
-	Parties []Member // those that have joined and not counted, in the order in which their leases end
+	Count   int      // 0: there is no run
+	Parties []Member // parties that have joined and not counted, in the order in which their leases end
 }
 
-// Member is a party, as Redis has it.
+// Member is a party in Redis.
 type Member struct {
-	Name    string // of the party
-	Owner   string // session id and number of the Join
-	Session string // id of its session
-	// Remaining is of the lease, if it is not renewed. 0: it is over, so waits end with a *[PartyDiedError].
+	Name    string // name of the party
+	Owner   string // id of the session, a colon, and the number of the Join
+	Session string // id of the session
+	// Remaining is the time until the lease ends, unless it is renewed. 0 means that it has ended, so waits
+	// end with a *[PartyDiedError].
 	Remaining time.Duration
 }
 
-// Inspect asks Redis for the count and the parties. It changes nothing, and does not keep the latch from
-// expiring. Redis does not know which processes wait. It blocks for one request, not longer than ctx.
+// Inspect returns the count and the parties. It changes nothing, and does not keep the latch from expiring.
+// It cannot list waiters, because Redis does not know them. It blocks for one request, but not longer than
+// ctx.
 func (l *Latch) Inspect(ctx context.Context) (State, error) {
 	st := State{Name: l.Name()}
 	a, err := l.ask(ctx, inspectScript)
@@ -220,21 +224,22 @@ func (l *Latch) Inspect(ctx context.Context) (State, error) {
 }
 
 var (
-	// ErrDeleted: the latch was deleted before its count was 0.
+	// ErrDeleted means that the latch was deleted before its count was 0.
 	ErrDeleted = errors.New("lockline: latch deleted")
 
-	// ErrGone: Redis knows nothing of the run any more. Its data were lost or have expired, or it ended more
-	// than two minutes ago. A Party's context has this cause, too, if its run has ended without it.
+	// ErrGone means that Redis does not know the run any more. Its data were lost or have expired, or the run
+	// ended more than two minutes ago. If a run has ended without a Party, the Party's context has this
+	// cause.
 	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
 
-	// ErrPartyDied: the lease of a party ended before it counted. The error is a *[PartyDiedError].
+	// ErrPartyDied means that the lease of a party ended before it counted. The error is a *[PartyDiedError].
 	ErrPartyDied = errors.New("lockline: a party of the latch died")
 
-	// ErrNoCount: there is no count for a party to join for. No run is under way, or as many parties have
-	// joined as the count says.
+	// ErrNoCount means that there is no count left for a party. There is no run, or as many parties have
+	// joined as the count is.
 	ErrNoCount = errors.New("lockline: no count left to join for")
 
-	// ErrPartyExists: another party has joined by this name, and its lease has not ended.
+	// ErrPartyExists means that another party has joined by this name, and its lease has not ended.
 	ErrPartyExists = errors.New("lockline: a party of this name has joined")
 
 	errNil     = errors.New("lockline: the Latch is nil or a zero value; make one with New")
@@ -242,10 +247,10 @@ var (
 		"its last copy came too late to tell")
 )
 
-// PartyDiedError says which party died. It matches [ErrPartyDied].
+// PartyDiedError names the party that died. It matches [ErrPartyDied].
 type PartyDiedError struct {
-	Name  string // of the latch
-	Party string // of several, the one whose lease ended first
+	Name  string // name of the latch
+	Party string // name of the party; if several died, the party whose lease ended first
 }
 
 func (e *PartyDiedError) Error() string {

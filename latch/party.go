@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Party has the lease of one count. Safe for concurrent use. The methods of a nil Party return an error.
+// Party has the lease of one count. It is safe for concurrent use. The methods of a nil Party return an
+// error.
 type Party struct {
 	l       *Latch
 	name    string
@@ -23,13 +24,13 @@ type Party struct {
 	lease   watchdog.Lease // guarded by the watchdog
 	cancel  context.CancelCauseFunc
 	over    atomic.Bool
-	why     chan error // says that it is over: why it was lost, or nil
+	why     chan error // receives the reason of a loss, or nil, when the party ends
 	counted atomic.Bool
-	asking  atomic.Int32 // CountDowns under way: what a renewal finds may be their doing
+	asking  atomic.Int32 // number of running CountDowns: a renewal may find no lease because one has counted
 	gone    atomic.Bool  // a renewal has found no lease
 }
 
-// Join leases one count of the run that is under way to a party. The lease is the session's, 30 s by default,
+// Join leases one count of the current run to a party. The lease is the session's, 30 s by default,
 // and is renewed until the party counts or gives up. So call [Party.CountDown] or [Party.Abandon] in any
 // case:
 //
@@ -39,14 +40,14 @@ type Party struct {
 //	}
 //	defer party.Abandon(context.WithoutCancel(ctx)) // nothing happens after CountDown
 //
-// The context that Join returns is canceled at the end of the lease, with a *[PartyDiedError] as its cause,
-// or with [ErrGone] if the run is over, or [rlock.ErrClosed]. It also ends after CountDown, and with ctx. The
-// end of ctx does not end the lease.
+// The context that Join returns is canceled at the end of the lease. Its cause is a *[PartyDiedError],
+// [ErrGone] if the run has ended, or [rlock.ErrClosed]. The context also ends after CountDown, and with ctx.
+// The end of ctx does not end the lease.
 //
-// The name of a party is of 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of
-// this name has its lease, and takes over the count of one that died. It returns [ErrNoCount] where no run is
-// under way, or as many parties have joined as there are counts left. It blocks for one round trip. If it
-// returns an error, the party has not joined, or leaves again in the background.
+// The name of a party has 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of this
+// name has a lease, and takes over the count of a party of this name that died. Join returns [ErrNoCount] if
+// there is no run, or if as many parties have joined as there are counts left. It blocks for one round trip.
+// If it returns an error, the party has not joined, or leaves again in the background.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
@@ -69,7 +70,7 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 		return ctx, nil, l.fail(ErrNoCount)
 	case a.letter == 'T':
 		return ctx, nil, l.fail(ErrPartyExists)
-	case a.letter == 'X': // its lease ended before this was known
+	case a.letter == 'X': // the party joined, but its lease ended before the reply arrived
 		return ctx, nil, l.died(party)
 	case a.letter != 'J':
 		return ctx, nil, l.unexpected(a)
@@ -82,8 +83,8 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	return ctx, p, nil
 }
 
-// attend waits until the party is over, and abandons it when the session ends, so that whatever waits for it
-// need not wait for its lease.
+// attend waits until the party has ended. It logs the loss of a lease. If the session ends, attend abandons
+// the party, so that waiters do not wait for the end of its lease.
 func (p *Party) attend() {
 	s := p.l.s
 	select {
@@ -101,7 +102,7 @@ func (p *Party) attend() {
 	}
 }
 
-// leave ends the lease of a party, as leave.lua has it. It tries for as long as the lease lasts.
+// leave ends the lease of a party in Redis, by latch/leave.lua. It tries for as long as the lease lasts.
 func (l *Latch) leave(id, party any, notAfter int64) error {
 	s := l.s
 	r := &protocol.Same{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
@@ -120,7 +121,7 @@ var errNoParty = errors.New("lockline: a nil Party; Join returns one, or an erro
 // none reports whether p is not a Party that Join has returned.
 func (p *Party) none() bool { return p == nil || p.l == nil }
 
-// Name is the party's; "" for a nil Party.
+// Name returns the party's name. It returns "" for a nil Party.
 func (p *Party) Name() string {
 	if p.none() {
 		return ""
@@ -128,11 +129,11 @@ func (p *Party) Name() string {
 	return p.name
 }
 
-// CountDown counts down by the count that was leased, and ends the lease. It counts once, however often it is
-// called: after an error it can be called again. It returns nil if the party has counted, or if the run has
-// ended at 0 without it. If the lease has ended, it returns a *[PartyDiedError] and has not counted. Other
-// errors are [ErrDeleted] and [ErrGone]. After any other error it may have counted, and the lease is renewed
-// on. It blocks for one round trip.
+// CountDown counts down by the count that was leased, and ends the lease. The party counts only once, so
+// CountDown can be called again after an error. It returns nil if the party has counted, or if the run has
+// ended at 0 without it. If the lease has ended, CountDown returns a *[PartyDiedError], and the party has not
+// counted. Other final errors are [ErrDeleted] and [ErrGone]. After any other error, the party may have
+// counted, and its lease is still renewed. CountDown blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -148,15 +149,15 @@ func (p *Party) CountDown(ctx context.Context) error {
 		}
 		p.end(err, nil)
 	}
-	if p.asking.Add(-1) == 0 && p.gone.Load() { // for a reason not known here, if it has not ended above
+	if p.asking.Add(-1) == 0 && p.gone.Load() { // end does nothing if the party has ended above
 		p.end(p.l.fail(ErrGone), nil)
 	}
 	return err
 }
 
-// Abandon gives up: the lease ends now, and so does each Wait, with a *[PartyDiedError]. After CountDown has
-// returned nil it does nothing. If it returns an error, the lease may run until its end, and is not renewed.
-// It blocks for one round trip.
+// Abandon ends the lease without counting. Each Wait then ends with a *[PartyDiedError]. After CountDown has
+// returned nil, Abandon does nothing. If it returns an error, the lease may last until its end, but is not
+// renewed. Abandon blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -169,8 +170,8 @@ func (p *Party) Abandon(ctx context.Context) error {
 	return err
 }
 
-// end ends the renewal and the context, and reports whether this call did. cause nil: it has counted. lost is
-// for the log.
+// end ends the renewal and the context of the party, and reports whether this call did. cause is the cause of
+// the context; nil: the party has counted. lost is the reason to log; nil: none.
 func (p *Party) end(cause, lost error) bool {
 	if !p.over.CompareAndSwap(false, true) {
 		return false
@@ -181,10 +182,10 @@ func (p *Party) end(cause, lost error) bool {
 	return true
 }
 
-// leased is a party as the watchdog sees it: a session.Lessee.
+// leased has the methods of a party that the watchdog calls. It is a session.Lessee.
 type leased struct{ *Party }
 
-// LeaseKey is the latch's key.
+// LeaseKey returns the latch's key.
 func (p leased) LeaseKey() string { return p.l.keys.LockKey() }
 
 func (p leased) Renewal() (r *wire.Request, prolongs bool) {
@@ -196,12 +197,12 @@ func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.l.died(p.name)
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
-		if p.gone.Store(true); p.asking.Load() > 0 { // it may have counted, as its CountDown will know
+		if p.gone.Store(true); p.asking.Load() > 0 { // the party may have counted; CountDown finds out
 			return
 		}
 	}
 	p.end(err, err)
 }
 
-// RenewalFailed does nothing: the renewal will be tried again.
+// RenewalFailed does nothing, because the renewal will be tried again.
 func (p leased) RenewalFailed(error) {}

@@ -11,7 +11,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// The reply of all but the last is a letter, the Redis time, and what else it says.
+// The reply of each script but the last is a letter, the Redis time, and the rest, which depends on the
+// script.
 var (
 	setScript     = wire.Named("latch/set")
 	countScript   = wire.Named("latch/count")
@@ -24,28 +25,28 @@ var (
 	renewScript   = wire.Named("latch/renew")
 )
 
-// answer is a script's reply.
+// An answer is a script's reply.
 type answer struct {
 	letter byte
-	now    int64 // Redis time
+	now    int64 // Redis time in µs
 	rest   string
-	sent   time.Time // before the request was
+	sent   time.Time // time just before the request was sent
 }
 
-// request is one request, in as many copies as it takes. It belongs to the goroutine that sends it; if that
-// is not the caller's, the caller looks at it only once it is answered.
+// A request is sent in several copies if necessary. Only the goroutine that sends it may use it. The caller
+// may use it again after the reply.
 type request struct {
 	l      *Latch
 	ctx    context.Context
 	script *wire.Script
 	argv   []any
 
-	// Of a request that must take effect once: what names it, and the Redis time after which it is void. All
-	// copies have the same, so the reply that it came too late speaks for all of them.
-	id       string
-	notAfter int64
+	// A request that must take effect only once has an id, and a Redis time in µs after which it is void. All
+	// copies have the same, so a reply that one copy came too late goes for all copies.
+	id       string // "": the request may take effect several times
+	notAfter int64  // 0: not known yet
 
-	unanswered bool // a copy with this notAfter was
+	unanswered bool // a copy with this notAfter had no reply
 	answer     answer
 }
 
@@ -53,7 +54,8 @@ type request struct {
 func (r *request) Request(now time.Time) *wire.Request {
 	argv := r.argv
 	if r.id != "" {
-		if t := r.l.s.Clock.Now(now); r.notAfter == 0 && t != 0 { // else the reply brings the time
+		// While the clock is not known, notAfter is 0, and the reply sets the clock.
+		if t := r.l.s.Clock.Now(now); r.notAfter == 0 && t != 0 {
 			r.notAfter = t + protocol.Patience(r.l.s.Lease).Microseconds()
 		}
 		argv = append([]any{r.id, r.notAfter}, argv...)
@@ -61,7 +63,7 @@ func (r *request) Request(now time.Time) *wire.Request {
 	return r.l.keys.Request(r.script, argv...)
 }
 
-// Send sends it until it is answered, and did not come too late.
+// Send sends the request, again with a new notAfter if it came too late, until it has a reply.
 func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
@@ -73,7 +75,7 @@ func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool
 		letter, rest, _ := strings.Cut(o.Reply, " ")
 		stamped, rest, _ := strings.Cut(rest, " ")
 		now, ok := protocol.Token(stamped)
-		if !ok || len(letter) != 1 || letter == "?" { // it remembers an odd reply of an earlier copy
+		if !ok || len(letter) != 1 || letter == "?" { // '?': the latch remembers an unreadable reply
 			o.Err = wire.Unexpected(o.Reply)
 			return o
 		}
@@ -86,16 +88,16 @@ func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool
 		case expired == protocol.MaxExpired:
 			o.Err = protocol.TooLate(s.Lease)
 		case abandoned.Load():
-			o.Err = context.Canceled // no caller sees it
+			o.Err = context.Canceled // the caller has left and does not get this error
 		default:
-			r.notAfter, r.unanswered = 0, false // none of its copies ran, or will run
+			r.notAfter, r.unanswered = 0, false // no copy with the old notAfter ran, or will run
 			continue
 		}
 		return o
 	}
 }
 
-// RollBack undoes what came of it, if that would stay: a party.
+// RollBack makes a party that has joined leave again. The effects of other requests stay.
 func (r *request) RollBack(wire.Outcome) {
 	if r.script == joinScript {
 		_ = r.l.leave(r.id, r.argv[0], r.notAfter)
@@ -118,7 +120,7 @@ func (l *Latch) ask(ctx context.Context, sc *wire.Script, argv ...any) (answer, 
 	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }
 
-// unexpected is the error of a reply that no script gives.
+// unexpected returns the error of a reply that no script gives.
 func (l *Latch) unexpected(a answer) error {
 	return l.keys.Failed(noun, wire.Unexpected(string(a.letter)+" "+a.rest))
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// sighting is what look.lua says of a run.
+// A sighting is the state of a run that latch/look.lua returned.
 type sighting struct {
-	letter byte
-	count  int64
-	rest   time.Duration // until the next lease ends, or it is time to look again
-	deaf   bool          // the server knows of nobody that listens
-	run    string
-	party  string // whose lease ends next
+	letter       byte
+	count        int64
+	rest         time.Duration // time until the next lease ends, or until the next look if that is earlier
+	unsubscribed bool          // the server has no subscriber to the session's channel
+	run          string
+	party        string // the party whose lease ends next
 }
 
-// look asks how a run stands; "": the one that is under way. channel is the session's, or "".
+// look returns the state of a run; "": of the current run. channel is the session's channel. If it is "",
+// look does not check for subscribers.
 func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, error) {
 	a, err := l.ask(ctx, lookScript, run, channel)
 	st := sighting{letter: a.letter}
@@ -32,7 +33,7 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	if len(words) < 5 {
 		return sighting{}, l.unexpected(a)
 	}
-	st.rest, st.deaf, st.run, st.party = l.rest(), words[2] == "D", words[3], words[4]
+	st.rest, st.unsubscribed, st.run, st.party = l.rest(), words[2] == "D", words[3], words[4]
 	left, ok := protocol.Remaining(words[1])
 	if st.count, err = strconv.ParseInt(words[0], 10, 64); err != nil || !ok {
 		return sighting{}, l.unexpected(a)
@@ -46,7 +47,7 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	return st, nil
 }
 
-// ending is the error of a run that is over, or of which a party has died, by the letter that says so.
+// ending returns the error for the letter of a run that has ended, or of which a party has died.
 func (l *Latch) ending(letter byte, party string) error {
 	switch letter {
 	case 'D':
@@ -59,30 +60,31 @@ func (l *Latch) ending(letter byte, party string) error {
 	return nil
 }
 
-// Wait blocks until the count of the run that is under way is 0, and returns nil then. It returns nil at once
-// where none is under way. It returns a *[PartyDiedError] if the lease of a party has ended or ends,
-// [ErrDeleted], or [ErrGone] if nothing is known of the run any more. An outage does not end it while it
-// sleeps. If it has to look and gets no answer, it tries again until ctx has ended. If ctx has no deadline,
-// it does so for as long as the session's lease (30 s by default), and returns the error then. After an error
-// nothing has changed: Wait can be called again.
+// Wait blocks until the count of the current run is 0, and then returns nil. If there is no run, it returns
+// nil at once. It returns a *[PartyDiedError] if the lease of a party has ended or ends, [ErrDeleted] if the
+// run is deleted, and [ErrGone] if Redis does not know the run any more.
+//
+// An outage does not end Wait while it sleeps. If Wait has to read the count and gets no reply, it tries
+// again until ctx has ended. If ctx has no deadline, it does so for the session's lease (30 s by default),
+// and then returns the error. Wait changes nothing, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
-// mostRest is how long a waiter sleeps at most: a third of what a run is kept for at least (ENDED in
-// latch.lua). A message can be lost between two nodes, and a connection can lead to a server on which nothing
-// is published.
+// mostRest is the longest time for which a waiter sleeps. It is a third of the time for which Redis remembers
+// the end of a run (ENDED in latch.lua). A waiter must look from time to time, because a message can be lost
+// between two nodes, and a connection can lead to a server on which nothing is published.
 const mostRest = 40 * time.Second
 
-// rest is for how long a waiter sleeps that hears nothing and knows of no lease.
+// rest returns the time for which a waiter sleeps if no message arrives and no lease ends.
 func (l *Latch) rest() time.Duration { return min(l.s.Lease, mostRest) }
 
-// wait waits for the end of a run; "": the one that is under way.
+// wait waits for the end of a run; "": of the current run.
 func (l *Latch) wait(ctx context.Context, run string) error {
 	if err := l.check(ctx); err != nil {
 		return err
 	}
 	w := call.NewWatch(ctx, l.s, l.keys.LockKey())
 	defer w.Close()
-	if run != "" { // it was under way just now
+	if run != "" { // the caller has just seen the run, so the first look can wait
 		w.Next = time.Now().Add(l.rest())
 	}
 	for {
@@ -110,7 +112,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 		switch {
 		case err == nil && seen.letter == 'R':
 			run = seen.run
-			w.Answered(seen.deaf, seen.rest)
+			w.Answered(seen.unsubscribed, seen.rest)
 		case err == nil:
 			return l.ending(seen.letter, seen.party)
 		case !w.Failed(err) || w.Over() || !w.Endures(w.Failing, w.Failing, l.s.Lease):

@@ -1,59 +1,64 @@
-// Package pubsub wakes waiters by message: a [Hub] keeps one subscription connection, whatever
-// the number of channels and of their listeners, and fans what arrives out by channel. On a Cluster that
+// Package pubsub wakes waiters by messages. A [Hub] keeps one subscription connection for any number of
+// channels and listeners, and passes each message on to the listeners of its channel. On a Cluster, that
 // connection leads to any master that works ([NewClusterHub]). For a Cluster's sharded channels, the hub
-// keeps a connection to each master that has some ([NewShardedHub]).
+// keeps a connection to each master that has some of them ([NewShardedHub]).
 //
 // # Never losing a wake-up
 //
-// Redis keeps no message for those that are not subscribed at that moment. So a listener has to ask its
-// server for the present state whenever its subscription may have had a gap. The hub says when.
-// [Subscription.Take] reports resubscribed after each confirmation of the channel by the server: the first
-// one, and one after each reconnect or at a new server. It does so at once for a channel that is confirmed
-// already, and when messages were dropped because they were not taken. A listener that asks after each
-// resubscribed, and acts on each message, knows everything that was published to the channel, or asked later
-// than that.
+// Redis does not keep messages for clients that are not subscribed at that moment. So a listener has to read
+// the present state from its server whenever its subscription may have had a gap. [Subscription.Take] then
+// reports resubscribed:
+//   - after the server has confirmed the channel, for the first time, after a reconnect, or at a new server;
+//   - at once, if the channel is already confirmed when the listener subscribes;
+//   - after messages were dropped, because the listener did not take them.
+//
+// A listener that reads the state after each resubscribed, and acts on each message, misses no change.
 //
 // # How it works
 //
-// One goroutine, the owner, dials, writes all commands and closes. No caller ever waits for it, since
-// go-redis dials inside its commands and may take many seconds. What was asked for while it was busy goes out
-// as one SUBSCRIBE. A second goroutine reads. The server answers in the order of the commands, so the hub
-// keeps a list of those without a reply. A channel is confirmed by the reply to its last SUBSCRIBE, and a
-// late reply to an earlier one is passed over.
+// One goroutine, the owner, dials, writes all commands and closes the connection. No caller waits for the
+// owner, because go-redis dials inside its commands, which may take many seconds. Channels that were
+// subscribed to while the owner was busy share one SUBSCRIBE. A second goroutine reads. The server replies in
+// the order of the commands, so the hub keeps a list of the commands without a reply. A channel is confirmed
+// by the reply to its last SUBSCRIBE. A reply to an earlier SUBSCRIBE is ignored.
 //
-// A channel without listeners lingers, for the next waiter on a busy lock is seldom far. With the
-// last channel the connection goes, and both goroutines: a hub at rest costs nothing.
+// A channel without listeners stays subscribed for a moment (see [Options.Linger]), because a busy lock soon
+// has another waiter. When the last channel is unsubscribed, the connection is closed and both goroutines
+// end. So an idle hub costs nothing.
 //
 // # Classic channels on a Cluster
 //
-// Every node passes on what was published at any other. So the hub stays with the master that it has while
-// that works, also over a rest, and takes another master at random after each failure. A master that is cut
-// off from the others answers pings, but gets nothing from them. If they have given its slots to a replica,
-// the client's map of the Cluster shows that, and the hub looks at this map with each ping. A master that is
-// cut off and has no replica is not noticed: waiters elsewhere learn of a hand-over by their own requests.
+// Every node of a Cluster forwards each message to all other nodes. So the hub stays with one master while
+// that master works, even if the hub was idle, and chooses another master at random after each failure. A
+// master that is cut off from the other nodes answers pings, but does not get their messages. If the Cluster
+// has given its slots to a replica, the client's map of the Cluster shows this, and the hub looks at the map
+// with each ping. If the master has no replica, the hub does not notice. Waiters then find out about a
+// hand-over only by their own requests.
 //
 // # Sharded channels
 //
-// A classic PUBLISH goes to every node of a Cluster. Redis 7 and Valkey also have sharded channels: each
-// belongs to the slot of its name, and SPUBLISH tells only those nodes that have the slot. A sharded hub has
-// an owner and a reader as above for each master that has channels with listeners. A hub of classic channels
-// is the same with one node. A channel that has no node yet has a goroutine that looks for it.
+// A classic PUBLISH goes to every node of a Cluster. Redis 7 and Valkey also have sharded channels. A sharded
+// channel belongs to the slot of its name, and SPUBLISH goes only to the nodes that have the slot. A sharded
+// hub has an owner and a reader, as above, for each master that has channels with listeners. A hub of classic
+// channels works in the same way, with one node. While a channel has no node, a goroutine looks for one.
 //
-// A channel loses its node in four ways:
-//   - The server unsubscribes it, since the slot has left that server.
-//   - The server refuses it by an error (MOVED, CLUSTERDOWN, NOPERM).
+// A channel loses its node in four cases:
+//   - The server unsubscribes the channel, because the slot has left that server.
+//   - The server refuses the channel with an error (MOVED, CLUSTERDOWN, NOPERM).
 //   - The connection fails, and the slot has another master by then.
-//   - The client's map of the Cluster, which is looked at with each ping, has another master.
+//   - The client's map of the Cluster, which the hub looks at with each ping, has another master.
 //
-// Then the hub has that map loaded again, and looks for the new node after a pause, which doubles from 20 ms
-// to 1 s until the channel is confirmed. One channel that is refused disturbs no other.
+// Then the hub makes the client load the map again, and looks for the new node after a pause. The pause
+// doubles from 20 ms to 1 s until the channel is confirmed. A refused channel does not disturb other
+// channels.
 //
-// An error does not name the command that it is the reply to. The server answers in order, so the error is
-// the reply to the first command that has none. A reply that comes before its turn says that those before it
-// were lost.
+// An error does not name the command to which it is the reply. The server replies in order, so the error is
+// the reply to the first command without one. If a later command gets its reply first, the replies to earlier
+// commands were lost.
 //
 // # Dead connections
 //
-// A connection can be dead without an error (a cable pulled, a frozen server), so the owner pings. It
-// replaces a connection on which nothing at all has arrived for two intervals, as it does one that failed.
+// A connection can be dead without an error, for example if a cable was pulled or the server is frozen. So
+// the owner sends pings. If nothing has arrived on a connection for two intervals, the owner replaces it, as
+// it does after an error.
 package pubsub

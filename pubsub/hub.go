@@ -15,7 +15,7 @@ const (
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
 
-	// closeGrace is what Close gives a dial to notice that its context has ended.
+	// closeGrace is the time for which Close waits until a dial notices that its context has ended.
 	closeGrace = 200 * time.Millisecond
 )
 
@@ -25,11 +25,11 @@ type Options struct {
 	// has been silent for two intervals is replaced. Default 3s.
 	PingInterval time.Duration
 
-	// Linger is how long a channel without listeners stays subscribed. Default 2s.
+	// Linger is the time for which a channel without listeners stays subscribed. Default 2s.
 	Linger time.Duration
 
 	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
-	// Should it panic, the hub goes on.
+	// If it panics, the hub continues.
 	Logger *slog.Logger
 
 	// Server names the server in log lines, for example by its address. A hub of a Cluster names the node
@@ -37,15 +37,15 @@ type Options struct {
 	Server string
 
 	// OnReconnect is called after each outage: a connection on which the server had confirmed a channel was
-	// lost, or replaced after Unheard, and a server has confirmed one of that connection's channels again.
-	// That server may have restarted empty, or be another one.
+	// lost, or replaced after [Subscription.Unheard], and a server has confirmed one of that connection's
+	// channels again. That server may have restarted empty, or be another one.
 	//
 	// There is one call for each lost connection, however many channels it had. A sharded hub has a
 	// connection to each master, so it calls for each. There is no call if all of the channels had lost their
 	// listeners by then.
 	//
 	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once.
-	// If it panics, the hub goes on.
+	// If it panics, the hub continues.
 	OnReconnect func()
 }
 
@@ -54,42 +54,43 @@ type Options struct {
 // with [NewHub] or [NewShardedHub]: the methods of a zero or nil Hub panic.
 type Hub struct {
 	options Options
-	ctx     context.Context // ends with Close
+	ctx     context.Context // canceled by Close
 	cancel  context.CancelFunc
 	cluster Cluster
-	sharded bool           // a server refuses one channel by an error, and not a whole command
-	work    sync.WaitGroup // the owners of shards, and what places channels
+	sharded bool           // an error of the server refuses one channel, and not a whole command
+	work    sync.WaitGroup // counts owners of shards and goroutines that look for nodes
 
-	// mu guards all below, the fields of every channel and shard, the mailbox of every Subscription, and what
-	// a link says is under it. It is held for moments: never across I/O, a wait or a log line.
+	// mu guards the fields below, the fields of every channel, and the fields of a shard, a link and a
+	// Subscription that name it. It is not held during I/O, a wait or a log line.
 	mu       sync.Mutex
-	channels map[string]*channel // those with a listener, and those that linger
+	channels map[string]*channel // channels that have a listener or linger
 	shards   map[Node]*shard     // each has an owner
-	warned   time.Time           // when warn has logged last
+	warned   time.Time           // time of the last line of warn
 }
 
 type channel struct {
 	name      string
 	listeners map[*Subscription]struct{}
-	shard     *shard        // nil while one is sought
-	asked     *command      // the SUBSCRIBE on the present connection whose reply confirms it
-	confirmed time.Time     // when that came; zero: it has not
-	idle      *list.Element // its place in shard.idle while it has no listeners
+	shard     *shard        // nil while a goroutine looks for its node
+	asked     *command      // last SUBSCRIBE on the present connection, whose reply confirms the channel
+	confirmed time.Time     // time of that reply; zero: there was none yet
+	idle      *list.Element // element of shard.idle; nil while the channel has listeners
 	idleSince time.Time
-	pause     time.Duration // before its shard was sought the last time; 0 once it is confirmed
-	outage    *outage       // since its connection was lost, until it is confirmed again; nil: there is none
+	pause     time.Duration // last pause before looking for a node; 0 after the channel was confirmed
+	outage    *outage       // set from the loss of the connection until the next confirmation; nil: no outage
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that
 // connection share it. It ends when the first of them is confirmed again, perhaps by another server.
 type outage struct{ ended bool }
 
-// NewHub returns a hub that gets its connections from dial, one after another, as each one fails or
-// comes to be needed again. It does no I/O and starts no goroutine before the first Subscribe.
+// NewHub returns a hub that calls dial for each connection, when the last one has failed or was closed and a
+// connection is needed again. It does no I/O and starts no goroutine before the first Subscribe.
 //
-// dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe. It should heed its
-// context, which lives as long as the connection is wanted, and never return nil: what could not connect says
-// so in its first Subscribe. A panic in it or in the Conn, as in a hook of go-redis, is an outage, too.
+// dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe. dial should return
+// when its context ends, which lasts as long as the connection is needed. It must not return nil. If it
+// cannot connect, the Conn's first Subscribe must return the error. A panic in dial or in the Conn, for
+// example in a hook of go-redis, counts as an outage.
 //
 // NewHub panics if dial is nil.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
@@ -100,9 +101,10 @@ func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 }
 
 // NewShardedHub returns a hub that subscribes to the sharded channels of a Cluster (Redis 7 or newer,
-// Valkey), which have the messages of SPUBLISH. It keeps one connection for each node that has channels with
-// listeners, and follows a channel that comes to be another node's. Each Subscription reports resubscribed
-// after that, as it does after a reconnect. No I/O before the first Subscribe. It panics if c is nil.
+// Valkey), which get the messages of SPUBLISH. The hub keeps one connection to each node that has channels
+// with listeners, and follows a channel that moves to another node. Each Subscription reports resubscribed
+// after such a move, as it does after a reconnect. NewShardedHub does no I/O before the first Subscribe. It
+// panics if c is nil.
 func NewShardedHub(c Cluster, o Options) *Hub {
 	if c == nil {
 		panic("pubsub: NewShardedHub: the Cluster is nil")
@@ -129,19 +131,19 @@ func newHub(c Cluster, sharded bool, o Options) *Hub {
 	return h
 }
 
-// Subscribe listens to the named channel until the Subscription is closed. It never blocks and does no I/O:
-// the Subscription is in force once it reports resubscribed, which is at once if the channel
-// is confirmed already. A channel may be subscribed to any number of times; each
-// Subscription gets every message. After Close of the hub nothing ever arrives.
+// Subscribe returns a Subscription to the named channel. It never blocks and does no I/O. The Subscription is
+// confirmed when it reports resubscribed, which is at once if the channel is already confirmed. A channel may
+// have any number of Subscriptions, and each gets every message. After Close of the hub, no message arrives.
 func (h *Hub) Subscribe(name string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: make(chan struct{}, 1)}, name)
 }
 
-// SubscribeTo is Subscribe with a channel for C of the caller's choice, of capacity 1, which Subscriptions of
-// any hubs can share, so that one listener waits for all of them. When C is ready it has to Take from each.
-// Take does not empty such a channel, or it would take the sign of what arrives meanwhile from one that was
-// looked at before. The listener empties it, before it takes from the first. SubscribeTo panics if ready is
-// nil: nothing could become ready.
+// SubscribeTo works like [Hub.Subscribe], but the Subscription uses ready as its channel C. ready must have
+// capacity 1. Subscriptions of any hubs can share it, so that one listener waits for all of them.
+//
+// When ready has a value, the listener must first receive it, and then Take from each Subscription. Take does
+// not receive from a shared channel, because the value may be for a message that arrived in a Subscription
+// from which the listener has already taken. SubscribeTo panics if ready is nil.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
 	if ready == nil {
 		panic("pubsub: SubscribeTo: ready is nil")
@@ -173,9 +175,9 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	return s
 }
 
-// Close ends the connections and the hub's goroutines, and waits for them. But a dial that doesn't heed its
-// context is left behind after a fraction of a second, to end by itself. Subscriptions need no closing then:
-// they receive nothing more. Close may be called any number of times.
+// Close closes the connections, and waits until the hub's goroutines have ended. If a dial does not return
+// when its context ends, Close stops waiting after a fraction of a second. Subscriptions need not be closed
+// after that, and receive no more messages. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.cancel() // from now on, no Subscribe starts a goroutine
@@ -191,13 +193,13 @@ func (h *Hub) Close() {
 	}
 }
 
-// log keeps the hub whole whatever the logger does.
+// log writes a line. It recovers from a panic of the logger.
 func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	log := h.options.Logger
 	contain.Run(log, "lockline: the logger", func() { log.Log(context.Background(), level, msg, args...) })
 }
 
-// warn logs once a minute at most.
+// warn writes a line at level Warn, but only one a minute.
 func (h *Hub) warn(msg string, args ...any) {
 	h.mu.Lock()
 	now := time.Now()
@@ -211,7 +213,7 @@ func (h *Hub) warn(msg string, args ...any) {
 	}
 }
 
-// poke makes c, of capacity 1, ready.
+// poke sends a value to c, of capacity 1, unless c already has one.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -219,7 +221,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// rest waits, unless the hub is closed.
+// rest waits for d, or until the hub is closed.
 func (h *Hub) rest(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -227,22 +229,23 @@ func (h *Hub) rest(d time.Duration) {
 	}
 }
 
-// longer doubles a pause. Half of what is to be waited is random: many clients lose one server together.
+// longer doubles a pause, from firstBackoff to lastBackoff. It returns the time to wait, of which half is
+// random, because many clients lose a server at the same time.
 func longer(pause *time.Duration) (wait time.Duration) {
 	*pause = min(max(2**pause, firstBackoff), lastBackoff)
 	return *pause/2 + rand.N(*pause/2)
 }
 
-// maxPending bounds a mailbox. A listener this far behind is better off asking its server.
+// maxPending is the largest number of messages in a mailbox. A listener that is so far behind should read the
+// state from its server instead.
 const maxPending = 1024
 
-// Subscription is one listener's mailbox for one channel. Its methods never block and may be
-// called from any goroutine; C and Take are meant for a single listener. Those of a zero or nil Subscription
-// panic.
+// Subscription is one listener's mailbox for one channel. Its methods never block and may be called from any
+// goroutine, but C and Take are meant for a single listener. The methods of a zero or nil Subscription panic.
 type Subscription struct {
 	hub    *Hub
 	ready  chan struct{}
-	shared bool // ready is, perhaps, with other Subscriptions
+	shared bool // other Subscriptions may use ready, too
 
 	// Guarded by hub.mu.
 	channel      *channel // nil once closed
@@ -250,17 +253,16 @@ type Subscription struct {
 	resubscribed bool
 }
 
-// C is ready (it has capacity 1) whenever Take has something; one that is shared, whenever any of them may
-// have. It is never closed.
+// C returns a channel of capacity 1 that has a value whenever Take has something to return. If Subscriptions
+// share the channel, it has a value whenever Take of one of them may have something. It is never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
 // Take empties the mailbox. It returns the messages since the last Take, in the order in which they were
-// published. It also reports whether anything else may have happened before now, so that the listener has to
-// ask its server.
-//
-// That is so when the server has confirmed the subscription, for the first time or again after a
-// reconnect, and when Subscribe found it confirmed. It is also so when more than 1024 messages were
-// waiting, which were then dropped.
+// published. If resubscribed is true, other messages may have been lost, so the listener has to read the
+// state from its server. That is so
+//   - after the server has confirmed the subscription, for the first time or after a reconnect;
+//   - after Subscribe, if the channel was already confirmed;
+//   - after more than 1024 messages were waiting, and were dropped.
 func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -275,21 +277,23 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	return messages, resubscribed
 }
 
-// Unheard tells the hub that the server which publishes on the channel was asked at asked, or later, and knew
-// of no listener. If the channel had been confirmed before, its connection leads to another server, as behind
-// an endpoint that was moved, and a new one takes its place. Unheard never blocks.
-func (s *Subscription) Unheard(asked time.Time) {
+// Unheard reports to the hub that the server which publishes on the channel has no subscriber, by its reply
+// to a request that was sent at sentAt or later. If the channel was confirmed before sentAt, its connection
+// leads to another server, for example because an endpoint was moved. The hub then replaces the connection.
+// The method never blocks.
+func (s *Subscription) Unheard(sentAt time.Time) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ch := s.channel; ch != nil && !ch.confirmed.IsZero() && ch.confirmed.Before(asked) {
+	if ch := s.channel; ch != nil && !ch.confirmed.IsZero() && ch.confirmed.Before(sentAt) {
 		ch.shard.misled = true
 		poke(ch.shard.poked)
 	}
 }
 
-// Close ends the subscription: nothing more is put into the mailbox, though what is there can still be
-// taken. The channel lingers before it is unsubscribed. Close may be called any number of times.
+// Close ends the subscription. No more messages are put into the mailbox, but Take still returns the messages
+// that it has. If the channel has no other listeners, it is unsubscribed after [Options.Linger]. Close may be
+// called any number of times.
 func (s *Subscription) Close() {
 	h := s.hub
 	h.mu.Lock()
@@ -303,17 +307,17 @@ func (s *Subscription) Close() {
 	switch {
 	case len(ch.listeners) > 0:
 	case ch.shard == nil:
-		delete(h.channels, ch.name) // it is subscribed nowhere
+		delete(h.channels, ch.name) // no server has a subscription to unsubscribe
 	default:
 		ch.idleSince = time.Now()
 		ch.idle = ch.shard.idle.PushBack(ch)
-		if ch.shard.idle.Len() == 1 { // else the owner has an earlier expiry to wake up for
+		if ch.shard.idle.Len() == 1 { // otherwise the owner already has an earlier time to wake up
 			poke(ch.shard.poked)
 		}
 	}
 }
 
-// put adds a message. The caller holds hub.mu.
+// put adds a message to the mailbox. The caller must hold hub.mu.
 func (s *Subscription) put(message string) {
 	if len(s.messages) == maxPending {
 		s.messages = nil
@@ -323,7 +327,7 @@ func (s *Subscription) put(message string) {
 	poke(s.ready)
 }
 
-// resubscribe has the listener ask its server. The caller holds hub.mu.
+// resubscribe makes Take report resubscribed. The caller must hold hub.mu.
 func (s *Subscription) resubscribe() {
 	s.resubscribed = true
 	poke(s.ready)

@@ -16,24 +16,25 @@ import (
 
 // Conn is one subscription connection. *[redis.PubSub] is one; a simulation can supply its own.
 //
-// The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine and, once
-// the first Subscribe has succeeded, Receive from another. Any error makes it close the Conn and dial a new
-// one; of a sharded hub, any but a [redis.Error] from Receive, by which the server refuses a channel.
+// The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine. When the
+// first Subscribe has succeeded, it also calls Receive from another goroutine. After any error, the hub
+// closes the Conn and dials a new one. There is one exception: a [redis.Error] that Receive returns to a
+// sharded hub only means that the server refuses one channel.
 //
-// If a Conn also has a method Server() string, log lines name its server so, and not by [Options.Server].
+// If a Conn also has a method Server() string, log lines have its result instead of [Options.Server].
 type Conn interface {
-	// Subscribe writes one command; the replies come through Receive, in the order of the
-	// commands. The first Subscribe may connect. ctx is live.
+	// Subscribe, Unsubscribe and Ping write one command each. Receive returns the replies, in the order of
+	// the commands. The first Subscribe may connect. ctx has not ended.
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context, payload ...string) error
 
-	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or the error that is the
-	// reply to a command. Only Close and failure end the wait. ctx has ended already and says nothing but: do
-	// not connect from here.
+	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or for an error that is
+	// the reply to a command. Only Close and a failure end the wait. ctx has already ended, which only means
+	// that Receive must not connect.
 	Receive(ctx context.Context) (any, error)
 
-	// Close ends a Receive that is under way.
+	// Close also ends a Receive that is waiting.
 	Close() error
 }
 
@@ -44,29 +45,29 @@ var (
 	errMisled = errors.New("the server that has the lock knows no subscriber of this session")
 )
 
-// ended is the context for Receive. PubSub.Receive repairs a broken connection by itself. It dials,
-// under the PubSub's mutex, for as long as that takes, and subscribes to whatever it thinks is
-// wanted, so that the gap goes unnoticed. An ended context forbids just that: the dial fails at once.
-// Reading isn't touched, for (*pool.Conn).deadline looks at a context's deadline only,
-// of which a canceled context has none, and nothing else on the way looks at it.
+// ended is the context for Receive. With another context, PubSub.Receive would repair a broken connection by
+// itself, with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, so that
+// the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works,
+// because go-redis only looks at the deadline of the context there, and a canceled context has no deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// link is one connection, from its dial to its end.
+// A link is one connection, from its dial to its end.
 type link struct {
 	*shard
 	conn   Conn
-	outage time.Time // when the outage began that this connection is to end; zero if there is none
+	outage time.Time // start of the outage that this connection may end; zero: there is none
 
-	// The reader's, and the owner's after that.
-	answered bool // anything was received
+	// answered means that the connection has received something. Only the reader uses it, and the owner after
+	// the reader has ended.
+	answered bool
 
 	// Guarded by hub.mu while the reader runs.
-	expected []*command // those without a reply, in the order in which they were written
-	heard    time.Time  // when anything was last received, or could first have been
+	expected   []*command // commands without a reply, in the order in which they were written
+	receivedAt time.Time  // time of the last reply or message, or at first the start of the reader
 }
 
 // describe adds the name of the server to the attributes of a log line, if it is known.
@@ -81,7 +82,7 @@ func (l *link) describe(args ...any) []any {
 	return args
 }
 
-// command is what the server answers by one reply.
+// A command has one reply of the server. A SUBSCRIBE of several channels counts as several commands.
 type command struct{ kind, channel string }
 
 const (
@@ -90,8 +91,8 @@ const (
 	ping        = "ping"
 )
 
-// serve dials, and keeps the channels subscribed as the hub wants them, until the connection
-// fails or falls silent (an error) or it is not needed any more (nil).
+// serve dials, and subscribes and unsubscribes channels as the hub needs them. It returns an error if the
+// connection fails or is silent, and nil if it is not needed any more.
 func (l *link) serve() (err error) {
 	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
@@ -99,7 +100,7 @@ func (l *link) serve() (err error) {
 	l.conn = l.node.Dial(ctx)
 	var reader sync.WaitGroup
 	defer func() {
-		fail(nil) // before Close, which in go-redis waits for a dial
+		fail(nil) // before Close, because Close of go-redis waits for a dial
 		l.conn.Close()
 		reader.Wait()
 		l.forget()
@@ -108,9 +109,10 @@ func (l *link) serve() (err error) {
 	if needed, err := l.update(ctx); err != nil || !needed {
 		return err
 	}
-	// Not earlier: a Receive would find no connection yet, and a mutex held by the Subscribe that dials.
-	l.heard = time.Now()
-	reader.Go(func() { fail(l.read()) }) // which also ends a command that dials again
+	// The reader starts after the first Subscribe. Before that, Receive would find no connection, and would
+	// wait for the mutex that Subscribe holds while it dials.
+	l.receivedAt = time.Now()
+	reader.Go(func() { fail(l.read()) }) // fail also ends a command that dials again
 
 	err = l.tend(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -119,13 +121,13 @@ func (l *link) serve() (err error) {
 	return err
 }
 
-// forget notes that the connection has ended, so that its channels are confirmed nowhere.
+// forget notes that the connection has ended: none of its channels is confirmed any more.
 func (l *link) forget() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	var lost *outage
 	for _, ch := range l.channels {
-		if !ch.confirmed.IsZero() { // none is when the connection was not needed any more
+		if !ch.confirmed.IsZero() { // never true if the connection was closed because nobody needed it
 			lost = &outage{}
 			break
 		}
@@ -138,7 +140,8 @@ func (l *link) forget() {
 	}
 }
 
-// tend writes what is asked for or comes to be due.
+// tend sends the commands that the hub needs, and pings, until the connection fails or is not needed any
+// more.
 func (l *link) tend(ctx context.Context) error {
 	h, interval := l.hub, l.hub.options.PingInterval
 	nextPing := time.Now().Add(interval)
@@ -146,15 +149,15 @@ func (l *link) tend(ctx context.Context) error {
 		now := time.Now()
 		if !now.Before(nextPing) {
 			nextPing = now.Add(interval)
-			l.review() // a server that is cut off does not know that its slots have another master
+			l.review() // a server that is cut off cannot report that its slots have another master
 			bare := func(ctx context.Context, _ ...string) error { return l.conn.Ping(ctx) }
 			if err := l.write(ctx, ping, bare, ""); err != nil {
 				return err
 			}
 		}
 		h.mu.Lock()
-		silent := l.heard.Add(2 * interval)
-		expiry := silent // when the next linger is over; if none is on, no earlier time
+		silent := l.receivedAt.Add(2 * interval)
+		expiry := silent // time at which the next idle channel is unsubscribed, or silent if none is idle
 		if e := l.idle.Front(); e != nil {
 			expiry = e.Value.(*channel).idleSince.Add(h.options.Linger)
 		}
@@ -174,12 +177,12 @@ func (l *link) tend(ctx context.Context) error {
 	}
 }
 
-// update subscribes what is fresh, all in one call, and unsubscribes what has
-// left, all in one call; if nothing else is left it tells so instead.
+// update subscribes the fresh channels in one call, and unsubscribes the left ones in another. If the shard
+// has no channels any more, update does nothing and returns false.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	l.hub.mu.Lock()
 	l.expire()
-	back := func(name string) bool { return l.channels[name] != nil } // it stays subscribed
+	back := func(name string) bool { return l.channels[name] != nil } // has listeners again: stays subscribed
 	fresh, left := l.fresh, slices.DeleteFunc(l.left, back)
 	l.fresh, l.left = nil, nil
 	needed, misled := len(l.channels) > 0, l.misled
@@ -187,7 +190,7 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 
 	switch {
 	case !needed:
-		return false, nil // closing the connection says it all
+		return false, nil // closing the connection unsubscribes all channels
 	case misled:
 		return true, errMisled
 	}
@@ -197,12 +200,12 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	return true, err
 }
 
-// write sends the commands of one kind, if there are any, and notes that replies are to come. It gives them,
-// and the dial that they may bring about, no longer than silence is borne.
+// write sends the commands of one kind, if there are any, and notes that they have no reply yet. The
+// commands, and a dial that they may cause, get two ping intervals.
 func (l *link) write(
 	ctx context.Context, kind string, send func(context.Context, ...string) error, channels ...string,
 ) error {
-	if len(channels) == 0 { // as arguments, none would mean all
+	if len(channels) == 0 { // UNSUBSCRIBE without arguments would unsubscribe all channels
 		return nil
 	}
 	l.hub.mu.Lock()
@@ -219,7 +222,8 @@ func (l *link) write(
 	return send(ctx, channels...)
 }
 
-// read is the reader: it hands out what arrives until the connection fails or is closed.
+// read delivers messages and replies until the connection fails or is closed. It runs in the reader's
+// goroutine.
 func (l *link) read() (err error) {
 	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	for {
@@ -238,8 +242,8 @@ func (l *link) read() (err error) {
 	}
 }
 
-// refuse reports whether the error is only about one channel, for which another shard is sought then: it is
-// the reply to the first command that has none.
+// refuse reports whether an error only refuses one channel. Then the error is the reply to the first command
+// without one, and refuse makes the hub look for another shard for that channel.
 func (l *link) refuse(err error) bool {
 	h := l.hub
 	if !h.sharded || !errors.As(err, new(redis.Error)) {
@@ -259,7 +263,7 @@ func (l *link) refuse(err error) bool {
 	return true
 }
 
-// fail notes that the first n commands without a reply were not carried out. The caller holds hub.mu.
+// fail notes that the first n commands without a reply were not carried out. The caller must hold hub.mu.
 func (l *link) fail(n int) {
 	for _, c := range l.expected[:n] {
 		if ch := l.channels[c.channel]; ch != nil && ch.asked == c {
@@ -269,8 +273,8 @@ func (l *link) fail(n int) {
 	l.expected = l.expected[n:]
 }
 
-// match finds the command that a reply is to. Those before it have failed. If there is none, nil, the server
-// has said that by itself. The caller holds hub.mu.
+// match returns the command to which a reply belongs. Earlier commands without a reply have failed. match
+// returns nil if the server sent the reply without a command. The caller must hold hub.mu.
 func (l *link) match(kind, channel string) *command {
 	for i, c := range l.expected {
 		if *c == (command{kind, channel}) {
@@ -282,11 +286,12 @@ func (l *link) match(kind, channel string) *command {
 	return nil
 }
 
-// deliver hands out what arrived, and never waits for a listener. It reports whether that ends an outage.
+// deliver puts a message into the mailboxes of its channel, or handles a reply. It never waits for a
+// listener. It reports whether the reply ends an outage.
 func (l *link) deliver(arrived any) (reconnected bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	l.heard = time.Now()
+	l.receivedAt = time.Now()
 	switch m := arrived.(type) {
 	case *redis.Message:
 		if ch := l.channels[m.Channel]; ch != nil {
@@ -296,7 +301,7 @@ func (l *link) deliver(arrived any) (reconnected bool) {
 		}
 	case *redis.Pong:
 		l.match(ping, "")
-	case *redis.Subscription: // its kind begins with "s" once more for a sharded channel
+	case *redis.Subscription: // the kind is ssubscribe or sunsubscribe for a sharded channel
 		kind := subscribe
 		if strings.HasSuffix(m.Kind, unsubscribe) {
 			kind = unsubscribe
@@ -304,9 +309,9 @@ func (l *link) deliver(arrived any) (reconnected bool) {
 		c := l.match(kind, m.Channel)
 		switch ch := l.channels[m.Channel]; {
 		case ch == nil:
-		case c == nil && kind == unsubscribe: // its slot has moved
+		case c == nil && kind == unsubscribe: // the channel's slot has moved
 			l.hub.displace(ch, longer(&ch.pause))
-		case c != nil && c == ch.asked: // and not to an earlier SUBSCRIBE
+		case c != nil && c == ch.asked: // the reply to the last SUBSCRIBE of the channel
 			ch.confirmed, ch.pause = time.Now(), 0
 			if ch.outage != nil {
 				reconnected = !ch.outage.ended

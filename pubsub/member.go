@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node passes on what
-// was published at any other, so the hub keeps one connection, to any master that works. After a failure the
-// hub takes another master. It also leaves a server that is not a master any more. The clients of the nodes
-// make the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe.
-// It panics if c is nil.
+// NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node forwards each
+// message to all others, so the hub keeps one connection, to any master that works. After a failure the hub
+// takes another master. It also leaves a server that is not a master any more. The clients of the nodes make
+// the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe. It
+// panics if c is nil.
 //
 // The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, also while that
 // master is down.
@@ -116,8 +116,8 @@ func (c *memberConn) Subscribe(ctx context.Context, channels ...string) error {
 	return c.PubSub.Subscribe(ctx, channels...)
 }
 
-// Ping fails if the server is not a master any more. One that is cut off from the Cluster answers pings, but
-// gets nothing that is published elsewhere.
+// Ping fails if the server is not a master any more. A server that is cut off from the Cluster
+// answers pings, but gets no messages from other nodes.
 func (c *memberConn) Ping(ctx context.Context, payload ...string) error {
 	if !c.of.serves(ctx) {
 		return errNoMaster

@@ -16,25 +16,26 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// shard is the channels that one connection serves: all of a hub's or, of a Cluster, those that one node has.
+// A shard has the channels that one connection serves: all channels of a hub or, on a Cluster, the channels
+// of one node.
 type shard struct {
 	hub   *Hub
 	node  Node
-	poked chan struct{} // cap 1: the owner has to look again
+	poked chan struct{} // capacity 1; has a value when the owner has to look at the fields below
 
 	// Guarded by hub.mu.
 	channels map[string]*channel
-	fresh    []string  // of these, the ones that the connection has no SUBSCRIBE for yet
-	left     []string  // those that it has no UNSUBSCRIBE for yet
-	idle     list.List // of its channels, the ones that linger, the longest idle first
+	fresh    []string  // new channels, for which no SUBSCRIBE was sent yet
+	left     []string  // removed channels, for which no UNSUBSCRIBE was sent yet
+	idle     list.List // channels without listeners, which linger; the longest idle is first
 	misled   bool      // the connection leads to a server on which nothing is published
 }
 
-// own is the owner: it serves one connection after another while one is needed.
+// own makes one connection after another while the shard needs one. It runs in the owner's goroutine.
 func (s *shard) own() {
 	h := s.hub
 	var pause time.Duration
-	var outage time.Time // when the present outage began; zero if there is none
+	var outage time.Time // start of the present outage; zero: there is none
 	var l *link
 	for s.needed() {
 		l = &link{shard: s, outage: outage}
@@ -93,8 +94,8 @@ func (s *shard) names() string {
 	return strings.Join(names, ", ")
 }
 
-// needed tells whether a connection is called for, and prepares for one, on which nothing is
-// subscribed yet. If it isn't, the owner ends, and the next channel of the node has another shard.
+// needed reports whether the shard needs a connection, and prepares its fields for a new one. If it returns
+// false, the owner must end. The next channel of the node then gets a new shard.
 func (s *shard) needed() bool {
 	h := s.hub
 	h.mu.Lock()
@@ -108,7 +109,7 @@ func (s *shard) needed() bool {
 	return true
 }
 
-// expire forgets the channels whose linger is over. The caller holds hub.mu.
+// expire removes the channels that have been idle for Options.Linger. The caller must hold hub.mu.
 func (s *shard) expire() {
 	for e := s.idle.Front(); e != nil; e = s.idle.Front() {
 		ch := e.Value.(*channel)
@@ -116,11 +117,11 @@ func (s *shard) expire() {
 			break
 		}
 		s.left = append(s.left, ch.name)
-		s.hub.displace(ch, 0) // for good: it has no listeners
+		s.hub.displace(ch, 0) // removes the channel, which has no listeners
 	}
 }
 
-// review moves the channels that another node has by now. The owner alone calls it.
+// review moves channels whose slot is on another node now. Only the owner calls it.
 func (s *shard) review() {
 	h := s.hub
 	h.mu.Lock()
@@ -140,7 +141,7 @@ func (s *shard) review() {
 	}
 }
 
-// place finds a shard for a channel that has none. It looks for one after a pause, and until there is one.
+// place finds a shard for a channel that has none. It looks after a pause, and again until it finds one.
 func (h *Hub) place(ch *channel, wait time.Duration) {
 	for {
 		if wait > 0 {
@@ -150,7 +151,7 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 		node, err := h.locate(ch.name)
 		h.mu.Lock()
 		switch {
-		case h.channels[ch.name] != ch || h.ctx.Err() != nil: // it has no listeners any more
+		case h.channels[ch.name] != ch || h.ctx.Err() != nil: // the channel has no listeners any more
 			h.mu.Unlock()
 			return
 		case err == nil:
@@ -164,7 +165,7 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 	}
 }
 
-// add gives a channel to the shard of a node. The caller holds mu.
+// add adds a channel to the shard of a node. The caller must hold mu.
 func (h *Hub) add(ch *channel, n Node) {
 	s := h.shards[n]
 	if s == nil {
@@ -178,8 +179,8 @@ func (h *Hub) add(ch *channel, n Node) {
 	poke(s.poked)
 }
 
-// displace takes a channel from its shard. If it has listeners, another one is sought after a pause. The
-// caller holds mu.
+// displace removes a channel from its shard. If the channel has listeners, place then looks for another
+// shard, after wait. The caller must hold mu.
 func (h *Hub) displace(ch *channel, wait time.Duration) {
 	s := ch.shard
 	delete(s.channels, ch.name)
@@ -208,29 +209,30 @@ func (h *Hub) reload() {
 // Cluster knows where sharded channels are. [Masters] makes one of a client of go-redis; a simulation can
 // supply its own. The hub calls it from several goroutines.
 type Cluster interface {
-	// Node finds the server that has the channel. It may ask a server for that, and should heed its context,
-	// which ends with the hub. It may be wrong: the server then refuses the channel.
+	// Node returns the server that has the channel. It may send requests to find out, and should return when
+	// its context ends, which is when the hub closes. If the result is wrong, that server refuses the
+	// channel.
 	Node(ctx context.Context, channel string) (Node, error)
 
-	// Reload says that a node turned out to be gone or wrong, so that Node should look again. It must not
+	// Reload is called after a node turned out to be gone or wrong, so that Node looks again. It must not
 	// block, and may be called often.
 	Reload(ctx context.Context)
 }
 
 // Node is one server of a Cluster, of a comparable type: equal values are the same server.
 type Node interface {
-	// Dial is as the function that [NewHub] is given, but Subscribe and Unsubscribe of the Conn are for
-	// sharded channels, SSUBSCRIBE and SUNSUBSCRIBE, and take any number of channels of any slots.
+	// Dial works like the function that [NewHub] gets. But Subscribe and Unsubscribe of the Conn send
+	// SSUBSCRIBE and SUNSUBSCRIBE, for sharded channels, and take any number of channels of any slots.
 	Dial(ctx context.Context) Conn
 }
 
-// ClusterClient is what [Masters] needs of go-redis: *[redis.ClusterClient] has it.
+// ClusterClient has the methods of a *[redis.ClusterClient] that [Masters] uses.
 type ClusterClient interface {
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	ReloadState(ctx context.Context)
 }
 
-// Masters is a Cluster of whose nodes the masters are subscribed to. It panics if c is nil.
+// Masters returns a Cluster whose channels are subscribed to at the masters. It panics if c is nil.
 func Masters(c ClusterClient) Cluster {
 	if c == nil {
 		panic("pubsub: Masters: the client is nil")
@@ -256,7 +258,7 @@ func (m master) Dial(ctx context.Context) Conn {
 	return shardedConn{m.SSubscribe(ctx), m.Options().Addr}
 }
 
-// shardedConn sends a command for each channel, since the server refuses one for several slots.
+// shardedConn sends one command for each channel, because the server refuses a command for several slots.
 type shardedConn struct {
 	*redis.PubSub
 	addr string

@@ -9,9 +9,9 @@ import (
 // MaxBatch is the largest number of leases in one call of [Keeper.Renew].
 const MaxBatch = 500
 
-// fly renews leases of one server that were due at launched, one batch after another: more at once could use
-// up the connections of the Keeper's user. If a batch hangs, those behind it take off again with a later
-// flight.
+// fly renews leases of one server that were due at launched, one batch after another, because several batches
+// at once could use up all connections of the client. If a batch hangs, a later flight renews the leases that
+// were to follow it.
 func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 	for {
 		batch := make([]*Lease, 0, min(len(waiting), MaxBatch))
@@ -51,21 +51,21 @@ func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Durati
 	now := time.Since(w.start)
 	for i, l := range batch {
 		switch r := results[i]; {
-		case l.place < 0: // it ended
+		case l.place < 0: // the lease is not kept any more
 			continue
 		case l.deadline <= now:
-			continue // too late, whatever it is; the tick that ends it is on its way
+			continue // the result comes too late: the next tick ends the lease
 		case r.Gone:
 			heap.Remove(&w.leases, l.place-1)
 			lost = append(lost, l)
 			continue
 		case r.Err == nil:
 			l.deadline = max(l.deadline, r.Deadline.Sub(w.start))
-			// Not always from launched: a reply that comes late must not make the next renewal follow at
-			// once.
+			// The interval is counted from launched. But after a slow reply, the next renewal must not follow
+			// at once.
 			w.plan(l, max(launched, now-l.every/2), now, 2)
 		case l.every == 0 && !l.confirming || l.since > launched:
-			continue // no matter: switched off, or renewed by another flight
+			continue // the renewal is not needed any more, or another flight has renewed the lease
 		default:
 			w.planRetry(l, now)
 			failed, errs = append(failed, l), append(errs, r.Err)

@@ -16,7 +16,7 @@ var errRefused = errors.New("refused")
 
 const (
 	interval = 10 * time.Second
-	term     = 30 * time.Second // what a renewal grants
+	term     = 30 * time.Second // the lease that a renewal grants
 )
 
 // A sent is one call of Renew, at a time since the fake keeper was made.
@@ -33,15 +33,14 @@ type end struct {
 	deadlinePassed bool
 }
 
-// fake is a Keeper that writes down what it is asked and, unless it is told otherwise, renews everything at
-// once.
+// fake is a Keeper that records all calls. Unless a test changes renew, it renews all leases at once.
 type fake struct {
 	start  time.Time
 	server func(*Lease) any
 	renew  func(ctx context.Context, server any, batch []*Lease) []Result
 	onLost func(*Lease)
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	sent   []sent
 	lost   []end
 	failed []error
@@ -68,7 +67,7 @@ func (f *fake) Renew(ctx context.Context, server any, batch []*Lease) []Result {
 	return renew(ctx, server, batch)
 }
 
-// answer changes what renew does, also while leases are kept.
+// answer replaces renew, also while leases are kept.
 func (f *fake) answer(renew func(ctx context.Context, server any, batch []*Lease) []Result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,14 +119,14 @@ func (f *fake) failures() int {
 	return len(f.failed)
 }
 
-// Len is how many leases are kept.
+// Len returns the number of leases that are kept.
 func (w *Watchdog) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.leases)
 }
 
-// kept is what a server says that renewed a lease just now.
+// kept returns the Result of a renewal that succeeded just now.
 func kept() Result { return Result{Deadline: time.Now().Add(term)} }
 
 func all(batch []*Lease, r Result) []Result {

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// A life is what the model knows of one Add.
+// A life is the state of one Add in the model.
 type life struct {
-	granted time.Time // the latest deadline that the watchdog was told in time
-	gone    time.Time // when a server said so; zero: never
+	granted time.Time // the latest deadline that reached the watchdog in time
+	gone    time.Time // time at which a server replied that the lease is gone; zero: never
 	steady  bool      // on a healthy server, and always renewed: must not end by itself
 }
 
-// world is a Keeper that answers at random and checks each call against a model. Every event has a
-// random nanosecond of its own, so what comes first is never in doubt.
+// world is a Keeper that answers at random and checks each call against a model. Each event
+// happens at another random nanosecond, so the order of events is never in doubt.
 type world struct {
 	t *testing.T
 	w *Watchdog
 
-	mu     sync.Mutex // guards what follows; held around calls of w, which calls nothing under its own
+	mu     sync.Mutex // guards the fields below; held around calls of w, which holds no mutex in callbacks
 	rnd    *rand.Rand
 	alive  map[*Lease]*life
 	calm   bool // every renewal fails: to come to an end

@@ -8,43 +8,44 @@ import (
 	"time"
 )
 
-// never is later than everything.
+// never is later than any other time.
 const never = time.Duration(math.MaxInt64)
 
-// A Lease is one lease being kept. Embed it in what it belongs to; the zero value with Owner set is ready to
-// [Watchdog.Add], once.
+// A Lease is a lease that a Watchdog keeps. Embed it in the type that has the lease. Set Owner, and then call
+// [Watchdog.Add], once. All other fields of a new Lease are zero.
 type Lease struct {
-	Owner any // for the Keeper, to find its way back; set before Add
+	Owner any // lets the Keeper find the object that has the lease; set before Add
 
-	// What follows is guarded by Watchdog.mu. Times are counted from Watchdog.start.
-	deadline time.Duration // the last one, if the lease is kept no more
-	next     time.Duration // when the next renewal leaves; never, if every is 0
-	since    time.Duration // when the last good reply came, or its interval was set
-	every    time.Duration // between renewals; 0: only watched
-	backoff  time.Duration // before the retry that is planned; 0 after a success
-	place    int           // in the heap, from 1; 0: not added yet; -1: kept no more
+	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start.
+	deadline time.Duration // the last deadline, also after the lease has ended
+	next     time.Duration // time of the next renewal; never: none is planned
+	since    time.Duration // time of the last good reply, or of the last change of the interval
+	every    time.Duration // time between renewals; 0: the lease is only watched
+	backoff  time.Duration // pause before the planned retry; 0 after a success
+	place    int           // index in the heap plus 1; 0: not added yet; -1: not kept any more
 
-	// confirming: it is not renewed, but the next renewal is sent all the same, to find out whether the
-	// server still has it (Confirm).
+	// confirming means that the next renewal of a lease that is only watched is planned, to find out whether
+	// the server still has it (see Confirm).
 	confirming bool
 }
 
+// event returns the time at which the Watchdog has to look at the lease.
 func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 
-// A Result is what became of one renewal.
+// A Result is the result of one renewal.
 type Result struct {
-	Gone bool  // the server says: not yours any more
-	Err  error // the renewal failed or its outcome is unknown: it is retried until the deadline
-	// Deadline is the new local deadline of a lease that was renewed, counted from before the request was
-	// sent. Zero means that the renewal has not prolonged it.
+	Gone bool  // the server does not have the lease any more
+	Err  error // the renewal failed or its outcome is unknown; it is retried until the deadline
+	// Deadline is the new local deadline of a lease that was renewed, counted from a time before the request
+	// was sent. Zero means that the renewal has not prolonged the lease.
 	Deadline time.Time
 }
 
-// A Keeper is what a Watchdog needs of its user. Its methods are called from many goroutines, never with a
-// lock held, and may use the Watchdog, except to close it. All but Renew must be quick: leases that end at
-// the same instant are told one after another.
+// A Keeper sends the renewals of a Watchdog and is notified of lost leases. Its methods are called from many
+// goroutines, never with a mutex held, and may use the Watchdog, except to close it. All methods but Renew
+// must be quick, because Lost is called for one lease after another.
 type Keeper interface {
-	// Server names the server that l's renewal goes to by any comparable value.
+	// Server returns a comparable value that names the server to which l's renewal goes.
 	Server(l *Lease) any
 
 	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and
@@ -53,39 +54,40 @@ type Keeper interface {
 	// the batch may have leases that are only watched: their renewal must not prolong them on the server.
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
-	// Lost is called once for each Add whose lease ended: because its deadline passed, or because it was
+	// Lost is called once for each lease that ended, because its deadline has passed or because a renewal was
 	// Gone.
 	Lost(l *Lease, deadlinePassed bool)
 
-	// Failed reports a renewal that failed and will be retried while the lease lives.
-	// It can come shortly after l was removed.
+	// Failed is called after a renewal has failed that will be retried while the lease lasts. It may be
+	// called shortly after l was removed.
 	Failed(l *Lease, err error)
 }
 
-// A Watchdog keeps leases. Make it with [New]; its methods may be called from any goroutine. Those of a zero
-// or nil Watchdog panic, and so does one that gets a nil Lease.
+// A Watchdog keeps leases. Make it with [New]. Its methods may be called from any goroutine. They panic if
+// the Watchdog is zero or nil, or if they get a nil Lease.
 type Watchdog struct {
 	keeper Keeper
-	start  time.Time       // with a monotonic reading, from which all times inside are counted
-	ctx    context.Context // of all flights; ends with Close
+	start  time.Time       // has a monotonic reading; all times in this package are counted from it
+	ctx    context.Context // context of all flights; ends with Close
 	cancel context.CancelFunc
 
-	// busy counts what Close waits for: the armed timer, ticks, and callbacks. It is raised under mu while
-	// not closed, or by one that is counted already, so never from zero while Close waits.
+	// busy counts the armed timer, ticks, and callbacks, for which Close waits. It is raised with mu held
+	// while the Watchdog is not closed, or by a goroutine that is itself counted. So it is never raised from
+	// zero while Close waits.
 	busy sync.WaitGroup
 
-	// Guards what follows and the unexported fields of every Lease; nothing is called while it is held.
+	// mu guards the fields below and the unexported fields of every Lease. No callback runs while it is held.
 	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer
-	armed  time.Duration // the timer fires at this time or earlier; never, if it need not fire
-	phase  time.Duration // where the slots of renewals start
+	armed  time.Duration // the timer fires at this time or earlier; never: it need not fire
+	phase  time.Duration // start of the first slot of renewals
 
-	confirmedAt time.Duration // when the requests of the last Confirm were or will be sent; 0: there was none
+	confirmedAt time.Duration // time at which the requests of the last Confirm are sent; 0: there was none
 }
 
-// New returns a Watchdog that renews leases through k. It runs nothing until a lease is added. It panics if k
-// is nil.
+// New returns a Watchdog that renews leases through k. It starts no goroutine before a lease is added. It
+// panics if k is nil.
 func New(k Keeper) *Watchdog {
 	if k == nil {
 		panic("watchdog: New: the Keeper is nil")
@@ -97,9 +99,9 @@ func New(k Keeper) *Watchdog {
 	return w
 }
 
-// Add keeps l until its deadline and has it renewed about every so often; with every 0, l is only watched.
-// A deadline that has passed ends l at once, like any other with a call of Lost.
-// Add reports false, and keeps nothing, if the Watchdog is closed. It panics if l was added before.
+// Add keeps l until its deadline, and renews it about once in each interval every. If every is 0, l is only
+// watched. If the deadline has already passed, Lost is called at once, by another goroutine. Add returns
+// false, and does not keep l, if the Watchdog is closed. It panics if l was added before.
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,21 +122,21 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	return true
 }
 
-// Remove keeps l no longer, and reports whether it was still kept. If so, Lost is not called for it, and a
-// renewal in flight cannot bring it back.
+// Remove ends the keeping of l, and reports whether l was still kept. If so, Lost is not called for l, and a
+// renewal in flight has no effect on it.
 func (w *Watchdog) Remove(l *Lease) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.place <= 0 {
 		return false
 	}
-	// The timer may now fire for nothing, which is cheaper than setting it for each lease.
+	// The timer may now fire although no lease is due. This is cheaper than setting it for each lease.
 	heap.Remove(&w.leases, l.place-1)
 	return true
 }
 
-// Extend moves l's deadline to a later one that was learned elsewhere, never to an earlier one.
-// It does nothing if l is not kept, or if its deadline has passed.
+// Extend moves l's deadline to a later time, after the caller has renewed the lease itself. It does nothing
+// if the new deadline is earlier, if l is not kept, or if l's deadline has passed.
 func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,8 +147,8 @@ func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 	heap.Fix(&w.leases, l.place-1)
 }
 
-// SetInterval has l renewed about every so often from now on, or, with 0, not any more.
-// It does nothing if l is not kept, or if that is its interval already.
+// SetInterval sets the time between renewals of l. With 0, l is only watched from now on. SetInterval does
+// nothing if l is not kept, or already has this interval.
 func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,16 +161,14 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 	w.arm(now)
 }
 
-// The time from a Confirm to the requests, and between those of two. In the first, a renewal that is in
-// flight can be answered.
 const (
-	confirmAfter = 20 * time.Millisecond
-	confirmPause = 200 * time.Millisecond
+	confirmAfter = 20 * time.Millisecond  // time from Confirm to the requests; a renewal in flight may return
+	confirmPause = 200 * time.Millisecond // shortest time between the requests of two Confirms
 )
 
-// Confirm has every lease renewed soon that has had no good reply since a given time, at which an outage
-// began or ended. The server may have restarted without its data, or be another one. A lease that is only
-// watched is asked for, too, and keeps its deadline. Renewals that fail are retried as always. It does not
+// Confirm renews soon all leases that have had no good reply since a given time, at which an outage began or
+// ended. The server may have restarted without its data, or may be another server. A lease that is only
+// watched is also checked, and keeps its deadline. Renewals that fail are retried as always. Confirm does not
 // block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
@@ -178,7 +178,7 @@ func (w *Watchdog) Confirm(since time.Time) {
 	}
 	now, before := time.Since(w.start), since.Sub(w.start)
 	at := w.confirmedAt
-	if at <= now { // otherwise one is planned, which will do
+	if at <= now { // otherwise requests are already planned, early enough
 		at = now + confirmAfter
 		if w.confirmedAt > 0 {
 			at = max(at, w.confirmedAt+confirmPause)
@@ -194,7 +194,8 @@ func (w *Watchdog) Confirm(since time.Time) {
 	w.arm(now)
 }
 
-// Deadline returns l's deadline: the last one, if l is not kept any more, and the zero Time if it never was.
+// Deadline returns l's deadline. If l is not kept any more, this is its last deadline. If l was never added,
+// it is the zero Time.
 func (w *Watchdog) Deadline(l *Lease) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,11 +205,11 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 	return w.start.Add(l.deadline)
 }
 
-// Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for callbacks
-// that run, save for Renew. A Renew may ignore its context, so its calls may return after Close, and their
-// results are ignored. (One that was about to begin may even begin after Close, with a context that has
-// ended.) No other callback runs after Close. Close must not be called from a callback, for it would wait for
-// itself.
+// Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for the callbacks
+// that are running, except Renew. A Renew may ignore its context, so a call may return after Close. Its
+// results are then ignored. A call that was about to begin may even begin after Close, with a context that
+// has ended. No other callback runs after Close. Close must not be called from a callback, because it would
+// wait for itself.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.cancel()
@@ -222,24 +223,25 @@ func (w *Watchdog) Close() {
 	w.busy.Wait()
 }
 
-// arm sees to it that the timer fires in time for the next event. The caller holds mu.
+// arm sets the timer so that it fires in time for the next event. The caller must hold mu.
 func (w *Watchdog) arm(now time.Duration) {
 	if len(w.leases) == 0 || w.leases[0].event() >= w.armed {
 		return
 	}
 	w.armed = w.leases[0].event()
-	if !w.timer.Reset(w.armed - now) { // else a tick that was waiting counts for this one, too
+	if !w.timer.Reset(w.armed - now) { // if the timer was set before, busy already counts its tick
 		w.busy.Add(1)
 	}
 }
 
-// tick is what the timer runs. The timer is armed again before any callback runs, so a slow one delays no
-// later tick. Leases that are due leave in a flight for each server.
+// tick runs when the timer fires. It starts a flight for each server that has leases which are due, and calls
+// Lost for leases whose deadline has passed. The timer is armed again before any callback runs, so a slow
+// callback does not delay the next tick.
 func (w *Watchdog) tick() {
 	defer w.busy.Done()
 	lost, due, now := w.collect()
 	if len(due) > 0 {
-		w.busy.Go(func() { // so neither Server nor Lost waits for the other
+		w.busy.Go(func() { // in another goroutine, so that Server and Lost do not wait for each other
 			flights := make(map[any][]*Lease)
 			for _, l := range due {
 				server := w.keeper.Server(l)
@@ -255,7 +257,8 @@ func (w *Watchdog) tick() {
 	}
 }
 
-// collect takes from the heap the leases whose deadline has passed, and those that are due for a renewal.
+// collect removes the leases whose deadline has passed from the heap, and returns them as lost. It also
+// returns the leases that are due for a renewal, and plans their next one.
 func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,8 +271,9 @@ func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 			continue
 		}
 		due = append(due, l)
-		// In case it does not come back, it will take off again. In time, the distance doubles: a lease with
-		// hours to live must not send hundreds of renewals to a server that hangs.
+		// This next renewal is for the case that the present one does not return. The pauses grow with the
+		// time since the last good reply, because a lease with hours left must not send hundreds of renewals
+		// to a server that hangs.
 		every := l.interval()
 		l.next = slot(now+max(every/2, now-l.since-2*every), every/4, w.phase)
 		heap.Fix(&w.leases, 0)
@@ -280,14 +284,15 @@ func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 }
 
 const (
-	shortest = time.Millisecond // between renewals or retries
-	longest  = never / 8        // between renewals; keeps sums from overflowing
+	shortest = time.Millisecond // shortest time between renewals or retries
+	longest  = never / 8        // longest time between renewals, so that sums do not overflow
 )
 
-// The callers of setInterval, plan and planRetry hold mu, and put the lease into its new place in the heap.
-
-// setInterval makes every the interval of l and plans its next renewal. A lease that is short at first, as
-// that of a lock that was handed over, is soon renewed: until then a short outage ends it.
+// setInterval sets the interval of l and plans its next renewal. A lease may be short at first, for example
+// the lease of a lock that was handed over. Then it is renewed soon, because until then a short outage ends
+// it.
+//
+// The callers of setInterval, plan and planRetry must hold mu, and must then fix the heap.
 func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	l.every = 0
 	if every > 0 {
@@ -296,8 +301,8 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	w.plan(l, now, now, 20)
 }
 
-// plan has l, which is new or was just renewed, renewed an interval after from, or sooner if its deadline is
-// near: when 1/part of the time until then has passed.
+// plan plans the next renewal of l, which is new or was just renewed. The renewal is due an interval after
+// from. If the deadline is near, it is due after 1/part of the time until the deadline.
 func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	l.since, l.backoff, l.next, l.confirming = now, 0, never, false
 	if l.every == 0 {
@@ -305,12 +310,13 @@ func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	}
 	l.next = slot(from+l.every, l.every/4, w.phase)
 	if left := l.deadline - now; left < 2*l.every {
-		// But not ever closer: with a Keeper that adds nothing to the deadline, it would never be reached.
+		// At least shortest, because if a Keeper does not move the deadline, the pauses would become ever
+		// shorter.
 		l.next = min(l.next, now+max(left/part, shortest))
 	}
 }
 
-// interval is every, or that by which retries of a lease are spaced that is only confirmed.
+// interval returns the interval of l, or for a lease that is only watched, the interval for its retries.
 func (l *Lease) interval() time.Duration {
 	if l.every == 0 {
 		return 10 * time.Second
@@ -318,27 +324,27 @@ func (l *Lease) interval() time.Duration {
 	return l.every
 }
 
-// planRetry has l renewed again after a failure. The slots keep together what failed together, or a server
-// that comes back would be greeted with a flight for each lease. They are counted from New, and so they
-// differ between processes: those that lost a server at one moment do not come back in step.
+// planRetry plans a retry after a failed renewal of l. Slots keep leases together that failed together.
+// Otherwise a server that has just come back would get a flight for each lease. The slots are counted from
+// New, so processes that lost the server at the same moment do not return to it in step.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	every := l.interval()
 	least := max(every/16, shortest)
 	l.backoff = max(min(2*l.backoff, every/2), least)
-	// A server that is back just before the deadline is back in time.
+	// The next retry should come while there is time for another one before the deadline.
 	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2
 	}
 	l.next = slot(now+l.backoff, l.backoff/2, 0)
 }
 
-// slot returns the start of the slot that t is in; slots are width wide and one starts at phase, which is not
-// after t. So the result is after t-width.
+// slot returns the start of the slot that contains t. Slots are width wide, and one of them starts at phase,
+// which is not after t. So the result is after t-width.
 func slot(t, width, phase time.Duration) time.Duration {
 	return t - (t-phase)%width
 }
 
-// leaseHeap orders leases by their next event. It is a container/heap that tells each lease its place.
+// A leaseHeap orders leases by their next event, for package container/heap. It sets the place of each lease.
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }
@@ -358,7 +364,7 @@ func (h *leaseHeap) Push(x any) {
 func (h *leaseHeap) Pop() any {
 	last := len(*h) - 1
 	l := (*h)[last]
-	(*h)[last] = nil // or the lease could not be collected
+	(*h)[last] = nil // so that the lease can be collected
 	*h = (*h)[:last]
 	l.place = -1
 	return l

@@ -21,14 +21,14 @@ func bubble(t *testing.T, test func(t *testing.T, w *Watchdog, f *fake)) {
 	})
 }
 
-// pass lets d go by, and what is due by then happen.
+// pass waits for d, and until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// deaf hangs for d whatever its context says, as a read of go-redis does.
-func deaf(d time.Duration, then func(batch []*Lease) []Result) func(context.Context, any, []*Lease) []Result {
+// hang returns a renew that takes d and ignores its context, as a read of go-redis does.
+func hang(d time.Duration, then func(batch []*Lease) []Result) func(context.Context, any, []*Lease) []Result {
 	return func(_ context.Context, _ any, batch []*Lease) []Result {
 		time.Sleep(d)
 		return then(batch)
@@ -140,7 +140,7 @@ func TestALeaseWhoseDeadlineHasPassedAlreadyIsLostAtOnce(t *testing.T) {
 
 func TestALeaseEndsExactlyAtItsDeadlineWhileItsRenewalsHang(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = deaf(time.Hour, func(batch []*Lease) []Result { return all(batch, kept()) })
+		f.renew = hang(time.Hour, func(batch []*Lease) []Result { return all(batch, kept()) })
 		var l Lease
 		w.Add(&l, in(term), interval)
 		pass(term - 1)
@@ -308,7 +308,7 @@ func TestABatchThatHangsStarvesNoneBehindIt(t *testing.T) {
 
 func TestBatchesToOneServerFollowOneAnotherAndSkipWhoNeedsThemNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = deaf(time.Second, func(batch []*Lease) []Result { return all(batch, kept()) })
+		f.renew = hang(time.Second, func(batch []*Lease) []Result { return all(batch, kept()) })
 		leases := make([]Lease, 5*MaxBatch)
 		for i := range leases {
 			w.Add(&leases[i], in(term), interval)
@@ -370,7 +370,7 @@ func TestALeaseThatAnotherFlightHasRenewedIsNotSentAgain(t *testing.T) {
 			w.Add(&leases[i], in(term), interval)
 		}
 		pass(interval + 7*time.Second)
-		if got := f.flights(); got != 3 { // the one that hung, and two with all leases
+		if got := f.flights(); got != 3 { // a flight that hangs, and two with all leases
 			t.Errorf("%d flights, want 3", got)
 		}
 		if f.failures() != 0 {
@@ -416,7 +416,7 @@ func TestAReplySlowerThanTheIntervalStillKeepsTheLease(t *testing.T) {
 
 func TestALeaseThatIsGoneIsLostOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = deaf(8*time.Second, func(batch []*Lease) []Result { return all(batch, Result{Gone: true}) })
+		f.renew = hang(8*time.Second, func(batch []*Lease) []Result { return all(batch, Result{Gone: true}) })
 		var l Lease
 		w.Add(&l, in(term), interval)
 		pass(time.Minute)
@@ -432,7 +432,7 @@ func TestARemovedLeaseIsNotBroughtBackOrLostByARenewalInFlight(t *testing.T) {
 		{Gone: true}, {Err: errRefused}, {Deadline: time.Now().Add(1000 * time.Hour)},
 	} {
 		bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-			f.renew = deaf(4*time.Second, func(batch []*Lease) []Result { return all(batch, result) })
+			f.renew = hang(4*time.Second, func(batch []*Lease) []Result { return all(batch, result) })
 			var l Lease
 			w.Add(&l, in(term), interval)
 			pass(interval + time.Second)
@@ -471,7 +471,7 @@ func TestExtendMovesTheDeadlineLaterOnly(t *testing.T) {
 		pass(time.Hour)
 		wantEnds(t, f, end{&l, 15*time.Second + term, true})
 
-		var over Lease // its deadline has passed, whether the tick came or not
+		var over Lease // a lease whose deadline has passed, before its tick or after it
 		w.Add(&over, in(0), 0)
 		w.Extend(&over, in(term))
 		pass(time.Hour)
@@ -505,7 +505,7 @@ func TestAnIntervalOfZeroStopsRenewalsAndAnotherStartsThemAgain(t *testing.T) {
 
 func TestAFailureThatArrivesAfterRenewalsWereSwitchedOffIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
-		f.renew = deaf(time.Second, func(batch []*Lease) []Result {
+		f.renew = hang(time.Second, func(batch []*Lease) []Result {
 			return all(batch, Result{Err: errRefused})
 		})
 		var l Lease
@@ -536,7 +536,7 @@ func TestASlowCallbackDelaysNothingElseThatIsDue(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 		}
-		w.Add(&far, in(term), interval) // its slow Server must not delay the ends
+		w.Add(&far, in(term), interval) // the slow Server of this lease must not delay the ends of others
 		w.Add(&near, in(term), interval-time.Second)
 		w.Add(&slow, in(interval), 0)
 		w.Add(&other, in(interval+1), 0)
@@ -581,7 +581,7 @@ func TestCloseDropsAllLeasesAndWaitsForNoRenewalThatHangs(t *testing.T) {
 			f.mu.Lock()
 			canceled = time.Since(f.start)
 			f.mu.Unlock()
-			time.Sleep(time.Hour) // deaf
+			time.Sleep(time.Hour) // ignores the context
 			return all(batch, Result{Gone: true})
 		}
 		leases := make([]Lease, 2*MaxBatch)
@@ -682,7 +682,7 @@ func BenchmarkAddRemove(b *testing.B) {
 	}
 }
 
-// BenchmarkCollect is how long a tick holds the lock when a quarter of 50,000 leases is due.
+// BenchmarkCollect measures how long a tick holds the mutex when a quarter of 50,000 leases is due.
 func BenchmarkCollect(b *testing.B) {
 	w := New(newFake())
 	defer w.Close()

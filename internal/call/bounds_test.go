@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// An ending is one of the bounds, and what reaches it after a second.
+// endings make one of the bounds end after a second.
 var endings = map[string]func(b *Bounds){
 	"context": func(b *Bounds) {
 		ctx, cancel := context.WithCancel(b.Until)

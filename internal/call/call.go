@@ -1,14 +1,13 @@
-// Package call makes requests whose caller may leave before they are answered, and waits for what may end
-// before it comes. Begin with Bounds, which says what ends either.
+// Package call sends requests whose callers may leave before the reply arrives. It also has the bounds of a
+// call, and the loop of a goroutine that follows a value in Redis (Watch). Begin with Bounds.
 //
-// A request that was sent may have run, whatever becomes of its call. So a caller that leaves abandons its
-// call. A call is in flight, then answered or abandoned, whichever is first, and only once. The answer
-// belongs to the caller. An abandoned call is rolled back, once, by a goroutine that is counted in the
-// session's work.
+// A request that was sent may run even if its caller leaves. So a caller that leaves abandons its call. A
+// call is in flight until it is either answered or abandoned. If it is answered, the reply belongs to the
+// caller. If it is abandoned, a goroutine that is counted in the session's work rolls it back once.
 //
-// The rule of bounds: every bound of a call that is known when a request begins is a deadline of that
-// request. The caller's context sets one, or WaitAtMost, or the library, for a call without a deadline. The
-// call returns at its bound even if its request is stuck (Ask).
+// Every bound of a call that is known when a request begins is a deadline of that request. The bound comes
+// from the caller's context or from WaitAtMost. If neither sets one, the library does. The call returns at
+// its bound even if its request is stuck (see [Ask]).
 package call
 
 import (
@@ -23,28 +22,30 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Bounds is what may end a wait.
+// Bounds are the events that end a wait: the end of a context, and the end of the session.
 type Bounds struct {
-	Until   context.Context // of the call, with its WaitAtMost
-	Closing <-chan struct{} // when the session ends
+	Until   context.Context // the call's context, with its WaitAtMost
+	Closing <-chan struct{} // closed when the session ends; nil: never
 }
 
 // Over reports whether a bound has ended.
 func (b *Bounds) Over() bool { return b.Until.Err() != nil || wire.Closed(b.Closing) }
 
-// Endures reports whether a call that began at begun goes on in an outage that began at failing: until a
-// deadline of its own, or else for so long.
-func (b *Bounds) Endures(failing, begun time.Time, long time.Duration) bool {
+// Endures reports whether a call that began at begun keeps waiting in an outage that began at failing. A call
+// with a deadline always does, because the deadline will end it. Other calls wait for atMost, counted from
+// the later of the two times.
+func (b *Bounds) Endures(failing, begun time.Time, atMost time.Duration) bool {
 	if _, bounded := b.Until.Deadline(); bounded {
 		return true
 	}
 	if failing.Before(begun) {
 		failing = begun
 	}
-	return time.Since(failing) <= long
+	return time.Since(failing) <= atMost
 }
 
-// Sleep waits for news, for d at most. news may be nil. ended: it was neither, but a bound.
+// Sleep waits until there is news, but not longer than d. news may be nil. If a bound ended the wait, ended
+// is true.
 func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -59,7 +60,7 @@ func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool
 	return false, true
 }
 
-// Await receives from c, or reports false when a bound ended that.
+// Await receives from c. If a bound ends before a value arrives, ok is false.
 func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
@@ -70,12 +71,13 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// LeavingTime bounds how long a wait that is over waits for Redis to learn it.
+// LeavingTime is the longest time for which a wait that has ended waits until it has left the queue in Redis.
 const LeavingTime = 100 * time.Millisecond
 
-// AwaitLeaving lets a waiter return only when it has left its queue in Redis, if Redis answers in time: it
-// should not be granted anything after its call has returned. The request itself goes on in the background,
-// and Shutdown waits for it. gone may be nil.
+// AwaitLeaving waits until a waiter has left its queue in Redis, because it should not be granted anything
+// after its call has returned. gone is closed when it has left; nil: it is not queued. If Redis does not
+// reply within LeavingTime, or the session ends, AwaitLeaving returns all the same. The request then
+// continues in the background, and Shutdown waits for it.
 func AwaitLeaving(gone, closing <-chan struct{}) {
 	if gone == nil {
 		return
@@ -90,11 +92,11 @@ type Request interface {
 	// Send sends at most maxTries copies, and blocks until one of them is answered. ctx has the bounds of the
 	// call as a deadline. abandoned is set when the caller has left.
 	Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
-	// RollBack ends what came of an abandoned request.
+	// RollBack undoes the effect of a request that was abandoned, or whose reply was an error.
 	RollBack(o wire.Outcome)
 }
 
-// Func is the Send of a Request of which nothing has to be rolled back.
+// Func makes a Request of its Send method. The request has no effect that would have to be rolled back.
 type Func func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 
 func (f Func) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
@@ -102,7 +104,7 @@ func (f Func) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wi
 }
 func (Func) RollBack(wire.Outcome) {}
 
-var never atomic.Bool // of a caller that can't leave
+var never atomic.Bool // never set: a caller that sends the request itself cannot leave
 
 // Ask sends a request, and waits for the reply as long as b lasts. If b has no deadline, it waits for atMost.
 // A reply that comes at the very end counts. Otherwise ok is false, and the request is rolled back when it is
@@ -128,39 +130,39 @@ func Ask(
 	return apart(&Bounds{Until: ctx, Closing: b.Closing}, s, r, o.Unanswered)
 }
 
-// Do is Ask for a caller that is not counted in the work of s, as long as ctx and s last. Without a deadline,
-// it waits for as long as the lease of the session, because an outage may last so long. If an answer is
-// an error, what came of the request is rolled back. what is a noun for errors, as failure.Of has it.
+// Do sends a request like [Ask], for a caller that is not counted in the work of s, and waits for the reply
+// as long as ctx and s last. If ctx has no deadline, it waits for at most the session's lease, because an
+// outage may last that long. If the reply is an error, the request is rolled back. noun is for failure.Of.
 func Do(
-	ctx context.Context, s *session.Session, keys *protocol.Keys, what string, r Request,
+	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {
 	if ctx.Err() != nil { // nothing is sent for a caller that has left already
-		return wire.Outcome{}, failure.Of(what, keys.Name, failure.OfContext(ctx))
+		return wire.Outcome{}, failure.Of(noun, keys.Name, failure.OfContext(ctx))
 	}
 	if !s.Begin() {
-		return wire.Outcome{}, failure.Of(what, keys.Name, failure.ErrClosed)
+		return wire.Outcome{}, failure.Of(noun, keys.Name, failure.ErrClosed)
 	}
 	defer s.End()
 	b := &Bounds{Until: ctx, Closing: s.Closing()}
 	o, answered := Ask(b, s, keys.LockKey(), r, s.Lease)
 	switch {
 	case !answered && b.Over():
-		return o, failure.Of(what, keys.Name, failure.Ended(ctx))
+		return o, failure.Of(noun, keys.Name, failure.Ended(ctx))
 	case !answered: // ctx has no deadline
-		return o, failure.Of(what, keys.Name, failure.ErrNoAnswer)
+		return o, failure.Of(noun, keys.Name, failure.ErrNoAnswer)
 	case o.Err != nil:
 		s.Go(func() { r.RollBack(o) })
-		return o, keys.Failed(what, o.Err)
+		return o, keys.Failed(noun, o.Err)
 	}
 	return o, nil
 }
 
-// apart sends a request in a goroutine of its own. earlier is the error of a copy that was not answered, and
-// may have run.
+// apart sends a request in another goroutine. earlier is the error of a copy that was not answered and may
+// have run; nil: there is none.
 func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
-	var abandoned atomic.Bool // set by the caller that leaves, or by the answer, whichever is first
+	var abandoned atomic.Bool // set by the caller when it leaves, or by the sender when it has the reply
 	var o wire.Outcome
-	done := make(chan struct{}) // closed when o is there, and the caller's
+	done := make(chan struct{}) // closed when o is set and belongs to the caller
 	s.Go(func() {
 		o = r.Send(b.Until, wire.Tries, &abandoned)
 		o.Unanswered = cmp.Or(o.Unanswered, earlier)
@@ -173,6 +175,6 @@ func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcom
 	if _, ok := Await(b, done); !ok && abandoned.CompareAndSwap(false, true) {
 		return wire.Outcome{}, false
 	}
-	<-done // also if it was answered in that instant
+	<-done // the reply may have arrived in the instant in which the bound ended
 	return o, true
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // request is answered after a time.
 type request struct {
 	takes     time.Duration
-	abandoned bool // its caller had left when the answer came
+	abandoned bool // the caller had left when the answer came
 	rolled    []wire.Outcome
 }
 

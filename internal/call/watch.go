@@ -9,23 +9,23 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// Watch follows something in Redis, for one goroutine. That asks, and waits until a message tells it of a
-// change, or until it is time to ask again. No change is missed in between: a subscription that is confirmed,
-// for the first time or again, is a reason to ask.
+// A Watch follows a value in Redis for one goroutine. The goroutine reads the value, and then waits until a
+// message announces a change or it is time to read again. No change is missed in between, because each
+// confirmation of the subscription, the first one and later ones, is a reason to read again.
 type Watch struct {
 	Bounds
-	Next    time.Time // when to ask, if nothing is heard; at first at once
-	Failing time.Time // before the first of the questions that have failed since one was answered
-	Last    error     // of the last question
+	Next    time.Time // time of the next read, unless a message comes first; zero: at once
+	Failing time.Time // start of the first read that failed since the last success
+	Last    error     // error of the last read
 
 	s         *session.Session
 	channel   string
-	news, own *pubsub.Subscription // own: to the session's channel. Both are nil until it has to wait
-	asked     time.Time            // before the last question
-	failures  int
+	news, own *pubsub.Subscription // to channel and to the session's channel; nil before the first wait
+	readAt    time.Time            // start of the last read
+	failures  int                  // number of reads that have failed since the last success
 }
 
-// NewWatch is one that ends with ctx and s. Changes are published on the channel.
+// NewWatch returns a Watch that ends with ctx and s. Changes are published on the channel.
 func NewWatch(ctx context.Context, s *session.Session, channel string) *Watch {
 	return &Watch{Bounds: Bounds{ctx, s.Closing()}, s: s, channel: channel}
 }
@@ -38,7 +38,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// Wait blocks until it hears something, or has to ask, or a bound has ended. It returns the messages.
+// Wait blocks until a message arrives, it is time to read, or a bound has ended. It returns the messages.
 func (w *Watch) Wait() (messages []string) {
 	if !w.Due() {
 		if w.news == nil {
@@ -50,26 +50,27 @@ func (w *Watch) Wait() (messages []string) {
 			w.Next = time.Time{}
 		}
 	}
-	w.asked = time.Now()
+	w.readAt = time.Now()
 	return messages
 }
 
-// Due reports whether it is time to ask.
+// Due reports whether it is time to read.
 func (w *Watch) Due() bool { return !time.Now().Before(w.Next) }
 
-// Answered has it ask again after rest. deaf says that the server knows of no client that listens to
-// the session's channel. So the connection may lead to another server.
-func (w *Watch) Answered(deaf bool, rest time.Duration) {
-	if deaf && w.own != nil {
-		w.own.Unheard(w.asked)
+// Answered notes that a read succeeded, and plans the next one after rest. If unsubscribed is true, the
+// server has no subscriber to the session's channel. The connection of the subscription may lead to another
+// server then, and is replaced.
+func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
+	if unsubscribed && w.own != nil {
+		w.own.Unheard(w.readAt)
 	}
 	w.failures, w.Last, w.Next = 0, nil, time.Now().Add(rest)
 }
 
-// Failed has it ask again soon, and reports whether that makes sense.
+// Failed notes that a read failed, and plans the next one soon. It reports whether another read makes sense.
 func (w *Watch) Failed(err error) bool {
 	if w.failures++; w.failures == 1 {
-		w.Failing = w.asked
+		w.Failing = w.readAt
 	}
 	w.Last, w.Next = err, time.Now().Add(wire.Backoff(w.failures, 16*time.Millisecond, time.Second))
 	return wire.Judge(err).Transient

@@ -11,32 +11,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is how many requests to a server may be under way before further ones share pipelines. With fewer,
-// goroutines that share a pipeline come to run in step, and client and server wait for each other in turn.
-// Sharing costs at 8, is even at 16, and pays above (BenchmarkSharing of rlock).
+// batching is the number of requests to a server that may be in flight before further ones share pipelines.
+// If fewer goroutines share a pipeline, they begin to run in step, and client and server wait for each other
+// in turn. Sharing is slower at 8, makes no difference at 16, and is faster above that (BenchmarkSharing of
+// rlock).
 const batching = 16
 
-// A batch has a quarter of the requests that are under way, at most: with fewer and larger ones, client and
-// server wait for each other in turn. maxBatch keeps a batch from keeping a server from others for long: a
-// millisecond or so.
+// A batch has at most a quarter of the requests in flight, because with few large batches, client and server
+// wait for each other in turn. It has at most maxBatch requests, so that it keeps the server busy for no more
+// than about a millisecond.
 const (
 	minBatch = batching / 2
 	maxBatch = 100
 )
 
-// full reports whether a batch of n requests leaves.
+// full reports whether a batch of n requests should be sent.
 func (s *server) full(n int) bool {
-	return n >= min(max(minBatch, int(s.underWay.Load()/4)), maxBatch)
+	return n >= min(max(minBatch, int(s.inFlight.Load()/4)), maxBatch)
 }
 
-// batch is requests of several goroutines to one server, which share a pipeline.
+// A batch has requests of several goroutines to one server, which share a pipeline.
 type batch struct {
-	ctx      context.Context // of the pipeline
+	ctx      context.Context // the pipeline's context
 	requests []*Request
-	over     chan struct{} // closed when each request has its answer or error, or is alone and unsent
+	done     chan struct{} // closed when each request has a reply or an error, or the only one was not sent
 }
 
-func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, over: make(chan struct{})} }
+func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, done: make(chan struct{})} }
 
 // fail gives an error to each request that was not answered.
 func (b *batch) fail(err error) {
@@ -45,10 +46,10 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// join puts a request into a pipeline with those that other goroutines are about to send to a server. No
-// request waits for another's answer before it leaves, nor for time to pass. The goroutine that opens a batch
-// lets the goroutines that are ready run, and then sends what they have put in. That takes long beside
-// goroutines that compute, and yet sharing pays there, too.
+// join puts a request into a batch with requests that other goroutines are about to send to the server. No
+// request waits for another reply before it is sent, nor for time to pass. The goroutine that opens a batch
+// lets other runnable goroutines run once, and then sends the requests that they have added. If those
+// goroutines compute for long, the batch leaves late, but even then sharing is faster.
 func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	s.mu.Lock()
 	opens := s.open == nil
@@ -59,13 +60,13 @@ func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	b.requests = append(b.requests, r)
 	sends := s.full(len(b.requests))
 	if sends {
-		s.open = nil // nothing more is put in
+		s.open = nil // the batch takes no more requests
 	}
 	s.mu.Unlock()
 	if opens {
 		runtime.Gosched()
 		s.mu.Lock()
-		if sends = s.open == b; sends { // it was not full
+		if sends = s.open == b; sends { // the batch was not full, so no other goroutine has sent it
 			s.open = nil
 		}
 		s.mu.Unlock()
@@ -76,22 +77,22 @@ func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	return b
 }
 
-// send sends a batch. A single request is left to its goroutine. Several are sent by a goroutine of their
-// own, because each of those that wait for them leaves when its own context ends.
+// send sends a batch in a new goroutine, because each goroutine that waits for a request of the batch leaves
+// when its own context ends. A single request is not sent, and is left to its goroutine.
 func (l *Link) send(to Client, b *batch) {
 	if len(b.requests) == 1 {
-		close(b.over)
+		close(b.done)
 		return
 	}
 	go l.pipeline(to, b)
 }
 
-// pipeline sends a batch in a pipeline, and again in full those requests whose script the server does not
-// know. Each has an answer or an error then, even if the client panics.
+// pipeline sends a batch in a pipeline. If the server does not know some of the scripts, pipeline sends these
+// requests again with the full text. Each request then has a reply or an error, even if the client panics.
 func (l *Link) pipeline(to Client, b *batch) {
 	returned := false
 	defer func() {
-		defer close(b.over)
+		defer close(b.done)
 		if returned {
 			return
 		}
@@ -111,12 +112,12 @@ func (l *Link) pipeline(to Client, b *batch) {
 			unknown = append(unknown, r)
 		}
 	}
-	exec(b.ctx, to, unknown) // none, most often
+	exec(b.ctx, to, unknown) // usually empty
 	returned = true
 }
 
-// exec sends requests in a pipeline. Where go-redis tells none why it was not sent (a hook refused it, or the
-// server a new connection), exec tells each.
+// exec sends requests in a pipeline. go-redis does not set the error of the requests if a hook refused the
+// pipeline, or the server a new connection. exec sets it then.
 func exec(ctx context.Context, to Client, requests []*Request) {
 	pipe := to.Pipeline()
 	for _, r := range requests {
@@ -133,7 +134,7 @@ func exec(ctx context.Context, to Client, requests []*Request) {
 	}
 }
 
-// Batch sends many requests to one server in one pipeline and reports each reply.
+// Batch sends n requests to one server in one pipeline and calls answer for each, in order.
 func (l *Link) Batch(
 	ctx context.Context, to Client, n int, build func(i int) *Request,
 	answer func(i int, reply string, err error),
@@ -144,7 +145,7 @@ func (l *Link) Batch(
 	}
 	sent := time.Now()
 	l.pipeline(to, b)
-	var outcome error // of the server: it carries requests out if it has carried out one of these
+	var outcome error // nil if the server has carried out one of the requests
 	for i, r := range b.requests {
 		reply, err := l.answer(ctx, b, r)
 		err = l.explained(ctx, err)
@@ -159,16 +160,17 @@ func (l *Link) Batch(
 	}
 }
 
-// ErrUnsent is the error of what was not asked for, because something before it cannot be had.
+// ErrUnsent is the error of a request that was not sent, because an earlier call of Gather had failed.
 var ErrUnsent = errors.New("lockline: not asked for, since another one cannot be had")
 
-// Gather calls f for 0 to n-1, each in a goroutine of its own, and returns their errors once all have
-// returned. The first request that a call makes with its context leaves together with those of the others, in
-// one pipeline for each server and in the order of the calls.
+// Gather calls f for 0 to n-1, each in its own goroutine, and returns their errors when all calls have
+// returned. It sends the first requests of all calls together, in one pipeline for each server and in the
+// order of the calls. A call makes its request with the context that it gets.
 //
-// A call begins when the one before has made its first request or has returned. If it has returned an error
-// without a request, nothing is sent of the calls before it, and those behind it are not made: their error is
-// ErrUnsent. So no call may wait for another one before its request.
+// A call begins when the previous call has made its first request or has returned. So a call must not wait
+// for another call before its first request. If a call returns an error without a request, Gather makes no
+// further calls, and sends no request of the earlier calls. Those requests and the further calls fail with
+// ErrUnsent.
 func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error) []error {
 	g := &gathering{batches: map[*redis.Client]*batch{}, begun: make(chan error)}
 	errs := make([]error, n)
@@ -179,11 +181,12 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 			errs[i] = ErrUnsent
 			continue
 		}
-		// Until the call's first request, or its return. Contexts of what it takes keep this, and no more.
+		// Set until the call makes its first request or returns. The context of a hold that the call takes
+		// lives on, and refers to this pointer alone.
 		free := new(atomic.Pointer[gathering])
 		free.Store(g)
 		calls.Go(func() {
-			defer func() { // also where a hook of the client calls runtime.Goexit
+			defer func() { // deferred, because a hook of the client may call runtime.Goexit
 				if free.Swap(nil) != nil {
 					g.begun <- errs[i]
 				}
@@ -198,22 +201,23 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 			continue
 		}
 		b.fail(ErrUnsent)
-		close(b.over)
+		close(b.done)
 	}
 	calls.Wait()
 	return errs
 }
 
-// gathering is what the calls of Gather have put in so far. It belongs to the one that begins.
+// A gathering has the first requests of the calls of one Gather. Only the call that is beginning may use it:
+// Gather starts the next call after this one has added its request or has returned.
 type gathering struct {
 	batches map[*redis.Client]*batch
-	link    *Link      // of one of the requests
-	begun   chan error // a call has made its first request, or has returned with this error
+	link    *Link      // the Link of one of the requests
+	begun   chan error // gets nil when a call adds its request, or the error of a call that added none
 }
 
 type gatheringKey struct{}
 
-// join puts in a call's first request, unless its server is not known.
+// join adds a call's first request to the batch of its server. It returns nil if the server is not known.
 func (g *gathering) join(ctx context.Context, l *Link, to *redis.Client, r *Request) (b *batch) {
 	defer func() { g.begun <- nil }()
 	if to == nil {
@@ -221,7 +225,7 @@ func (g *gathering) join(ctx context.Context, l *Link, to *redis.Client, r *Requ
 	}
 	g.link = l
 	if b = g.batches[to]; b == nil {
-		b = newBatch(ctx) // that of the first is the pipeline's
+		b = newBatch(ctx) // the pipeline gets the context of its first request
 		g.batches[to] = b
 	}
 	b.requests = append(b.requests, r)

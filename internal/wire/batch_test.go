@@ -24,7 +24,7 @@ func TestARequestWhoseGoroutineEndsIsUnderWayNoMore(t *testing.T) {
 		_ = keyed("x").ask(t.Context(), l)
 	}()
 	<-done
-	if n := l.whole.underWay.Load(); n != 0 {
+	if n := l.whole.inFlight.Load(); n != 0 {
 		t.Errorf("%d are under way", n)
 	}
 }
@@ -36,7 +36,7 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 		b.requests = append(b.requests, NewRequest(NewScript("return 1"), []any{"x"}, nil, nil))
 	}
 	go l.send(ending{}, b)
-	<-b.over
+	<-b.done
 	for _, r := range b.requests {
 		if v := Judge(r.Err()); !v.Unknown || !v.Resend {
 			t.Errorf("%v: %+v", r.Err(), v)
@@ -47,13 +47,13 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 // With larger batches client and server wait for each other in turn, and with smaller ones more is written
 // than need be.
 func TestABatchHasAQuarterOfTheRequestsUnderWayAtMost(t *testing.T) {
-	for _, c := range []struct{ underWay, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100},
+	for _, c := range []struct{ inFlight, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100},
 		{2000, maxBatch}} {
 		s := &server{}
-		s.underWay.Store(int64(c.underWay))
+		s.inFlight.Store(int64(c.inFlight))
 		if s.full(c.most-1) || !s.full(c.most) {
 			t.Errorf("with %d under way a batch of %d leaves: %v, one of %d: %v",
-				c.underWay, c.most-1, s.full(c.most-1), c.most, s.full(c.most))
+				c.inFlight, c.most-1, s.full(c.most-1), c.most, s.full(c.most))
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestARequestIsAnsweredThoughAllPooledConnectionsLeadToADemotedServer(t *tes
 	}
 }
 
-// A failover may not be over when the endpoint leads to the replica already.
+// A failover may not have ended when the endpoint leads to the replica already.
 func TestARequestIsNotSentWithoutEndToAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()

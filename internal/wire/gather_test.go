@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recording answers what a client is asked, with the request's key, and keeps what was asked together.
+// recording answers each request with its key, and records the keys of each pipeline.
 type recording struct {
 	slow time.Duration
-	mu   sync.Mutex // guards what follows
-	sent []string   // keys, with commas between those of a pipeline
+	mu   sync.Mutex // guards the fields below
+	sent []string   // the keys of each pipeline, joined by commas
 }
 
 func (r *recording) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -128,7 +128,7 @@ func TestACallThatFailsWithoutARequestKeepsTheOthersFromTheirs(t *testing.T) {
 	}
 }
 
-// cluster is a Link to a Cluster of one node that is r.
+// cluster returns a Link to a Cluster whose only node is r.
 func (r *recording) cluster(t *testing.T) *Link {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -143,7 +143,7 @@ func (r *recording) cluster(t *testing.T) *Link {
 	return l
 }
 
-// onlyScripts answers nothing to what the client of a Cluster asks by itself.
+// onlyScripts leaves out the requests that the client of a Cluster sends by itself.
 type onlyScripts struct{ *recording }
 
 func (r onlyScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {

@@ -19,32 +19,33 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 )
 
-// A Verdict says what an error of a request means for the request.
+// A Verdict is the meaning of an error for the request that failed.
 type Verdict struct {
-	Unknown   bool // it may have run, or may run yet
-	Resend    bool // sending it again at once makes sense
-	Transient bool // a waiter should ask again later
-	Refused   bool // it did nothing, and will be refused until rights, or a key of another type, are mended
+	Unknown   bool // the request may have run, or may still run
+	Resend    bool // sending the request again at once makes sense
+	Transient bool // a waiter should send a new request later
+	Refused   bool // the request did nothing, and fails until rights or a key of another type are mended
 }
 
-// Unsettled: what the request was to give back may not be, and asking again later makes sense.
+// Unsettled reports whether it makes sense to send a request that failed like this again later.
 func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 
-// Again: a release that has failed so is to be sent again later. One that was refused is not while its
-// session closes, which would wait for what only an operator can mend.
+// Again reports whether a release that failed like this should be sent again later. If Redis refused the
+// release, only an operator can mend that, so a session that is closing does not wait for it.
 func (v Verdict) Again(closing <-chan struct{}) bool {
 	return v.Refused && !Closed(closing) || v.Unsettled()
 }
 
-// inScript is what Redis before 7 puts before the error of a command in a script, whose code is not the first
-// word then.
+// inScript matches the prefix that Redis before 7 puts before the error of a command in a script. Without the
+// prefix, the error begins with its code.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
-// tlsRefused are handshakes that fail until someone changes a setting. Sentinels' clients have them as text
-// alone.
+// tlsRefused matches errors of handshakes that fail until someone changes a setting. Clients of Sentinels
+// return only the text of such errors.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
-// badAddress matches errors of addresses that no server has. Those of Sentinels are known as text alone.
+// badAddress matches errors of addresses that no server can have. Clients of Sentinels return only the text
+// of such errors.
 var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
 	`: (unknown|invalid) port|unknown network `)
 
@@ -58,6 +59,7 @@ func unmendable(err error) bool {
 		badAddress.MatchString(err.Error())
 }
 
+// Judge returns the meaning of an error of a request.
 func Judge(err error) Verdict {
 	var panicked *panicError
 	var reply redis.Error
@@ -66,11 +68,11 @@ func Judge(err error) Verdict {
 	case errors.Is(err, errMisdirected):
 		return Verdict{Refused: true}
 	case errors.As(err, &panicked):
-		// Whatever panics is likely to do so again, and to the user that is a mistake, not an outage.
+		// A client that panics is likely to panic again. That is a mistake of its user, and no outage.
 		return Verdict{Unknown: true, Resend: panicked.shared, Transient: panicked.shared}
 	case errors.As(err, &reply):
-		// The server refused it. Scripts read, and so fail, before they write; only a
-		// PUBLISH that an ACL forbids fails after the lock was freed.
+		// The server refused the request. Scripts read before they write, so they fail before they change
+		// anything. There is one exception: a PUBLISH that an ACL forbids fails after the lock was freed.
 		msg := inScript.ReplaceAllString(reply.Error(), "")
 		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ",
 			"NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
@@ -79,7 +81,7 @@ func Judge(err error) Verdict {
 			}
 		}
 		if strings.HasPrefix(strings.TrimPrefix(msg, "ERR "), "Script attempted to access a non local key") {
-			// Its slot is on the move, and it has deleted a key that it needed again.
+			// The slot is being moved, and the script has deleted a key that it needed again.
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}
 		return Verdict{Refused: true}
@@ -87,10 +89,11 @@ func Judge(err error) Verdict {
 		tlsRefused.MatchString(err.Error()), unmendable(err):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
-		// It never left, and go-redis has retried the dial already.
+		// The request was never sent, and go-redis has already retried the dial.
 		return Verdict{Transient: true}
 	case errors.Is(err, errUnshaken):
-		// go-redis has retried the dial, for long. A hook's error may look like this one, of what has run.
+		// go-redis has retried the dial for long. But the error may also come from a hook, after the request
+		// has run.
 		return Verdict{Unknown: true, Transient: true}
 	default:
 		return Verdict{Unknown: true, Resend: true, Transient: true}
@@ -106,10 +109,11 @@ func demoted(err error) bool {
 // orphaned reports whether a request failed because its server is a replica that has lost its master.
 func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "MASTERDOWN ") }
 
-// newParting returns a request after which go-redis closes the connection that it was sent on, usually the
-// one that was used last. go-redis closes a connection to a replica that refuses to write, since its address
-// may lead to the master by now, but not one to a replica that has lost its master. It also closes one whose
-// reply it cannot read, and the reply to HELLO is no number. Any user may send HELLO.
+// newParting returns a request after which go-redis closes the connection that carried it. This is usually
+// the connection that was used last. go-redis closes a connection to a replica that refuses to write, because
+// the address may lead to the new master. It does not close a connection to a replica that has lost its
+// master. But it also closes a connection if it cannot read a reply, and newParting reads the reply to HELLO
+// as a number, which it is not. Every user may send HELLO.
 func newParting() redis.Cmder { return redis.NewIntCmd(context.Background(), "hello") }
 
 // Unexpected is a reply that no script gives unless its keys were changed by hand.
@@ -120,7 +124,7 @@ func (reply Unexpected) Error() string { return fmt.Sprintf("unexpected reply %q
 // A panicError is the error of a request under which the client, or one of its hooks, panicked.
 type panicError struct {
 	value  any
-	shared bool // by all requests of a pipeline, of which another one may have caused it
+	shared bool // another request of the same pipeline may have caused the panic
 }
 
 // Error has the value, which is not unwrapped: if it is an error, it is none about the lock.
@@ -163,7 +167,8 @@ func refusal(err error) error {
 const giveRights = "give the user the rights of docs/operations.md#acl-rules: " +
 	"lockline doctor, run as that user, shows which one is missing"
 
-// hints say what is wrong with a client whose requests are answered with errors that have these words.
+// hints are advice about errors that Redis replies, by words in the text of the error. The first match
+// counts.
 var hints = []struct{ words, hint string }{
 	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
 		"use redis.NewClusterClient"},
@@ -177,14 +182,14 @@ var hints = []struct{ words, hint string }{
 	{"oom command not allowed", "Redis is full: raise maxmemory, or remove other data"},
 }
 
-// sentinelHints are hints about what Sentinels have answered. go-redis has one text for all of it.
+// sentinelHints are hints about errors of Sentinels, which go-redis puts into one text.
 var sentinelHints = []struct{ words, hint string }{
 	{"redis: nil", "no Sentinel knows a master of the name that is the client's MasterName"},
 	{"unknown command 'sentinel'", "SentinelAddrs names a server that is no Sentinel: " +
 		"name the Sentinels, or use redis.NewClient"},
 }
 
-// Hint is what a user may have done wrong, in parentheses; "" where the error does not tell.
+// Hint returns the likely mistake of the user, in parentheses, or "" if the error does not show one.
 func Hint(err error) string {
 	if text := err.Error(); strings.Contains(text, "all sentinels specified in configuration") {
 		return hintIn(sentinelHints, text)
@@ -225,26 +230,28 @@ func hintIn(hints []struct{ words, hint string }, text string) string {
 	return ""
 }
 
-// marked is an error of which more is known than it says. It matches the mark, too.
+// marked returns an error with the text of err that matches both err and mark.
 func marked(err, mark error) error { return failure.Worded(err.Error(), err, mark) }
 
 var (
-	// errMisdirected: a node of a Cluster has sent the request away, and the client does not follow.
+	// errMisdirected means that a node of a Cluster replied with a redirection, which this client does not
+	// follow.
 	errMisdirected = errors.New("misdirected")
-	// errUnshaken: no connection was made, since no TLS handshake was answered in time. So does Redis 7.0 if
-	// it does not speak TLS: it waits for the end of a line.
+	// errUnshaken means that no connection was made, because no TLS handshake was answered in time. Redis 7.0
+	// without TLS causes this error, too, because it waits for the end of a line.
 	errUnshaken = errors.New("no TLS handshake")
-	// errHungUp: the server has closed the connection, though it never answered a request.
+	// errHungUp means that the server has closed the connection, although it never answered a request.
 	errHungUp = errors.New("the server hung up")
 )
 
-// Explain marks the error of a request with ctx where client and server may not agree about TLS, for Hint and
-// Judge. secure: the client speaks it. answered: the server has answered a request before.
+// Explain marks the error of a request with ctx if client and server may not agree about TLS, for Hint and
+// Judge. secure reports whether the client speaks TLS, and answered whether the server has ever answered a
+// request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
-		// The deadline is that of go-redis's dialer. Those of sockets come as a *net.OpError.
+		// This is the deadline of the dialer in go-redis. Deadlines of sockets are in a *net.OpError.
 		return marked(err, errUnshaken)
 	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
 		return marked(err, errHungUp)
@@ -252,14 +259,14 @@ func Explain(ctx context.Context, err error, secure, answered bool) error {
 	return err
 }
 
-// Client is what is needed of go-redis.
+// Client has the methods that Lockline uses of a client of go-redis.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Check says why a client will not do.
+// Check returns an error if Lockline cannot use a client.
 func Check(c Client) error {
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("the client is nil (%T)", c)

@@ -56,7 +56,7 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{reply("WRONGTYPE Operation against a key"), Verdict{Refused: true}},
 		{reply("ERR Script attempted to access a non local key in a cluster node script: 1, " +
 			"on @user_script:1."), Verdict{Unknown: true, Resend: true, Transient: true}},
-		// Redis 6.2, of what happens in a script:
+		// Redis 6.2, about an error in a script:
 		{reply("ERR Error running script (call to f_0a9f): @user_script:149: @user_script: 149: " +
 			"-READONLY You can't write against a read only replica."),
 			Verdict{Resend: true, Transient: true}},

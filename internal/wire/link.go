@@ -19,28 +19,28 @@ import (
 type Options struct {
 	Logger *slog.Logger
 
-	// Context ends with all that happens in the background. From the close of Closing on, no request that a
-	// goroutine waits for is sent again.
+	// Context is canceled when the session has ended, and ends all work in the background. After Closing is
+	// closed, no request that a goroutine waits for is sent again.
 	Context context.Context
 	Closing <-chan struct{}
 }
 
-// Link is the way of many goroutines' requests to one server, or to a Cluster.
+// A Link sends the requests of many goroutines to one server, or to a Cluster.
 type Link struct {
 	options Options
 	client  Client
-	reading reading // of the client
+	reading reading
 
-	// Batching is how many requests to a server may be under way before further ones share pipelines. None do
-	// if it is negative. Tests set it before the first request.
+	// Batching is the number of requests to a server that may be in flight before further ones share
+	// pipelines. If it is negative, requests never share pipelines. Tests set it before the first request.
 	Batching int
 
-	answered atomic.Bool // a request, ever
+	answered atomic.Bool // a server has answered a request at least once
 
 	outages outageListeners
 
-	whole server   // the only one, or a Cluster while its servers are not known
-	nodes sync.Map // the *server of each master of a Cluster by its address
+	whole server   // the only server, or a Cluster while its masters are not known
+	nodes sync.Map // address of a Cluster's master -> *server
 }
 
 // NewLink makes no connection.
@@ -50,11 +50,12 @@ func NewLink(c Client, o Options) *Link {
 
 // Single reports whether all keys are on one server.
 func (l *Link) Single() bool {
-	_, one := l.client.(*redis.Client) // others may know more than one
+	_, one := l.client.(*redis.Client) // clients of other types may have several servers
 	return one
 }
 
-// Addr is where the one server is; "" where it is not known, as of a Cluster.
+// Addr returns the address of the only server. It returns "" for a Cluster, and for a client that finds its
+// server by Sentinels.
 func (l *Link) Addr() string {
 	if c, ok := l.client.(*redis.Client); ok && c.Options().Addr != "FailoverClient" {
 		return c.Options().Addr
@@ -72,8 +73,9 @@ func (l *Link) Leads(to *Link) bool {
 		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
-// Server is the client of a key's server, so that a batch never waits for two of them: a Cluster's pipeline
-// returns when its slowest node does. It also names the server.
+// Server returns the client of the server that has a key. Requests with the same result can share a pipeline
+// that does not wait for two servers: a pipeline of a Cluster's client returns when its slowest node does. If
+// the server is not known, Server returns the client of the Link.
 func (l *Link) Server(key string) Client {
 	if _, to := l.server(l.options.Context, key); to != nil {
 		return to
@@ -84,7 +86,7 @@ func (l *Link) Server(key string) Client {
 var errNoMaster = errors.New("a client of this type may have several servers, " +
 	"and does not say which has a key")
 
-// master is the client of the server that has a key.
+// master returns the client of the server that has a key.
 func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err error) {
 	defer l.survive(&err)
 	switch c := l.client.(type) {
@@ -98,23 +100,25 @@ func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err 
 	return nil, errNoMaster
 }
 
-// Outcome is how a request ended, whichever of its copies was answered.
+// An Outcome is the result of a request, of which several copies may have been sent.
 type Outcome struct {
 	Reply string
-	Sent  time.Time // before the answered copy was sent
-	// Unanswered is the error of the last copy without an answer, which may have run, or may run yet.
+	Sent  time.Time // time just before the last copy was sent
+	// Unanswered is the error of the last copy that got no reply, and may have run or may still run; nil:
+	// there was no such copy.
 	Unanswered error
-	Err        error
-	Again      bool      // it makes sense to send it again at once
-	Failing    time.Time // if there is an error: since when the server has carried out no request
+	Err        error     // error of the last copy
+	Again      bool      // sending the request again at once makes sense
+	Failing    time.Time // if Err is not nil: time since which the server has carried out no request
 }
 
-// Tries is how often a request is sent at most: as often as go-redis does by default.
+// Tries is the largest number of copies of a request. go-redis sends as many by default.
 const Tries = 4
 
-// Call sends a request until it is answered, most times at most. If a goroutine waits for the answer, left
-// tells when that goroutine has gone. From then on, or once Closing is closed, the request is not sent again.
-// ctx brings a trace and may keep a request from being sent, but does not interrupt one that was.
+// Call sends copies of a request until one is answered, but not more than most. A goroutine that waits for
+// the reply sets left when it leaves. After that, or after Closing is closed, the request is not sent again.
+// If left is nil, no goroutine waits. ctx may carry a trace. It can keep a copy from being sent, but does not
+// interrupt a copy that was sent.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	again, extra := false, -1
 	for try := 1; ; try++ {
@@ -151,10 +155,10 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 	}
 }
 
-// stale returns how often a request that a demoted server refused may be sent again at once. The client's
-// address may lead to the new master by now, but the pooled connections do not. Each of them is closed after
-// such a reply, so it takes one request for each, and one for a new connection. A Cluster's nodes reply with
-// the right address.
+// stale returns the number of times that a request may be sent again at once after a demoted server refused
+// it. The client's address may lead to the new master already, but pooled connections still lead to the old
+// one. go-redis closes a connection after such a reply. So one request is needed for each pooled connection,
+// and one for a new connection. stale returns 0 for a Cluster, whose nodes reply with the right address.
 func (l *Link) stale() int {
 	if c, ok := l.client.(*redis.Client); ok {
 		return int(c.PoolStats().IdleConns) + 1
@@ -162,7 +166,7 @@ func (l *Link) stale() int {
 	return 0
 }
 
-// explained returns the error of a request with what the Link knows of its cause.
+// explained returns the error of a request, marked with its cause if the Link knows it (see marked).
 func (l *Link) explained(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -174,7 +178,7 @@ func (l *Link) explained(ctx context.Context, err error) error {
 	return Explain(ctx, err, l.reading.speaksTLS, l.answered.Load())
 }
 
-// Closed reports whether c is closed, of a channel on which nothing is sent.
+// Closed reports whether c is closed. Nothing may be sent on c.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -184,27 +188,27 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// process sends a request, in a pipeline with others or in a write of its own, and waits for its answer.
-// again: it was sent before, perhaps with others, whose faults it must not share each time.
+// process sends a request, in a pipeline with other requests or by itself, and waits for the reply. If the
+// request is sent again, it goes by itself: another request of its pipeline may have caused the failure.
 func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
-	s, to := l.server(ctx, r.Args()[3].(string)) // its first key: all are in one slot
-	if !s.answers.Load() || s.stands() {
+	s, to := l.server(ctx, r.Args()[3].(string)) // the first key; all keys are in one slot
+	if !s.answers.Load() || s.isSilent() {
 		defer l.watchRequest(s)()
 	}
-	// Before it counts, or the server would look silent since its last answer.
-	if s.underWay.Load() == 0 {
+	// Set since before counting the request. Otherwise the server would look silent since its last reply.
+	if s.inFlight.Load() == 0 {
 		s.since.Store(int64(time.Since(epoch)))
 	}
-	n := s.underWay.Add(1)
-	defer s.underWay.Add(-1) // also where a hook of the client calls runtime.Goexit
+	n := s.inFlight.Add(1)
+	defer s.inFlight.Add(-1) // deferred, because a hook of the client may call runtime.Goexit
 	var g *gathering
 	if free, _ := ctx.Value(gatheringKey{}).(*atomic.Pointer[gathering]); free != nil {
 		g = free.Swap(nil)
 	}
 	var b *batch
 	switch {
-	case g != nil: // it is the first request of its call in Gather
-		if to == nil { // the server is not known yet
+	case g != nil: // the first request of a call in Gather
+		if to == nil { // server returned no client
 			to, _ = l.master(ctx, r.Args()[3].(string))
 		}
 		b = g.join(ctx, l, to, r)
@@ -218,15 +222,18 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	}
 }
 
-// answer waits for the answer to a request of a batch. nil: it is in none, and is sent in a write of its own.
-// So is one that its batch has left alone, or that has moved: the client of a Cluster follows then.
+// answer returns the reply to a request. It waits until the batch of the request is done. answer sends the
+// request itself in three cases:
+//   - the request is in no batch (b is nil);
+//   - it was the only request of its batch, which was not sent;
+//   - the server replied that the key is on another server. The client of a Cluster then follows.
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
 		select {
-		case <-b.over:
+		case <-b.done:
 		case <-ctx.Done():
-			if !Closed(b.over) { // the pipeline goes on, and has r
+			if !Closed(b.done) { // the pipeline still uses r
 				return "", ctx.Err()
 			}
 		}
@@ -247,15 +254,15 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 	return r.Result()
 }
 
-// survive, deferred around a call of the client, makes a panic in it an error: one that went on
-// would leave what it was called for unfinished, or end the process.
+// survive makes a panic of the client an error. It is deferred around each call of the client. Otherwise a
+// panic would end the process, or leave the caller's work unfinished.
 func (l *Link) survive(err *error) {
 	if p := recover(); p != nil {
 		*err = l.panicked(p)
 	}
 }
 
-// panicked logs a panic of the client, while its stack is there.
+// panicked logs a panic of the client with its stack, and returns the panic as an error.
 func (l *Link) panicked(value any) *panicError {
 	stack := string(debug.Stack())
 	contain.Run(l.options.Logger, "lockline: the logger", func() {
@@ -264,7 +271,7 @@ func (l *Link) panicked(value any) *panicError {
 	return &panicError{value: value}
 }
 
-// Pause waits, and reports false when ctx has ended.
+// Pause waits for d. It returns false at once if ctx ends.
 func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -276,49 +283,51 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff doubles from first to most, half of it at random.
+// Backoff returns the pause after a number of failed tries. It is a random time between d/2 and d, where d is
+// first, doubled try times, but not more than most.
 func Backoff(try int, first, most time.Duration) time.Duration {
 	d := min(first<<min(try, 16), most)
 	return d/2 + rand.N(d/2)
 }
 
-// server is what is known of whether one answers, and what is about to leave for it.
+// A server has the state of a server that requests are sent to, and the batch that is about to be sent to it.
 type server struct {
-	answers  atomic.Bool  // it has, and has left no request without an answer since
-	underWay atomic.Int64 // requests
-	// since is when it last answered, or when the first of those under way was sent, counted from epoch.
+	answers  atomic.Bool  // the server has answered, and no request since then ended without a reply
+	inFlight atomic.Int64 // number of requests in flight
+	// since is the time of the last reply or, if that is later, the time at which the first of the requests
+	// in flight was sent. It is counted from epoch.
 	since   atomic.Int64
-	failing atomic.Pointer[outage] // it carries no request out, though it may answer; nil: it does
+	failing atomic.Pointer[outage] // nil: there is no outage
 	logged  outageLog
-	addr    string // of a Cluster's master; never changes
+	addr    string // address of a Cluster's master; "": of another server. Never changes
 
-	mu   sync.Mutex // guards open, and what is put into it; a leaf
-	open *batch     // that requests join
+	mu   sync.Mutex // guards open, and the requests in it; no other mutex is locked while it is held
+	open *batch     // the batch that requests join; nil: the next request opens one
 }
 
-// epoch is what instants are counted from that are kept in atomic numbers.
+// epoch is the time from which times in atomic integers are counted.
 var epoch = time.Now()
 
-// outage is since when a server carries no request out, and how the last one failed.
+// An outage is a time in which a server carries out no request, although it may reply.
 type outage struct {
 	since  time.Time
-	err    error
-	broken bool // the server may have lost data: see mayHaveLost
+	err    error // error of the last request
+	broken bool  // the server may have lost data: see mayHaveLost
 }
 
-// errSilent is the trouble with a server that has not answered for a while.
+// errSilent is the error of Trouble for a server that is silent.
 var errSilent = errors.New("it has not answered for a while")
 
-// stands reports whether requests are under way, and none was answered for a while.
-func (s *server) stands() bool {
-	return s.underWay.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
+// isSilent reports whether requests are in flight, and the server has answered none of them for slow.
+func (s *server) isSilent() bool {
+	return s.inFlight.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
 }
 
 // Trouble returns why the server of a key is known to carry out no request, or not to answer, and since when.
 // The error is nil if neither is known.
 func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
-	if s.stands() { // perhaps for longer than requests have failed
+	if s.isSilent() { // the silence may have begun before the outage
 		since, err = epoch.Add(time.Duration(s.since.Load())), errSilent
 	}
 	if f := s.failing.Load(); f != nil {
@@ -330,8 +339,8 @@ func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err er
 	return since, err
 }
 
-// server is the server of a key, and its client. That is nil if it is not known, as before the first answer
-// of a Cluster: to ask for it could take long.
+// server returns the server of a key, and its client. The client is nil if the server is not known. For a
+// Cluster, this is so until the first reply, because loading the map of the Cluster could take long.
 func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) {
 	if one, ok := l.client.(*redis.Client); ok {
 		return &l.whole, one
@@ -361,7 +370,8 @@ func (l *Link) serverAt(to Client) *server {
 	return &l.whole
 }
 
-// returned learns how a request ended, and says since when none is carried out; zero: this one was.
+// returned notes the end of a request. If the request failed, it returns the time since which the server has
+// carried out no request. Otherwise it returns the zero Time.
 func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	if errors.Is(err, ErrUnsent) {
 		return time.Time{}
@@ -370,7 +380,7 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 		s.since.Store(int64(time.Since(epoch)))
 		s.answers.Store(true)
 		l.answered.Store(true)
-	} else if !errors.Is(err, context.Canceled) { // it may not have been sent
+	} else if !errors.Is(err, context.Canceled) { // a canceled request may not have been sent
 		s.answers.Store(false)
 	}
 	last := s.failing.Load()
@@ -385,7 +395,7 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	begins := f.broken
 	if last != nil {
 		f.since, f.broken, begins = last.since, f.broken || last.broken, f.broken && !last.broken
-		if errors.Is(err, context.Canceled) { // which says less
+		if errors.Is(err, context.Canceled) { // the earlier error says more
 			f.err = last.err
 		}
 	}
@@ -396,13 +406,13 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	return f.since
 }
 
-// Clock estimates a server's clock, in microseconds. Its zero value knows nothing yet. Safe for concurrent
-// use.
+// A Clock estimates a server's clock, in microseconds. The zero value has no estimate yet. It is safe for
+// concurrent use.
 type Clock struct {
-	offset atomic.Int64 // of the server's clock from epoch, as learned from the last reply; 0: not known
+	offset atomic.Int64 // Redis time at epoch in microseconds, by the last reply; 0: not known
 }
 
-// Now is the server's clock at a local time; 0 while nothing is known of it.
+// Now returns the server's time at a local time. It returns 0 if there was no reply yet.
 func (c *Clock) Now(local time.Time) int64 {
 	if off := c.offset.Load(); off != 0 {
 		return off + local.Sub(epoch).Microseconds()
@@ -410,8 +420,8 @@ func (c *Clock) Now(local time.Time) int64 {
 	return 0
 }
 
-// Heard learns the clock from a reply. It counts from the sending, so
-// that an estimate errs to the later side, and a request is not called late before it is.
+// Heard sets the clock by the server's time in a reply. It takes that for the time at which the request was
+// sent. So an estimate is too late rather than too early, and no request expires before its time.
 func (c *Clock) Heard(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(epoch).Microseconds())
 }

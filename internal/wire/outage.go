@@ -21,7 +21,7 @@ import (
 // outage while it lasts, because the cause may be a wrong address or a missing TLSConfig.
 
 const (
-	// outageLogAfter is how long a server must have carried out no request before that is logged.
+	// outageLogAfter is the length of an outage after which it is logged.
 	outageLogAfter = 2 * time.Second
 	// outageLogPause is the least time between an outage that was logged and the line of the next one.
 	outageLogPause = time.Minute
@@ -31,13 +31,13 @@ const (
 // not the master any more. There is one notice when that is noticed, and one when a server carries out
 // requests again. The zero value is ready to use.
 type outageListeners struct {
-	mu   sync.Mutex // guards what follows; a leaf
-	last int
+	mu   sync.Mutex // guards the fields below; no other mutex is locked while it is held
+	last int        // id of the latest listener
 	all  map[int]func(since time.Time)
 }
 
-// OnOutage has f called with the time at which an outage began, until remove is called. f must return at
-// once, and is called with no mutex held, from the goroutines of requests.
+// OnOutage registers f until remove is called. f is called with the time at which an outage began. f must
+// return at once, and is called with no mutex held, from the goroutines of requests.
 func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
 	o := &l.outages
 	o.mu.Lock()
@@ -86,14 +86,14 @@ func mayHaveLost(err error) bool {
 	return errors.As(err, &op) && (op.Op == "dial" || !op.Timeout())
 }
 
-// outageLog is what was logged of a server's outage.
+// An outageLog remembers which lines about a server's outage were logged.
 type outageLog struct {
 	lines  atomic.Int32 // 0: nothing, 1: that there is no answer, 2: the error of a request
 	lastAt atomic.Int64 // time of the last line, counted from epoch; 0: there was none
 }
 
-// due reports whether a line is to be logged, which the caller does then. n is 1 for a request that is still
-// in flight, and 2 for one that has failed. The second says more, so it comes even after the first.
+// due reports whether the caller must log a line. n is 1 for a request that is still in flight, and 2 for a
+// failed request, whose line says more. So a line with 2 may follow a line with 1 in the same outage.
 func (o *outageLog) due(n int32) bool {
 	logged, lastAt, now := o.lines.Load(), time.Duration(o.lastAt.Load()), time.Since(epoch)
 	if logged >= n || logged == 0 && lastAt != 0 && now-lastAt < outageLogPause ||
@@ -111,11 +111,11 @@ func (o *outageLog) ended() {
 	}
 }
 
-// watchRequest has a request logged that is in flight for too long while its server is silent. The caller
-// calls stop when the request has returned.
+// watchRequest logs a request that is in flight for outageLogAfter while its server is silent. The caller
+// must call stop when the request has returned.
 func (l *Link) watchRequest(s *server) (stop func() bool) {
 	return time.AfterFunc(outageLogAfter, func() {
-		if s.answers.Load() && !s.stands() || !s.logged.due(1) {
+		if s.answers.Load() && !s.isSilent() || !s.logged.due(1) {
 			return
 		}
 		text := "a request is in flight without an answer"
@@ -148,7 +148,7 @@ func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text stri
 	})
 }
 
-// nameOf returns the address of a server, or else what is known of where it is.
+// nameOf returns the address of a server. If that is not known, it describes the server by the client.
 func (l *Link) nameOf(s *server) string {
 	if s.addr != "" {
 		return s.addr

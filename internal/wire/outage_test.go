@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lines is what a logger has written. It empties itself when it is read.
+// lines are the lines that a logger has written. It empties itself when it is read.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

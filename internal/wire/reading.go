@@ -18,7 +18,7 @@ import (
 // (NeedsGoroutine). One case is left: a context that is canceled before its deadline does not end a request
 // that is in flight as Redis falls silent. Such a call returns after the client's ReadTimeout.
 
-// reading is how a client ends a read that gets no reply.
+// A reading has the options by which a client ends a read that gets no reply.
 type reading struct {
 	keepsDeadlines bool          // at the deadline of the request's context
 	timeout        time.Duration // otherwise after this time
@@ -26,8 +26,8 @@ type reading struct {
 }
 
 // readingOf looks at the options of a client. A client that does not show them counts as one of go-redis that
-// has none. In options that go-redis has completed, a ReadTimeout of 0 means that a read without a deadline
-// never ends, and a negative one that no read does.
+// has none. go-redis fills in defaults. After that, a ReadTimeout of 0 means that a read without a deadline
+// never ends. A negative ReadTimeout means that no read ends.
 func readingOf(c Client) reading {
 	r := reading{timeout: 5 * time.Second}
 	switch c := c.(type) {
@@ -44,18 +44,18 @@ func readingOf(c Client) reading {
 	return r
 }
 
-// slow is for how long a server may leave all requests that are in flight without a reply before it is
-// silent. It is also how much later than its deadline a call may return.
+// slow is the time after which a server is silent if it has replied to none of the requests in flight. It is
+// also the longest delay of a call that returns after its deadline.
 const slow = 100 * time.Millisecond
 
-// Silent reports whether the server of a key is silent. For a Cluster, it may ask go-redis which server that
-// is. A server is silent
+// Silent reports whether the server of a key is silent. For a Cluster, go-redis may have to load the
+// map of the Cluster first. A server is silent
 //   - until its first reply;
 //   - from a request without a reply until its next reply;
 //   - while requests are in flight to none of which it has replied for slow.
 func (l *Link) Silent(ctx context.Context, key string) bool {
 	s, _ := l.server(ctx, key)
-	return !s.answers.Load() || s.stands()
+	return !s.answers.Load() || s.isSilent()
 }
 
 // NeedsGoroutine reports whether a request could block longer than its call may take: until the deadline of

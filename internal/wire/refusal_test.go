@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a script says of a value comes through the servers as it was.
+// The text of a script's error arrives unchanged.
 func TestAScriptsRefusalIsToldInWords(t *testing.T) {
 	err := refusal(reply("ERR user_script:1: LOCKLINE lockline:r:{a=20b}:t,t,zzz=0A=25,why . script: 12, " +
 		"on @user_script:1."))

@@ -12,17 +12,18 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 )
 
-// waitRound is for how long one WAIT blocks its connection. It is below any sensible ReadTimeout, after which
-// go-redis would close the connection.
+// waitRound is the time for which one WAIT blocks its connection. It is below any sensible ReadTimeout, after
+// which go-redis would close the connection.
 const waitRound = 100 * time.Millisecond
 
-// WAIT speaks of the writes of its own connection, and a grant may have been written by another one. So a
-// write goes before it in its pipeline. The replication stream is one sequence: a replica that has this write
-// has all that came before. It sets the expiry that there is, and so changes nothing.
+// touch is a script that writes to a key but does not change it: it sets the expiry that the key already has.
+// WAIT counts replicas that have the writes of its own connection, but another connection may have written
+// the grant. So touch runs before WAIT in the same pipeline. Replicas apply writes in order, so a replica
+// that has this write has all earlier writes.
 const touch = `local left = redis.call('PTTL', KEYS[1])
 return left > 0 and redis.call('PEXPIRE', KEYS[1], left) or 0`
 
-// Hold is what WaitReplicas must know of a hold.
+// A Hold has the methods of a hold that WaitReplicas uses.
 type Hold interface {
 	Name() string
 	Err() error
@@ -51,7 +52,7 @@ func (l *Link) WaitReplicas(
 		return fail(fmt.Errorf("the number of replicas is at least 1, not %d", n))
 	}
 	var last round
-	known := 0 // how many replicas had it by the last WAIT that was answered
+	known := 0 // number of replicas that had the hold by the last reply to WAIT
 	for {
 		done := make(chan round, 1) // the goroutine may be left behind
 		start(func() {
@@ -78,7 +79,7 @@ func (l *Link) WaitReplicas(
 			return nil
 		case ctx.Err() != nil:
 			err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
-			if trouble != nil && !errors.Is(trouble, ctx.Err()) { // else it says the same
+			if trouble != nil && !errors.Is(trouble, ctx.Err()) { // otherwise the text would appear twice
 				err = failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
 			}
 			return fail(err)
@@ -118,7 +119,7 @@ func awaitRound(
 	return r, false
 }
 
-// acknowledged returns how many replicas have what was written before, as far as is known within a round.
+// acknowledged returns the number of replicas that have all earlier writes. It waits for at most one round.
 func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, err error) {
 	defer l.survive(&err)
 	to, err := l.master(ctx, key)
@@ -130,7 +131,7 @@ func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, er
 	wait := redis.NewIntCmd(ctx, "wait", n, waitRound.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, err = pipe.Exec(ctx)
-	if err == nil && written.Val() == int64(0) { // so WAIT says nothing
+	if err == nil && written.Val() == int64(0) { // touch wrote nothing, so WAIT did not wait for the key
 		return 0, errors.New("it is not there")
 	}
 	return int(wait.Val()), err

@@ -16,13 +16,14 @@ import (
 
 // Script is a Lua script whose reply is one string, and never empty.
 type Script struct {
-	load func() (body, sha any) // strings, boxed once
+	load func() (body, sha any) // strings, converted to any only once
 }
 
-// NewScript makes a script of its text.
+// NewScript returns a script with this text.
 func NewScript(text string) *Script { return newScript(func() string { return text }) }
 
-// Named is a script of package script. It is put together when it is used first: few programs use all.
+// Named returns a script of package script. Its text is assembled at the first use, because few programs use
+// all scripts.
 func Named(name string) *Script { return newScript(func() string { return script.Text(name) }) }
 
 func newScript(text func() string) *Script {
@@ -33,16 +34,16 @@ func newScript(text func() string) *Script {
 	})}
 }
 
-// Digest is by what a server knows the script once it has run it.
+// Digest returns the SHA-1 by which a server knows the script after it has run it.
 func (sc *Script) Digest() string {
 	_, sha := sc.load()
 	return sha.(string)
 }
 
-// Request is a script call that go-redis sends once: it would resend up to
-// three times by itself, and a resent lock request needs a new not-after.
+// A Request is a call of a script. go-redis sends it only once. Otherwise go-redis would send it again up to
+// three times, but each copy of a lock request needs a new deadline.
 //
-// The context of the command itself stays empty: nothing reads it.
+// The context of the embedded command is not used.
 type Request struct {
 	redis.StringCmd
 	script *Script
@@ -50,18 +51,18 @@ type Request struct {
 
 func (*Request) NoRetry() bool { return true }
 
-// NewRequest builds a call. extra are arguments behind those of argv.
+// NewRequest returns a call of a script. The arguments of extra follow the arguments of argv.
 func NewRequest(sc *Script, keys, argv, extra []any) *Request {
 	_, sha := sc.load()
 	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv, extra)
 	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 
-// Copier makes each copy of a request. If it has a method Failed(error), that is called before the next copy
-// is made.
+// A Copier makes the copies of a request. If it has a method Failed(error), Call calls this before it makes
+// the next copy.
 type Copier interface{ Request(now time.Time) *Request }
 
-// asEval makes it one for a server that does not know the script yet.
+// asEval makes the request send the full text, for a server that does not know the script.
 func (r *Request) asEval() {
 	args := r.Args()
 	args[0] = "eval"
@@ -69,10 +70,11 @@ func (r *Request) asEval() {
 	r.reset()
 }
 
-// reset makes it one that was not sent.
+// reset removes the reply or error, so that the request can be sent again.
 func (r *Request) reset() { r.StringCmd = *redis.NewStringCmd(context.Background(), r.Args()...) }
 
-// unanswered: there is neither an answer nor an error. No script answers with nothing.
+// unanswered reports whether the request has neither a reply nor an error. No script replies with an empty
+// string.
 func (r *Request) unanswered() bool { return r.Err() == nil && r.Val() == "" }
 
 // fail gives the request an error if it was not answered.

@@ -14,7 +14,7 @@ import (
 // answering is a client that answers each request after a time, with an error if there is one.
 type answering struct {
 	Client
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	after time.Duration
 	err   error
 }
@@ -66,7 +66,7 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 		wants("while it has not answered for a moment", false)
 		time.Sleep(time.Millisecond)
 		wants("while it has not answered for longer", true)
-		send(time.Millisecond, nil) // beside the one under way
+		send(time.Millisecond, nil) // besides the request in flight
 		wants("after an answer to another one", false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
