@@ -185,13 +185,15 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return e.fail(failure.ErrNotHeld)
 	}
 	l.cleanup.Stop()
-	wait, cancel := handle.UnlockBound(ctx)
-	defer cancel()
 	done := make(chan error, 1)
 	if !e.background(func() { done <- l.giveBack(context.WithoutCancel(ctx)) }) {
+		wait, cancel := handle.UnlockBound(ctx)
+		defer cancel()
 		return l.hold.Unlock(wait) // Close has released the lock, or is releasing it
 	}
-	<-l.ended // giveBack ends the context before it sends a request
+	<-l.ended                               // giveBack ends the context before it sends a request
+	wait, cancel := handle.UnlockBound(ctx) // ctx has ended by now if it is the context of the leadership
+	defer cancel()
 	select {
 	case err := <-done:
 		return err

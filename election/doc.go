@@ -12,6 +12,11 @@
 //
 //	leader, ok, err := scheduler.Leader(ctx)   // anywhere: leader.Value is "10.0.0.7:8080"
 //
+// [Election.Run] does all of this for a function: it campaigns, runs the function while this process leads,
+// resigns, and campaigns again after a loss.
+//
+//	err := scheduler.Run(ctx, "10.0.0.7:8080", lead)
+//
 // A candidate calls [Election.Campaign], which returns once it leads. The leader works until the context that
 // Campaign has returned ends. Any process can read the leader ([Election.Leader]), follow the changes
 // ([Election.Observe]) and list the candidates ([Election.Inspect]).

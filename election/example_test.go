@@ -75,6 +75,27 @@ func ExampleElection_Campaign() {
 	// ready true <nil>
 }
 
+func ExampleElection_Run() {
+	session, end, err := newSession()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+
+	scheduler := election.New(session, "scheduler")
+	err = scheduler.Run(context.Background(), "10.0.0.7:8080", func(ctx context.Context) error {
+		leader, _, err := scheduler.Leader(ctx)
+		fmt.Println("leading as", leader.Value) // work until ctx ends
+		return err
+	})
+	_, leads, _ := scheduler.Leader(context.Background())
+	fmt.Println(err, leads)
+	// Output:
+	// leading as 10.0.0.7:8080
+	// <nil> false
+}
+
 func ExampleElection_Leader() {
 	session, end, err := newSession()
 	if err != nil {
