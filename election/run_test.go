@@ -175,8 +175,10 @@ func TestMistakesAndRefusalsEndARunAtOnce(t *testing.T) {
 			"lost":                func() error { return e.Run(context.WithoutCancel(lost), "x", fn) },
 		} {
 			begun := time.Now()
-			if err := run(); err == nil || !strings.Contains(err.Error(), text) || time.Since(begun) > time.Second {
-				t.Errorf("%q, after %v: %v", text, time.Since(begun), err)
+			err := run()
+			took := time.Since(begun)
+			if err == nil || !strings.Contains(err.Error(), text) || took > time.Second {
+				t.Errorf("%q, after %v: %v", text, took, err)
 			}
 		}
 	})
