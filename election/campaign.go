@@ -108,6 +108,7 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 	r, ended := l.record, l.ended // neither refers to the Leadership, which its user may forget
 	e.background(func() { r.keep(ended) })
 	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
+	handle.Keep(l)
 	return l, nil
 }
 
@@ -180,6 +181,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return e.fail(failure.ErrNotHeld)
 	}
 	l.cleanup.Stop()
+	handle.Drop(l)
 	wait, cancel := handle.UnlockBound(ctx)
 	defer cancel()
 	done := make(chan error, 1)
