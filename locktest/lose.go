@@ -24,18 +24,20 @@ import (
 // noticed is how long Lose waits for sessions that do not notice.
 const noticed = 10 * time.Second
 
-// Lose takes what is held under this name from its holders, as an operator or an expired lease would: locks
-// of any kind, all permits of a semaphore, all readers and the writer of a read-write lock, the leadership of
-// an election. The first waiter gets it.
+// Lose takes what is held under this name from its holders, as an operator does by a forced unlock: locks of
+// any kind, all permits of a semaphore, the writer and all readers of a read-write lock, the leadership of an
+// election. The first waiter gets it, and may begin some milliseconds before the last holder notices. (A
+// holder notices the end of its lease before others can get the lock: for that, use [Server.Silence] and fake
+// time.)
 //
 // The server's sessions are told, so that they need not wait for their next renewal. When Lose returns, the
-// contexts of their holds have ended with the cause [rlock.ErrLost]. It is otherwise
-//   - if a session cannot reach the server, because of Silence or Refuse: its holds end with their leases;
-//   - of a MultiLock: its context ends a moment later;
-//   - of a RedLock: it is lost when a majority of its servers has lost it, and ends a moment later.
+// contexts of their holds have ended with the cause [rlock.ErrLost]. There are three exceptions:
+//   - A session that cannot reach the server, because of Silence or Refuse, is not told. Its holds end with
+//     their leases.
+//   - The context of a MultiLock ends a moment later. Wait for its Done.
+//   - A RedLock is lost when a majority of its servers has lost it. Its context ends a moment later, too.
 //
-// For the latter two, wait for Done of the context. Lose fails the test if nothing of that name is held. In
-// fake time, some milliseconds pass.
+// Lose fails the test if nothing of that name is held. In fake time, some milliseconds pass.
 func (s *Server) Lose(name string) {
 	s.t.Helper()
 	if wrong := s.misplaced(); wrong != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -72,8 +73,8 @@ func judge(t testing.TB, test func(t testing.TB)) []string {
 		<-done
 	}
 	run(func() { test(j) })
-	for i := len(j.cleanups) - 1; i >= 0; i-- {
-		run(j.cleanups[i])
+	for _, f := range slices.Backward(j.cleanups) {
+		run(f)
 	}
 	return j.said
 }
@@ -85,3 +86,20 @@ type logged struct {
 }
 
 func (l *logged) Output() io.Writer { return l.out }
+
+// example is the test of an example, which has no testing.T. A failure is in its output.
+type example struct{ judged }
+
+func newT() *example { return new(example) }
+
+func (e *example) Errorf(format string, args ...any) { fmt.Printf("FAIL: "+format+"\n", args...) }
+func (e *example) Error(args ...any)                 { fmt.Println(append([]any{"FAIL:"}, args...)...) }
+func (e *example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (e *example) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (e *example) Output() io.Writer                 { return io.Discard }
+
+func (e *example) end() {
+	for _, f := range slices.Backward(e.cleanups) {
+		f()
+	}
+}
