@@ -128,7 +128,7 @@ func ExampleServer_Lose() {
 	// lost: true
 }
 
-// The process of the holder is cut off. (In a synctest bubble, a wait for the end of its lease takes no time.)
+// One process is cut off. (In a synctest bubble, a wait for the end of its lease takes no time.)
 func ExampleServer_Silence() {
 	t := newT() // in your code, the T of the test
 	defer t.end()
@@ -156,7 +156,8 @@ func ExampleServer_Refuse() {
 	defer t.end()
 
 	server := locktest.NewServer(t)
-	s := &shop{lock: rlock.New(server.NewSession(), "orders:42"), charge: say("charged"), ship: say("shipped")}
+	orders := rlock.New(server.NewSession(), "orders:42")
+	s := &shop{lock: orders, charge: say("charged"), ship: say("shipped")}
 	server.Refuse()
 	err := s.checkout(context.Background())
 	fmt.Println("down:", err != nil, errors.Is(err, rlock.ErrLocked))
