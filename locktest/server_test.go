@@ -378,8 +378,7 @@ type observer chan rlock.EventKind
 
 func (o observer) Observe(_ context.Context, e rlock.Event) { o <- e.Kind }
 
-// In the tests of these packages, goleak fails if one of these leaves a goroutine. In a bubble, synctest
-// does.
+// In a bubble, synctest fails if a goroutine is left, and elsewhere goleak does.
 func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 	for name, leave := range map[string]func(t testing.TB, server *locktest.Server, mine *rlock.Session){
 		"nothing":   func(testing.TB, *locktest.Server, *rlock.Session) {},
@@ -402,6 +401,7 @@ func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 		"an idle client":   func(_ testing.TB, s *locktest.Server, _ *rlock.Session) { s.Client().Ping(bg) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
 			run := func(t testing.TB) {
 				ended := make(chan struct{})
 				t.Cleanup(func() { <-ended }) // after the end of the sessions
@@ -420,7 +420,7 @@ func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 			t.Run("real time", func(t *testing.T) {
 				run(t)
 			})
-			goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			goleak.VerifyNone(t, before)
 		})
 	}
 }
