@@ -378,6 +378,23 @@ type observer chan rlock.EventKind
 
 func (o observer) Observe(_ context.Context, e rlock.Event) { o <- e.Kind }
 
+func TestSessionsGiveBackTheirLocksAndCloseBeforeTheirClientsDo(t *testing.T) {
+	inBothTimes(t, func(t *testing.T) {
+		var session *rlock.Session
+		var hold *rlock.Hold
+		said := judge(t, func(t testing.TB) {
+			session = locktest.NewSession(t)
+			hold = locktest.Take(t, rlock.New(session, "x"))
+		})
+		if len(said) > 0 || !errors.Is(hold.Err(), rlock.ErrClosed) {
+			t.Errorf("it says %q, and the hold ended with %v", said, hold.Err())
+		}
+		if _, _, err := rlock.New(session, "x").TryLock(bg); !errors.Is(err, rlock.ErrClosed) {
+			t.Errorf("TryLock: %v", err)
+		}
+	})
+}
+
 // In a bubble, synctest fails if a goroutine is left, and elsewhere goleak does.
 func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 	for name, leave := range map[string]func(t testing.TB, server *locktest.Server, mine *rlock.Session){
