@@ -23,13 +23,20 @@ var layers = [][]string{
 	{"internal/engine"},
 	{"rlock"},
 	{"internal/inner"},
-	{"fairlock", "latch", "locktest", "redisson", "rwlock", "semaphore"},
+	{"fairlock", "latch", "redisson", "rwlock", "semaphore"},
 	{"election", "multilock"},
 }
 
+// forUsersTests is what the tests of users are made of, the lowest layer first. It imports packages of the
+// library, and none of these imports it.
+var forUsersTests = [][]string{
+	{"internal/testing/faultproxy"},
+	{"internal/testing/memserver"},
+	{"locktest"},
+}
+
 // forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
-var forTests = []string{"docs", "internal/child",
-	"internal/testing/contract", "internal/testing/fake", "internal/testing/faultproxy",
+var forTests = []string{"docs", "internal/child", "internal/testing/contract", "internal/testing/fake",
 	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
 
 // longest is how many lines a file of the library may have: a reader finds things by file names.
@@ -38,7 +45,7 @@ const longest = 700
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	const module = "github.com/lockline/lockline"
 	layer := map[string]int{}
-	for i, folders := range layers {
+	for i, folders := range slices.Concat(layers, forUsersTests) {
 		for _, folder := range folders {
 			layer[folder] = i
 		}
@@ -98,4 +105,30 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	if seen != len(layer) {
 		t.Errorf("%d packages of %d in layers were found", seen, len(layer))
 	}
+}
+
+// modules are the modules whose packages the library may import, and those that package locktest may import
+// too. A program that does not import locktest must build nothing else.
+var modules, modulesForTests = []string{"github.com/google/uuid", "github.com/redis/go-redis/v9"},
+	[]string{"github.com/alicebob/miniredis/v2"}
+
+func TestAProgramBuildsTheServerInMemoryOnlyIfItImportsLocktest(t *testing.T) {
+	check := func(folders []string, allowed []string, forTests bool) {
+		for _, folder := range folders {
+			p, err := build.ImportDir(filepath.Join("..", folder), 0)
+			testlock.Must(t, err)
+			for _, imported := range p.Imports {
+				first, _, _ := strings.Cut(imported, "/")
+				switch external := strings.Contains(first, "."); {
+				case strings.HasPrefix(imported, "github.com/lockline/lockline/"): // is below it
+				case external && !slices.ContainsFunc(allowed, func(module string) bool {
+					return imported == module || strings.HasPrefix(imported, module+"/")
+				}), !external && first == "testing" && !forTests:
+					t.Errorf("%s imports %s", folder, imported)
+				}
+			}
+		}
+	}
+	check(slices.Concat(layers...), modules, false)
+	check(slices.Concat(forUsersTests...), slices.Concat(modules, modulesForTests), true)
 }

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -12,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +35,8 @@ import (
 var functions = map[string]any{
 	"election.New": election.New, "fairlock.New": fairlock.New,
 	"latch.New": latch.New, "latch.WithLifetime": latch.WithLifetime,
+	"locktest.NewServer": locktest.NewServer, "locktest.NewSession": locktest.NewSession,
+	"locktest.Take": locktest.Take,
 	"multilock.New": multilock.New, "multilock.NewQuorum": multilock.NewQuorum,
 	"multilock.NewRedLock": multilock.NewRedLock, "multilock.WithServerTimeout": multilock.WithServerTimeout,
 	"pubsub.Masters": pubsub.Masters, "pubsub.NewHub": pubsub.NewHub,
@@ -67,8 +71,7 @@ var receivers = map[string]func(*nilWorld) any{
 		testlock.Must(w.t, err)
 		return p
 	},
-	"locktest.Locker":     func(w *nilWorld) any { return new(locktest.Space).New("x") },
-	"locktest.Space":      func(w *nilWorld) any { return new(locktest.Space) },
+	"locktest.Server":     func(w *nilWorld) any { return locktest.NewServer(w.mayFail()) },
 	"multilock.MultiLock": func(w *nilWorld) any { return multilock.New(rlock.New(w.session, "x")) },
 	"multilock.Quorum":    func(w *nilWorld) any { return w.quorum() },
 	"multilock.RedLock":   func(w *nilWorld) any { return w.quorum().New("x") },
@@ -89,7 +92,6 @@ var receivers = map[string]func(*nilWorld) any{
 // meansSomething are the arguments that may be nil, because the documentation says what that means.
 var meansSomething = map[string]string{
 	"election.Leadership.Resign(context.Context)": "with a bound of 5 s",
-	"locktest.Space.Fail(error)":                  "the end of the outage",
 	"rlock.Hold.Unlock(context.Context)":          "with a bound of 5 s",
 	"rlock.HoldFrom(context.Context)":             "no hold",
 	"rlock.Session.Shutdown(context.Context)":     "as Close",
@@ -104,11 +106,50 @@ var said = map[string]string{
 	"[]*rlock.Session": "no sessions",
 }
 
+// failing is a test that a function of package locktest may fail.
+type failing struct {
+	*testing.T
+	mu  sync.Mutex // guards err
+	err error
+}
+
+// stopped is what a Fatal panics with.
+type stopped struct{ error }
+
+func (f *failing) Error(args ...any)                 { f.fail(fmt.Sprint(args...)) }
+func (f *failing) Errorf(format string, args ...any) { f.fail(fmt.Sprintf(format, args...)) }
+func (f *failing) Fatal(args ...any)                 { panic(stopped{f.fail(fmt.Sprint(args...))}) }
+func (f *failing) Fatalf(format string, args ...any) {
+	panic(stopped{f.fail(fmt.Sprintf(format, args...))})
+}
+
+func (f *failing) fail(text string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = errors.New(text)
+	return f.err
+}
+
+func (f *failing) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
 // nilWorld has the session and the server for the calls of one test.
 type nilWorld struct {
 	t       *testing.T
 	wire    *testlock.Wire
 	session *rlock.Session
+	failing *failing // what functions of package locktest get; nil: none has asked for it
+}
+
+// mayFail returns the test for functions of package locktest.
+func (w *nilWorld) mayFail() testing.TB {
+	if w.failing == nil {
+		w.failing = &failing{T: w.t}
+	}
+	return w.failing
 }
 
 func (w *nilWorld) quorum() *multilock.Quorum {
@@ -148,6 +189,8 @@ func (w *nilWorld) good(of reflect.Type) reflect.Value {
 		v = time.Second
 	case "int", "int64":
 		return reflect.ValueOf(1).Convert(of)
+	case "testing.TB":
+		v = w.mayFail()
 	case "*watchdog.Lease":
 		v = new(watchdog.Lease)
 	case "chan struct {}":
@@ -234,6 +277,9 @@ type outcome struct {
 
 // err is the error of the call, or of the first use of what it returned; nil if there is none.
 func (o outcome) err(w *nilWorld) error {
+	if w.failing != nil && w.failing.failed() != nil {
+		return w.failing.failed()
+	}
 	if len(o.results) == 0 {
 		return nil
 	}
@@ -284,7 +330,7 @@ func TestEachExportedFunctionKnowsWhatToDoWithNil(t *testing.T) {
 			}
 			within := func(body func(w *nilWorld)) {
 				testlock.Simulated(t, func(t *testing.T, wire *testlock.Wire) {
-					body(&nilWorld{t, wire, testlock.NewSession(t, wire.Client)})
+					body(&nilWorld{t: t, wire: wire, session: testlock.NewSession(t, wire.Client)})
 				})
 			}
 			var of reflect.Type // of the function
@@ -331,7 +377,7 @@ func (w *nilWorld) nilArgument(e exported, f reflect.Value, i int) {
 	}
 	what := fmt.Sprintf("%s(%s)", e.name, param)
 	o := call(f, args)
-	if o.panic != nil {
+	if _, fatal := o.panic.(stopped); o.panic != nil && !fatal {
 		if !strings.Contains(e.doc, "panic") {
 			w.t.Errorf("%s panics, and its documentation does not say so: %v", what, o.panic)
 		}
@@ -357,9 +403,6 @@ func (w *nilWorld) nilReceiver(e exported, of reflect.Type) {
 	for what, r := range map[string]reflect.Value{"nil": reflect.Zero(of), "zero": reflect.New(of.Elem())} {
 		if _, byValue := of.Elem().MethodByName(e.method); byValue && what == "nil" {
 			continue // Go itself panics
-		}
-		if of == reflect.TypeFor[*locktest.Space]() && what == "zero" {
-			continue // ready for use
 		}
 		f := r.MethodByName(e.method)
 		o := call(f, w.args(f.Type()))

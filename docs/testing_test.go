@@ -3,20 +3,16 @@ package docs
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
-// What testing.md says of miniredis.
+// What testing.md says about a miniredis of the user's own.
 
 var bg = context.Background()
 
@@ -144,35 +140,5 @@ func TestSetErrorIsAnOutage(t *testing.T) {
 		if err := hold.Unlock(bg); err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
-	})
-}
-
-func TestHoursPassInABubbleWithMiniredis(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		defer server.Close()
-		rdb := redis.NewClient(&redis.Options{
-			Addr:   "127.0.0.1:1", // never dialed
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-		})
-		defer func() { _ = rdb.Close() }()
-		session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
-		testlock.Must(t, err)
-		defer func() { _ = session.Close() }()
-
-		ctx, hold, err := rlock.New(session, "orders:42").Lock(bg)
-		testlock.Must(t, err)
-		time.Sleep(3 * time.Hour)
-		if ctx.Err() != nil {
-			t.Error("it was not renewed")
-		}
-		server.FlushAll() // Redis forgets it
-		start := time.Now()
-		<-ctx.Done()
-		if took := time.Since(start); took > 10*time.Second || !errors.Is(context.Cause(ctx), rlock.ErrLost) {
-			t.Errorf("noticed after %v, with %v", took, context.Cause(ctx))
-		}
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }

@@ -110,6 +110,7 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 	r, ended := l.record, l.ended // must not refer to the Leadership, which the program may forget
 	e.background(func() { r.keep(ended) })
 	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
+	handle.Keep(l)
 	return l, nil
 }
 
@@ -185,6 +186,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return e.fail(failure.ErrNotHeld)
 	}
 	l.cleanup.Stop()
+	handle.Drop(l)
 	done := make(chan error, 1)
 	if !e.background(func() { done <- l.giveBack(context.WithoutCancel(ctx)) }) {
 		wait, cancel := handle.UnlockBound(ctx)

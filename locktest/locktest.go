@@ -1,129 +1,86 @@
-// Package locktest has locks in memory, for the tests of code that takes an [rlock.Locker]. A [Space] stands
-// for Redis. Its Lockers do what an [rlock.Mutex] promises: re-entry by context, fencing tokens, leases,
-// waiters, the same errors. And a test can make happen what is rare in production:
+// Package locktest is for tests of code that uses locks: it has the library itself, over a Redis server in
+// memory. [NewSession] returns an [rlock.Session] like any other, so all kinds of locks work on it, and
+// behave as in production:
 //
-//	var space locktest.Space
-//	orders := space.New("orders:42")   // for the code under test
-//	space.Lose("orders:42")            // its holder's context is canceled with rlock.ErrLost
-//	free := space.Occupy("orders:42")  // another session holds it until free is called
-//	space.Fail(errors.New("outage"))   // Lock, TryLock, Unlock and Extend fail
+//	func TestCheckout(t *testing.T) {
+//		session := locktest.NewSession(t)
+//		shop := NewShop(rlock.New(session, "orders:42"))
+//		...
+//	}
 //
-// There is no server, and no goroutine. Time can be that of testing/synctest.
-// What differs from Redis, and what to test with a server, is in docs/testing.md.
+// A test that wants to make something happen starts the server itself. Sessions of one [Server] exclude each
+// other like processes that use one Redis:
+//
+//	server := locktest.NewServer(t)
+//	mine, theirs := server.NewSession(), server.NewSession()
+//
+//	locktest.Take(t, rlock.New(theirs, "orders:42")) // another process holds the lock
+//	server.Lose("orders:42")         // the holder loses the lock: its context ends with rlock.ErrLost
+//	server.Silence()                 // the server answers nothing
+//	server.Silence(mine)             // one process is cut off, and the others are not
+//	server.Refuse()                  // connections are cut and refused
+//	server.Fail("LOADING not ready") // each command is refused with this error
+//	server.Resume()                  // all of that ends, and the data is as it was
+//	server.Restart()                 // the server starts again, without data
+//
+// A RedLock needs several servers, which are several calls of NewServer.
+//
+// # Time
+//
+// In a bubble of testing/synctest, the server, the library and the code under test share the fake clock of
+// the bubble. Leases run out, renewals come and waits end at exact times, and a time.Sleep of hours costs
+// nothing. Make the server and the sessions inside the bubble, with the T of the bubble.
+//
+// Without a bubble, time is the real one, for the server too, and nothing moves it. So a test of leases and
+// timeouts belongs in a bubble. Elsewhere, [Server.Lose] does at once what the end of a lease does, and
+// [rlock.WithWatchdogTimeout] makes leases shorter.
+//
+// # How it works
+//
+// The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and run in parallel.
+// Each session has a client of its own, with the options of the README's quick start. The other choice would
+// be locks in memory that imitate the library. They are faster, but have only the kinds, the errors and the
+// faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. What miniredis
+// lacks needs a real server: Cluster, Sentinel, replicas, rights and memory limits.
+//
+// At the end of the test, all faults end, and sessions, clients and servers are closed in this order. No
+// goroutine is left for goleak to find. What is logged goes to the log of the test. A Hold that the code
+// under test forgets is held until then: while a test has a server, the garbage collector releases no Hold.
+//
+// A program that does not import locktest does not build miniredis.
 package locktest
 
 import (
-	"os"
-	"sync"
-	"time"
+	"context"
+	"testing"
 
-	"github.com/lockline/lockline/internal/engine"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
-// Space is where Lockers of one name exclude each other, as sessions do that use the
-// same Redis and prefix. All Lockers of a Space are of one session. The zero Space is
-// ready for use. Its methods are safe for concurrent use and never block. Those of a nil
-// Space panic.
-type Space struct {
-	mu     sync.Mutex // guards all that belongs to the Space: locks, grants, holds
-	locks  map[string]*lock
-	outage error // what requests fail with; nil: they succeed
+// NewSession returns a session of a server of its own, which has no other sessions. It ends with the test.
+// Options go before those of locktest. If one of them is wrong, NewSession stops the test, so the caller is
+// the test's goroutine. NewSession panics if t is nil.
+func NewSession(t testing.TB, options ...rlock.SessionOption) *rlock.Session {
+	t.Helper()
+	return NewServer(t).NewSession(options...)
 }
 
-// New names a lock. It does no more, and any number of Lockers of one name are one lock.
-func (s *Space) New(name string, options ...rlock.Option) *Locker {
-	cfg := engine.NewConfig(engine.Config{}, options)
-	return &Locker{lock: s.lock(name), cfg: cfg, err: protocol.CheckName(name)}
-}
-
-// Lose takes the lock from its holder, as an expired lease, an operator or a failover would, and reports
-// whether there was one. At once the context of each of the holder's holds is canceled with cause
-// [rlock.ErrLost], which is what Unlock returns, too. The first waiter gets the lock.
-func (s *Space) Lose(name string) bool {
-	l := s.lock(name)
-	defer l.enter()()
-	if l.st == nil {
-		return false
+// Take takes a lock for the test, and stops the test if the lock is not free. The hold lasts until its
+// Unlock, or until its session is closed at the end of the test. A lock of a second session stands for
+// another process:
+//
+//	hold := locktest.Take(t, rlock.New(server.NewSession(), "orders:42"))
+//
+// The methods Semaphore.Locker and RWMutex.RLocker make such a lock of permits, and of the right to read.
+// Take panics if t is nil.
+func Take(t testing.TB, lock rlock.Locker, options ...rlock.Option) *rlock.Hold {
+	t.Helper()
+	if lock == nil {
+		t.Fatal("locktest: Take: the lock is nil")
 	}
-	l.pass(nil)
-	return true
-}
-
-// Occupy has another session hold the lock, as one of another process would, until free is
-// called. A holder loses it, as by [Space.Lose]. Waiters go on waiting.
-func (s *Space) Occupy(name string) (free func()) {
-	l := s.lock(name)
-	defer l.enter()()
-	l.grants++
-	st := l.newGrant(elsewhere, l.grants)
-	l.pass(st)
-	return func() {
-		defer l.enter()()
-		if l.st == st {
-			l.pass(nil)
-		}
+	_, hold, err := lock.TryLock(context.Background(), options...)
+	if err != nil {
+		t.Fatalf("locktest: Take: %v", err)
 	}
-}
-
-// Fail makes requests fail with err, as an outage of Redis does, until Fail(nil): Lock
-// and TryLock, also those that re-enter, Unlock and Extend. A hold whose Unlock failed has
-// ended. Goroutines that wait already go on waiting. No lock is lost by it: for that there is Lose.
-func (s *Space) Fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.outage = err
-	for _, l := range s.locks {
-		l.expire()
-		l.serve()
-	}
-}
-
-// Inspect shows the holder of the lock and its waiters. Queue has all waiters, in
-// order, those that wait for a re-entry among them.
-func (s *Space) Inspect(name string) rlock.State {
-	l := s.lock(name)
-	defer l.enter()()
-	state := rlock.State{Name: name}
-	state.Token = l.last
-	if st := l.st; st != nil {
-		state.Held = true
-		state.Holder = rlock.Holder{Owner: st.owner, Session: st.by.session, Host: st.by.host, PID: st.by.pid,
-			Token: st.token, Remaining: time.Until(st.deadline()),
-			Count: max(len(st.holds), 1)} // another session enters once
-		state.Holders = []rlock.Holder{state.Holder}
-	}
-	for _, h := range l.queue {
-		state.Queue = append(state.Queue, rlock.Waiter{
-			Owner: l.owner(here, h.number), Session: here.session, PID: here.pid, Host: here.host,
-			Age: time.Since(h.since),
-		})
-	}
-	return state
-}
-
-// party is a session that holds or waits.
-type party struct {
-	session, host string
-	pid           int
-}
-
-var (
-	here      = &party{"locktest", "localhost", os.Getpid()}
-	elsewhere = &party{"somebody-else", "elsewhere", 1}
-)
-
-func (s *Space) lock(name string) *lock {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.locks == nil {
-		s.locks = map[string]*lock{}
-	}
-	l := s.locks[name]
-	if l == nil {
-		l = &lock{s: s, name: name}
-		s.locks[name] = l
-	}
-	return l
+	return hold
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Locker is any lock of this module: what composes locks needs no more. Package locktest has
-// one in memory, for tests.
+// Locker is any lock of this module: what composes locks needs no more.
 type Locker interface {
 	// Name is the lock's name.
 	Name() string

@@ -64,6 +64,7 @@ func New(ctx context.Context, of Holding) (context.Context, *Hold) {
 		o.mu.Unlock()
 	}
 	hd.cleanup = runtime.AddCleanup(hd, kept.forgotten, hd.kept)
+	Keep(hd)
 	return (*heldContext)(hd), hd
 }
 
@@ -75,6 +76,7 @@ func (k kept) forgotten() {
 // Forget says that no goroutine can use or unlock it any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
+	Drop(hd)
 	hd.forgotten()
 }
 
@@ -183,6 +185,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	hd.cleanup.Stop() // first, or the collector could release it, too
+	Drop(hd)
 	hd.owner.remove(hd.of)
 	return hd.of.Unlock(ctx)
 }

@@ -17,7 +17,7 @@ import (
 // calls is how calls end that do not wait, or whose servers do not answer.
 var calls = map[string]test{
 	// Proves: no trace
-	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {OnServers, func(t *testing.T, w *world) {
+	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m, tried := p.lock("x"), p.lock("w")
 		testlock.Works(t, m)
@@ -67,7 +67,7 @@ var calls = map[string]test{
 			w.clean(t, name)
 		}
 	}},
-	"ALockRidesOutAnOutage": {OnServers, func(t *testing.T, w *world) {
+	"ALockRidesOutAnOutage": {0, func(t *testing.T, w *world) {
 		const outage = "LOADING nothing is answered"
 		m := w.new("x")
 		bounded, cancel := context.WithTimeout(bg, 10*time.Second)
@@ -100,7 +100,7 @@ var calls = map[string]test{
 		time.Sleep(time.Minute)
 		w.clean(t, "x")
 	}},
-	"CallsEndWithTheirContextsWhereServersHaveNeverAnswered": {OnServers, func(t *testing.T, w *world) {
+	"CallsEndWithTheirContextsWhereServersHaveNeverAnswered": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		for _, net := range p.nets {
 			net.Freeze()
@@ -143,7 +143,7 @@ var calls = map[string]test{
 		}
 	}},
 	// Proves: close
-	"ATryWaitsForAnUnlockThatIsUnderWay": {OnServers, func(t *testing.T, w *world) {
+	"ATryWaitsForAnUnlockThatIsUnderWay": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m := p.lock("x")
 		testlock.Works(t, m)
@@ -166,7 +166,7 @@ var calls = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: close
-	"CloseWaitsForUnlocksThatAreUnderWay": {OnServers, func(t *testing.T, w *world) {
+	"CloseWaitsForUnlocksThatAreUnderWay": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		var holds []*rlock.Hold
 		for _, name := range []string{"x", "y", "z"} {

@@ -24,7 +24,6 @@ type Kind struct {
 	New     func(process []*rlock.Session) Maker // with a session for each server
 	// Makes what excludes New's locks of other processes; nil: New.
 	Rival func(process []*rlock.Session) Maker
-	Space func() Space // instead of all but Has: it needs no server
 }
 
 // Maker makes the locks of a process.
@@ -47,8 +46,7 @@ const (
 	Mutexes                    // it is a kind of rlock.Mutex, or made of them
 	// No other library has such locks: any bytes are a name, and it can stay taken.
 	Own
-	OnServers // it has servers, and processes that use them
-	Lingers   // a session can keep it though no goroutine has it
+	Lingers // a session can keep it though no goroutine has it
 )
 
 // Lock is a lock of a kind, and what its tests want to do with it.
@@ -72,14 +70,6 @@ type mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// Space is where locks are that need no server.
-type Space struct {
-	New    Maker
-	Occupy func(name string) (free func())
-	Lose   func(name string) bool
-	Fail   func(error)
-}
-
 // world has locks of a kind, and what tests do to them from outside.
 type world struct {
 	kind  Kind
@@ -97,9 +87,6 @@ type test struct {
 
 // Run runs the tests that need no real server, for a kind.
 func Run(t *testing.T, k Kind) {
-	if k.Space == nil {
-		k.Has |= OnServers
-	}
 	if !k.Shared {
 		k.Has |= Own
 	}
@@ -124,12 +111,6 @@ func Run(t *testing.T, k Kind) {
 
 func newWorld(t *testing.T, k Kind) *world {
 	w := &world{kind: k}
-	if k.Space != nil {
-		space := k.Space()
-		w.new, w.rival = keeping(t, space.New), keeping(t, space.New)
-		w.kind.Space = func() Space { return space }
-		return w
-	}
 	for range max(k.Servers, 1) {
 		w.wires = append(w.wires, testlock.NewWire(t))
 	}
@@ -213,9 +194,6 @@ var bg = context.Background()
 // occupy has another process take what is free.
 func (w *world) occupy(t *testing.T, name string) (free func()) {
 	t.Helper()
-	if w.kind.Space != nil {
-		return w.kind.Space().Occupy(name)
-	}
 	_, hold := testlock.TryLock(t, w.rival(name), bg)
 	return func() { t.Helper(); testlock.Unlock(t, hold) }
 }
@@ -223,12 +201,6 @@ func (w *world) occupy(t *testing.T, name string) (free func()) {
 // lose takes a lock of this process from its holders, which learn it.
 func (w *world) lose(t *testing.T, name string, hold *rlock.Hold) {
 	t.Helper()
-	if w.kind.Space != nil {
-		if !w.kind.Space().Lose(name) {
-			t.Error("it had no holder")
-		}
-		return
-	}
 	force(t, w.new(name))
 	testlock.WantError(t, "the next request", hold.Extend(bg, time.Second), rlock.ErrLost)
 }
@@ -244,13 +216,6 @@ func force(t *testing.T, l Lock) {
 func (w *world) fail(reply string) {
 	for _, wire := range w.wires {
 		wire.SetError(reply)
-	}
-	if w.kind.Space != nil {
-		var err error
-		if reply != "" {
-			err = errors.New(reply)
-		}
-		w.kind.Space().Fail(err)
 	}
 }
 

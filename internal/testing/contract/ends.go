@@ -56,7 +56,7 @@ var ends = map[string]test{
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
 	}},
-	"ALossIsFoundByTheNextRequestOrRenewal": {OnServers, func(t *testing.T, w *world) {
+	"ALossIsFoundByTheNextRequestOrRenewal": {0, func(t *testing.T, w *world) {
 		m, other := w.new("x"), w.rival("x")
 		for what, find := range map[string]func(ctx context.Context, hold *rlock.Hold) error{
 			"Unlock": func(_ context.Context, hold *rlock.Hold) error { return hold.Unlock(bg) },
@@ -100,7 +100,7 @@ var ends = map[string]test{
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
 	}},
-	"AForcedUnlockLetsTheNextOneIn": {OnServers, func(t *testing.T, w *world) {
+	"AForcedUnlockLetsTheNextOneIn": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
 		got := begin(t, w.rival("x"), bg)
@@ -125,7 +125,7 @@ var ends = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: forced unlock
-	"ForceUnlockTokenFreesOnlyTheHoldThatWasSeen": {OnServers | Fences, func(t *testing.T, w *world) {
+	"ForceUnlockTokenFreesOnlyTheHoldThatWasSeen": {Fences, func(t *testing.T, w *world) {
 		m, operator := w.new("x"), w.process(t).lock("x")
 		wants := func(what string, token int64, want bool) {
 			t.Helper()
@@ -164,7 +164,7 @@ var ends = map[string]test{
 		testlock.Unlock(t, h2)
 		w.clean(t, "x")
 	}},
-	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {OnServers, func(t *testing.T, w *world) {
+	"CloseGivesBackAtOnceWhatIsHeldAndWaitedFor": {0, func(t *testing.T, w *world) {
 		p := w.process(t, rlock.WithHandover(time.Minute))
 		m := p.lock("x")
 		ctx, mine := testlock.Lock(t, m, bg)
@@ -216,7 +216,7 @@ var ends = map[string]test{
 			w.clean(t, name)
 		}
 	}},
-	"TheUnlockOfALostHoldLeavesTheNextOneToItsProcess": {OnServers, func(t *testing.T, w *world) {
+	"TheUnlockOfALostHoldLeavesTheNextOneToItsProcess": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m := p.lock("x")
 		_, lost := testlock.Lock(t, m, bg)
@@ -231,7 +231,7 @@ var ends = map[string]test{
 		w.clean(t, "x")
 	}},
 	// A right that was taken away is mended by an operator, and the lock is to be free then.
-	"AReleaseThatServersRefuseIsRepeated": {OnServers, func(t *testing.T, w *world) {
+	"AReleaseThatServersRefuseIsRepeated": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		_, hold := testlock.Lock(t, p.lock("x"), bg)
 		const refusal = "NOPERM this user has no permissions to run the 'evalsha' command"
@@ -255,7 +255,7 @@ var ends = map[string]test{
 		}
 		w.fail("")
 	}},
-	"UnlockAfterCloseSaysWhatBecameOfTheHold": {OnServers, func(t *testing.T, w *world) {
+	"UnlockAfterCloseSaysWhatBecameOfTheHold": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		lost, gone := testlock.Lock(t, p.lock("gone"), bg)
 		force(t, p.lock("gone"))
@@ -270,7 +270,7 @@ var ends = map[string]test{
 			testlock.WantError(t, "Unlock", hold.Unlock(bg), want)
 		}
 	}},
-	"CloseEndsALockThatNothingElseCanEnd": {OnServers, func(t *testing.T, w *world) {
+	"CloseEndsALockThatNothingElseCanEnd": {0, func(t *testing.T, w *world) {
 		for what, take := range map[string]func(l Lock) error{
 			"Lock":    func(l Lock) error { _, _, err := l.Lock(bg); return err },
 			"TryLock": func(l Lock) error { _, _, err := l.TryLock(bg); return err },
@@ -339,7 +339,7 @@ var ends = map[string]test{
 		testlock.Unlock(t, granted(t, got))
 	}},
 	// Proves: wake-ups
-	"AWaitOutlastsAnOutage": {OnServers, func(t *testing.T, w *world) {
+	"AWaitOutlastsAnOutage": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		for _, during := range []bool{false, true} {
 			free := w.occupy(t, "x")
@@ -368,7 +368,7 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	"WaitersGoOnAndHoldersLearnOfALossWhenServersForgetAll": {OnServers, func(t *testing.T, w *world) {
+	"WaitersGoOnAndHoldersLearnOfALossWhenServersForgetAll": {0, func(t *testing.T, w *world) {
 		for what, cut := range map[string]func(*faultproxy.Proxy){
 			"restarted": (*faultproxy.Proxy).CutAll, "flushed": func(*faultproxy.Proxy) {},
 		} {
@@ -400,7 +400,7 @@ var ends = map[string]test{
 	}},
 	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request
 	// that finds it gone. Proves: wake-ups
-	"WaitersAreWokenWhenTheLockIsFoundGone": {OnServers, func(t *testing.T, w *world) {
+	"WaitersAreWokenWhenTheLockIsFoundGone": {0, func(t *testing.T, w *world) {
 		for how, lease := range map[string]time.Duration{
 			"by an Unlock": 20 * time.Minute, "by a renewal": 0,
 		} {
@@ -427,7 +427,7 @@ var ends = map[string]test{
 		}
 	}},
 	// Proves: tokens
-	"TokensGrowWhateverServersForget": {OnServers, func(t *testing.T, w *world) {
+	"TokensGrowWhateverServersForget": {0, func(t *testing.T, w *world) {
 		_, last := testlock.Lock(t, w.new("x"), bg)
 		testlock.Unlock(t, last)
 		grab := func(after string) {
@@ -453,7 +453,7 @@ var ends = map[string]test{
 			wire.SetTime(time.Time{})
 		}
 	}},
-	"ObserversHearOfEveryHold": {OnServers | Excludes, func(t *testing.T, w *world) {
+	"ObserversHearOfEveryHold": {Excludes, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var told []string
 		note := testlock.Observer(func(e rlock.Event) {

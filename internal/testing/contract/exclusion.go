@@ -15,7 +15,7 @@ import (
 
 // exclusion is about getting in, waiting, and being told why not.
 var exclusion = map[string]test{
-	"TriesAtOneTimeKeepNoOtherOutOfWhatIsFree": {OnServers, func(t *testing.T, w *world) {
+	"TriesAtOneTimeKeepNoOtherOutOfWhatIsFree": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		_, hold := testlock.Lock(t, m, bg) // the session knows the time from now on
 		testlock.Unlock(t, hold)
@@ -68,7 +68,7 @@ var exclusion = map[string]test{
 			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner ||
 				locked.Remaining <= 0 ||
 				locked.Remaining > 30*time.Second+time.Millisecond ||
-				(w.kind.Has&OnServers != 0) != (locked.Hint == "") {
+				locked.Hint != "" {
 				t.Errorf("it does not describe the holder: %+v", locked)
 			}
 		}
@@ -133,7 +133,7 @@ var exclusion = map[string]test{
 			t.Errorf("served in the order %v", order)
 		}
 	}},
-	"ProcessesAreServedInTheOrderInWhichTheyCame": {Lines | OnServers, func(t *testing.T, w *world) {
+	"ProcessesAreServedInTheOrderInWhichTheyCame": {Lines, func(t *testing.T, w *world) {
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		var waiting []<-chan testlock.Grant
 		for range 5 {
@@ -186,10 +186,8 @@ var exclusion = map[string]test{
 		end(errors.Join(rlock.ErrLost))
 		_, _, err = m.Lock(ours)
 		testlock.WantError(t, "with an end that has a prefix", err, context.Canceled)
-		if w.kind.Space == nil {
-			_, err := m.Inspect(short)
-			testlock.WantError(t, "Inspect with an ended context", err, why)
-		}
+		_, err = m.Inspect(short)
+		testlock.WantError(t, "Inspect with an ended context", err, why)
 		start := time.Now()
 		_, _, err = w.new("x", rlock.WaitAtMost(time.Minute)).Lock(bg, rlock.WaitAtMost(time.Second))
 		if !errors.Is(err, rlock.ErrLocked) || strings.Contains(err.Error(), "same session") ||
@@ -250,10 +248,7 @@ var exclusion = map[string]test{
 		w.clean(t, "x")
 	}},
 	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
-		m := w.new("x")
-		if w.kind.Space == nil {
-			m = w.process(t, rlock.WithHandover(time.Hour)).lock("x")
-		}
+		m := w.process(t, rlock.WithHandover(time.Hour)).lock("x")
 		taken := []func() (free func()){func() func() { return w.occupy(t, "x") }}
 		if w.kind.Has&Excludes != 0 { // it is handed on in memory
 			taken = append(taken, func() func() {
@@ -283,10 +278,7 @@ var exclusion = map[string]test{
 		quiet(t, w)
 	}},
 	"AHundredThatTakeTurnsAreNeverTwoInside": {Excludes, func(t *testing.T, w *world) {
-		locks := []Lock{w.new("x"), w.new("x")}
-		if w.kind.Has&OnServers != 0 {
-			locks = append(locks, w.process(t).lock("x"), w.process(t).lock("x"))
-		}
+		locks := []Lock{w.new("x"), w.new("x"), w.process(t).lock("x"), w.process(t).lock("x")}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		inside, last := 0, int64(0)

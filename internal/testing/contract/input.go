@@ -92,7 +92,7 @@ var input = map[string]test{
 	}},
 	// One may publish who knows all that is not secret, such as who waits and the last token.
 	// Proves: messages
-	"AForgedMessageGrantsNothing": {OnServers | Lines, func(t *testing.T, w *world) {
+	"AForgedMessageGrantsNothing": {Lines, func(t *testing.T, w *world) {
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)
 		now, st := time.Now().UnixMicro(), inspect(t, w.new("x"))
@@ -125,7 +125,7 @@ var input = map[string]test{
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
 	}},
-	"KeysOfAnotherTypeAreReportedAndLeftAlone": {OnServers | Mutexes, func(t *testing.T, w *world) {
+	"KeysOfAnotherTypeAreReportedAndLeftAlone": {Mutexes, func(t *testing.T, w *world) {
 		keys := map[string]bool{} // all that a lock has while it is held and waited for
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)

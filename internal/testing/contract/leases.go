@@ -69,7 +69,7 @@ var leases = map[string]test{
 		quiet(t, w)
 	}},
 	// Proves: exclusion
-	"AHoldEndsAtItsDeadlineAndBeforeRedisFreesIt": {OnServers, func(t *testing.T, w *world) {
+	"AHoldEndsAtItsDeadlineAndBeforeRedisFreesIt": {0, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var told []rlock.Event
 		m := w.process(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
@@ -145,7 +145,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 	}},
 	// Proves: order
-	"ALeaseIsNotHandedOn": {OnServers | Excludes, func(t *testing.T, w *world) {
+	"ALeaseIsNotHandedOn": {Excludes, func(t *testing.T, w *world) {
 		m := w.process(t, rlock.WithHandover(time.Minute)).lock("x")
 		_, hold := testlock.Lock(t, m, bg)
 		hand := func(got <-chan testlock.Grant, least, most time.Duration) {
@@ -173,7 +173,7 @@ var leases = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: wake-ups
-	"AWaiterThatWaitsForLongIsNotBusy": {OnServers, func(t *testing.T, w *world) {
+	"AWaiterThatWaitsForLongIsNotBusy": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		free := w.occupy(t, "x")
 		got := begin(t, p.lock("x"), bg)
@@ -224,7 +224,7 @@ var leases = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: HoldAtLeast
-	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {OnServers | Own, func(t *testing.T, w *world) {
+	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {Own, func(t *testing.T, w *world) {
 		// Shorter and longer than the lease.
 		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} {
 			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
@@ -241,7 +241,7 @@ var leases = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	"WhatStaysTakenIsFreedByForceAndByNoLateRequest": {OnServers | Own, func(t *testing.T, w *world) {
+	"WhatStaysTakenIsFreedByForceAndByNoLateRequest": {Own, func(t *testing.T, w *world) {
 		p := w.process(t)
 		m := p.lock("x")
 		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(10*time.Second))
@@ -261,7 +261,7 @@ var leases = map[string]test{
 		force(t, m)
 		w.clean(t, "x")
 	}},
-	"ATryThatFailsLeavesNothingTaken": {OnServers | Mutexes, func(t *testing.T, w *world) {
+	"ATryThatFailsLeavesNothingTaken": {Mutexes, func(t *testing.T, w *world) {
 		free := w.occupy(t, "x")
 		_, _, err := w.new("x").TryLock(bg, rlock.HoldAtLeast(time.Minute))
 		testlock.WantError(t, "TryLock", err, rlock.ErrLocked)
@@ -343,7 +343,7 @@ var leases = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: dead processes
-	"AWaiterGetsTheLockOfADeadHolderWhenItsLeaseEnds": {OnServers, func(t *testing.T, w *world) {
+	"AWaiterGetsTheLockOfADeadHolderWhenItsLeaseEnds": {0, func(t *testing.T, w *world) {
 		dying := w.process(t)
 		_, dead := testlock.Lock(t, dying.lock("x"), bg)
 		got := begin(t, w.rival("x"), bg)
@@ -367,7 +367,7 @@ var leases = map[string]test{
 		w.clean(t, "x")
 	}},
 	// Proves: exclusion
-	"ARenewedLeaseIsCountedFromWhenTheRenewalLeft": {OnServers, func(t *testing.T, w *world) {
+	"ARenewedLeaseIsCountedFromWhenTheRenewalLeft": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		_, hold := testlock.Lock(t, p.lock("x"), bg)
 		const delay = 200 * time.Millisecond

@@ -160,10 +160,7 @@ var nesting = map[string]test{
 		testlock.Unlock(t, h4)
 	}},
 	"GoroutinesOfOneOwnerThatAskAtOnceAllHaveTheirTurn": {Reenters | Mutexes, func(t *testing.T, w *world) {
-		m := w.new("x")
-		if w.kind.Space == nil {
-			m = w.process(t, rlock.WithHandover(time.Minute)).lock("x")
-		}
+		m := w.process(t, rlock.WithHandover(time.Minute)).lock("x")
 		for _, taken := range []string{"", "by another", "by its own process"} {
 			free := func() {}
 			switch taken {
@@ -238,16 +235,12 @@ var nesting = map[string]test{
 		<-done
 		w.clean(t, "x")
 		err := m.Do(bg, func(ctx context.Context) error {
-			if w.kind.Space != nil {
-				w.lose(t, "x", nil)
-			} else {
-				force(t, m)
-			}
+			force(t, m)
 			return own
 		})
 		testlock.WantError(t, "Do", err, own)
 		testlock.WantError(t, "Do", err, rlock.ErrLost)
-		if w.kind.Has&Reenters != 0 && w.kind.Space == nil {
+		if w.kind.Has&Reenters != 0 {
 			err = m.Do(bg, func(ctx context.Context) error {
 				force(t, m)
 				return fmt.Errorf("step 2: %w", m.Do(ctx, func(ctx context.Context) error {

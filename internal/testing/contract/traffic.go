@@ -144,7 +144,7 @@ func (p *process) release(t *testing.T) {
 // traffic is what becomes of requests on their way.
 var traffic = map[string]test{
 	// Proves: repeats
-	"ALostRequestOrReplyChangesNothing": {OnServers, func(t *testing.T, w *world) {
+	"ALostRequestOrReplyChangesNothing": {0, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
 			"is lost": faultproxy.DropAndCut, "loses its reply": faultproxy.CutReply,
 			"has its reply swallowed": faultproxy.SwallowReply,
@@ -155,7 +155,7 @@ var traffic = map[string]test{
 		})
 	}},
 	// Proves: repeats
-	"ARequestThatArrivesLateLeavesNothing": {OnServers, func(t *testing.T, w *world) {
+	"ARequestThatArrivesLateLeavesNothing": {0, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{"is late": faultproxy.Hold}, func(
 			t *testing.T, p *process, cycle cycle, _ func(func()),
 		) {
@@ -170,7 +170,7 @@ var traffic = map[string]test{
 			testlock.Unlock(t, theirs)
 		})
 	}},
-	"CopiesOfRequestsThatComeAfterwardsChangeNothing": {OnServers | Mutexes, func(t *testing.T, w *world) {
+	"CopiesOfRequestsThatComeAfterwardsChangeNothing": {Mutexes, func(t *testing.T, w *world) {
 		for _, held := range []bool{false, true} {
 			p := w.process(t)
 			testlock.Must(t, cycles["a free lock"](t, w, p, bg))
@@ -197,7 +197,7 @@ var traffic = map[string]test{
 		}
 	}},
 	// Proves: no trace, repeats
-	"ACancelAtAnyStepLeavesNothing": {OnServers, func(t *testing.T, w *world) {
+	"ACancelAtAnyStepLeavesNothing": {0, func(t *testing.T, w *world) {
 		disturb(t, w, map[string]faultproxy.Action{
 			"arrives": faultproxy.Pass, "loses its reply": faultproxy.CutReply, "is late": faultproxy.Hold,
 		}, func(t *testing.T, p *process, cycle cycle, disturbed func(func())) {

@@ -269,7 +269,7 @@ func (c *conn) passes(direction int, pk packet) bool {
 		c.lost[direction] = true
 		return false
 	}
-	if pk.message != nil {
+	if pk.message != nil && !c.p.unrecorded {
 		pk.message.At = time.Now()
 		c.p.pushed = append(c.p.pushed, *pk.message)
 	}

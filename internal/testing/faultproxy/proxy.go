@@ -55,6 +55,8 @@ type Proxy struct {
 	hole      [2]bool       // by direction
 	frozen    chan struct{} // closed by Thaw; nil: the server is not frozen
 	lastConn  int
+
+	unrecorded bool // requests and messages are not recorded
 }
 
 // New starts a proxy for the server at the address upstream. It ends, and
@@ -131,9 +133,8 @@ func InFakeTime(options any) {
 	}
 }
 
-// Client returns a client of the proxy with go-redis' default options but for mod. It is closed when the test
-// ends.
-func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
+// Options returns the options of a client of the proxy: go-redis' defaults but for what the proxy needs.
+func (p *Proxy) Options() *redis.Options {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
 		opt.Dialer = p.Dial
@@ -141,6 +142,12 @@ func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client 
 		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
+	return opt
+}
+
+// Client returns a client of the proxy with its Options but for mod. It is closed when the test ends.
+func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
+	opt := p.Options()
 	for _, m := range mod {
 		m(opt)
 	}
@@ -199,6 +206,14 @@ func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests, p.pushed = nil, nil
+}
+
+// StopRecording has the proxy record no requests and no messages from now on, so that it needs no more memory
+// for each.
+func (p *Proxy) StopRecording() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unrecorded = true
 }
 
 // OnRequest lets f decide on each request before it is forwarded; nil passes
@@ -432,7 +447,9 @@ func (p *Proxy) arrived(conn int, args []string) (Request, Action) {
 	p.mu.Lock()
 	p.lastSeq++
 	r := Request{Seq: p.lastSeq, Conn: conn, At: time.Now(), Args: args}
-	p.requests = append(p.requests, r)
+	if !p.unrecorded {
+		p.requests = append(p.requests, r)
+	}
 	decide := p.onRequest
 	if decide == nil {
 		p.mu.Unlock()

@@ -459,3 +459,19 @@ func TestAReplyIsToldBeforeTheClientHasIt(t *testing.T) {
 		}
 	})
 }
+
+func TestAProxyThatStoppedRecordingForwardsAndRecordsNothing(t *testing.T) {
+	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
+		sub := client.Subscribe(t.Context(), "c")
+		defer func() { _ = sub.Close() }()
+		_ = receive(t, sub)
+		p.Reset()
+		p.StopRecording()
+		must(t, direct.Publish(t.Context(), "c", "m").Err())
+		_ = receive(t, sub)
+		must(t, client.Ping(t.Context()).Err())
+		if p.Count() != 0 || p.CountPushed() != 0 {
+			t.Errorf("it has %v and %v", p.Requests(), p.Pushed())
+		}
+	})
+}

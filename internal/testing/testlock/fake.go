@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/memserver"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -44,19 +44,17 @@ func Keep(t testing.TB, hold *rlock.Hold) {
 
 // Wire is an in-memory server for fake time, with a proxy before it that its clients go through.
 type Wire struct {
-	*miniredis.Miniredis
+	*memserver.Redis
 	Net    *faultproxy.Proxy
 	Client *redis.Client
 }
 
 // NewWire starts a server and a client of it. Both end with the test, which must be in fake time.
 func NewWire(t testing.TB) *Wire {
-	w := &Wire{Miniredis: miniredis.NewMiniRedis()}
-	w.ClockTTL(true)
 	// A client that was closed while its server was down dials on.
 	t.Cleanup(func() { time.Sleep(5 * time.Second) })
-	t.Cleanup(w.Miniredis.Close)
-	w.Net = faultproxy.InMemory(t, w.Dial)
+	w := &Wire{Redis: memserver.New(t)}
+	w.Net = w.Proxy()
 	w.Client = w.Net.Client(t, func(o *redis.Options) {
 		o.ReadTimeout, o.PoolTimeout = 500*time.Millisecond, 100*time.Millisecond
 	})
@@ -65,20 +63,6 @@ func NewWire(t testing.TB) *Wire {
 
 // Down(true) makes it silent: requests are lost, and connections stay. Down(false) ends that.
 func (w *Wire) Down(down bool) { w.Net.BlackHole(down, false) }
-
-// Kill ends the server: it forgets all keys and scripts, connections are cut, and dials are refused, until
-// Restart.
-func (w *Wire) Kill() {
-	w.Net.Refuse(true)
-	w.FlushAll()
-	_, _ = w.Net.Replay(faultproxy.Request{Args: []string{"SCRIPT", "FLUSH"}})
-}
-
-// Restart ends the server, if it runs, and starts it without data.
-func (w *Wire) Restart() {
-	w.Kill()
-	w.Net.Refuse(false)
-}
 
 // Simulated runs a test in fake time, with a server.
 func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {

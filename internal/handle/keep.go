@@ -1,0 +1,54 @@
+package handle
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// keeping has what tests keep from being forgotten.
+var keeping struct {
+	callers atomic.Int32 // calls of KeepAll that have not ended
+
+	mu   sync.Mutex       // guards kept; a leaf
+	kept map[any]struct{} // pointers
+}
+
+// KeepAll keeps every Hold and Leadership that is made from now on reachable until it is unlocked, or until
+// end is called. So none of them counts as forgotten. KeepAll is for tests in a synctest bubble: the runtime
+// reports a forgotten Hold from outside the bubble, and to release the Hold from there would end the program.
+func KeepAll() (end func()) {
+	keeping.callers.Add(1)
+	return sync.OnceFunc(func() {
+		if keeping.callers.Add(-1) > 0 {
+			return // what other tests made is in there, too
+		}
+		keeping.mu.Lock()
+		defer keeping.mu.Unlock()
+		if keeping.callers.Load() == 0 {
+			clear(keeping.kept)
+		}
+	})
+}
+
+// Keep keeps what this pointer points to reachable until Drop, while there is a KeepAll.
+func Keep(pointer any) {
+	if keeping.callers.Load() == 0 {
+		return
+	}
+	keeping.mu.Lock()
+	defer keeping.mu.Unlock()
+	if keeping.kept == nil {
+		keeping.kept = map[any]struct{}{}
+	}
+	keeping.kept[pointer] = struct{}{}
+}
+
+// Drop ends a Keep of this pointer.
+func Drop(pointer any) {
+	if keeping.callers.Load() == 0 {
+		return
+	}
+	keeping.mu.Lock()
+	defer keeping.mu.Unlock()
+	delete(keeping.kept, pointer)
+}

@@ -1,0 +1,315 @@
+package locktest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
+	"github.com/lockline/lockline/internal/testing/memserver"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Server is a Redis server in memory, and the network that leads to it. [NewServer] makes one. The methods
+// may be called from any goroutine, also from the code under test, unless they say otherwise. A mistake in
+// their use fails the test. The methods of a nil or zero Server panic.
+type Server struct {
+	t      testing.TB
+	redis  *memserver.Redis
+	direct *redis.Client // which no fault disturbs
+	logger *slog.Logger
+	born   time.Time
+	addr   string
+
+	mu      sync.Mutex // guards what follows
+	links   []*link
+	silent  bool // also to clients that are made later
+	refuses bool // likewise
+	misused bool // by a bubble in which it was not made
+}
+
+// link is the way of one client to the server.
+type link struct {
+	net     *faultproxy.Proxy
+	session *rlock.Session // nil for a client of the test's own
+	holds   *holds         // of the session
+	faulty  bool           // guarded by Server.mu
+}
+
+// NewServer starts an empty server. The server ends with the test, after its sessions and clients. NewServer
+// panics if t is nil.
+func NewServer(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{t: t, born: time.Now()}
+	t.Cleanup(handle.KeepAll())
+	s.logger = newLogger(t)
+	s.redis = memserver.New(t)
+	direct := s.newProxy()
+	s.addr, s.direct = direct.Addr(), direct.Client(t)
+	return s
+}
+
+// NewSession opens a session with a client of its own: to the server, and to other sessions, it is a process.
+// Options go before those of locktest. If one of them is wrong, NewSession stops the test, so the caller is
+// the test's goroutine. The session is closed at the end of the test, unless the code under test has closed
+// it.
+func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
+	s.t.Helper()
+	if wrong := s.misplaced(); wrong != nil {
+		s.t.Fatal(wrong)
+	}
+	l, client := s.newClient()
+	session, err := rlock.NewSession(client, append([]rlock.SessionOption{rlock.WithLogger(s.logger)},
+		options...)...)
+	if err != nil {
+		s.t.Fatalf("locktest: NewSession: %v", err)
+	}
+	s.mu.Lock()
+	l.session, l.holds = session, follow(session)
+	s.mu.Unlock()
+	s.t.Cleanup(func() {
+		s.mu.Lock()
+		misused := s.misused
+		s.mu.Unlock()
+		if misused {
+			return // parts of the session belong to the bubble, and Close would end the program
+		}
+		s.Resume() // otherwise Close waits for an answer
+		if err := session.Close(); err != nil {
+			s.t.Errorf("locktest: at the end of the test: %v", err)
+		}
+	})
+	return session
+}
+
+// Client returns a new client of the server, for code that makes its session itself or uses Redis directly.
+// The client is closed at the end of the test. [Server.Lose] does not notify a session of such a client: the
+// session notices with its next request or renewal. The code under test must close the session.
+func (s *Server) Client() *redis.Client {
+	_, client := s.newClient()
+	return client
+}
+
+// Options returns the options of Client, for a client with other ones:
+//
+//	options := server.Options()
+//	options.ReadTimeout = time.Second
+//	client := redis.NewClient(options)
+//
+// The test must close the client. In a synctest bubble, do not set PoolSize: goroutines that wait for a
+// connection share timers with other bubbles, which ends the program.
+func (s *Server) Options() *redis.Options { return s.options(s.newLink()) }
+
+func (s *Server) options(l *link) *redis.Options {
+	options := l.net.Options()
+	options.Addr = s.addr // not that of its link: a RedLock recognizes servers by their addresses
+	options.ContextTimeoutEnabled = true
+	options.DialerRetries = 1 // a client that was closed must not go on dialing
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if wrong := s.misplaced(); wrong != nil {
+			s.mu.Lock()
+			again := s.misused
+			s.misused = true
+			s.mu.Unlock()
+			if !again {
+				s.t.Error(wrong)
+			}
+			return nil, wrong
+		}
+		return dial(ctx, network, addr)
+	}
+	return options
+}
+
+func (s *Server) newClient() (*link, *redis.Client) {
+	l := s.newLink()
+	client := redis.NewClient(s.options(l))
+	s.t.Cleanup(func() { _ = client.Close() })
+	return l, client
+}
+
+// Silence has the server answer nothing, as if the network lost all packets: connections stay open, and
+// requests have no effect. With sessions, only these are cut off. Silence lasts until Resume or Restart.
+func (s *Server) Silence(sessions ...*rlock.Session) {
+	s.t.Helper()
+	s.fault("Silence", sessions, &s.silent, func(p *faultproxy.Proxy) { p.BlackHole(true, true) })
+}
+
+// Refuse cuts all connections, and refuses new ones. The server keeps its data. With sessions, only theirs
+// are cut and refused. Refuse lasts until Resume or Restart.
+func (s *Server) Refuse(sessions ...*rlock.Session) {
+	s.t.Helper()
+	s.fault("Refuse", sessions, &s.refuses, func(p *faultproxy.Proxy) { p.Refuse(true) })
+}
+
+// Fail has the server refuse each command of each client with this error, which begins with a word in
+// capitals as Redis' errors do: "LOADING Redis is loading the dataset in memory". Fail lasts until Resume or
+// Restart.
+func (s *Server) Fail(reply string) {
+	s.t.Helper()
+	if reply == "" {
+		s.t.Error("locktest: Fail: the error is empty; Resume ends a Fail")
+		return
+	}
+	s.redis.SetError(reply)
+}
+
+// Resume ends Silence, Refuse and Fail. The data is as it was, but for what has expired. With sessions, it
+// ends Silence and Refuse for these alone, unless they are those of the whole server.
+func (s *Server) Resume(sessions ...*rlock.Session) {
+	s.t.Helper()
+	if len(sessions) == 0 {
+		s.redis.SetError("")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	links, ok := s.of("Resume", sessions)
+	if !ok {
+		return
+	}
+	if len(sessions) == 0 {
+		s.silent, s.refuses = false, false
+	}
+	for _, l := range links {
+		l.faulty = s.silent || s.refuses
+		l.net.BlackHole(s.silent, s.silent)
+		l.net.Refuse(s.refuses)
+	}
+}
+
+// Restart ends the server and starts it again without data, as a Redis without persistence: connections are
+// cut, and all locks, waiters and tokens are gone. It ends Silence, Refuse and Fail. The server's sessions
+// are told, as by [Server.Lose]. (In production, a session that neither waits nor sends a request would
+// notice with its next renewal.) In fake time, some milliseconds pass.
+func (s *Server) Restart() {
+	s.t.Helper()
+	before := s.begun()
+	s.redis.SetError("") // or the server would not forget its scripts
+	s.redis.Kill()
+	time.Sleep(time.Millisecond) // a token is a time, and may not be that of a token that was forgotten
+	s.Resume()
+	s.redis.Serve()
+	s.tell("Restart", before, func(lock) bool { return true })
+}
+
+// sessions returns the links of sessions.
+func (s *Server) sessions() (links []*link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if l.session != nil {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// fault does something to the links of sessions, or to all that there are and will be.
+func (s *Server) fault(method string, sessions []*rlock.Session, all *bool, do func(*faultproxy.Proxy)) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	links, ok := s.of(method, sessions)
+	if !ok {
+		return
+	}
+	if len(sessions) == 0 {
+		*all = true
+	}
+	for _, l := range links {
+		l.faulty = true
+		do(l.net)
+	}
+}
+
+// of returns the links of sessions, or all if there are none. A session of another server fails the test. The
+// caller must hold s.mu.
+func (s *Server) of(method string, sessions []*rlock.Session) (links []*link, ok bool) {
+	s.t.Helper()
+	if len(sessions) == 0 {
+		return s.links, true
+	}
+	for _, session := range sessions {
+		i := slices.IndexFunc(s.links, func(l *link) bool { return session != nil && l.session == session })
+		if i < 0 {
+			s.t.Errorf("locktest: %s: the session was not made by NewSession of this server", method)
+			return nil, false
+		}
+		links = append(links, s.links[i])
+	}
+	return links, true
+}
+
+func (s *Server) newProxy() *faultproxy.Proxy {
+	p := s.redis.Proxy()
+	p.StopRecording()
+	return p
+}
+
+func (s *Server) newLink() *link {
+	l := &link{net: s.newProxy()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = append(s.links, l)
+	l.faulty = s.silent || s.refuses
+	l.net.BlackHole(s.silent, s.silent)
+	if s.refuses {
+		l.net.Refuse(true)
+	}
+	return l
+}
+
+// misplacedError says that a server is used in a bubble, and was made outside.
+type misplacedError struct{}
+
+func (misplacedError) Error() string {
+	return "locktest: the server was made outside the synctest bubble that uses it: " +
+		"call NewServer or NewSession in the bubble, with the T of the bubble"
+}
+
+// Unwrap makes it an error that no wait rides out: time stands still while the bubble waits for what is
+// outside.
+func (misplacedError) Unwrap() error { return net.UnknownNetworkError("in the bubble") }
+
+// misplaced returns an error if the server is used in a bubble, and was made outside. The clock of a bubble
+// begins in the year 2000.
+func (s *Server) misplaced() error {
+	if time.Now().Round(0).Before(s.born.Round(0).Add(-24 * time.Hour)) { // by the wall clocks
+		return misplacedError{}
+	}
+	return nil
+}
+
+// newLogger returns a logger that writes to the log of the test, and drops what comes after its end.
+func newLogger(t testing.TB) *slog.Logger {
+	l := &testLog{t: t}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.over = true
+	})
+	return slog.New(slog.NewTextHandler(l, nil))
+}
+
+type testLog struct {
+	t    testing.TB
+	mu   sync.Mutex // guards over
+	over bool
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return len(p), nil
+	}
+	return l.t.Output().Write(p)
+}
