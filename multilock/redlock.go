@@ -148,27 +148,6 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	return &Quorum{q}, nil
 }
 
-// Holds are the names of the RedLocks that this process holds by the quorum now, and on how many servers each
-// is, as far as is known here. No I/O.
-func (q *Quorum) Holds() map[string]int {
-	if q == nil || q.inner == nil {
-		return nil
-	}
-	holds := map[string]int{}
-	q.inner.mu.Lock()
-	defer q.inner.mu.Unlock()
-	for name, d := range q.inner.desks {
-		if m := d.hold.Load(); m != nil {
-			m.mu.Lock()
-			if m.state() == nil {
-				holds[name] = len(m.live())
-			}
-			m.mu.Unlock()
-		}
-	}
-	return holds
-}
-
 // RedLock is a lock on a majority of the servers of a [Quorum]. It has the methods of [rlock.Mutex], which
 // say what they do, and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
 // goroutines. The zero RedLock returns an error from every method.

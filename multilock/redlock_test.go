@@ -3,8 +3,6 @@ package multilock_test
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -401,33 +399,5 @@ func TestALockThatIsNotPassedOnIsTakenOnAllServers(t *testing.T) {
 			}
 			testlock.Unlock(t, after)
 		}
-	})
-}
-
-func TestAQuorumSaysWhatItHolds(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		q, err := multilock.NewQuorum(r.process(t))
-		testlock.Must(t, err)
-		want := func(names ...string) {
-			t.Helper()
-			synctest.Wait()
-			if got := slices.Sorted(maps.Keys(q.Holds())); !slices.Equal(got, names) {
-				t.Errorf("it holds %q, not %q", got, names)
-			}
-		}
-		want()
-		_, x := testlock.Lock(t, q.New("x"), bg)
-		_, y := testlock.Lock(t, q.New("y"), bg)
-		next := testlock.Go(bg, q.New("x"))
-		want("x", "y")
-		testlock.Unlock(t, x, y)
-		after := testlock.Granted(t, next)
-		want("x")
-		for _, w := range r[:2] {
-			w.FlushAll()
-		}
-		time.Sleep(2 * renewal)
-		want()
-		testlock.WantError(t, "Unlock", after.Unlock(bg), rlock.ErrLost)
 	})
 }

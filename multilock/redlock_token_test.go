@@ -212,7 +212,7 @@ func TestAPartThatJoinsAsTheHoldIsPassedOnStoresTheLastToken(t *testing.T) {
 		testlock.Unlock(t, hold)
 		after := testlock.Granted(t, next)
 		close(answer)
-		testlock.Eventually(t, "it joins", func() bool { return q.Holds()["x"] == 3 })
+		testlock.Eventually(t, "it joins", func() bool { return testlock.Inspect(t, m).Servers == 3 })
 		if last := stored(r[2]); after.Token() != hold.Token()+1 || last < after.Token() {
 			t.Errorf("token %d after %d: the last server has stored %d", after.Token(), hold.Token(), last)
 		}
