@@ -18,7 +18,6 @@ import (
 // known to this process alone.
 type entry struct {
 	m      *majority
-	token  int64
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
 	fixed  bool // a lease of its own choice, not renewed
@@ -27,10 +26,10 @@ type entry struct {
 }
 
 // entry is one of this call, which is not a hold yet.
-func (v *vote) entry(m *majority, token int64) *entry {
+func (v *vote) entry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(v.ctx)
 	ctx := &endingContext{core, func() { _ = m.check() }}
-	return &entry{m: m, token: token, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
+	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
 }
 
 // endingContext is the context of a hold of several locks. It ends with them by a goroutine, and before that
@@ -51,7 +50,7 @@ func (c *endingContext) Err() error {
 // at a time is nested, as in a lock of its own. Neither a hold nor an error: that is over, look again.
 func (v *vote) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m, outer.token) // under no mutex: the context may run code of its own
+	e := v.entry(m) // under no mutex: the context may run code of its own
 	m.mu.Lock()
 	for outer.over == nil && m.state() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
@@ -75,7 +74,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 	}
 	in := outer.over == nil && m.state() == nil
 	if in {
-		m.entries, m.own = append(m.entries, e), m.own || e.fixed
+		m.entries = append(m.entries, e)
 		v.depth = len(m.entries)
 		m.renew()
 	}
@@ -108,7 +107,7 @@ func (m *majority) renew() {
 
 func (e *entry) Name() string { return e.m.l.name }
 
-func (e *entry) Token() int64 { return e.token }
+func (e *entry) Token() int64 { return e.m.token }
 
 // Parts are none: for its user it is one lock.
 func (e *entry) Parts() []*handle.Hold { return nil }
@@ -180,10 +179,9 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
-// Unlock of a nested hold returns at once. Unlock of the last hold passes the lock on to a waiting goroutine
-// of this process, if there is one. Otherwise it waits until a majority of the parts is released or passed
-// on, until so many are lost that no majority is left, or for as long as handle.UnlockBound allows. The other
-// servers are told in the background.
+// Unlock of a nested hold returns at once. Unlock of the last hold releases the lock on all servers. It waits
+// until a majority of the parts is released, until so many are lost that no majority is left, or for as long
+// as handle.UnlockBound allows. The replies of the other servers are awaited in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.check()
@@ -223,15 +221,12 @@ func (e *entry) Unlock(ctx context.Context) error {
 	if !last {
 		return nil
 	}
-	var err error
-	if !m.pass() {
-		m.stop()
-		answers := m.release(ctx, true)
-		m.d.next()
-		err = m.released(ctx, answers)
-	}
+	m.stop()
+	answers := m.release(ctx, true)
+	m.d.next()
+	err := m.released(ctx, answers)
 	m.l.observe(context.WithoutCancel(ctx),
-		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
+		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	return err
 }
 
@@ -250,7 +245,7 @@ func (e *entry) Forgotten() {
 	go func() {
 		if e.Err() == nil {
 			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
-				"lock", m.l.name, "kind", protocol.RedLock, "token", e.token)
+				"lock", m.l.name, "kind", protocol.RedLock, "token", m.token)
 			e.cancel(failure.ErrForgotten)
 		}
 		_ = e.Unlock(context.Background())

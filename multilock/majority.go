@@ -19,8 +19,7 @@ import (
 )
 
 // majority is a grant of a RedLock: holds of its servers' locks, of which it needs a majority. Each of these
-// parts renews its lease, or is lost, by itself. A round makes it. It ends with its last entry, unless the
-// desk passes it on.
+// parts renews its lease, or is lost, by itself. A round makes it. It ends with its last entry.
 type majority struct {
 	// What follows never changes once it is held.
 	l    *RedLock
@@ -30,15 +29,14 @@ type majority struct {
 	stop func()          // ends seek, and what goes on of the round
 
 	mu        sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
-	token     int64           // 0: it is not held yet, and all of it belongs to its round
-	begun     time.Time       // with this token
+	token     int64           // set when it becomes a hold; 0 before, while all of it belongs to its round
+	begun     time.Time       // when it became a hold
 	parts     []*engine.Entry // by server; nil where there is none
 	entries   []*entry        // each nested in the one before; they leave when they are unlocked
 	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
 	stays     time.Time       // until when its parts stay taken, also when it is unlocked
 	unrenewed []unrenewed     // by server: the last renewal that failed; nil if none did
 	over      error           // why it is not held any more
-	own       bool            // a holder has chosen a lease: it is not passed on
 	suspected bool            // the log says that its process may wait for itself
 }
 
@@ -50,16 +48,15 @@ type unrenewed struct {
 
 // become makes it the hold of a call; nil if it was lost, or its session is closed.
 func (m *majority) become(v *vote, token int64) *entry {
-	e := v.entry(m, token)
+	e := v.entry(m)
 	m.mu.Lock()
-	m.over = nil
 	if m.over = m.state(); m.over == nil && wire.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil
 	if held {
-		m.token, m.begun, m.suspected = token, time.Now(), false // from now on it learns of the ends of parts
-		m.entries, m.own = []*entry{e}, e.fixed
+		m.token, m.begun = token, time.Now() // from now on, lost takes in the ends of parts
+		m.entries = []*entry{e}
 		m.d.hold.Store(m)
 	}
 	m.mu.Unlock()
@@ -126,9 +123,9 @@ func (m *majority) deadline() time.Time {
 	return all[len(all)-m.q.need]
 }
 
-// renewed reports whether the leases are renewed: unless all of its entries have fixed ones. mu held.
+// renewed reports whether the leases are renewed, because one of the entries has no fixed lease. mu held.
 func (m *majority) renewed() bool {
-	return len(m.entries) == 0 || slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
+	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
 
 // wake has those look again that wait to nest in it. mu held.
@@ -284,44 +281,6 @@ func (m *majority) released(ctx context.Context, answers <-chan answer[struct{}]
 	return failure.Named(m.l.name, err)
 }
 
-// pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
-// passed on, and reports whether it has. A bare majority would not do: a server may have forgotten one of
-// them.
-func (m *majority) pass() bool {
-	m.mu.Lock()
-	live := m.live()
-	stays := m.own || slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
-	m.mu.Unlock()
-	if len(live) < m.q.need || stays {
-		return false
-	}
-	select {
-	case m.d.pass <- m:
-		return true
-	default:
-		return false
-	}
-}
-
-// passed gives the parts to the next hold, and returns its token; 0 if no majority would grant only higher
-// ones.
-func (m *majority) passed() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next, safe := m.token+1, 0 // whose block is in use: they will grant only higher ones
-	for _, i := range m.live() {
-		if m.parts[i].Pass() >= next {
-			safe++
-		} else {
-			m.parts[i].Reserve(next)
-		}
-	}
-	if safe < m.q.need {
-		return 0
-	}
-	return next
-}
-
 // locked is the error of a call that it keeps out.
 func (m *majority) locked() *failure.LockedError {
 	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(),
@@ -360,9 +319,9 @@ func (m *majority) lost(i int) {
 	over := m.check() != nil
 	m.mu.Lock()
 	p := m.parts[i]
-	// A lost hold keeps it until its Unlock, and a fixed lease goes on in Redis for a moment. While the hold
-	// is passed on, nobody has it.
-	keeps := over && len(m.entries) > 0 || !m.renewed()
+	// A lost hold keeps its parts until its Unlock, which releases them. A fixed lease lasts a little longer
+	// in Redis than here, and is not fetched again.
+	keeps := over || !m.renewed()
 	gone := p != nil && p.Err() != nil && !keeps
 	if gone {
 		m.parts[i] = nil
@@ -432,13 +391,9 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 func (m *majority) admit(i int, p *engine.Entry) (in bool) {
 	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
 	confirmed := credible && m.extend(m.seek, i, 0) == nil
-	m.mu.Lock()
-	token := m.token
-	m.mu.Unlock()
-	if confirmed && (p.Token() >= token || p.Raise(m.seek, token) == nil) {
+	if confirmed && (p.Token() >= m.token || raise(m.seek, p, m.token) == nil) {
 		m.mu.Lock()
-		in = m.over == nil && m.parts[i] == nil && p.Err() == nil && max(p.Token(), token) >= m.token
-		if in {
+		if in = m.over == nil && m.parts[i] == nil && p.Err() == nil; in {
 			m.parts[i] = p
 			p.Renew(m.renewed())
 			if left := time.Until(m.stays); left > 0 {

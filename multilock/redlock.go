@@ -21,7 +21,7 @@ import (
 // replicas can be lost in a failover. Make it with [NewQuorum]. Safe for concurrent use.
 //
 // A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry, leases and the watchdog,
-// hand-over inside the process, errors. What differs:
+// errors. What differs:
 //
 // # Votes
 //
@@ -41,8 +41,9 @@ import (
 // A client that was refused, or knows that others wait, stands in line: in a fair lock on one of the servers.
 // The first in line waits in the queue of each server, and the Unlock of the holder hands it their locks. So
 // the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
-// one process wait behind each other in memory, and the hold is passed on there, for as long as
-// [rlock.WithHandover] allows.
+// one process take turns in memory, in the order in which they came: one of them at a time competes with
+// other processes. The lock is not passed on in memory, whatever [rlock.WithHandover] says. The servers grant
+// and release each hold.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on
 // that the lock's name decides. So give them in the same order in all processes. Those with another order

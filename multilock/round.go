@@ -177,7 +177,7 @@ func (r *round) raise(token int64) bool {
 	missing := r.q.need - (r.granted - len(low))
 	if missing > 0 {
 		raised := ask(r.q, low, func(i int) (none struct{}, _ error) {
-			return none, parts[i].Raise(r.values, token)
+			return none, raise(r.values, parts[i], token)
 		})
 		late, cancel := context.WithTimeout(r.bounds.Until, r.q.timeout)
 		defer cancel()
@@ -188,6 +188,13 @@ func (r *round) raise(token int64) bool {
 		parts[i].Reserve(token)
 	}
 	return missing <= 0
+}
+
+// raise makes the server of a part grant no later holder this token or one below, and waits for the reply.
+// After an error, the server may have stored the token or not, and the part stays held.
+func raise(ctx context.Context, part *engine.Entry, token int64) error {
+	part.Reserve(token)
+	return part.Extend(ctx, 0)
 }
 
 // rest has what comes later become part of the hold. It is given back if there is none.

@@ -19,15 +19,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
-// servers, or holds the lock. The others receive from both channels, so they are served in their order.
+// desk is where the goroutines of a process take turns for one RedLock. One of them at a time competes for
+// the lock at the servers, or holds it. The others receive from free, so they are served in their order.
 type desk struct {
 	q    *quorum
 	name string
 	uses int // guarded by quorum.mu
 
-	free chan struct{}  // has one if no goroutine deals with the servers, or holds the lock
-	pass chan *majority // a hold that was unlocked: the receiver goes on with its parts
+	free chan struct{} // has one element if no goroutine competes for the lock or holds it
 
 	hold  atomic.Pointer[majority]         // the one that is held
 	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
@@ -40,7 +39,7 @@ func (q *quorum) desk(name string) *desk {
 	defer q.mu.Unlock()
 	d := q.desks[name]
 	if d == nil {
-		d = &desk{q: q, name: name, free: make(chan struct{}, 1), pass: make(chan *majority)}
+		d = &desk{q: q, name: name, free: make(chan struct{}, 1)}
 		d.free <- struct{}{}
 		q.desks[name] = d
 	}
@@ -63,8 +62,8 @@ func (d *desk) tidy() {
 	}
 }
 
-// next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
-// is under way: a vote waits for that.
+// next gives the turn to the goroutine that has waited longest. The caller must have begun the release of all
+// parts (see majority.release), because the next round waits only for releases that have begun.
 func (d *desk) next() {
 	d.q.mu.Lock()
 	d.hold.Store(nil)
@@ -101,7 +100,6 @@ type vote struct {
 
 	lost     bool                 // ctx descends from a hold that was lost
 	waits    bool                 // the observer knows that it waits
-	handed   bool                 // in memory, by another goroutine
 	holder   *failure.LockedError // of the lock, as far as is known; without a name: there is one
 	trouble  error                // too few servers answered, the last time
 	roundAt  time.Time            // when its last round began
@@ -148,7 +146,7 @@ func (l *RedLock) acquire(
 		return ctx, nil, err
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: v.depth,
-		Token: e.Token(), HandedOver: v.handed})
+		Token: e.Token()})
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
@@ -196,9 +194,6 @@ func (v *vote) wait() (e *entry, err error) {
 	defer late.Stop()
 	for {
 		select {
-		case from := <-d.pass:
-			turn, v.holder = true, &failure.LockedError{Name: d.name}
-			return v.goOn(from)
 		case <-d.free:
 			turn = true
 			if d.taken.Load() {
@@ -218,25 +213,6 @@ func (v *vote) wait() (e *entry, err error) {
 		v.holder = d.known(v.begun)
 		return nil, v.whyOver()
 	}
-}
-
-// goOn goes on with a hold that was unlocked, with the next token.
-func (v *vote) goOn(m *majority) (*entry, error) {
-	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
-		if token := m.passed(); token != 0 {
-			if e := m.become(v, token); e != nil {
-				v.handed = true
-				return e, nil
-			}
-		}
-	}
-	m.stop()
-	m.release(context.Background(), true)
-	v.d.hold.Store(nil)
-	if v.bounds.Over() {
-		return nil, v.whyOver()
-	}
-	return v.compete()
 }
 
 func (v *vote) announce() {
@@ -299,7 +275,7 @@ func (v *vote) again(err error) bool {
 	if v.q.works() { // by now
 		v.outage = time.Now()
 	}
-	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
+	return !v.hopeless && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
 }
 
 // whyOver is the error of a wait that is over.
