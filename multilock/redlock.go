@@ -333,8 +333,14 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	}))
 }
 
-// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two
-// requests to each server. See [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token: it frees the lock
+// on each server that can be reached and that has this holder. If the holder has no majority by now, or
+// another one has, it changes nothing and returns false. After an error, too few servers have answered, and
+// the holder may have lost the lock on some of them: look again with Inspect.
+//
+// It waits for two requests to each server, one that looks and one that frees. Each server has a token of its
+// own for the hold, so it cannot tell by the token that Inspect has shown whether its holder is that one or a
+// newer one. See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
@@ -347,7 +353,7 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 		if tokens[i] == 0 {
 			return 0, nil
 		}
-		// Each server has its own, so the holder of now is safe.
+		// The token of this one server: a newer holder has a higher one there, however late this arrives.
 		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
 	}))
 }
