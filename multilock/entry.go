@@ -28,7 +28,13 @@ type entry struct {
 // entry is one of this call, which is not a hold yet.
 func (v *vote) entry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(v.ctx)
-	ctx := &endingContext{core, func() { _ = m.check() }}
+	end := func() {
+		// Another goroutine may have found that the majority is lost, and not have canceled this context yet.
+		if err := m.check(); err != nil && err != failure.ErrNotHeld {
+			cancel(err)
+		}
+	}
+	ctx := &endingContext{core, end}
 	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
 }
 
