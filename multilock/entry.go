@@ -38,6 +38,13 @@ func (v *vote) entry(m *majority) *entry {
 	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
 }
 
+// descent is the context key by which a call of a RedLock finds the hold that it nests in.
+type descent struct {
+	q    *quorum
+	name string // of the RedLock
+	lost bool   // set by Find: the context descends from a hold that was lost
+}
+
 // endingContext is the context of a hold of several locks. It ends with them by a goroutine, and before that
 // once it is asked.
 type endingContext struct {
@@ -120,17 +127,18 @@ func (e *entry) Parts() []*handle.Hold { return nil }
 
 func (e *entry) Context() context.Context { return e.ctx }
 
-// Find is for acquisitions below, of its RedLock.
+// Find returns the entry if key is the descent of a call of the same RedLock, and the entry is held. If the
+// entry was lost, Find notes that in the descent.
 func (e *entry) Find(key any) any {
-	v, ok := key.(*vote)
-	if !ok || v.q != e.m.q || v.l.name != e.m.l.name {
+	d, ok := key.(*descent)
+	if !ok || d.q != e.m.q || d.name != e.m.l.name {
 		return nil
 	}
 	switch e.Err() {
 	case nil:
 		return e
 	case failure.ErrLost:
-		v.lost = true
+		d.lost = true
 	}
 	return nil
 }
@@ -223,7 +231,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 		}
 		return failure.Named(m.l.name, lost)
 	}
-	e.cancel((*unlockedEntry)(e))
+	e.cancel(unlockedError(m.l.name))
 	if !last {
 		return nil
 	}
@@ -235,12 +243,6 @@ func (e *entry) Unlock(ctx context.Context) error {
 		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	return err
 }
-
-// unlockedEntry is an entry as the cause with which its Unlock ends its context.
-type unlockedEntry entry
-
-func (u *unlockedEntry) Error() string { return failure.UnlockedText("", u.m.l.name) }
-func (u *unlockedEntry) Unwrap() error { return failure.ErrUnlocked }
 
 // Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
 func (e *entry) Forgotten() {

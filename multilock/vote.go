@@ -84,8 +84,7 @@ func (d *desk) known(begun time.Time) *failure.LockedError {
 	return by
 }
 
-// vote is one call of Lock or TryLock of a RedLock. It belongs to the goroutine of that call. It is also the
-// key by which that finds, in its context, the hold that it nests in.
+// vote is one call of Lock or TryLock of a RedLock. It belongs to the goroutine of that call.
 type vote struct {
 	l      *RedLock
 	q      *quorum
@@ -98,7 +97,6 @@ type vote struct {
 	begun  time.Time
 	depth  int // of its hold, among those that are nested in each other
 
-	lost     bool                 // ctx descends from a hold that was lost
 	waits    bool                 // the observer knows that it waits
 	holder   *failure.LockedError // of the lock, as far as is known; without a name: there is one
 	trouble  error                // too few servers answered, the last time
@@ -157,10 +155,10 @@ func (l *RedLock) acquire(
 // run nests in the hold that the context descends from, or competes with others for the lock.
 func (v *vote) run() (*entry, error) {
 	for {
-		v.lost = false
-		outer, _ := v.ctx.Value(v).(*entry)
+		d := &descent{q: v.q, name: v.l.name}
+		outer, _ := v.ctx.Value(d).(*entry)
 		switch {
-		case outer == nil && v.lost:
+		case outer == nil && d.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
 		case outer == nil:
 			return v.wait()
