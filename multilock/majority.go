@@ -55,7 +55,7 @@ func (m *majority) become(v *vote, token int64) *entry {
 	}
 	held := m.over == nil
 	if held {
-		m.token, m.begun = token, time.Now() // from now on, lost takes in the ends of parts
+		m.token, m.begun = token, time.Now() // from now on, checkPart takes in the ends of parts
 		m.entries = []*entry{e}
 		m.d.hold.Store(m)
 	}
@@ -303,13 +303,14 @@ func (m *majority) suspect() {
 func (m *majority) admitted(
 	ctx, while context.Context, i int, cfg engine.Config, try bool,
 ) (*engine.Entry, error) {
-	cfg.Part = &engine.Part{While: while, Lost: func() { m.lost(i) }}
+	cfg.Part = &engine.Part{While: while, Lost: func() { m.checkPart(i) }}
 	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
 }
 
-// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is
-// closed.
-func (m *majority) lost(i int) {
+// checkPart removes the part of the i-th server if it was lost, and looks for it again (fetch). It is called
+// when the part may be lost, because its lease has ended, its server has forgotten it, or its session is
+// closed. If the majority is lost with the part, checkPart ends the holds.
+func (m *majority) checkPart(i int) {
 	m.mu.Lock()
 	voting := m.token == 0 // the round looks
 	m.mu.Unlock()
@@ -403,7 +404,7 @@ func (m *majority) admit(i int, p *engine.Entry) (in bool) {
 		m.mu.Unlock()
 	}
 	if in {
-		m.lost(i) // it may have been meanwhile
+		m.checkPart(i) // it may have been meanwhile
 	} else {
 		_ = p.Unlock(context.Background())
 	}

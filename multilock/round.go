@@ -157,7 +157,7 @@ func (r *round) decide() (*entry, error) {
 		if err != nil {
 			m.fetch(i, r.q.timeout, "")
 		} else {
-			m.lost(i) // it may be by now
+			m.checkPart(i) // it may be by now
 		}
 	}
 	r.rest()
