@@ -307,7 +307,7 @@ func (m *majority) admitted(
 	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
 }
 
-// checkPart removes the part of the i-th server if it was lost, and looks for it again (fetch). It is called
+// checkPart removes the part of the i-th server if it was lost, and looks for it again (reacquirePart). It is called
 // when the part may be lost, because its lease has ended, its server has forgotten it, or its session is
 // closed. If the majority is lost with the part, checkPart ends the holds.
 func (m *majority) checkPart(i int) {
@@ -333,16 +333,16 @@ func (m *majority) checkPart(i int) {
 	}
 	m.q.home.Go(func() {
 		_ = p.Unlock(context.Background())
-		m.fetch(i, 0, p.OwnerField())
+		m.reacquirePart(i, 0, p.OwnerField())
 	})
 	m.q.home.End()
 }
 
-// fetch looks, after a while, for the part that is missing on a server, which has lost it or was not
-// reached. Else each restart of a server would leave the hold one fewer, until it has no majority. owner is
-// the attempt that the server had, or "": where an operator has freed that, it is not taken back. The caller
-// is counted in the quorum's work.
-func (m *majority) fetch(i int, after time.Duration, owner string) {
+// reacquirePart gets the missing part of the i-th server, in the background and after a pause. The server has
+// lost the part, or could not be reached. Without reacquirePart, each restart of a server would take a part
+// from the hold, until the hold has no majority. owner is the owner field of the lost part, or "" if there was
+// none: a part that an operator has freed is not taken back. The caller must be counted in the quorum's work.
+func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
 	if bounds.Over() {

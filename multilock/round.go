@@ -155,7 +155,7 @@ func (r *round) decide() (*entry, error) {
 	}
 	for i, err := range r.errs {
 		if err != nil {
-			m.fetch(i, r.q.timeout, "")
+			m.reacquirePart(i, r.q.timeout, "")
 		} else {
 			m.checkPart(i) // it may be by now
 		}
@@ -208,9 +208,9 @@ func (r *round) rest() {
 			a := <-r.answers
 			if r.judge(a) != nil || m.seek.Err() != nil {
 				r.giveBack(a.value)
-				m.fetch(a.i, r.q.timeout, "")
+				m.reacquirePart(a.i, r.q.timeout, "")
 			} else if !m.admit(a.i, a.value) {
-				m.fetch(a.i, 0, "")
+				m.reacquirePart(a.i, 0, "")
 			}
 		}
 	})
