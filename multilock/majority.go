@@ -298,9 +298,9 @@ func (m *majority) suspect() {
 	}
 }
 
-// admitted takes the lock of one server, and waits for it as long as while lasts. What it grants is to be a
-// part.
-func (m *majority) admitted(
+// acquirePart takes the lock of the i-th server, and waits for it until while ends. It does not add the entry
+// to m.parts.
+func (m *majority) acquirePart(
 	ctx, while context.Context, i int, cfg engine.Config, try bool,
 ) (*engine.Entry, error) {
 	cfg.Part = &engine.Part{While: while, Lost: func() { m.checkPart(i) }}
@@ -371,7 +371,7 @@ func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			p, err := m.admitted(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
+			p, err := m.acquirePart(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
 			cancel()
 			if err == nil && m.admit(i, p) {
 				return

@@ -41,7 +41,7 @@ func (v *vote) round(try bool) (*entry, error) {
 	m.stop = func() { stop(); end() }
 	r := &round{vote: v, m: m, errs: make([]error, n), left: n}
 	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {
-		return m.admitted(v.values, while, i, v.cfg, try)
+		return m.acquirePart(v.values, while, i, v.cfg, try)
 	})
 	start, decided, explaining := time.Now(), false, false
 	v.roundAt = start
