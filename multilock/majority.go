@@ -373,7 +373,7 @@ func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 			}
 			p, err := m.acquirePart(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
 			cancel()
-			if err == nil && m.admit(i, p) {
+			if err == nil && m.addPart(i, p) {
 				return
 			}
 			if m.servers() <= q.need && !bounds.Over() {
@@ -386,10 +386,11 @@ func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 	})
 }
 
-// admit makes what one server has granted part of it, if a majority without that server has been found to
-// hold it since. So that majority had it all the time, and no other holder can have come between. And no
-// later grant of that server may have a token that is not higher.
-func (m *majority) admit(i int, p *engine.Entry) (in bool) {
+// addPart makes p, which the i-th server has granted, a part of the hold, and reports whether it did. Otherwise
+// it unlocks p. Before that, a majority without this server must confirm the hold: then that majority had it
+// all the time, and no other holder can have come between. And the server must grant only tokens above that of
+// the hold from now on.
+func (m *majority) addPart(i int, p *engine.Entry) (in bool) {
 	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
 	confirmed := credible && m.extend(m.seek, i, 0) == nil
 	if confirmed && (p.Token() >= m.token || raise(m.seek, p, m.token) == nil) {

@@ -209,7 +209,7 @@ func (r *round) rest() {
 			if r.judge(a) != nil || m.seek.Err() != nil {
 				r.giveBack(a.value)
 				m.reacquirePart(a.i, r.q.timeout, "")
-			} else if !m.admit(a.i, a.value) {
+			} else if !m.addPart(a.i, a.value) {
 				m.reacquirePart(a.i, 0, "")
 			}
 		}
