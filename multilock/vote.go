@@ -234,7 +234,7 @@ func (v *vote) compete() (*entry, error) {
 		return e, err
 	}
 	v.announce()
-	turn := v.stand()
+	turn := v.joinLine()
 	defer v.giveBack(turn)
 	for round := 0; ; round++ {
 		if v.bounds.Over() {
@@ -286,10 +286,10 @@ func (v *vote) whyOver() error {
 	return err
 }
 
-// stand waits in line, at the first server that answers, in the order in which the sessions were given, from
-// one that the name decides. It returns when the turn has come, or nil if the wait is over or no server has a
-// line.
-func (v *vote) stand() *engine.Entry {
+// joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
+// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock when
+// the turn has come. It returns nil if the wait has ended, or if no server has a line.
+func (v *vote) joinLine() *engine.Entry {
 	q := v.q
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(v.l.name))
@@ -299,15 +299,15 @@ func (v *vote) stand() *engine.Entry {
 		if s.trouble() != nil || v.bounds.Over() {
 			continue
 		}
-		if turn := v.standAt(s); turn != nil {
+		if turn := v.joinLineAt(s); turn != nil {
 			return turn
 		}
 	}
 	return nil
 }
 
-// standAt waits in line at one server; nil: there is none, or the wait is over.
-func (v *vote) standAt(s *server) *engine.Entry {
+// joinLineAt waits in the line of one server. It returns nil if there is no line, or if the wait has ended.
+func (v *vote) joinLineAt(s *server) *engine.Entry {
 	q := v.q
 	while, skip := context.WithCancel(v.bounds.Until)
 	defer skip()
