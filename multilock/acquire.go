@@ -99,7 +99,8 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 			return taken, err
 		}
 	}
-	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)}) // what goes on in the background may ask it
+	// A clone, because work in the background may look into this context later.
+	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)})
 	for _, i := range l.order[l.beside:] {
 		if i == first {
 			continue

@@ -307,9 +307,9 @@ func (m *majority) acquirePart(
 	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
 }
 
-// checkPart removes the part of the i-th server if it was lost, and looks for it again (reacquirePart). It is called
-// when the part may be lost, because its lease has ended, its server has forgotten it, or its session is
-// closed. If the majority is lost with the part, checkPart ends the holds.
+// checkPart removes the part of the i-th server if it was lost, and looks for it again (reacquirePart). It is
+// called when the part may be lost, because its lease has ended, its server has forgotten it, or its session
+// is closed. If the majority is lost with the part, checkPart ends the holds.
 func (m *majority) checkPart(i int) {
 	m.mu.Lock()
 	voting := m.token == 0 // the round looks
@@ -340,8 +340,9 @@ func (m *majority) checkPart(i int) {
 
 // reacquirePart gets the missing part of the i-th server, in the background and after a pause. The server has
 // lost the part, or could not be reached. Without reacquirePart, each restart of a server would take a part
-// from the hold, until the hold has no majority. owner is the owner field of the lost part, or "" if there was
-// none: a part that an operator has freed is not taken back. The caller must be counted in the quorum's work.
+// from the hold, until the hold has no majority. owner is the owner field of the lost part, or "" if there
+// was none: a part that an operator has freed is not taken back. The caller must be counted in the quorum's
+// work.
 func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
@@ -386,10 +387,10 @@ func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 	})
 }
 
-// addPart makes p, which the i-th server has granted, a part of the hold, and reports whether it did. Otherwise
-// it unlocks p. Before that, a majority without this server must confirm the hold: then that majority had it
-// all the time, and no other holder can have come between. And the server must grant only tokens above that of
-// the hold from now on.
+// addPart makes p, which the i-th server has granted, a part of the hold, and reports whether it did.
+// Otherwise it unlocks p. Before that, a majority without this server must confirm the hold. If it does, that
+// majority had the hold all the time, so no other holder can have come between. And the server must have
+// stored that it grants only tokens above the token of the hold.
 func (m *majority) addPart(i int, p *engine.Entry) (in bool) {
 	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
 	confirmed := credible && m.extend(m.seek, i, 0) == nil

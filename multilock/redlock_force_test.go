@@ -55,7 +55,7 @@ func TestAForcedUnlockByTokenLeavesANewerHoldItsServerWithALowerToken(t *testing
 		time.Sleep(time.Second)
 		newer := testlock.Take(t, one)
 		if n := r.held(); n != 3 || stored(r[2]) >= seen {
-			t.Fatalf("it is on %d of 3 servers, of which the last has token %d, after %d", n, stored(r[2]), seen)
+			t.Fatalf("on %d of 3 servers, the last one with token %d, after %d", n, stored(r[2]), seen)
 		}
 		if freed, err := ops.ForceUnlockToken(bg, seen); freed || err != nil {
 			t.Errorf("ForceUnlockToken of the older hold: %v, %v", freed, err)

@@ -287,8 +287,8 @@ func (v *vote) whyOver() error {
 }
 
 // joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
-// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock when
-// the turn has come. It returns nil if the wait has ended, or if no server has a line.
+// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock
+// when the turn has come. It returns nil if the wait has ended, or if no server has a line.
 func (v *vote) joinLine() *engine.Entry {
 	q := v.q
 	h := fnv.New32a()
