@@ -62,8 +62,8 @@ func (d *desk) tidy() {
 	}
 }
 
-// next gives the turn to the goroutine that has waited longest. The caller must have begun the release of all
-// parts (see majority.release), because the next round waits only for releases that have begun.
+// next gives the turn to the goroutine that has waited longest. The caller has begun the release of all parts
+// (majority.release), so that the next round does not meet parts that are still held.
 func (d *desk) next() {
 	d.q.mu.Lock()
 	d.hold.Store(nil)

@@ -230,11 +230,6 @@ var All = []Mutant{
 		Old:  "if confirmed && (p.Token()", New: "if (confirmed || m != nil) && (p.Token()",
 		Harmless: "it takes a majority that forgets at one time; " +
 			"here a server that forgets stays away for a lease"},
-	{Name: "RedLock: the next goroutine competes before the release has begun", Kind: "redlock3",
-		File: "multilock/entry.go",
-		Old:  "	answers := m.release(ctx, true)\n	m.d.next()\n",
-		New:  "	m.d.next()\n	answers := m.release(ctx, true)\n",
-		Test: [2]string{"./multilock", "TestEachGoroutineOfAProcessIsGrantedTheLockByAllServers"}},
 	{Name: "RedLock: a lost hold gives back its lost parts before its user knows", Kind: "redlock3",
 		File: "multilock/majority.go",
 		Old:  "if p != nil && (all || p.Err() == nil) {", New: "if p != nil {",
