@@ -334,3 +334,21 @@ func TestAServerWithALowerTokenLearnsOfTheHolds(t *testing.T) {
 		})
 	}
 }
+
+// A fixed lease is not renewed, so only the release of the lost part can store the token of the hold there.
+func TestAServerWithALowerTokenLearnsOfTheTokenOfALostHold(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		for _, w := range r[1:] {
+			remembers(w, micro(time.Hour))
+		}
+		_, hold := testlock.Lock(t, r.redLock(t), bg, rlock.WithLease(6*time.Second))
+		if n := r.store(hold.Token()); n != 2 {
+			t.Fatalf("the token is stored by %d of 3 servers", n)
+		}
+		time.Sleep(time.Until(hold.Deadline()) + time.Millisecond) // in Redis the lease lasts a little longer
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		if n := r.store(hold.Token()); n != 3 {
+			t.Errorf("it is stored by %d of 3 servers then", n)
+		}
+	})
+}
