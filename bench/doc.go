@@ -19,7 +19,7 @@
 //   - hold1ms: the same with something to do inside
 //   - crowd: 8 to 1,000 clients want one lock, as processes with one goroutine each would
 //   - handoff: how fast one client follows another
-//   - quorum-solo, -hot, -8, -crowd: a RedLock on independent servers
+//   - quorum-solo, -8, -crowd: a RedLock on independent servers
 //   - read-mostly, read-mostly-1ms: readers beside each other; locks of one holder let in one at a time
 //   - semaphore: several permits
 //   - held: what it costs to keep a lock

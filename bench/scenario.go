@@ -35,7 +35,6 @@ var (
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
 	reading  = []string{"rlock", "rwlock", "redislock", "redislock-exp"}
 	crowding = []string{"rlock", "fairlock", "rueidislock", "redislock-exp", "redsync-default"}
-	quorate  = []string{"redlock", "redsync", "redsync-default"}
 )
 
 var scenarios = slices.Concat([]scenario{
@@ -56,9 +55,8 @@ var scenarios = slices.Concat([]scenario{
 		who: append([]string{"rlock-linger"}, rivals...), run: handoff},
 	{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", who: []string{"redlock", "redsync"},
 		clients: 1, goroutines: 1, servers: 5, run: cycles},
-	{name: "quorum-hot", what: "5 servers, 8 clients x 4 goroutines, 1 lock", who: quorate,
-		clients: 8, goroutines: 4, servers: 5, run: cycles},
-	{name: "quorum-8", what: "5 servers, 8 clients x 1 goroutine, 1 lock", who: quorate,
+	{name: "quorum-8", what: "5 servers, 8 clients x 1 goroutine, 1 lock",
+		who:     []string{"redlock", "redsync", "redsync-default"},
 		clients: 8, goroutines: 1, servers: 5, run: cycles},
 	{name: "quorum-crowd",
 		what: "3 servers, 50 clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration",

@@ -99,7 +99,8 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 			return taken, err
 		}
 	}
-	at := context.Context(&upon{a.ctx, slices.Clone(a.parts)}) // what goes on in the background may ask it
+	// A clone, because work in the background may look into this context later.
+	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)})
 	for _, i := range l.order[l.beside:] {
 		if i == first {
 			continue
@@ -170,17 +171,17 @@ func (l *MultiLock) first(i int) int {
 	return i
 }
 
-// upon is a context below holds that were taken side by side.
-type upon struct {
+// siblingContext is a context below holds that were taken side by side.
+type siblingContext struct {
 	context.Context
 	parts []part
 }
 
-func (u *upon) Value(key any) any {
-	if found := find(u.parts, key); found != nil {
+func (c *siblingContext) Value(key any) any {
+	if found := find(c.parts, key); found != nil {
 		return found
 	}
-	return u.Context.Value(key)
+	return c.Context.Value(key)
 }
 
 // method is Lock or TryLock of a member.

@@ -18,7 +18,6 @@ import (
 // known to this process alone.
 type entry struct {
 	m      *majority
-	token  int64
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
 	fixed  bool // a lease of its own choice, not renewed
@@ -27,10 +26,23 @@ type entry struct {
 }
 
 // entry is one of this call, which is not a hold yet.
-func (v *vote) entry(m *majority, token int64) *entry {
+func (v *vote) entry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(v.ctx)
-	ctx := &endingContext{core, func() { _ = m.check() }}
-	return &entry{m: m, token: token, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
+	end := func() {
+		// Another goroutine may have found that the majority is lost, and not have canceled this context yet.
+		if err := m.check(); err != nil && err != failure.ErrNotHeld {
+			cancel(err)
+		}
+	}
+	ctx := &endingContext{core, end}
+	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
+}
+
+// descent is the context key by which a call of a RedLock finds the hold that it nests in.
+type descent struct {
+	q    *quorum
+	name string // of the RedLock
+	lost bool   // set by Find: the context descends from a hold that was lost
 }
 
 // endingContext is the context of a hold of several locks. It ends with them by a goroutine, and before that
@@ -51,7 +63,7 @@ func (c *endingContext) Err() error {
 // at a time is nested, as in a lock of its own. Neither a hold nor an error: that is over, look again.
 func (v *vote) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m, outer.token) // under no mutex: the context may run code of its own
+	e := v.entry(m) // under no mutex: the context may run code of its own
 	m.mu.Lock()
 	for outer.over == nil && m.state() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
@@ -75,7 +87,7 @@ func (v *vote) nest(outer *entry) (*entry, error) {
 	}
 	in := outer.over == nil && m.state() == nil
 	if in {
-		m.entries, m.own = append(m.entries, e), m.own || e.fixed
+		m.entries = append(m.entries, e)
 		v.depth = len(m.entries)
 		m.renew()
 	}
@@ -108,24 +120,25 @@ func (m *majority) renew() {
 
 func (e *entry) Name() string { return e.m.l.name }
 
-func (e *entry) Token() int64 { return e.token }
+func (e *entry) Token() int64 { return e.m.token }
 
 // Parts are none: for its user it is one lock.
 func (e *entry) Parts() []*handle.Hold { return nil }
 
 func (e *entry) Context() context.Context { return e.ctx }
 
-// Find is for acquisitions below, of its RedLock.
+// Find returns the entry if key is the descent of a call of the same RedLock, and the entry is held. If the
+// entry was lost, Find notes that in the descent.
 func (e *entry) Find(key any) any {
-	v, ok := key.(*vote)
-	if !ok || v.q != e.m.q || v.l.name != e.m.l.name {
+	d, ok := key.(*descent)
+	if !ok || d.q != e.m.q || d.name != e.m.l.name {
 		return nil
 	}
 	switch e.Err() {
 	case nil:
 		return e
 	case failure.ErrLost:
-		v.lost = true
+		d.lost = true
 	}
 	return nil
 }
@@ -180,10 +193,9 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
 }
 
-// Unlock of a nested hold returns at once. Unlock of the last hold passes the lock on to a waiting goroutine
-// of this process, if there is one. Otherwise it waits until a majority of the parts is released or passed
-// on, until so many are lost that no majority is left, or for as long as handle.UnlockBound allows. The other
-// servers are told in the background.
+// Unlock of a nested hold returns at once. Unlock of the last hold releases the lock on all servers. It waits
+// until a majority of the parts is released, until so many are lost that no majority is left, or for as long
+// as handle.UnlockBound allows. The replies of the other servers are awaited in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.check()
@@ -219,27 +231,18 @@ func (e *entry) Unlock(ctx context.Context) error {
 		}
 		return failure.Named(m.l.name, lost)
 	}
-	e.cancel((*unlockedEntry)(e))
+	e.cancel(unlockedError(m.l.name))
 	if !last {
 		return nil
 	}
-	var err error
-	if !m.pass() {
-		m.stop()
-		answers := m.release(ctx, true)
-		m.d.next()
-		err = m.released(ctx, answers)
-	}
+	m.stop()
+	answers := m.release(ctx, true)
+	m.d.next()
+	err := m.released(ctx, answers)
 	m.l.observe(context.WithoutCancel(ctx),
-		session.Event{Kind: session.EventReleased, Token: e.token, Held: held, Err: err})
+		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	return err
 }
-
-// unlockedEntry is an entry as the cause with which its Unlock ends its context.
-type unlockedEntry entry
-
-func (u *unlockedEntry) Error() string { return failure.UnlockedText("", u.m.l.name) }
-func (u *unlockedEntry) Unwrap() error { return failure.ErrUnlocked }
 
 // Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
 func (e *entry) Forgotten() {
@@ -250,7 +253,7 @@ func (e *entry) Forgotten() {
 	go func() {
 		if e.Err() == nil {
 			m.q.lead.Warn("a Hold and its context were forgotten without Unlock; releasing the lock",
-				"lock", m.l.name, "kind", protocol.RedLock, "token", e.token)
+				"lock", m.l.name, "kind", protocol.RedLock, "token", m.token)
 			e.cancel(failure.ErrForgotten)
 		}
 		_ = e.Unlock(context.Background())

@@ -165,7 +165,7 @@ func (h *holding) Unlock(ctx context.Context) error {
 	for _, p := range h.parts {
 		p.stop()
 	}
-	h.cancel((*unlockedHolding)(h))
+	h.cancel(unlockedError(h.l.name))
 	return h.l.join(h.unlock(ctx))
 }
 
@@ -204,11 +204,11 @@ func (h *holding) unlock(ctx context.Context) []error {
 // errUnread stands for the result of a part that has not come.
 var errUnread = errors.New("not read")
 
-// unlockedHolding is a holding as the cause with which its Unlock ends its context.
-type unlockedHolding holding
+// unlockedError is the cause with which Unlock ends the context of a hold. Its value is the name of the lock.
+type unlockedError string
 
-func (u *unlockedHolding) Error() string { return failure.UnlockedText("", u.l.name) }
-func (u *unlockedHolding) Unwrap() error { return failure.ErrUnlocked }
+func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
+func (unlockedError) Unwrap() error   { return failure.ErrUnlocked }
 
 // join joins the members' errors.
 func (l *MultiLock) join(errs []error) error {

@@ -19,8 +19,7 @@ import (
 )
 
 // majority is a grant of a RedLock: holds of its servers' locks, of which it needs a majority. Each of these
-// parts renews its lease, or is lost, by itself. A round makes it. It ends with its last entry, unless the
-// desk passes it on.
+// parts renews its lease, or is lost, by itself. A round makes it. It ends with its last entry.
 type majority struct {
 	// What follows never changes once it is held.
 	l    *RedLock
@@ -30,15 +29,14 @@ type majority struct {
 	stop func()          // ends seek, and what goes on of the round
 
 	mu        sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
-	token     int64           // 0: it is not held yet, and all of it belongs to its round
-	begun     time.Time       // with this token
+	token     int64           // set when it becomes a hold; 0 before, while all of it belongs to its round
+	begun     time.Time       // when it became a hold
 	parts     []*engine.Entry // by server; nil where there is none
 	entries   []*entry        // each nested in the one before; they leave when they are unlocked
 	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
 	stays     time.Time       // until when its parts stay taken, also when it is unlocked
 	unrenewed []unrenewed     // by server: the last renewal that failed; nil if none did
 	over      error           // why it is not held any more
-	own       bool            // a holder has chosen a lease: it is not passed on
 	suspected bool            // the log says that its process may wait for itself
 }
 
@@ -50,16 +48,15 @@ type unrenewed struct {
 
 // become makes it the hold of a call; nil if it was lost, or its session is closed.
 func (m *majority) become(v *vote, token int64) *entry {
-	e := v.entry(m, token)
+	e := v.entry(m)
 	m.mu.Lock()
-	m.over = nil
 	if m.over = m.state(); m.over == nil && wire.Closed(m.q.closing) {
 		m.over = failure.ErrClosed
 	}
 	held := m.over == nil
 	if held {
-		m.token, m.begun, m.suspected = token, time.Now(), false // from now on it learns of the ends of parts
-		m.entries, m.own = []*entry{e}, e.fixed
+		m.token, m.begun = token, time.Now() // from now on, checkPart takes in the ends of parts
+		m.entries = []*entry{e}
 		m.d.hold.Store(m)
 	}
 	m.mu.Unlock()
@@ -126,9 +123,9 @@ func (m *majority) deadline() time.Time {
 	return all[len(all)-m.q.need]
 }
 
-// renewed reports whether the leases are renewed: unless all of its entries have fixed ones. mu held.
+// renewed reports whether the leases are renewed, because one of the entries has no fixed lease. mu held.
 func (m *majority) renewed() bool {
-	return len(m.entries) == 0 || slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
+	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
 
 // wake has those look again that wait to nest in it. mu held.
@@ -284,44 +281,6 @@ func (m *majority) released(ctx context.Context, answers <-chan answer[struct{}]
 	return failure.Named(m.l.name, err)
 }
 
-// pass gives a hold that was unlocked to the goroutine that has waited longest, if all of its parts may be
-// passed on, and reports whether it has. A bare majority would not do: a server may have forgotten one of
-// them.
-func (m *majority) pass() bool {
-	m.mu.Lock()
-	live := m.live()
-	stays := m.own || slices.ContainsFunc(live, func(i int) bool { return !m.parts[i].MayPass() })
-	m.mu.Unlock()
-	if len(live) < m.q.need || stays {
-		return false
-	}
-	select {
-	case m.d.pass <- m:
-		return true
-	default:
-		return false
-	}
-}
-
-// passed gives the parts to the next hold, and returns its token; 0 if no majority would grant only higher
-// ones.
-func (m *majority) passed() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next, safe := m.token+1, 0 // whose block is in use: they will grant only higher ones
-	for _, i := range m.live() {
-		if m.parts[i].Pass() >= next {
-			safe++
-		} else {
-			m.parts[i].Reserve(next)
-		}
-	}
-	if safe < m.q.need {
-		return 0
-	}
-	return next
-}
-
 // locked is the error of a call that it keeps out.
 func (m *majority) locked() *failure.LockedError {
 	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(),
@@ -339,18 +298,19 @@ func (m *majority) suspect() {
 	}
 }
 
-// admitted takes the lock of one server, and waits for it as long as while lasts. What it grants is to be a
-// part.
-func (m *majority) admitted(
+// acquirePart takes the lock of the i-th server, and waits for it until while ends. It does not add the entry
+// to m.parts.
+func (m *majority) acquirePart(
 	ctx, while context.Context, i int, cfg engine.Config, try bool,
 ) (*engine.Entry, error) {
-	cfg.Part = &engine.Part{While: while, Lost: func() { m.lost(i) }}
+	cfg.Part = &engine.Part{While: while, Lost: func() { m.checkPart(i) }}
 	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
 }
 
-// lost is called when a part may be: its lease is over, its server has forgotten it, or its session is
-// closed.
-func (m *majority) lost(i int) {
+// checkPart removes the part of the i-th server if it was lost, and looks for it again (reacquirePart). It is
+// called when the part may be lost, because its lease has ended, its server has forgotten it, or its session
+// is closed. If the majority is lost with the part, checkPart ends the holds.
+func (m *majority) checkPart(i int) {
 	m.mu.Lock()
 	voting := m.token == 0 // the round looks
 	m.mu.Unlock()
@@ -360,9 +320,9 @@ func (m *majority) lost(i int) {
 	over := m.check() != nil
 	m.mu.Lock()
 	p := m.parts[i]
-	// A lost hold keeps it until its Unlock, and a fixed lease goes on in Redis for a moment. While the hold
-	// is passed on, nobody has it.
-	keeps := over && len(m.entries) > 0 || !m.renewed()
+	// A lost hold keeps its parts until its Unlock, which releases them. A fixed lease lasts a little longer
+	// in Redis than here, and is not fetched again.
+	keeps := over || !m.renewed()
 	gone := p != nil && p.Err() != nil && !keeps
 	if gone {
 		m.parts[i] = nil
@@ -373,16 +333,17 @@ func (m *majority) lost(i int) {
 	}
 	m.q.home.Go(func() {
 		_ = p.Unlock(context.Background())
-		m.fetch(i, 0, p.OwnerField())
+		m.reacquirePart(i, 0, p.OwnerField())
 	})
 	m.q.home.End()
 }
 
-// fetch looks, after a while, for the part that is missing on a server, which has lost it or was not
-// reached. Else each restart of a server would leave the hold one fewer, until it has no majority. owner is
-// the attempt that the server had, or "": where an operator has freed that, it is not taken back. The caller
-// is counted in the quorum's work.
-func (m *majority) fetch(i int, after time.Duration, owner string) {
+// reacquirePart gets the missing part of the i-th server, in the background and after a pause. The server has
+// lost the part, or could not be reached. Without reacquirePart, each restart of a server would take a part
+// from the hold, until the hold has no majority. owner is the owner field of the lost part, or "" if there
+// was none: a part that an operator has freed is not taken back. The caller must be counted in the quorum's
+// work.
+func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.seek, Closing: q.closing}
 	if bounds.Over() {
@@ -411,9 +372,9 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			p, err := m.admitted(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
+			p, err := m.acquirePart(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
 			cancel()
-			if err == nil && m.admit(i, p) {
+			if err == nil && m.addPart(i, p) {
 				return
 			}
 			if m.servers() <= q.need && !bounds.Over() {
@@ -426,19 +387,16 @@ func (m *majority) fetch(i int, after time.Duration, owner string) {
 	})
 }
 
-// admit makes what one server has granted part of it, if a majority without that server has been found to
-// hold it since. So that majority had it all the time, and no other holder can have come between. And no
-// later grant of that server may have a token that is not higher.
-func (m *majority) admit(i int, p *engine.Entry) (in bool) {
+// addPart makes p, which the i-th server has granted, a part of the hold, and reports whether it did.
+// Otherwise it unlocks p. Before that, a majority without this server must confirm the hold. If it does, that
+// majority had the hold all the time, so no other holder can have come between. And the server must have
+// stored that it grants only tokens above the token of the hold.
+func (m *majority) addPart(i int, p *engine.Entry) (in bool) {
 	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
 	confirmed := credible && m.extend(m.seek, i, 0) == nil
-	m.mu.Lock()
-	token := m.token
-	m.mu.Unlock()
-	if confirmed && (p.Token() >= token || p.Raise(m.seek, token) == nil) {
+	if confirmed && (p.Token() >= m.token || raise(m.seek, p, m.token) == nil) {
 		m.mu.Lock()
-		in = m.over == nil && m.parts[i] == nil && p.Err() == nil && max(p.Token(), token) >= m.token
-		if in {
+		if in = m.over == nil && m.parts[i] == nil && p.Err() == nil; in {
 			m.parts[i] = p
 			p.Renew(m.renewed())
 			if left := time.Until(m.stays); left > 0 {
@@ -448,7 +406,7 @@ func (m *majority) admit(i int, p *engine.Entry) (in bool) {
 		m.mu.Unlock()
 	}
 	if in {
-		m.lost(i) // it may have been meanwhile
+		m.checkPart(i) // it may have been meanwhile
 	} else {
 		_ = p.Unlock(context.Background())
 	}

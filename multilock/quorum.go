@@ -103,6 +103,7 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 		cfg.Logger = slog.New(slog.DiscardHandler) // a part that is lost is no lock lost
 		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
 		cfg.Only = session.EventRenewFailed
+		cfg.Handover = 0 // each part of a hold is granted by its server, which gives it a token
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.Liveness = turnLease, turnLease
@@ -137,7 +138,7 @@ func stayed(owner string) string {
 
 // Shutdown gives back what is held on all servers. Then the sessions that live on forget the quorum.
 func (q *quorum) Shutdown(ctx context.Context) error {
-	q.close() // or what one session gives back would be passed on by the others
+	q.close() // first: otherwise a waiting call could win what one of the sessions releases
 	var wg sync.WaitGroup
 	errs := make([]error, 2*len(q.servers))
 	for i, s := range q.servers {

@@ -21,7 +21,7 @@ import (
 // replicas can be lost in a failover. Make it with [NewQuorum]. Safe for concurrent use.
 //
 // A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry, leases and the watchdog,
-// hand-over inside the process, errors. What differs:
+// errors. What differs:
 //
 // # Votes
 //
@@ -41,8 +41,9 @@ import (
 // A client that was refused, or knows that others wait, stands in line: in a fair lock on one of the servers.
 // The first in line waits in the queue of each server, and the Unlock of the holder hands it their locks. So
 // the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
-// one process wait behind each other in memory, and the hold is passed on there, for as long as
-// [rlock.WithHandover] allows.
+// one process take turns in memory, in the order in which they came: one of them at a time competes with
+// other processes. The lock is not passed on in memory, whatever [rlock.WithHandover] says. The servers grant
+// and release each hold.
 //
 // The server of the line is the first that answers, in the order in which the sessions are given, from one on
 // that the lock's name decides. So give them in the same order in all processes. Those with another order
@@ -146,27 +147,6 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		}
 	})
 	return &Quorum{q}, nil
-}
-
-// Holds are the names of the RedLocks that this process holds by the quorum now, and on how many servers each
-// is, as far as is known here. No I/O.
-func (q *Quorum) Holds() map[string]int {
-	if q == nil || q.inner == nil {
-		return nil
-	}
-	holds := map[string]int{}
-	q.inner.mu.Lock()
-	defer q.inner.mu.Unlock()
-	for name, d := range q.inner.desks {
-		if m := d.hold.Load(); m != nil {
-			m.mu.Lock()
-			if m.state() == nil {
-				holds[name] = len(m.live())
-			}
-			m.mu.Unlock()
-		}
-	}
-	return holds
 }
 
 // RedLock is a lock on a majority of the servers of a [Quorum]. It has the methods of [rlock.Mutex], which
@@ -353,8 +333,14 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	}))
 }
 
-// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token. It blocks for two
-// requests to each server. See [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token: it frees the lock
+// on each server that can be reached and that has this holder. If the holder has no majority by now, or
+// another one has, it changes nothing and returns false. After an error, too few servers have answered, and
+// the holder may have lost the lock on some of them: look again with Inspect.
+//
+// It waits for two requests to each server, one that looks and one that frees. Each server has a token of its
+// own for the hold, so it cannot tell by the token that Inspect has shown whether its holder is that one or a
+// newer one. See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
@@ -367,7 +353,7 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 		if tokens[i] == 0 {
 			return 0, nil
 		}
-		// Each server has its own, so the holder of now is safe.
+		// The token of this one server: a newer holder has a higher one there, however late this arrives.
 		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
 	}))
 }

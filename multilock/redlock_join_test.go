@@ -318,33 +318,6 @@ func TestAServerThatRefusesRenewalsIsLogged(t *testing.T) {
 	})
 }
 
-// A server that joined later may pass its part on when another one's time is over. What goes on with a bare
-// majority would be lost to a server that forgets.
-func TestAHoldPassesAllOfItsPartsOrNone(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.redLock(t, rlock.WithHandover(5*time.Minute))
-		_, hold := testlock.Lock(t, m, bg)
-		for _, w := range r[1:] {
-			time.Sleep(2 * time.Minute)
-			w.Restart()
-		}
-		time.Sleep(2 * time.Minute) // over at the first server alone
-		if !r.unanimous() {
-			t.Fatalf("it is held by %q", r.holders())
-		}
-		next := testlock.Go(bg, m)
-		synctest.Wait()
-		testlock.Unlock(t, hold)
-		after := testlock.Granted(t, next)
-		synctest.Wait() // a third server may answer later
-		if n := r.held(); n != 3 {
-			t.Errorf("it goes on with %d of 3 servers", n)
-		}
-		testlock.WantAfter(t, after, hold.Token())
-		testlock.Unlock(t, after)
-	})
-}
-
 func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -388,52 +361,5 @@ func TestAFixedLeaseOfARedLockIsNotGivenBackBeforeItsEnd(t *testing.T) {
 			t.Errorf("held by %d", n)
 		}
 		_ = hold.Unlock(bg)
-	})
-}
-
-// busyContext has f run while a context is made below it.
-type busyContext struct {
-	context.Context
-	f atomic.Pointer[func()]
-}
-
-func (c *busyContext) Value(key any) any {
-	if f := c.f.Swap(nil); f != nil {
-		(*f)()
-	}
-	return c.Context.Value(key)
-}
-
-func (c *busyContext) Done() <-chan struct{} {
-	if f := c.f.Swap(nil); f != nil {
-		(*f)()
-	}
-	return c.Context.Done()
-}
-
-// A part that is lost while the hold goes from one goroutine to the next is looked for by the next.
-func TestAPartThatIsLostWhileTheHoldIsPassedOnIsFetched(t *testing.T) {
-	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.warm(t, rlock.WithHandover(time.Minute))
-		_, hold := testlock.Lock(t, m, bg)
-		ctx := &busyContext{Context: bg}
-		next := testlock.Go(ctx, m)
-		testlock.Settle()
-		f := func() {
-			r[0].Del(redKey) // it forgets the part, which a renewal learns
-			time.Sleep(15 * time.Second)
-		}
-		ctx.f.Store(&f)
-		testlock.Unlock(t, hold)
-		second := testlock.Granted(t, next)
-		if ctx.f.Load() != nil {
-			t.Fatal("nothing happened meanwhile")
-		}
-		time.Sleep(5 * time.Minute)
-		testlock.Must(t, second.Err())
-		if n := r.held(); n != 3 {
-			t.Errorf("held by %d of 3, for minutes", n)
-		}
-		testlock.Unlock(t, second)
 	})
 }

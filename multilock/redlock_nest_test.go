@@ -12,9 +12,9 @@ import (
 )
 
 // Also while the nested call has not returned: it confirms that a majority has the hold.
-func TestAHoldIsPassedOnWhenTheLastThatIsNestedEnds(t *testing.T) {
+func TestTheNextGoroutineHasItsTurnWhenTheLastNestedHoldEnds(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.redLock(t, longTurn)
+		m := r.redLock(t)
 		ctx, outer := testlock.Lock(t, m, bg)
 		next := testlock.Go(bg, m)
 		for _, w := range r {
@@ -24,17 +24,15 @@ func TestAHoldIsPassedOnWhenTheLastThatIsNestedEnds(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		testlock.Unlock(t, outer)
 		if synctest.Wait(); len(nests) > 0 || len(next) > 0 {
-			t.Fatalf("nested: %d, passed on: %d", len(nests), len(next))
+			t.Fatalf("nested: %d, next: %d", len(nests), len(next))
 		}
 		nested := testlock.Granted(t, nests)
 		if synctest.Wait(); len(next) > 0 || outer.Err() == nil || nested.Err() != nil {
-			t.Fatalf("passed on: %d; outer %v, nested %v", len(next), outer.Err(), nested.Err())
+			t.Fatalf("next: %d; outer %v, nested %v", len(next), outer.Err(), nested.Err())
 		}
 		testlock.Unlock(t, nested)
 		after := testlock.Granted(t, next)
-		if after.Token() != outer.Token()+1 {
-			t.Errorf("token %d after %d: not passed on", after.Token(), outer.Token())
-		}
+		testlock.WantAfter(t, after, outer.Token())
 		testlock.Unlock(t, after)
 	})
 }
@@ -106,9 +104,9 @@ func TestTheLastHoldTellsOfTheRelease(t *testing.T) {
 }
 
 // A lease that one goroutine chose is not for the next one.
-func TestWhatAHolderWithALeaseOfItsOwnHadIsNotPassedOn(t *testing.T) {
+func TestTheLeaseThatAHolderChoseEndsWithItsHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.redLock(t, longTurn)
+		m := r.redLock(t)
 		ctx, outer := testlock.Lock(t, m, bg)
 		_, nested := testlock.Lock(t, m, context.WithoutCancel(ctx), rlock.WithLease(10*time.Second))
 		next := testlock.Go(bg, m)

@@ -3,10 +3,9 @@ package multilock_test
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,49 +384,64 @@ func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
 	})
 }
 
-// The next goroutine of the process has the turn when all servers' locks know of the release.
-func TestALockThatIsNotPassedOnIsTakenOnAllServers(t *testing.T) {
+// Whatever WithHandover allows for other locks. The next goroutine has its turn when the sessions of all
+// servers know of the release, so none of them refuses its round.
+func TestEachGoroutineOfAProcessIsGrantedTheLockByAllServers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		m := r.warm(t, rlock.WithHandover(0))
-		for range 100 {
+		var inMemory atomic.Int32
+		m := r.warm(t, longTurn, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.HandedOver {
+				inMemory.Add(1)
+			}
+		})))
+		r.reset()
+		const rounds = 100
+		for range rounds {
 			hold := testlock.Take(t, m)
 			next := testlock.Go(bg, m)
 			synctest.Wait()
 			testlock.Unlock(t, hold)
 			after := testlock.Granted(t, next)
-			synctest.Wait()
+			testlock.WantAfter(t, after, hold.Token())
 			if n := r.held(); n != 3 {
 				t.Fatalf("it is held by %d of 3 servers", n)
 			}
 			testlock.Unlock(t, after)
 		}
+		if n := r.count("acquire"); n != 2*rounds*3 || inMemory.Load() != 0 {
+			t.Errorf("%d holds took %d requests to 3 servers; %d were handed over in memory",
+				2*rounds, n, inMemory.Load())
+		}
+		if n := r.count("release"); n != 2*rounds*3 {
+			t.Errorf("%d holds were released by %d requests to 3 servers", 2*rounds, n)
+		}
 	})
 }
 
-func TestAQuorumSaysWhatItHolds(t *testing.T) {
+// One goroutine of a process competes at a time, and they have the lock in the order in which they came.
+func TestGoroutinesOfAProcessHaveARedLockInTheirOrder(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		q, err := multilock.NewQuorum(r.process(t))
-		testlock.Must(t, err)
-		want := func(names ...string) {
-			t.Helper()
+		m, other := r.warm(t), r.warm(t)
+		_, hold := testlock.Lock(t, m, bg)
+		var waiting []<-chan testlock.Grant
+		for range 5 {
+			waiting = append(waiting, testlock.Go(bg, m))
 			synctest.Wait()
-			if got := slices.Sorted(maps.Keys(q.Holds())); !slices.Equal(got, names) {
-				t.Errorf("it holds %q, not %q", got, names)
+		}
+		elsewhere := testlock.Go(bg, other)
+		synctest.Wait()
+		r.reset()
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, elsewhere)) // the one that stood in line
+		for i, got := range waiting {
+			synctest.Wait()
+			for _, later := range waiting[i+1:] {
+				if len(later) > 0 {
+					t.Errorf("one that came after %d is served before", i)
+				}
 			}
+			testlock.Unlock(t, testlock.Granted(t, got))
 		}
-		want()
-		_, x := testlock.Lock(t, q.New("x"), bg)
-		_, y := testlock.Lock(t, q.New("y"), bg)
-		next := testlock.Go(bg, q.New("x"))
-		want("x", "y")
-		testlock.Unlock(t, x, y)
-		after := testlock.Granted(t, next)
-		want("x")
-		for _, w := range r[:2] {
-			w.FlushAll()
-		}
-		time.Sleep(2 * renewal)
-		want()
-		testlock.WantError(t, "Unlock", after.Unlock(bg), rlock.ErrLost)
+		r.onlyTokens(t)
 	})
 }

@@ -41,7 +41,7 @@ func (v *vote) round(try bool) (*entry, error) {
 	m.stop = func() { stop(); end() }
 	r := &round{vote: v, m: m, errs: make([]error, n), left: n}
 	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {
-		return m.admitted(v.values, while, i, v.cfg, try)
+		return m.acquirePart(v.values, while, i, v.cfg, try)
 	})
 	start, decided, explaining := time.Now(), false, false
 	v.roundAt = start
@@ -155,9 +155,9 @@ func (r *round) decide() (*entry, error) {
 	}
 	for i, err := range r.errs {
 		if err != nil {
-			m.fetch(i, r.q.timeout, "")
+			m.reacquirePart(i, r.q.timeout, "")
 		} else {
-			m.lost(i) // it may be by now
+			m.checkPart(i) // it may be by now
 		}
 	}
 	r.rest()
@@ -177,7 +177,7 @@ func (r *round) raise(token int64) bool {
 	missing := r.q.need - (r.granted - len(low))
 	if missing > 0 {
 		raised := ask(r.q, low, func(i int) (none struct{}, _ error) {
-			return none, parts[i].Raise(r.values, token)
+			return none, raise(r.values, parts[i], token)
 		})
 		late, cancel := context.WithTimeout(r.bounds.Until, r.q.timeout)
 		defer cancel()
@@ -188,6 +188,13 @@ func (r *round) raise(token int64) bool {
 		parts[i].Reserve(token)
 	}
 	return missing <= 0
+}
+
+// raise makes the server of a part grant no later holder this token or one below, and waits for the reply.
+// After an error, the server may have stored the token or not, and the part stays held.
+func raise(ctx context.Context, part *engine.Entry, token int64) error {
+	part.Reserve(token)
+	return part.Extend(ctx, 0)
 }
 
 // rest has what comes later become part of the hold. It is given back if there is none.
@@ -201,9 +208,9 @@ func (r *round) rest() {
 			a := <-r.answers
 			if r.judge(a) != nil || m.seek.Err() != nil {
 				r.giveBack(a.value)
-				m.fetch(a.i, r.q.timeout, "")
-			} else if !m.admit(a.i, a.value) {
-				m.fetch(a.i, 0, "")
+				m.reacquirePart(a.i, r.q.timeout, "")
+			} else if !m.addPart(a.i, a.value) {
+				m.reacquirePart(a.i, 0, "")
 			}
 		}
 	})

@@ -19,15 +19,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// desk is where the goroutines of a process meet for one RedLock. One of them at a time deals with the
-// servers, or holds the lock. The others receive from both channels, so they are served in their order.
+// desk is where the goroutines of a process take turns for one RedLock. One of them at a time competes for
+// the lock at the servers, or holds it. The others receive from free, so they are served in their order.
 type desk struct {
 	q    *quorum
 	name string
 	uses int // guarded by quorum.mu
 
-	free chan struct{}  // has one if no goroutine deals with the servers, or holds the lock
-	pass chan *majority // a hold that was unlocked: the receiver goes on with its parts
+	free chan struct{} // has one element if no goroutine competes for the lock or holds it
 
 	hold  atomic.Pointer[majority]         // the one that is held
 	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
@@ -40,7 +39,7 @@ func (q *quorum) desk(name string) *desk {
 	defer q.mu.Unlock()
 	d := q.desks[name]
 	if d == nil {
-		d = &desk{q: q, name: name, free: make(chan struct{}, 1), pass: make(chan *majority)}
+		d = &desk{q: q, name: name, free: make(chan struct{}, 1)}
 		d.free <- struct{}{}
 		q.desks[name] = d
 	}
@@ -63,8 +62,8 @@ func (d *desk) tidy() {
 	}
 }
 
-// next lets the goroutine that has waited longest deal with the servers. Their locks must know that a release
-// is under way: a vote waits for that.
+// next gives the turn to the goroutine that has waited longest. The caller has begun the release of all parts
+// (majority.release), so that the next round does not meet parts that are still held.
 func (d *desk) next() {
 	d.q.mu.Lock()
 	d.hold.Store(nil)
@@ -85,8 +84,7 @@ func (d *desk) known(begun time.Time) *failure.LockedError {
 	return by
 }
 
-// vote is one call of Lock or TryLock of a RedLock. It belongs to the goroutine of that call. It is also the
-// key by which that finds, in its context, the hold that it nests in.
+// vote is one call of Lock or TryLock of a RedLock. It belongs to the goroutine of that call.
 type vote struct {
 	l      *RedLock
 	q      *quorum
@@ -99,9 +97,7 @@ type vote struct {
 	begun  time.Time
 	depth  int // of its hold, among those that are nested in each other
 
-	lost     bool                 // ctx descends from a hold that was lost
 	waits    bool                 // the observer knows that it waits
-	handed   bool                 // in memory, by another goroutine
 	holder   *failure.LockedError // of the lock, as far as is known; without a name: there is one
 	trouble  error                // too few servers answered, the last time
 	roundAt  time.Time            // when its last round began
@@ -148,7 +144,7 @@ func (l *RedLock) acquire(
 		return ctx, nil, err
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(v.begun), Depth: v.depth,
-		Token: e.Token(), HandedOver: v.handed})
+		Token: e.Token()})
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}
@@ -159,10 +155,10 @@ func (l *RedLock) acquire(
 // run nests in the hold that the context descends from, or competes with others for the lock.
 func (v *vote) run() (*entry, error) {
 	for {
-		v.lost = false
-		outer, _ := v.ctx.Value(v).(*entry)
+		d := &descent{q: v.q, name: v.l.name}
+		outer, _ := v.ctx.Value(d).(*entry)
 		switch {
-		case outer == nil && v.lost:
+		case outer == nil && d.lost:
 			return nil, failure.Named(v.l.name, failure.ErrLost)
 		case outer == nil:
 			return v.wait()
@@ -196,9 +192,6 @@ func (v *vote) wait() (e *entry, err error) {
 	defer late.Stop()
 	for {
 		select {
-		case from := <-d.pass:
-			turn, v.holder = true, &failure.LockedError{Name: d.name}
-			return v.goOn(from)
 		case <-d.free:
 			turn = true
 			if d.taken.Load() {
@@ -218,25 +211,6 @@ func (v *vote) wait() (e *entry, err error) {
 		v.holder = d.known(v.begun)
 		return nil, v.whyOver()
 	}
-}
-
-// goOn goes on with a hold that was unlocked, with the next token.
-func (v *vote) goOn(m *majority) (*entry, error) {
-	if v.cfg.Lease == 0 && !v.bounds.Over() { // else it needs parts of its own
-		if token := m.passed(); token != 0 {
-			if e := m.become(v, token); e != nil {
-				v.handed = true
-				return e, nil
-			}
-		}
-	}
-	m.stop()
-	m.release(context.Background(), true)
-	v.d.hold.Store(nil)
-	if v.bounds.Over() {
-		return nil, v.whyOver()
-	}
-	return v.compete()
 }
 
 func (v *vote) announce() {
@@ -260,7 +234,7 @@ func (v *vote) compete() (*entry, error) {
 		return e, err
 	}
 	v.announce()
-	turn := v.stand()
+	turn := v.joinLine()
 	defer v.giveBack(turn)
 	for round := 0; ; round++ {
 		if v.bounds.Over() {
@@ -299,7 +273,7 @@ func (v *vote) again(err error) bool {
 	if v.q.works() { // by now
 		v.outage = time.Now()
 	}
-	return !v.hopeless && !v.cfg.Impatient && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
+	return !v.hopeless && v.bounds.Endures(v.outage, v.begun, v.q.lead.Lease)
 }
 
 // whyOver is the error of a wait that is over.
@@ -312,10 +286,10 @@ func (v *vote) whyOver() error {
 	return err
 }
 
-// stand waits in line, at the first server that answers, in the order in which the sessions were given, from
-// one that the name decides. It returns when the turn has come, or nil if the wait is over or no server has a
-// line.
-func (v *vote) stand() *engine.Entry {
+// joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
+// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock
+// when the turn has come. It returns nil if the wait has ended, or if no server has a line.
+func (v *vote) joinLine() *engine.Entry {
 	q := v.q
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(v.l.name))
@@ -325,15 +299,15 @@ func (v *vote) stand() *engine.Entry {
 		if s.trouble() != nil || v.bounds.Over() {
 			continue
 		}
-		if turn := v.standAt(s); turn != nil {
+		if turn := v.joinLineAt(s); turn != nil {
 			return turn
 		}
 	}
 	return nil
 }
 
-// standAt waits in line at one server; nil: there is none, or the wait is over.
-func (v *vote) standAt(s *server) *engine.Entry {
+// joinLineAt waits in the line of one server. It returns nil if there is no line, or if the wait has ended.
+func (v *vote) joinLineAt(s *server) *engine.Entry {
 	q := v.q
 	while, skip := context.WithCancel(v.bounds.Until)
 	defer skip()

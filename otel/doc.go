@@ -18,8 +18,6 @@
 //	lockline.lock.handovers         counter        locks granted after a wait, or from memory
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
-//	lockline.lock.servers           gauge          on how many servers a RedLock is held, the lowest of all;
-//	                                               see [Observer.ObserveQuorum]
 //
 // The hand-overs say in lockline.lock.in_memory whether the lock went from one goroutine
 // of a session to the next without a request.

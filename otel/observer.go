@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -124,41 +123,6 @@ func NewObserver(options ...Option) (*Observer, error) {
 		metric.WithDescription("Age of the oldest hold, 0 if none is held"),
 		metric.WithFloat64Callback(o.holding.observe))
 	return o, errors.Join(errs[:]...)
-}
-
-// ObserveQuorum adds the metric lockline.lock.servers of the RedLocks that are held by a quorum. The function
-// that it returns ends that. A nil Observer or Quorum is an error.
-func (o *Observer) ObserveQuorum(q *multilock.Quorum) (end func() error, err error) {
-	switch {
-	case o == nil || o.meters == nil:
-		return nil, errors.New("otellock: a nil Observer; make one with NewObserver")
-	case q == nil:
-		return nil, errors.New("otellock: ObserveQuorum: the Quorum is nil")
-	}
-	m := o.meters.Meter(scope)
-	servers, err := m.Int64ObservableGauge("lockline.lock.servers", metric.WithUnit("{server}"),
-		metric.WithDescription("On how many servers a RedLock is held, the lowest of all"))
-	if err != nil {
-		return nil, err
-	}
-	r, err := m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		fewest := map[string]int{}
-		for name, n := range q.Holds() {
-			pattern := o.pattern(name)
-			if least, known := fewest[pattern]; !known || n < least {
-				fewest[pattern] = n
-			}
-		}
-		for pattern, n := range fewest {
-			to.ObserveInt64(servers, int64(n), metric.WithAttributes(
-				kindKey.String(rlock.KindRedLock.String()), patternKey.String(pattern)))
-		}
-		return nil
-	}, servers)
-	if err != nil {
-		return nil, err
-	}
-	return r.Unregister, nil
 }
 
 // Observe is called by sessions. A nil Observer ignores what it is told.

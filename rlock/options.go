@@ -102,12 +102,12 @@ func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Liveness = d })
 }
 
-// WithHandover sets for how long a session may hand a reentrant lock, or a RedLock, from one of its
-// goroutines to the next in memory. Then it frees the lock in Redis, so that other sessions have their turn.
-// The default is 5 ms. With 0 or less every Unlock frees it. Any other d is from 100 µs to ten years. A fair
-// lock has no need of it: the goroutines whose turn comes next are known. Permits of a semaphore, and
-// read-write locks held to write, are handed on for as long. For as long, goroutines join what their session
-// holds to read.
+// WithHandover sets for how long a session may hand a reentrant lock from one of its goroutines to the next
+// in memory. Then it frees the lock in Redis, so that other sessions have their turn. The default is 5 ms.
+// With 0 or less every Unlock frees it. Any other d is from 100 µs to ten years. A fair lock has no need of
+// it: the goroutines whose turn comes next are known. A RedLock is never handed on in memory. Permits of a
+// semaphore, and read-write locks held to write, are handed on for as long. For as long, goroutines join what
+// their session holds to read.
 func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Handover = d })
 }

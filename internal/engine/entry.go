@@ -196,25 +196,8 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.renewed > 0)
 }
 
-// Raise makes token that of the hold, if it is higher, and makes Redis grant no later holder this token or
-// one below. It blocks for the answer. After an error Redis may have it or not, and the hold goes on.
-func (e *Entry) Raise(ctx context.Context, token int64) error {
-	g := e.g
-	g.p.mu.Lock()
-	g.token, g.floor = max(g.token, token), max(g.floor, token)
-	g.unraised = true // until Redis has it, no other may count on it
-	g.p.mu.Unlock()
-	err := g.extend(ctx, 0)
-	if err == nil {
-		g.p.mu.Lock()
-		g.unraised = false
-		g.p.mu.Unlock()
-	}
-	return err
-}
-
-// Reserve makes Redis grant no later holder this token or one below, as Raise does, but not before the next
-// renewal or the release.
+// Reserve makes Redis grant no later holder this token or one below. The next request that keeps or releases
+// the lock stores the token there, and Extend sends one at once.
 func (e *Entry) Reserve(token int64) {
 	e.g.p.mu.Lock()
 	defer e.g.p.mu.Unlock()

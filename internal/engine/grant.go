@@ -49,7 +49,6 @@ type Grant struct {
 	own       bool        // its lease is, or was made longer, as a holder chose
 	unrenewed bool        // it is not
 	warned    bool        // the log says that the session waits for itself
-	unraised  bool        // Redis does not have floor yet: it is not passed on
 	lingers   bool        // the session may keep it while no goroutine has it
 	lapse     *time.Timer // releases it then; nil: it was never idle
 

@@ -298,7 +298,7 @@ func (g *Grant) passable() bool {
 	age := g.p.s.Age()
 	// A fair lane ends by itself: the next one has a place of its own.
 	inTime := g.p.kind.Fair || age-g.since < g.span()
-	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1 && !g.unraised
+	return age >= g.stays && inTime && g.lasts() && g.passes < protocol.Block-1
 }
 
 // pass moves an exclusive grant to the next token of its block. It does not wake the next goroutine, see
@@ -308,22 +308,6 @@ func (g *Grant) pass() {
 		g.token++ // each writer has its own token of the block
 		g.passes++
 	}
-}
-
-// MayPass reports whether Pass would work now.
-func (e *Entry) MayPass() bool {
-	e.g.p.mu.Lock()
-	defer e.g.p.mu.Unlock()
-	return e.state == handle.Held && e.g.entries == 1 && e.g.passable()
-}
-
-// Pass gives the grant of a lock to another user of the same hold, as an Unlock does if a goroutine waits in
-// the lane, and returns that user's token. Token stays as it was.
-func (e *Entry) Pass() int64 {
-	e.g.p.mu.Lock()
-	defer e.g.p.mu.Unlock()
-	e.g.pass()
-	return e.g.token
 }
 
 func (n *notice) counted(o wire.Outcome) error {

@@ -126,11 +126,8 @@ func (l *majority) entry(e, outer *held) {
 // safe checks that no later holder can have a token that is not higher: a majority grants none that is.
 // Servers that have forgotten are excused.
 func (l *majority) safe(e *held) {
-	named, higher, forgot := false, 0, false
+	higher, forgot := 0, false
 	for _, s := range l.on {
-		owner, token := l.present(s)
-		mine := holderOf(owner) == e.attempt
-		named = named || mine && token == e.token
 		last, released := number(s.HGet(l.key+":t", "t")), number(s.HGet(l.key+":t", "r"))
 		if last != released { // all of the block may be used
 			last += protocol.Block - 1
@@ -139,9 +136,6 @@ func (l *majority) safe(e *held) {
 			higher++
 		}
 		forgot = forgot || !s.forgot.IsZero()
-	}
-	if !named {
-		l.w.counts.Add("handed in memory")
 	}
 	if higher < l.need() && !forgot || higher == 0 {
 		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones",
