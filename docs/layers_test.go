@@ -27,8 +27,8 @@ var layers = [][]string{
 	{"election", "multilock"},
 }
 
-// forUsersTests is what the tests of users are made of, the lowest layer first. It imports packages of the
-// library, and none of these imports it.
+// forUsersTests are the packages that the tests of users import, the lowest layer first. They import packages
+// of the library, and no package of the library imports them.
 var forUsersTests = [][]string{
 	{"internal/testing/faultproxy"},
 	{"internal/testing/memserver"},

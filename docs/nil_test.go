@@ -113,7 +113,7 @@ type failing struct {
 	err error
 }
 
-// stopped is what a Fatal panics with.
+// stopped is the value with which a Fatal panics.
 type stopped struct{ error }
 
 func (f *failing) Error(args ...any)                 { f.fail(fmt.Sprint(args...)) }
@@ -141,7 +141,7 @@ type nilWorld struct {
 	t       *testing.T
 	wire    *testlock.Wire
 	session *rlock.Session
-	failing *failing // what functions of package locktest get; nil: none has asked for it
+	failing *failing // the test that functions of package locktest get; nil: none has used it
 }
 
 // mayFail returns the test for functions of package locktest.

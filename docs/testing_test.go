@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// What testing.md says about a miniredis of the user's own.
+// The statements of testing.md about a miniredis of the user's own.
 
 var bg = context.Background()
 

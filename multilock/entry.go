@@ -63,7 +63,7 @@ func (c *endingContext) Err() error {
 // at a time is nested, as in a lock of its own. Neither a hold nor an error: that is over, look again.
 func (v *vote) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m) // under no mutex: the context may run code of its own
+	e := v.entry(m) // without a mutex, because the context may run code of its own
 	m.mu.Lock()
 	for outer.over == nil && m.state() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {

@@ -138,7 +138,7 @@ func stayed(owner string) string {
 
 // Shutdown gives back what is held on all servers. Then the sessions that live on forget the quorum.
 func (q *quorum) Shutdown(ctx context.Context) error {
-	q.close() // first: otherwise a waiting call could win what one of the sessions releases
+	q.close() // before the sessions, because a waiting call could win a lock that one of them releases
 	var wg sync.WaitGroup
 	errs := make([]error, 2*len(q.servers))
 	for i, s := range q.servers {

@@ -338,9 +338,10 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 // another one has, it changes nothing and returns false. After an error, too few servers have answered, and
 // the holder may have lost the lock on some of them: look again with Inspect.
 //
-// It waits for two requests to each server, one that looks and one that frees. Each server has a token of its
-// own for the hold, so it cannot tell by the token that Inspect has shown whether its holder is that one or a
-// newer one. See [rlock.Mutex.ForceUnlockToken].
+// It waits for two requests to each server. The first reads the state, and the second frees the lock. One
+// request would not be safe: each server has a token of its own for the hold. So it cannot compare the token
+// that Inspect has shown with its own, and its present holder may be newer. See
+// [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))

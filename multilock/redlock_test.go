@@ -432,12 +432,12 @@ func TestGoroutinesOfAProcessHaveARedLockInTheirOrder(t *testing.T) {
 		synctest.Wait()
 		r.reset()
 		testlock.Unlock(t, hold)
-		testlock.Unlock(t, testlock.Granted(t, elsewhere)) // the one that stood in line
+		testlock.Unlock(t, testlock.Granted(t, elsewhere)) // the other process was first in line
 		for i, got := range waiting {
 			synctest.Wait()
 			for _, later := range waiting[i+1:] {
 				if len(later) > 0 {
-					t.Errorf("one that came after %d is served before", i)
+					t.Errorf("a later goroutine is served before goroutine %d", i)
 				}
 			}
 			testlock.Unlock(t, testlock.Granted(t, got))

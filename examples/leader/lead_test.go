@@ -37,7 +37,7 @@ func TestALeaderThatIsCutOffStopsBeforeTheNextOneBegins(t *testing.T) {
 			t.Errorf("begun %d times and stopped %d times, with %v", begun, stopped, cause)
 		}
 
-		server.Resume(mine) // it is a candidate again
+		server.Resume(mine) // the first worker is a candidate again
 		if err := hold.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// keeping has what tests keep from being forgotten.
+// keeping holds the Holds and Leaderships that a test keeps reachable.
 var keeping struct {
 	callers atomic.Int32 // calls of KeepAll that have not ended
 
@@ -20,7 +20,7 @@ func KeepAll() (end func()) {
 	keeping.callers.Add(1)
 	return sync.OnceFunc(func() {
 		if keeping.callers.Add(-1) > 0 {
-			return // what other tests made is in there, too
+			return // another test still keeps its own pointers
 		}
 		keeping.mu.Lock()
 		defer keeping.mu.Unlock()
@@ -30,7 +30,8 @@ func KeepAll() (end func()) {
 	})
 }
 
-// Keep keeps what this pointer points to reachable until Drop, while there is a KeepAll.
+// Keep keeps the target of this pointer reachable until Drop, or until the last KeepAll ends. Without a
+// KeepAll it does nothing.
 func Keep(pointer any) {
 	if keeping.callers.Load() == 0 {
 		return

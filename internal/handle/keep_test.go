@@ -18,7 +18,7 @@ func forgets(keep func(*[16]byte)) bool {
 	}()
 	for range 5 {
 		runtime.GC()
-		var reached atomic.Bool // the runtime reports in order, so what came before is reported, too
+		var reached atomic.Bool // the runtime reports in order, so earlier Holds are reported by then, too
 		runtime.AddCleanup(new([16]byte), func(reached *atomic.Bool) { reached.Store(true) }, &reached)
 		for !reached.Load() {
 			runtime.GC()

@@ -133,7 +133,8 @@ func InFakeTime(options any) {
 	}
 }
 
-// Options returns the options of a client of the proxy: go-redis' defaults but for what the proxy needs.
+// Options returns the options of a client of the proxy: the defaults of go-redis, apart from a few that
+// the proxy needs.
 func (p *Proxy) Options() *redis.Options {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
