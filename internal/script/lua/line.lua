@@ -39,8 +39,8 @@ end
 local BATCH = 1000
 
 -- listener returns the first waiter that is alive and has not lost its subscription. A waiter that has lost
--- its subscription is skipped but keeps its place, because its session may be reconnecting. Dead waiters at
--- the head of the queue are removed, whatever `from` is.
+-- its subscription is skipped but keeps its place, because its session may be reconnecting. Unless `from` is
+-- above 0, dead waiters at the head of the queue are removed.
 --   asking   session that sent this request: the reply notifies it, so it may be unsubscribed; '': none
 --   now      Redis time in us; nil: read the clock
 --   from     index to start at, skipping waiters of `asking`. nil: start at the head and skip none of those;
