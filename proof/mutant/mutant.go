@@ -152,7 +152,7 @@ var All = []Mutant{
 		New: "slices.Sorted(maps.Keys(s.channels))[:0], nil, false\n"},
 	{Name: "a connection that leads to another server is kept", Kind: "fairlock",
 		File: "pubsub/hub.go",
-		Old:  "ch != nil && !ch.confirmed.IsZero() && ch.confirmed.Before(asked)",
+		Old:  "ch != nil && !ch.confirmed.IsZero() && ch.confirmed.Before(sentAt)",
 		New:  "false && !ch.confirmed.IsZero()"},
 	{Name: "no margin for drift", Kind: "rlock", File: "internal/protocol/answer.go",
 		Old: "return lease - lease/100 - 2*time.Millisecond", New: "return lease"},
@@ -458,7 +458,7 @@ var All = []Mutant{
 		Old: "v.Token == h.token && v.number < h.number", New: "false"},
 	{Name: "election: an observer does not look when the lease would be over", Kind: "election",
 		File: "election/election.go",
-		Old:  "rest = v.left + 2*time.Millisecond // Redis counts milliseconds",
+		Old:  "rest = v.left + 2*time.Millisecond // Redis rounds to milliseconds",
 		New:  "rest = time.Hour"},
 }
 
