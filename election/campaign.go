@@ -58,15 +58,17 @@ const maxLost = 8
 // Then it returns ctx and that Leadership, even with an error. Each other call is a separate candidate, even
 // if the contexts share an owner (see [rlock.WithOwner]).
 //
-// Campaign blocks until ctx ends. If it returns an error, the context is ctx and the Leadership is nil,
-// except in the case above. Then the caller has nothing to release. If an unanswered request may have taken
-// the lock, it is released in the background. The error matches
+// Campaign blocks until it leads, or until ctx ends. In an outage of Redis, it keeps waiting. If ctx has no
+// deadline, it returns an error once the outage has lasted for the session's watchdog timeout. If it returns
+// an error, the context is ctx and the Leadership is nil, except in the case above. Then the caller has
+// nothing to release. If an unanswered request may have taken the lock, it is released in the background. The
+// error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
 //     in a row before the value could be stored.
 //
-// Otherwise it is an error of go-redis. An outage only lengthens the wait, as in [rlock.Mutex.Lock].
+// Otherwise it is an error of go-redis.
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
 		return ctx, nil, err
@@ -191,7 +193,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if !e.background(func() { done <- l.giveBack(context.WithoutCancel(ctx)) }) {
 		wait, cancel := handle.UnlockBound(ctx)
 		defer cancel()
-		return l.hold.Unlock(wait) // Close has released the lock, or is releasing it
+		return l.hold.Unlock(wait) // Session.Close releases the lock, and Unlock returns the outcome
 	}
 	<-l.ended                               // giveBack ends the context before it sends a request
 	wait, cancel := handle.UnlockBound(ctx) // ctx has ended by now if it is the context of the leadership

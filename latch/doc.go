@@ -15,7 +15,8 @@
 //
 // At the end of a run, one message is published, which wakes all waiters of all processes. A waiter first
 // subscribes and then reads the count, so it misses no end. It also reads the count
-//   - once in each lease of the session (30 s by default), or every 40 s if that is shorter;
+//   - each time that the session's watchdog timeout (30 s by default) has passed, or every 40 s if that is
+//     shorter;
 //   - after its subscription was interrupted;
 //   - when the lease of a party ends that has not counted.
 //
@@ -56,8 +57,10 @@
 // In a failover, and in a restart without appendfsync always, Redis loses the last writes that it has
 // acknowledged. Then the count may be higher than before, so that Wait does not return. Or the run may be
 // gone, and Wait returns ErrGone. A CountDown and the memory of its id are lost together, or not at all. If
-// Wait must not wait forever for a count that was lost, give it a context with a deadline. Parties do not
-// help here. They only help against processes that die.
+// Wait must not wait forever for a count that was lost, give it a context with a deadline. Parties help only
+// in part. If the count of a party is lost but its Join is not, the lease of the party expires. Then Wait
+// returns a [*PartyDiedError], although the party has counted. If its Join is lost, too, Wait does not
+// return.
 //
 // A message counts only if it names the run, whose id cannot be guessed. So the right to publish alone ends
 // no Wait.

@@ -33,8 +33,8 @@ type answer struct {
 	sent   time.Time // time just before the request was sent
 }
 
-// A request is sent in several copies if necessary. Only the goroutine that sends it may use it. The caller
-// may use it again after the reply.
+// A request is one call of a script. If a copy of the request gets no reply, another copy is sent. Only the
+// goroutine that sends the request may use it. The caller may use it again after the reply.
 type request struct {
 	l      *Latch
 	ctx    context.Context

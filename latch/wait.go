@@ -21,7 +21,8 @@ type sighting struct {
 	party        string // the party whose lease ends next
 }
 
-// look returns the state of a run; "": of the current run. channel is the session's channel. If it is "",
+// look returns the state of the run with this id. If run is "", it returns the state of the current run.
+// channel is the session's channel. If it is "",
 // look does not check for subscribers.
 func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, error) {
 	a, err := l.ask(ctx, lookScript, run, channel)
@@ -77,7 +78,7 @@ const mostRest = 40 * time.Second
 // rest returns the time for which a waiter sleeps if no message arrives and no lease ends.
 func (l *Latch) rest() time.Duration { return min(l.s.Lease, mostRest) }
 
-// wait waits for the end of a run; "": of the current run.
+// wait waits until the run with this id has ended. If run is "", it waits for the current run.
 func (l *Latch) wait(ctx context.Context, run string) error {
 	if err := l.check(ctx); err != nil {
 		return err

@@ -8,7 +8,8 @@
 //		...
 //	}
 //
-// A test that wants to make something happen starts the server itself. Sessions of one [Server] exclude each
+// A test that needs several sessions, or a fault such as an outage or a lost lock, starts the server itself.
+// Sessions of one [Server] exclude each
 // other like processes that use one Redis:
 //
 //	server := locktest.NewServer(t)
@@ -32,8 +33,9 @@
 // nothing. Make the server and the sessions inside the bubble, with the T of the bubble.
 //
 // Without a bubble, time is the real one, for the server too, and nothing moves it. So a test of leases and
-// timeouts belongs in a bubble. Elsewhere, [Server.Lose] does at once what the end of a lease does, and
-// [rlock.WithWatchdogTimeout] makes leases shorter.
+// timeouts belongs in a bubble. Without one, [Server.Lose] takes a lock from its holder at once. The context
+// of the holder ends with [rlock.ErrLost], as after an expired lease, but another process may get the lock a
+// moment before. [rlock.WithWatchdogTimeout] makes leases shorter.
 //
 // # How it works
 //
@@ -43,8 +45,8 @@
 // faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. What miniredis
 // lacks needs a real server: Cluster, Sentinel, replicas, rights and memory limits.
 //
-// At the end of the test, all faults end, and sessions, clients and servers are closed in this order. No
-// goroutine is left for goleak to find. What is logged goes to the log of the test. A Hold that the code
+// At the end of the test, each session is closed before its client, and each server after its sessions and
+// clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find. What is logged goes to the log of the test. A Hold that the code
 // under test forgets is held until then: while a test has a server, the garbage collector releases no Hold.
 //
 // A program that does not import locktest does not build miniredis.

@@ -21,7 +21,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// noticed is how long Lose waits for sessions that do not notice.
+// noticed is the longest time for which Lose waits for sessions to notice a loss.
 const noticed = 10 * time.Second
 
 // Lose takes what is held under this name from its holders, as an operator does by a forced unlock: locks of
@@ -64,13 +64,13 @@ func (s *Server) Lose(name string) {
 	s.tell(what, before, func(l lock) bool { return l.name == name && slices.Contains(kinds, l.kind) })
 }
 
-// begun has how many holds of each lock had begun in a session.
+// begun has the number of holds of each lock that had begun in a session.
 type begun struct {
 	*link
 	holds map[lock]int64
 }
 
-// begun returns what has begun in each session.
+// begun returns the holds that have begun in each session.
 func (s *Server) begun() (all []begun) {
 	for _, l := range s.sessions() {
 		all = append(all, begun{l, l.holds.begun()})
@@ -78,8 +78,8 @@ func (s *Server) begun() (all []begun) {
 	return all
 }
 
-// tell has the sessions ask for all of their holds, and waits until those of lost locks have ended that had
-// begun before.
+// tell makes the sessions confirm all of their holds. It waits until the holds of lost locks that had begun
+// before have ended.
 func (s *Server) tell(what string, before []begun, lost func(lock) bool) {
 	s.t.Helper()
 	for _, b := range before {
@@ -156,8 +156,8 @@ func (s *Server) operate(prefix string, f func(*rlock.Session) (bool, error)) (b
 	return f(operator)
 }
 
-// forces has for each kind how an operator takes what is held from all holders, and learns whether there were
-// any.
+// forces has a function for each kind of lock. It takes the lock from all holders, as an operator does, and
+// reports whether there were any.
 var forces = map[string]func(ctx context.Context, operator *rlock.Session, name string) (bool, error){
 	protocol.Reentrant: func(ctx context.Context, o *rlock.Session, name string) (bool, error) {
 		return rlock.New(o, name).ForceUnlock(ctx)

@@ -29,7 +29,8 @@ func inBothTimes(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// judged is a test that may fail. What it registers for its end, it does itself.
+// judged is a testing.TB whose failures do not fail the real test. It collects the functions that are passed
+// to Cleanup, and judge runs them.
 type judged struct {
 	testing.TB
 	mu       sync.Mutex // guards the rest

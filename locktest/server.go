@@ -30,12 +30,12 @@ type Server struct {
 
 	mu      sync.Mutex // guards what follows
 	links   []*link
-	silent  bool // also to clients that are made later
-	refuses bool // likewise
-	misused bool // by a bubble in which it was not made
+	silent  bool // the server answers no client, nor clients that are made later
+	refuses bool // the server refuses all connections, and those of later clients
+	misused bool // a goroutine of another bubble has used the server
 }
 
-// link is the way of one client to the server.
+// link is the network connection of one client to the server, through a proxy that can inject faults.
 type link struct {
 	net     *faultproxy.Proxy
 	session *rlock.Session // nil for a client of the test's own
@@ -97,7 +97,7 @@ func (s *Server) Client() *redis.Client {
 	return client
 }
 
-// Options returns the options of Client, for a client with other ones:
+// Options returns the options of Client, for a client with some options of its own:
 //
 //	options := server.Options()
 //	options.ReadTimeout = time.Second
@@ -288,7 +288,8 @@ func (s *Server) misplaced() error {
 	return nil
 }
 
-// newLogger returns a logger that writes to the log of the test, and drops what comes after its end.
+// newLogger returns a logger that writes to the log of the test. It drops lines that are logged after the
+// test has ended.
 func newLogger(t testing.TB) *slog.Logger {
 	l := &testLog{t: t}
 	t.Cleanup(func() {

@@ -48,8 +48,9 @@
 //   - The connection fails, and the slot has another master by then.
 //   - The client's map of the Cluster, which the hub looks at with each ping, has another master.
 //
-// Then the hub makes the client load the map again, and looks for the new node after a pause. The pause
-// doubles from 20 ms to 1 s until the channel is confirmed. A refused channel does not disturb other
+// In the last case, the hub moves the channel at once. In the other cases, it makes the client load the map
+// again, and looks for the new node after a pause. The pause doubles from 20 ms to 1 s until the channel is
+// confirmed. A refused channel does not disturb other
 // channels.
 //
 // An error does not name the command to which it is the reply. The server replies in order, so the error is

@@ -259,10 +259,10 @@ func (s *Subscription) C() <-chan struct{} { return s.ready }
 
 // Take empties the mailbox. It returns the messages since the last Take, in the order in which they were
 // published. If resubscribed is true, other messages may have been lost, so the listener has to read the
-// state from its server. That is so
+// state from its server. resubscribed is true
 //   - after the server has confirmed the subscription, for the first time or after a reconnect;
 //   - after Subscribe, if the channel was already confirmed;
-//   - after more than 1024 messages were waiting, and were dropped.
+//   - after more than 1024 messages were waiting, so that they were dropped.
 func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()

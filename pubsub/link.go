@@ -48,7 +48,7 @@ var (
 // ended is the context for Receive. With another context, PubSub.Receive would repair a broken connection by
 // itself, with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, so that
 // the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works,
-// because go-redis only looks at the deadline of the context there, and a canceled context has no deadline.
+// because go-redis only looks at the deadline of the context there, and this context has none.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -127,7 +127,9 @@ func (l *link) forget() {
 	defer l.hub.mu.Unlock()
 	var lost *outage
 	for _, ch := range l.channels {
-		if !ch.confirmed.IsZero() { // never true if the connection was closed because nobody needed it
+		// A connection that is closed because no channel needs it has no confirmed channels. So no outage
+		// begins.
+		if !ch.confirmed.IsZero() {
 			lost = &outage{}
 			break
 		}

@@ -121,7 +121,8 @@ func (s *shard) expire() {
 	}
 }
 
-// review moves channels whose slot is on another node now. Only the owner calls it.
+// review moves channels whose slot is on another node now. Only the goroutine that owns the shard may
+// call review.
 func (s *shard) review() {
 	h := s.hub
 	h.mu.Lock()

@@ -10,11 +10,11 @@
 //
 // # Time
 //
-// The interval is cut into four slots. All leases that become due within a slot are renewed at its start. So
-// leases that were taken at different moments are renewed together, at most a quarter of an interval early.
-// In each interval a server gets about one batch for every MaxBatch leases, and never more than four batches
-// that are not full. The slots are counted from the first lease that was added, so a single lease is renewed
-// exactly at its interval.
+// The interval between two renewals of a lease (see [Watchdog.Add]) is divided into four slots. All leases
+// that become due within a slot are renewed at its start. So leases that were taken at different moments are
+// renewed together, at most a quarter of an interval early. In each interval a server gets about one batch
+// for every MaxBatch leases, and never more than four batches that are not full. The slots are counted from
+// the first lease that was added, so a single lease is renewed exactly at its interval.
 //
 // A lease with less than two intervals left is renewed halfway to its deadline at the latest. A lease that is
 // as short when it is added is renewed after a twentieth of its time, because until then a short outage ends

@@ -5,9 +5,9 @@
 // call is in flight until it is either answered or abandoned. If it is answered, the reply belongs to the
 // caller. If it is abandoned, a goroutine that is counted in the session's work rolls it back once.
 //
-// Every bound of a call that is known when a request begins is a deadline of that request. The bound comes
-// from the caller's context or from WaitAtMost. If neither sets one, the library does. The call returns at
-// its bound even if its request is stuck (see [Ask]).
+// The earliest bound that is known when a request begins is the deadline of that request. It comes from the
+// caller's context or from WaitAtMost. If neither sets one, the library limits the wait for the reply. The
+// call returns at its bound even if its request is stuck (see [Ask]).
 package call
 
 import (

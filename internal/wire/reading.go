@@ -44,15 +44,16 @@ func readingOf(c Client) reading {
 	return r
 }
 
-// slow is the time after which a server is silent if it has replied to none of the requests in flight. It is
-// also the longest delay of a call that returns after its deadline.
+// slow is the time after which a server is silent if it has replied to none of the requests in flight.
+// NeedsGoroutine also allows for it: a caller may send a request itself if the client's ReadTimeout ends the
+// read at most this long after the caller's deadline.
 const slow = 100 * time.Millisecond
 
 // Silent reports whether the server of a key is silent. For a Cluster, go-redis may have to load the
 // map of the Cluster first. A server is silent
 //   - until its first reply;
-//   - from a request without a reply until its next reply;
-//   - while requests are in flight to none of which it has replied for slow.
+//   - after a request has failed without a reply, until the next reply. A canceled request does not count;
+//   - while requests are in flight and no reply has come for 100 ms (slow).
 func (l *Link) Silent(ctx context.Context, key string) bool {
 	s, _ := l.server(ctx, key)
 	return !s.answers.Load() || s.isSilent()

@@ -186,7 +186,7 @@ func (t text) match(rule string, p pattern, plain string, s span) (found []findi
 	for _, at := range p.bad.FindAllStringIndex(part, -1) {
 		from := s.from + at[0]
 		if from == 0 && t.words[:at[1]] == t.name && p.where == anywhere {
-			continue // the name that the comment is about
+			continue // the comment begins with the name that it documents, which is no finding
 		}
 		found = append(found, finding{
 			file: t.file, line: t.lineAt(from), rule: rule,
