@@ -22,8 +22,7 @@ type sighting struct {
 }
 
 // look returns the state of the run with this id. If run is "", it returns the state of the current run.
-// channel is the session's channel. If it is "",
-// look does not check for subscribers.
+// channel is the session's channel. If it is "", look does not check for subscribers.
 func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, error) {
 	a, err := l.ask(ctx, lookScript, run, channel)
 	st := sighting{letter: a.letter}

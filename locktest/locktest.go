@@ -9,8 +9,7 @@
 //	}
 //
 // A test that needs several sessions, or a fault such as an outage or a lost lock, starts the server itself.
-// Sessions of one [Server] exclude each
-// other like processes that use one Redis:
+// Sessions of one [Server] exclude each other like processes that use one Redis:
 //
 //	server := locktest.NewServer(t)
 //	mine, theirs := server.NewSession(), server.NewSession()
@@ -46,8 +45,9 @@
 // lacks needs a real server: Cluster, Sentinel, replicas, rights and memory limits.
 //
 // At the end of the test, each session is closed before its client, and each server after its sessions and
-// clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find. What is logged goes to the log of the test. A Hold that the code
-// under test forgets is held until then: while a test has a server, the garbage collector releases no Hold.
+// clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find.
+// What is logged goes to the log of the test. A Hold that the code under test forgets is held until then:
+// while a test has a server, the garbage collector releases no Hold.
 //
 // A program that does not import locktest does not build miniredis.
 package locktest

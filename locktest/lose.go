@@ -24,16 +24,16 @@ import (
 // noticed is the longest time for which Lose waits for sessions to notice a loss.
 const noticed = 10 * time.Second
 
-// Lose takes what is held under this name from its holders, as an operator does by a forced unlock: locks of
-// any kind, all permits of a semaphore, the writer and all readers of a read-write lock, the leadership of an
-// election. The first waiter gets it, and may begin some milliseconds before the last holder notices. (A
-// holder notices the end of its lease before others can get the lock: for that, use [Server.Silence] and fake
-// time.)
+// Lose takes the lock of this name from its holders, as an operator does by a forced unlock. That goes for
+// locks of any kind, all permits of a semaphore, the writer and all readers of a read-write lock, and the
+// leadership of an election. The first waiter gets the lock, and may begin some milliseconds before the last
+// holder notices. In contrast, a holder notices the end of its lease before others can get the lock. To test
+// that, use [Server.Silence] and fake time.
 //
-// The server's sessions are told, so that they need not wait for their next renewal. When Lose returns, the
-// contexts of their holds have ended with the cause [rlock.ErrLost]. There are three exceptions:
-//   - A session that cannot reach the server, because of Silence or Refuse, is not told. Its holds end with
-//     their leases.
+// Lose notifies the sessions of the server, so that they need not wait for their next renewal. When Lose
+// returns, the contexts of their holds have ended with the cause [rlock.ErrLost]. There are three exceptions:
+//   - A session that cannot reach the server, because of Silence or Refuse, is not notified. Its holds end
+//     with their leases.
 //   - The context of a MultiLock ends a moment later. Wait for its Done.
 //   - A RedLock is lost when a majority of its servers has lost it. Its context ends a moment later, too.
 //

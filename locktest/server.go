@@ -103,7 +103,7 @@ func (s *Server) Client() *redis.Client {
 //	options.ReadTimeout = time.Second
 //	client := redis.NewClient(options)
 //
-// The test must close the client. In a synctest bubble, do not set PoolSize: goroutines that wait for a
+// The test must close the client. In a bubble, do not set PoolSize: goroutines that wait for a
 // connection share timers with other bubbles, which ends the program.
 func (s *Server) Options() *redis.Options { return s.options(s.newLink()) }
 

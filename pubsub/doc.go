@@ -50,8 +50,7 @@
 //
 // In the last case, the hub moves the channel at once. In the other cases, it makes the client load the map
 // again, and looks for the new node after a pause. The pause doubles from 20 ms to 1 s until the channel is
-// confirmed. A refused channel does not disturb other
-// channels.
+// confirmed. A refused channel does not disturb other channels.
 //
 // An error does not name the command to which it is the reply. The server replies in order, so the error is
 // the reply to the first command without one. If a later command gets its reply first, the replies to earlier
