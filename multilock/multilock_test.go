@@ -37,10 +37,10 @@ func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context
 }
 
 // mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
-func mixed(t *testing.T, w *testlock.Wire) (ms []*rlock.Mutex, members []rlock.Locker) {
+func mixed(t *testing.T, w *testlock.Wire) (ms []testlock.Mutex, members []rlock.Locker) {
 	here := testlock.NewSession(t, w.Client)
 	there := testlock.NewSession(t, testlock.NewWire(t).Client)
-	ms = []*rlock.Mutex{
+	ms = []testlock.Mutex{
 		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
 		rlock.New(here, "e"), fairlock.New(there, "f"), redisson.New(testlock.NewSession(t, w.Client), "g"),
 		rlock.New(testlock.NewSession(t, w.Client), "h"),

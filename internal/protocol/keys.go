@@ -28,8 +28,8 @@ const (
 
 // What the names of further keys of locks begin with that are shared with Redisson.
 const (
-	redissonMetadata = "lockline_lock_memory:"
-	redissonToken    = "redisson_lock_token:"
+	RedissonMetadata = "lockline_lock_memory:"
+	RedissonToken    = "redisson_lock_token:"
 )
 
 // Keys are the names of one lock in Redis, all in one cluster slot: the hash, the metadata
@@ -93,6 +93,16 @@ func (k *Keys) Failed(what string, err error) error {
 	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))
 }
 
+// NamedKeys returns the keys of a lock whose keys have names of another form than NewKeys makes. The first is
+// the lock's hash, and the second its metadata. All must be in one slot.
+func NamedKeys(name string, keys ...string) *Keys {
+	boxed := make([]any, len(keys))
+	for i, key := range keys {
+		boxed[i] = key
+	}
+	return &Keys{Name: name, boxed: boxed}
+}
+
 // NewKeys makes P:kind:{name}. more are the endings of further keys. Braces in the name would end the hash
 // tag early. That is harmless as long as the tag is the same for all keys and not empty: only a name that
 // begins with a closing brace needs an escape.
@@ -147,25 +157,35 @@ func RedissonKeys(name string, extra ...any) (*Keys, error) {
 		}
 		return prefix + "{" + name + "}"
 	}
-	metadata := redissonMetadata + "{" + name + "}"
+	metadata := RedissonMetadata + "{" + name + "}"
 	if braced {
 		// The second colon keeps the metadata of {x} apart from that of x. They share a token counter and a
 		// channel.
-		metadata = redissonMetadata + ":" + name
+		metadata = RedissonMetadata + ":" + name
 	}
 	channel := join("redisson_lock__channel:")
 	return &Keys{
 		Name: name, Channel: channel,
-		boxed: []any{name, metadata, join(redissonToken)}, extra: append([]any{channel}, extra...),
+		boxed: []any{name, metadata, join(RedissonToken)}, extra: append([]any{channel}, extra...),
 	}, nil
 }
 
 // kindPart is what stands between prefix and name in the keys of any kind.
 var kindPart = regexp.MustCompile(`:[a-z]:\{`)
 
+// Reserved returns the beginning of s if no name or prefix may begin so, because keys of locks do that are
+// shared with Redisson. Otherwise it returns "".
+func Reserved(s string) string { return beginsAsRedisson(s) }
+
+// KindPart returns what a key has between prefix and name, if s contains that. Otherwise it returns "".
+func KindPart(s string) string { return kindPart.FindString(s) }
+
+// Tagged reports whether s has no braces, or a complete hash tag that is not empty.
+func Tagged(s string) bool { return tagged(s) }
+
 // beginsAsRedisson: s begins as a key that a lock shared with Redisson has beside its own.
 func beginsAsRedisson(s string) string {
-	for _, begin := range [...]string{redissonMetadata, redissonToken} {
+	for _, begin := range [...]string{RedissonMetadata, RedissonToken} {
 		if strings.HasPrefix(s, begin) {
 			return begin
 		}
