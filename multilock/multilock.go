@@ -222,10 +222,27 @@ func (l *MultiLock) acquire(
 	if err := a.run(); err != nil {
 		return ctx, nil, err
 	}
+	if cfg.AtLeast > 0 {
+		if err := a.mayStay(); err != nil {
+			return ctx, nil, err
+		}
+	}
 	held, hold := l.hold(ctx, a.parts)
 	a.parts = nil
 	if cfg.AtLeast > 0 {
 		(*handle.Hold)(hold).Stay(cfg.AtLeast)
 	}
 	return held, hold, nil
+}
+
+// mayStay returns the error of a member that cannot stay taken after its Unlock, as locks that are shared with
+// another library cannot.
+func (a *acquisition) mayStay() error {
+	for i, p := range a.parts {
+		of := (*handle.Hold)(p.hold).Of()
+		if never, ok := of.(interface{ NeverStays() error }); ok {
+			return a.l.about(i, never.NeverStays())
+		}
+	}
+	return nil
 }

@@ -457,3 +457,19 @@ func TestTheContextHasEndedAsSoonAsAPartHas(t *testing.T) {
 		}
 	})
 }
+
+// Redisson's hash has no place for that.
+func TestAMemberThatCannotStayTakenIsAnErrorAndTheOthersAreGivenBack(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		a, b := rlock.New(s, "a"), redisson.New(s, "b")
+		_, _, err := multilock.New(a, b).TryLock(bg, rlock.HoldAtLeast(time.Minute))
+		var member *multilock.MemberError
+		if !errors.As(err, &member) || member.Index != 1 || !strings.Contains(err.Error(), "HoldAtLeast") {
+			t.Errorf("%v", err)
+		}
+		other := testlock.NewSession(t, w.Client)
+		testlock.Works(t, rlock.New(other, "a"))
+		testlock.Works(t, redisson.New(other, "b"))
+	})
+}

@@ -178,8 +178,11 @@ func (h *hold) Context() context.Context { return h.ctx }
 // OwnerField returns the owner field under which Redis knows the hold.
 func (h *hold) OwnerField() string { return h.g.ownerField() }
 
-// Stay does nothing: see errStays.
+// Stay does nothing, since there is no call of it: see NeverStays.
 func (h *hold) Stay(time.Duration) {}
+
+// NeverStays returns the error of HoldAtLeast, for a MultiLock that the lock is a member of.
+func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
 // Err returns why the lock is not held any more; nil while it is.
 func (h *hold) Err() error {

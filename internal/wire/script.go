@@ -50,10 +50,10 @@ type Request struct {
 
 func (*Request) NoRetry() bool { return true }
 
-// NewRequest builds a call. extra are arguments behind those of argv.
-func NewRequest(sc *Script, keys, argv, extra []any) *Request {
+// NewRequest builds a call.
+func NewRequest(sc *Script, keys, argv []any) *Request {
 	_, sha := sc.load()
-	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv, extra)
+	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv)
 	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 
