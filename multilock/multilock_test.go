@@ -458,6 +458,20 @@ func TestTheContextHasEndedAsSoonAsAPartHas(t *testing.T) {
 	})
 }
 
+func TestALockOfPackageRedissonThatIsGivenTwiceIsOneMember(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		l := multilock.New(redisson.New(s, "a"), redisson.NewFenced(s, "a"), redisson.New(s, "b"))
+		if l.Name() != "a+b" {
+			t.Errorf("%q", l.Name())
+		}
+		testlock.Works(t, l)
+		if l := multilock.New(redisson.New(s, "a"), redisson.New(other, "a")); l.Name() != "a+a" {
+			t.Errorf("of two sessions: %q", l.Name())
+		}
+	})
+}
+
 // Redisson's hash has no place for that.
 func TestAMemberThatCannotStayTakenIsAnErrorAndTheOthersAreGivenBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -17,11 +17,11 @@
 //
 // # Waiting
 //
-// There is no queue, since Redisson's RLock has none. An unlock publishes a message. One goroutine of each
-// session that waits then asks again, and so do the JVM's. A session that has just had its turn lets others
-// that wait go first. Only chance bounds a wait. Locks that no JVM takes are better off in package rlock.
-// Should a message be lost, those that wait ask again when the holder's lease is over, and every 6 s
-// ([rlock.WithWaiterTimeout]).
+// There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Those of
+// a JVM ask again then, and so does one goroutine of each session: goroutines of a session take turns, in the
+// order in which they came. After its turn, a session lets other clients go first. Only chance bounds a wait.
+// Locks that no JVM takes are better off in package rlock. If a message is lost, waiters ask again when the
+// holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release wakes only those that listen as it is published. The default is for Redisson's
 // default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock request
@@ -67,6 +67,21 @@ type Mutex struct {
 }
 
 var _ rlock.Locker = (*Mutex)(nil)
+
+// identity is equal for Mutexes that name one lock in one session.
+type identity struct {
+	s   *session.Session
+	key string
+}
+
+func init() {
+	inner.Identify(func(l rlock.Locker) any {
+		if m, ok := l.(*Mutex); ok && m != nil && m.n != nil {
+			return identity{m.s, m.n.keys.LockKey()}
+		}
+		return nil
+	})
+}
 
 // New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or
 // session, Lock returns.
