@@ -37,8 +37,8 @@ var _ rlock.Locker = (*MultiLock)(nil)
 // What is wrong with a member, Lock says.
 //
 // A MultiLock among the members stands for its own members. A member given twice is one member:
-// Mutexes, also those of package redisson, are the same if they name one lock in one session, other Lockers if
-// they are equal.
+// Mutexes, also those of package redisson, are the same if they name one lock in one session, other Lockers
+// if they are equal.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {

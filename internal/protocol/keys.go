@@ -26,8 +26,8 @@ const (
 	Redisson  = "j" // of events alone
 )
 
-// What the names of further keys begin with of the locks of package redisson, which makes them. No prefix of a
-// session may begin so.
+// What the names of further keys begin with of the locks of package redisson, which makes them. No prefix of
+// a session may begin so.
 const (
 	RedissonMetadata = "lockline_lock_memory:"
 	RedissonToken    = "redisson_lock_token:"
