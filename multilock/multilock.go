@@ -234,8 +234,8 @@ func (l *MultiLock) acquire(
 	return held, hold, nil
 }
 
-// mayStay returns the error of a member that cannot stay taken after its Unlock, as locks that are shared with
-// another library cannot.
+// mayStay returns the error of a member that cannot stay taken after its Unlock, as locks that are shared
+// with another library cannot.
 func (a *acquisition) mayStay() error {
 	for i, p := range a.parts {
 		of := (*handle.Hold)(p.hold).Of()

@@ -55,9 +55,9 @@ type Served struct {
 	Lease time.Duration
 }
 
-// Read is the answer in the outcome of a request. That is 'STATUS NOW' and what follows, or 'R' or 'L'. Behind
-// these stands 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the outcome's,
-// or says that no script replies so.
+// Read is the answer in the outcome of a request. That is 'STATUS NOW' and what follows, or 'R' or 'L'.
+// Behind these stands 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the
+// outcome's, or says that no script replies so.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
