@@ -18,41 +18,41 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// acquisition is one call of Lock or TryLock. It belongs to the goroutine of the call, which sends its
+// An acquisition is one call of Lock or TryLock. It belongs to the goroutine of the call, which sends its
 // requests:
 //
 //	nested in a live hold? --yes--> one more hold of its grant (hold.go)
 //	  | no
-//	the turn among the goroutines of the session (a try goes without: it is refused if there are others)
+//	the turn among the goroutines of the session (a try needs none: other goroutines refuse it)
 //	  |
-//	ask Redis --granted--> grant and hold
+//	request --granted--> grant and hold
 //	  |   ^ refused
 //	  |   '--wait for a message, the end of the lease, or the heartbeat
-//	  '--a bound has ended: leave, and give back what a copy of a request may have taken
+//	  '--a bound has ended: leave, and release what a copy of a request may have taken
 type acquisition struct {
 	l      *lock
 	n      *names
 	ctx    context.Context
 	cfg    engine.Config
-	once   bool // it asks once, and does not wait
+	once   bool // the call does not wait for other holders: it is a try
 	bounds call.Bounds
 	begun  time.Time
-	at     *attempt // nil: it has asked for nothing that it would have to give back
-	w      waiter   // its place
-	first  attempt  // where at begins
+	at     *attempt // the present one; nil: no request was sent, or the attempt belongs to its request
+	w      waiter   // the place among the goroutines of the session
+	first  attempt  // the first attempt; saves an allocation
 
-	lost         handle.State // what became of holds that ctx descends from; Held: none was lost
+	lost         handle.State // how holds have ended that ctx descends from; Held: no hold was lost
 	waitReported bool         // the observer got EventWaiting
-	barred       bool         // it has waited for another hold that is nested in the same one
-	refused      bool         // Redis has refused it
-	trouble      error        // of the last request, in an outage that the call rides out
+	barred       bool         // the call has waited for another hold that is nested in the same hold
+	refused      bool         // Redis has refused the lock
+	trouble      error        // last error of a request in an outage that the call rides out; nil: none
 }
 
 // errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-// acquire waits until the lock is held, or asks once. After an error, nothing is held: what an unanswered
-// request may have taken is given back in the background.
+// acquire waits until the lock is held, or tries once. After an error, nothing is held: what an unanswered
+// request may have taken is released in the background.
 func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func (a *acquisition) run() (*hold, error) {
 // not worth more.
 const ownRelease = 250 * time.Millisecond
 
-// try asks Redis once, unless goroutines of the session hold the lock or were first. While the session is
-// releasing the lock, the try waits, because Redis would refuse it what this process has unlocked already.
+// try requests the lock once, unless goroutines of the session hold it or wait for it. While the session is
+// releasing the lock, try waits, because Redis would refuse a lock that this process has unlocked already.
 func (a *acquisition) try() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -146,7 +146,7 @@ func (a *acquisition) try() (*hold, error) {
 		l.mu.Lock()
 	}
 	l.mu.Unlock()
-	h, refused, err := a.ask()
+	h, refused, err := a.request()
 	failed, _ := err.(*failedRequest)
 	switch {
 	case h != nil:
@@ -167,7 +167,7 @@ func (a *acquisition) try() (*hold, error) {
 	return nil, err
 }
 
-// wait waits for the turn, and then asks Redis until the lock is granted. The caller must then leave.
+// wait waits for the turn, and then requests the lock until it is granted. The caller must then leave.
 func (a *acquisition) wait() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -181,7 +181,7 @@ func (a *acquisition) wait() (*hold, error) {
 		}
 	}
 	l.mu.Lock()
-	next := l.rest // when to ask at the latest
+	next := l.rest // when to send the next request at the latest
 	l.mu.Unlock()
 	if time.Until(next) > 0 {
 		a.reportWait()
@@ -190,7 +190,7 @@ func (a *acquisition) wait() (*hold, error) {
 		}
 	}
 	for {
-		h, refused, err := a.ask()
+		h, refused, err := a.request()
 		failed, _ := err.(*failedRequest)
 		switch {
 		case failed != nil:
@@ -238,7 +238,7 @@ func (a *acquisition) awaitTurn() error {
 	}
 }
 
-// refuse takes in that Redis has refused the lock, and returns when to ask again at the latest.
+// refuse notes that Redis has refused the lock, and returns the latest time of the next request.
 func (a *acquisition) refuse(r *refusal) time.Time {
 	l, now := a.l, time.Now()
 	a.refused = true
@@ -267,8 +267,8 @@ func (a *acquisition) awaitNews(at time.Time) {
 }
 
 // endure returns nil if the wait goes on after a request has failed: an outage only lengthens it. A full
-// server still refuses a lock that is taken, but grants none. So a waiter that it has refused before waits
-// until there is room.
+// server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits until
+// there is room.
 func (a *acquisition) endure(f *failedRequest) error {
 	full := a.refused && strings.Contains(f.Error(), "OOM ")
 	a.trouble = troubleOf(f)
@@ -351,9 +351,9 @@ type failedRequest struct {
 	failing time.Time // since when the server has carried out no request
 }
 
-// ask sends a request until Redis grants or refuses the lock. An error other than a failedRequest is for the
-// user, and ends the call.
-func (a *acquisition) ask() (*hold, *refusal, error) {
+// request sends requests until Redis grants or refuses the lock. An error other than a failedRequest is for
+// the user, and ends the call.
+func (a *acquisition) request() (*hold, *refusal, error) {
 	l := a.l
 	for tries := 1; ; tries++ {
 		if a.at == nil {
@@ -365,7 +365,7 @@ func (a *acquisition) ask() (*hold, *refusal, error) {
 		patience := max(a.patience(), time.Millisecond)
 		o, answered := call.Ask(&a.bounds, l.s, l.n.keys.LockKey(), at, patience)
 		if !answered {
-			a.at = nil // it belongs to its request, which rolls it back
+			a.at = nil // the attempt belongs to its request, which rolls it back
 			if a.bounds.Over() {
 				return nil, nil, a.endOfWait()
 			}
@@ -388,7 +388,7 @@ func (a *acquisition) ask() (*hold, *refusal, error) {
 			err = l.fail(err)
 		case r.Status == protocol.Expired: // the reply has brought the time
 			err = l.fail(protocol.TooLate(min(at.lease, l.s.Liveness)))
-		case r.Status == protocol.Stale: // it was granted the lock, and lost it by force
+		case r.Status == protocol.Stale: // a copy was granted the lock, and lost it by force
 			err = l.fail(protocol.ErrOver)
 		case !over:
 			err = l.failed(wire.Unexpected(o.Reply))
@@ -407,9 +407,9 @@ func (a *acquisition) ask() (*hold, *refusal, error) {
 	}
 }
 
-// giveBack ends an attempt in Redis that may have the lock, or get it by a copy of its request, in the
-// background. If it awaits that, it returns when it is done, but soon in any case: nothing should be granted
-// to a call that has returned. The caller must be counted in the session's work.
+// giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
+// request. With await, giveBack blocks until that is done, but for call.LeavingTime at most: nothing should
+// be granted to a call that has returned. The caller must be counted in the session's work.
 func (a *acquisition) giveBack(await bool) {
 	at := a.at
 	if at == nil || !at.mayHold {
@@ -418,26 +418,26 @@ func (a *acquisition) giveBack(await bool) {
 	gone := make(chan struct{})
 	a.l.s.Go(func() {
 		defer close(gone)
-		at.end()
+		at.withdraw()
 	})
 	if await {
 		call.AwaitLeaving(gone, a.bounds.Closing)
 	}
 }
 
-// An attempt asks Redis for the lock, with one request at a time. Its owner id is never used again once the
-// attempt has been granted the lock or given up. Only one goroutine has it: that of the acquisition or, while
-// a request is in flight that has a goroutine of its own, that one.
+// An attempt requests the lock, with one request in flight at a time. Its owner field is never used again
+// once the attempt was granted the lock or withdrawn. Only one goroutine uses it: that of the acquisition or,
+// while a request is in flight that has a goroutine of its own, that goroutine.
 type attempt struct {
 	l       *lock
 	n       *names
 	owner   any // string
 	lease   time.Duration
-	listens bool // what was published before its request is no news
+	listens bool // requests drop older messages: the goroutine has the turn
 
 	notAfter int64 // Redis time in µs after which the last copy that was sent is void
 	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: none can
-	mayHold  bool  // it may have the lock, or get it by such a copy
+	mayHold  bool  // the attempt may have the lock, or get it by such a copy
 }
 
 // Request makes a copy of the request.
@@ -450,7 +450,7 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 	if at.listens {
 		at.l.mu.Lock()
 		if at.l.news != nil {
-			at.l.news.Take() // the reply will know of it
+			at.l.news.Take() // the reply tells more than messages that were published before
 		}
 		at.l.mu.Unlock()
 	}
@@ -468,7 +468,7 @@ func (at *attempt) Send(ctx context.Context, maxTries int, abandoned *atomic.Boo
 	return at.l.s.Link.Call(ctx, at, maxTries, abandoned)
 }
 
-// read takes in how a request has ended, and returns the reply.
+// read notes how a request has ended, and returns the reply.
 func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if r.Now != 0 {
@@ -484,18 +484,18 @@ func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 // RollBack ends an attempt whose caller has left.
 func (at *attempt) RollBack(o wire.Outcome) {
 	if _, _ = at.read(o); at.mayHold {
-		at.end()
+		at.withdraw()
 	}
 }
 
-// end ends the attempt in Redis. It sends a release until that is answered, or as long as the lock may be
-// held by the attempt.
-func (at *attempt) end() {
+// withdraw ends the attempt in Redis. It sends a release until there is a reply, or as long as the attempt
+// may hold the lock.
+func (at *attempt) withdraw() {
 	r := at.n.release(at.l.s, at.owner, "", at.late)
 	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.Liveness))
 }
 
-// repeat sends a release until it is answered, or until when it may matter. It blocks that long.
+// repeat sends a release until there is a reply, but not after until. It blocks that long.
 func (l *lock) repeat(r wire.Copier, until time.Time) {
 	for try := 1; ; try++ {
 		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // one copy: this loop sends the next
@@ -522,7 +522,7 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 		err = failure.ErrClosed
 	case token == 0:
 		err = failure.ErrNoToken
-	case !time.Now().Before(deadline), former != nil && former.token > token: // this one was forced meanwhile
+	case !time.Now().Before(deadline), former != nil && former.token > token: // the later one was granted since
 		err = engine.ErrTooLate
 	}
 	if err != nil {
@@ -531,10 +531,10 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 		return nil, err
 	}
 	if former != nil { // Redis would not have granted again
-		s.Go(former.endNow(handle.Lost, failure.ErrGone))
+		s.Go(former.terminate(handle.Lost, failure.ErrGone))
 	}
 	l.grant, l.refusedAt = g, time.Time{}
-	l.retain() // endNow drops it, or the end of the release
+	l.retain() // terminate drops it, or the end of the release
 	g.add(h)
 	g.lease.Owner = g
 	s.Watchdog.Add(&g.lease, deadline, g.interval())

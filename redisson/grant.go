@@ -34,28 +34,28 @@ type grant struct {
 	one   [1]*hold // where holds begins
 
 	// lock.mu guards the following.
-	holds     []*hold // live ones; each is nested in the one before it
+	holds     []*hold // live holds; each is nested in the hold before it
 	change    int64   // number of the last change of holds: Redis ignores earlier ones that arrive late
 	began     time.Duration
 	state     handle.State
-	unrenewed bool           // all holds have a lease of their own choice
+	unrenewed bool           // all holds have a fixed lease
 	warned    bool           // the log says that the session waits for itself
 	announced bool           // the observer knows that the lock was acquired
-	lost      *session.Event // the loss, if that came before the announcement; nil: it did not
+	lost      *session.Event // the loss, if it came before the announcement; otherwise nil
 
-	renewError   error         // of the last renewal that failed; nil: none has
-	renewErrorAt time.Duration // age of the session at that time
+	renewError   error         // of the last renewal that failed; nil: none has failed
+	renewErrorAt time.Duration // age of the session when that renewal failed
 }
 
 func (g *grant) ownerField() string { return g.owner.(string) }
 
-// held reports whether the grant goes on. The caller must hold l.mu.
+// held reports whether the grant has not ended. The caller must hold l.mu.
 func (g *grant) held() bool { return g.state == handle.Held }
 
 // deadline returns the local time at which the grant expires.
 func (g *grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// locked returns the error of a call that this grant is in the way of.
+// locked returns the error of a call that is refused because of this grant.
 func (g *grant) locked() *failure.LockedError {
 	return &failure.LockedError{Name: g.l.n.keys.Name, Holder: g.ownerField(), About: g.l.s.About(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: failure.SelfHint}
@@ -105,35 +105,35 @@ func (g *grant) end(why handle.State, reason error) bool {
 		g.l.mu.Unlock()
 		return false
 	}
-	after := g.endNow(why, reason)
+	after := g.terminate(why, reason)
 	g.l.mu.Unlock()
 	after()
 	return true
 }
 
-// leave ends the grant for its session. The caller must hold l.mu.
-func (g *grant) leave(why handle.State) {
+// detach ends the grant for its session. The caller must hold l.mu.
+func (g *grant) detach(why handle.State) {
 	l := g.l
 	g.state = why
 	if l.grant == g {
 		l.grant = nil
 	}
-	if len(l.waiters) > 0 { // they remember it until they learn of another holder
+	if len(l.waiters) > 0 { // their errors name this holder, until Redis names another one
 		now := time.Now()
 		l.seen = &failure.Sighting{Holder: g.ownerField(), About: l.s.About(), At: now, Until: now}
 	}
 }
 
-// endNow ends a grant that is held. The caller must hold l.mu, and call after without it, which ends the
+// terminate ends a grant that is held. The caller must hold l.mu, and call after without it, which ends the
 // contexts of the holds.
-func (g *grant) endNow(why handle.State, reason error) (after func()) {
+func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
-	g.leave(why)
-	holds := g.holds // those of a grant that has ended change no more
+	g.detach(why)
+	holds := g.holds // when the grant has ended, nothing changes them
 	for _, h := range holds {
 		h.state = why
-		h.wake() // a goroutine that waits to nest in it looks again
+		h.wake() // for a goroutine that waits to nest in h
 	}
 	held := s.Age() - g.began
 	event := &session.Event{Kind: session.EventReleased, Token: g.token, Held: held}
@@ -174,7 +174,7 @@ func (g *grant) endNow(why handle.State, reason error) (after func()) {
 	}
 }
 
-// announce notes that the observer knows of the grant, and notifies it of a loss that was faster.
+// announce notes that the observer knows of the grant, and notifies it of a loss that came before.
 func (g *grant) announce() {
 	l := g.l
 	if l.s.Observer == nil {
@@ -215,17 +215,17 @@ func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	case !answered:
 		return l.fail(failure.ErrNoAnswer)
 	}
-	return g.updated(o, d)
+	return g.onUpdate(o, d)
 }
 
-// updated takes in how an update has ended, of a lease of at least d.
-func (g *grant) updated(o wire.Outcome, d time.Duration) error {
+// onUpdate handles the outcome of an update, which asked for a lease of at least d.
+func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	l := g.l
 	switch {
 	case o.Err != nil:
 		return l.failed(o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
-		g.end(handle.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
+		g.end(handle.Lost, failure.ErrGone) // does nothing if the last hold was unlocked meanwhile
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.fail(handle.ErrorOf(g.state))
@@ -282,7 +282,7 @@ func (g *grant) lossReason(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // it was renewed since
+	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed since
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
 	}
 	switch {
@@ -309,8 +309,8 @@ func (n *names) release(s *session.Session, owner, token any, late int64) protoc
 		Argv: []any{owner, token, s.Args.Keep, late, n.channel, n.how}}
 }
 
-// readRelease reads the reply to a release: whether the lock was released under the token that was named, and
-// how many clients were notified.
+// readRelease reads the reply to a release. It returns whether the lock was released under the token of the
+// request, and how many clients were notified.
 func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 	status, count, counted := strings.Cut(o.Reply, " ")
 	switch {
@@ -326,24 +326,24 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 	return status == "R", notified, nil
 }
 
-// A release tells Redis that a grant has ended, whose session has it no more. From newRelease until its reply
-// no goroutine of the session asks Redis for the lock: the request could take it before other clients are
-// notified.
+// A release frees the lock in Redis after its grant has ended here. Until its reply, no goroutine of the
+// session requests the lock: the request could take it before other clients are notified.
 type release struct {
 	protocol.Same
 	g *grant
 }
 
-// newRelease begins a release. The caller must send it.
+// newRelease begins a release of a grant that has ended. The caller must send or drop it.
 func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retain() // endNow has dropped that of the grant
+	l.retain() // terminate has dropped that of the grant
 	return g.beginRelease()
 }
 
-// beginRelease is newRelease for a caller that holds l.mu, and hands the grant's use of the lock on.
+// beginRelease is newRelease for a caller that holds l.mu. The release takes over the grant's use of the
+// lock.
 func (g *grant) beginRelease() *release {
 	g.l.releases++
 	return &release{g.l.n.release(g.l.s, g.owner, g.boxed, g.late), g}
@@ -360,12 +360,12 @@ func (r *release) drop() {
 
 // send sends the release, and blocks for the reply.
 func (r *release) send(ctx context.Context) error {
-	return r.ended(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
+	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// ended takes in the reply. A release that failed is sent again in the background. The caller must be counted
-// in the session's work.
-func (r *release) ended(o wire.Outcome) error {
+// onReply handles the outcome. A release that failed is sent again in the background. The caller must be
+// counted in the session's work.
+func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)
 	l.mu.Lock()
@@ -380,7 +380,7 @@ func (r *release) ended(o wire.Outcome) error {
 		until := r.g.deadline()
 		l.s.Go(func() { l.repeat(r, until) })
 		return l.failed(err)
-	case !released && o.Unanswered == nil: // otherwise an earlier copy has released it
+	case !released && o.Unanswered == nil: // otherwise an earlier copy has released the lock
 		return l.fail(failure.ErrLost)
 	}
 	return nil

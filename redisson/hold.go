@@ -20,20 +20,20 @@ import (
 type hold struct {
 	// What follows never changes.
 	g      *grant
-	ctx    context.Context // ends with the hold; what the user has descends from it
+	ctx    context.Context // ends with the hold; the user's context descends from it
 	cancel context.CancelCauseFunc
 	began  time.Duration // age of the session
-	fixed  bool          // a lease of its own choice, not renewed
+	fixed  bool          // the lease is fixed, and not renewed
 
 	// lock.mu guards the following.
 	state    handle.State
 	unlocked bool
-	changed  chan struct{} // closed when another one may nest in it; nil: no goroutine waits for that
+	changed  chan struct{} // closed when another hold may nest in this one; nil: no goroutine waits for that
 }
 
 var _ handle.Holding = (*hold)(nil)
 
-// newHold returns a hold of the call, which is the first one of g if that has none.
+// newHold returns a hold for the call. It uses g.first if g has no hold yet.
 func (a *acquisition) newHold(g *grant) *hold {
 	h := &g.first
 	if h.g != nil {
@@ -44,7 +44,8 @@ func (a *acquisition) newHold(g *grant) *hold {
 	return h
 }
 
-// nesting is an acquisition as the key by which it finds, in its context, the nearest live hold of its lock.
+// A nesting is an acquisition as a context key: by it, the acquisition finds the nearest live hold of its
+// lock in its context.
 type nesting acquisition
 
 // outer finds the nearest live hold that the context descends from. It returns nil for a newcomer, and an
@@ -93,18 +94,18 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	}
 	err = g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, l.s.Lease))
 	switch over := h.Err(); {
-	case over != nil: // while that was in flight
+	case over != nil: // the grant ended while the request was in flight
 		err = cmp.Or(err, l.fail(over))
-	case a.bounds.Over(): // also if it was answered
+	case a.bounds.Over(): // although there may be a reply
 		var holder *failure.LockedError
-		if a.barred { // otherwise it has waited for Redis alone
+		if a.barred { // otherwise the call has waited for Redis alone
 			holder = g.locked()
 		}
 		err = a.endOfWaitFor(holder)
 	}
 	if err != nil {
-		if e, lost := h.end(); lost == nil {
-			l.s.Go(func() { _ = h.tell(context.WithoutCancel(a.ctx), e) }) // a.ctx may have ended
+		if u, lost := h.beginUnlock(); lost == nil {
+			l.s.Go(func() { _ = h.finishUnlock(context.WithoutCancel(a.ctx), u) }) // a.ctx may have ended
 		}
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 		switch {
 		case outer.state != handle.Held:
 			return 0, nil
-		case !time.Now().Before(g.deadline()): // the timer that ends it is late
+		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
 			l.mu.Unlock()
 			g.end(handle.Lost, failure.ErrExpired)
 			l.mu.Lock()
@@ -142,7 +143,7 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 		}
 		changed := outer.changed
 		a.barred = true
-		l.mu.Unlock() // whatever it waits for needs l.mu
+		l.mu.Unlock()
 		a.reportWait()
 		_, ok := call.Await(&a.bounds, changed)
 		l.mu.Lock()
@@ -152,7 +153,7 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 	}
 }
 
-// wake has the goroutines look again that wait to nest in h. The caller must hold l.mu.
+// wake wakes the goroutines that wait to nest in h. The caller must hold l.mu.
 func (h *hold) wake() {
 	if h.changed != nil {
 		close(h.changed)
@@ -237,14 +238,14 @@ func (h *hold) Forgotten() {
 	}()
 }
 
-// Unlock ends the hold here, and tells Redis. The request is sent whatever becomes of ctx, which bounds only
-// the wait for the reply.
+// Unlock ends the hold here and in Redis. The request is sent whatever becomes of ctx, which bounds only the
+// wait for the reply.
 func (h *hold) Unlock(ctx context.Context) error {
-	e, err := h.end()
+	u, err := h.beginUnlock()
 	if err != nil {
 		return err
 	}
-	return h.tell(ctx, e)
+	return h.finishUnlock(ctx, u)
 }
 
 // unlocked is the cause with which the context of an unlocked hold has ended. It is the hold itself,
@@ -254,9 +255,9 @@ type unlocked hold
 func (u *unlocked) Error() string { return failure.UnlockedText("", u.g.l.n.keys.Name) }
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// end ends the hold here, and returns what must be told to Redis. Unless it returns an error, the caller is
-// counted in the session's work from then on, until tell.
-func (h *hold) end() (*ending, error) {
+// beginUnlock ends the hold here, and returns the request for Redis. Unless it returns an error, the caller
+// must call finishUnlock, and is counted in the session's work until then.
+func (h *hold) beginUnlock() (*unlocking, error) {
 	g := h.g
 	l := g.l
 	if !l.s.Begin() {
@@ -272,18 +273,18 @@ func (h *hold) end() (*ending, error) {
 	h.state = handle.Released
 	g.remove(h)
 	h.wake()
-	for _, other := range g.holds { // there may be room in the one before it now
+	for _, other := range g.holds { // there may be room in the hold before h now
 		other.wake()
 	}
-	e := &ending{h: h}
+	u := &unlocking{h: h}
 	if len(g.holds) == 0 {
-		g.leave(handle.Released)
+		g.detach(handle.Released)
 		l.s.Watchdog.Remove(&g.lease)
-		e.release = g.beginRelease()
+		u.release = g.beginRelease()
 	}
 	l.mu.Unlock()
 	h.cancel((*unlocked)(h)) // before Redis can grant the lock to another client
-	return e, nil
+	return u, nil
 }
 
 // tooLate returns the error of an Unlock that ends nothing. counted says that the session has not ended, and
@@ -316,50 +317,51 @@ func (g *grant) giveBack() {
 	l.s.Go(func() { l.repeat(&r, until) })
 }
 
-// An ending is what an Unlock tells Redis: that the grant is released or, if other holds are left, how many.
-type ending struct {
+// An unlocking is the request of an Unlock. It releases the lock or, if other holds are left, sets the hold
+// count in Redis.
+type unlocking struct {
 	h       *hold
 	release *release        // nil: holds are left
 	ctx     context.Context // for the observer
 }
 
-// tell tells Redis of a hold that has ended, and waits for the reply as long as ctx allows.
-func (h *hold) tell(ctx context.Context, e *ending) error {
+// finishUnlock sends the request of an Unlock, and waits for the reply as long as ctx allows.
+func (h *hold) finishUnlock(ctx context.Context, u *unlocking) error {
 	l := h.g.l
 	ctx, atMost := handle.UnlockBounds(ctx, l.s.Lease)
-	e.ctx = ctx
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), e, atMost)
+	u.ctx = ctx
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), u, atMost)
 	if !answered {
 		return l.fail(handle.UnlockError(ctx))
 	}
-	return e.ended(ctx, o)
+	return u.onReply(ctx, o)
 }
 
 // Send sends at most so many copies, and blocks for the reply.
-func (e *ending) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
-	var r wire.Copier = e.release
-	if e.release == nil {
-		r = &update{e.h.g, "0"}
+func (u *unlocking) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
+	var r wire.Copier = u.release
+	if u.release == nil {
+		r = &update{u.h.g, "0"}
 	}
-	return e.h.g.l.s.Link.Call(ctx, r, maxTries, nil)
+	return u.h.g.l.s.Link.Call(ctx, r, maxTries, nil)
 }
 
-// RollBack takes in the reply after the caller of Unlock has left. What it told Redis holds.
-func (e *ending) RollBack(o wire.Outcome) { _ = e.ended(context.WithoutCancel(e.ctx), o) }
+// RollBack handles the outcome if the caller of Unlock has left. The request counts all the same.
+func (u *unlocking) RollBack(o wire.Outcome) { _ = u.onReply(context.WithoutCancel(u.ctx), o) }
 
-// ended ends an Unlock after its reply.
-func (e *ending) ended(ctx context.Context, o wire.Outcome) error {
-	g := e.h.g
+// onReply ends an Unlock when its request has ended.
+func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
+	g := u.h.g
 	l := g.l
 	defer l.s.End()
-	if e.release == nil {
-		err := g.updated(o, 0)
+	if u.release == nil {
+		err := g.onUpdate(o, 0)
 		if errors.Is(err, failure.ErrNotHeld) { // the last Unlock overtook it
 			return nil
 		}
 		return err
 	}
-	err := e.release.ended(o)
+	err := u.release.onReply(o)
 	event := session.Event{
 		Kind: session.EventReleased, Token: g.token, Held: l.s.Age() - g.began, Err: err,
 	}

@@ -14,12 +14,13 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A lock is what a session knows of one name. Its goroutines take turns in memory: only the first of them
-// asks Redis, by itself (acquire.go), and has the turn until it leaves or its grant is released. settle
-// decides who is next.
+// A lock is the state of one name in a session. The goroutines that want it take turns in memory. Only the
+// goroutine with the turn sends requests, by itself (acquire.go). It has the turn until it gives up, or until
+// the release of its grant has ended. settle decides which goroutine is next.
 //
-// A goroutine that is refused listens on Redisson's channel of the lock, and asks again after each message.
-// No wake-up is lost: a subscription that was confirmed counts as a message.
+// After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
+// sends another request after each message. No wake-up is lost, because a confirmed subscription counts as a
+// message.
 type lock struct {
 	s   *session.Session
 	n   *names
@@ -27,32 +28,32 @@ type lock struct {
 
 	uses int // acquisitions, grants and releases; guarded by locks.mu
 
-	mu        sync.Mutex // guards what follows, and what grants and holds say
-	waiters   []*waiter  // first come, first served; only the first one may have the turn
-	grant     *grant     // that is held; nil: none is
-	releases  int        // in flight
-	released  chan struct{}
-	rest      time.Time         // until then other clients go first
-	refusedAt time.Time         // before the request that was refused the goroutine with the turn; zero: none
-	seen      *failure.Sighting // of a holder
-	suspicion *time.Timer       // looks whether the session waits for itself; nil: no goroutine has waited
+	mu        sync.Mutex        // guards what follows, and grants and holds
+	waiters   []*waiter         // first come, first served; only the first one may have the turn
+	grant     *grant            // nil: the session does not hold the lock
+	releases  int               // number of releases in flight
+	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits for that
+	rest      time.Time         // other clients go first until this time
+	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero: none
+	seen      *failure.Sighting // the last known holder; nil: none is known
+	suspicion *time.Timer       // runs warnOfItself; nil: no goroutine has waited
 
 	hub  *pubsub.Hub          // of news
 	news *pubsub.Subscription // to the lock's channel; nil before the first refusal
 	own  *pubsub.Subscription // to the session's channel, see listen; nil if several servers could have it
 
-	oneWaiter [1]*waiter // where waiters begins
+	oneWaiter [1]*waiter // first array of waiters; saves an allocation
 }
 
 // A waiter is an acquisition's place among the goroutines of its session. lock.mu guards it.
 type waiter struct {
 	a    *acquisition
-	turn bool          // it may ask Redis
-	next chan struct{} // closed when it gets the turn; nil if it had the turn at once
+	turn bool          // the goroutine may send requests
+	next chan struct{} // closed when the goroutine gets the turn; nil if it had the turn at once
 }
 
-// settle gives the turn to the goroutine that is first, unless the session holds the lock or is releasing it.
-// It is called after every event, and decides alone who asks. The caller must hold l.mu.
+// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. It is
+// called after every event, and only settle gives the turn. The caller must hold l.mu.
 func (l *lock) settle() {
 	if len(l.waiters) == 0 || l.grant != nil || l.releases > 0 || l.waiters[0].turn {
 		return
@@ -64,7 +65,7 @@ func (l *lock) settle() {
 	}
 }
 
-// join puts a goroutine behind those that wait. The caller must hold l.mu.
+// join puts a goroutine behind the waiters. The caller must hold l.mu.
 func (l *lock) join(w *waiter) {
 	l.waiters = append(l.waiters, w)
 	l.settle()
@@ -74,7 +75,7 @@ func (l *lock) join(w *waiter) {
 	}
 }
 
-// leave takes a goroutine out, if it still waits. The caller must hold l.mu.
+// leave removes a goroutine from the waiters, if it is there. The caller must hold l.mu.
 func (l *lock) leave(w *waiter) {
 	i := slices.Index(l.waiters, w)
 	if i < 0 {
@@ -82,7 +83,7 @@ func (l *lock) leave(w *waiter) {
 	}
 	if w.turn {
 		if !l.refusedAt.IsZero() && l.seen != nil {
-			l.seen.At = time.Now() // it was another's until now, as far as the next one knows
+			l.seen.At = time.Now() // as far as is known, that holder has the lock still
 		}
 		l.refusedAt = time.Time{}
 	}
@@ -101,12 +102,12 @@ func (l *lock) leave(w *waiter) {
 // reached the others.
 const restTime = time.Millisecond
 
-// fewClients is how many clients may ask at once after a release. If there are more, a session lets the
-// others go first, although none of its goroutines waits.
+// fewClients is the largest number of notified clients after which a session without waiters may request the
+// lock again at once. With more, the others go first.
 const fewClients = 2
 
-// memory is for how long a lock that other clients want is kept, with its subscription, if no goroutine of
-// the session uses it.
+// memory is how long a session keeps a lock that other clients want, with its subscription, although none of
+// its goroutines uses the lock.
 const memory = 10 * time.Millisecond
 
 // yield lets other clients go first after a release of which so many clients were notified. The caller must
@@ -137,7 +138,7 @@ func (l *lock) listen(r *refusal) {
 	if r.Sharded {
 		hub = s.ShardedHub
 	}
-	if l.hub != hub { // it is the first refusal, another server has the lock by now, or the user other rights
+	if l.hub != hub { // the first refusal, or the lock's server or the user's rights have changed
 		l.close()
 		l.hub, l.news = hub, hub.Subscribe(l.n.channel.(string))
 		if s.Link.Single() {
@@ -178,8 +179,8 @@ func (l *lock) endRelease() {
 	l.settle()
 }
 
-// suspect has a wait looked at later: the session may wait for itself. One timer serves all waits. The caller
-// must hold l.mu.
+// suspect starts the timer of warnOfItself, unless it runs. One timer serves all waits. The caller must hold
+// l.mu.
 func (l *lock) suspect() {
 	if l.suspicion == nil {
 		l.suspicion = time.AfterFunc(engine.LongWait, l.warnOfItself)
@@ -235,7 +236,7 @@ func (l *lock) failed(err error) error { return l.n.keys.Failed("", err) }
 // locksKey finds the locks in a session.
 type locksKey struct{}
 
-// locks are those of a session, which they are a part of.
+// locks are the locks of a session, and a part of it.
 type locks struct {
 	s *session.Session
 
