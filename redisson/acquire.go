@@ -522,7 +522,7 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 		err = failure.ErrClosed
 	case token == 0:
 		err = failure.ErrNoToken
-	case !time.Now().Before(deadline), former != nil && former.token > token: // the later one was granted since
+	case !time.Now().Before(deadline), former != nil && former.token > token: // the former came later
 		err = engine.ErrTooLate
 	}
 	if err != nil {
