@@ -185,7 +185,7 @@ func (a *acquisition) wait() (*hold, error) {
 	l.mu.Unlock()
 	if time.Until(next) > 0 {
 		a.reportWait()
-		if _, ended := a.bounds.Sleep(time.Until(next), nil); ended {
+		if a.rest(next); a.bounds.Over() {
 			return nil, a.endOfWait()
 		}
 	}
@@ -207,6 +207,22 @@ func (a *acquisition) wait() (*hold, error) {
 		if a.awaitNews(next); a.bounds.Over() {
 			return nil, a.endOfWait()
 		}
+	}
+}
+
+// rest lets other clients go first. It waits until at or a bound or, if few clients want the lock, until the
+// release of one of them is published. The message of the session's own release comes before that.
+func (a *acquisition) rest(at time.Time) {
+	l := a.l
+	for published := 0; published < 2 && time.Until(at) > 0 && !a.bounds.Over(); {
+		a.awaitNews(at)
+		l.mu.Lock()
+		if l.news != nil {
+			if messages, _ := l.news.Take(); !l.crowded {
+				published += len(messages)
+			}
+		}
+		l.mu.Unlock()
 	}
 }
 

@@ -34,6 +34,7 @@ type lock struct {
 	releases  int               // number of releases in flight
 	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits for that
 	rest      time.Time         // other clients go first until this time
+	crowded   bool              // so many clients were notified of the last release that rest is not cut short
 	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero: none
 	seen      *failure.Sighting // the last known holder; nil: none is known
 	suspicion *time.Timer       // runs warnOfItself; nil: no goroutine has waited
@@ -96,14 +97,15 @@ func (l *lock) leave(w *waiter) {
 	l.settle()
 }
 
-// restTime is the head start that a session gives, after its turn, to the clients that were notified of its
-// release. It is longer than their requests take in one data center. Without it, a session whose goroutines
-// come one after another would win each time: its next request leaves before the message of its release has
-// reached the others.
+// restTime is the longest head start that a session gives, after its turn, to the clients that were notified
+// of its release. It is longer than their requests take in one data center. Without it, a session whose
+// goroutines come one after another would win each time: its next request leaves before the message of its
+// release has reached the others. If few clients want the lock, the next release of one of them ends it.
 const restTime = time.Millisecond
 
-// fewClients is the largest number of notified clients after which a session without waiters may request the
-// lock again at once. With more, the others go first.
+// fewClients is the largest number of notified clients that are few. If there are more, a session lets the
+// others go first although none of its goroutines waits, and for the whole time: if all sessions sent their
+// requests after each message, most requests would be refused.
 const fewClients = 2
 
 // memory is how long a session keeps a lock that other clients want, with its subscription, although none of
@@ -120,7 +122,8 @@ func (l *lock) yield(notified int64) {
 	if others <= 0 {
 		return
 	}
-	if len(l.waiters) > 0 || notified > fewClients {
+	l.crowded = notified > fewClients
+	if len(l.waiters) > 0 || l.crowded {
 		l.rest = time.Now().Add(restTime)
 	}
 	l.retain()
