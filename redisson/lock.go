@@ -34,7 +34,7 @@ type lock struct {
 	releases  int               // number of releases in flight
 	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits for that
 	rest      time.Time         // other clients go first until this time
-	crowded   bool              // so many clients were notified of the last release that rest is not cut short
+	crowded   bool              // rest is not cut short: many clients were notified of the last release
 	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero: none
 	seen      *failure.Sighting // the last known holder; nil: none is known
 	suspicion *time.Timer       // runs warnOfItself; nil: no goroutine has waited
