@@ -77,6 +77,7 @@ var receivers = map[string]func(*nilWorld) any{
 	"multilock.RedLock":   func(w *nilWorld) any { return w.quorum().New("x") },
 	"pubsub.Hub":          func(w *nilWorld) any { return w.hub() },
 	"pubsub.Subscription": func(w *nilWorld) any { return w.hub().Subscribe("x") },
+	"redisson.Mutex":      func(w *nilWorld) any { return redisson.New(w.session, "x") },
 	"rlock.EventKind":     func(w *nilWorld) any { return new(rlock.EventKind) },
 	"rlock.Hold":          func(w *nilWorld) any { return testlock.Take(w.t, rlock.New(w.session, "x")) },
 	"rlock.Holder":        func(w *nilWorld) any { return new(rlock.Holder) },

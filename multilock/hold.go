@@ -1,6 +1,7 @@
 package multilock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,12 +35,16 @@ func (h *holding) check() {
 	}
 }
 
-// end ends the context with that of the i-th part.
+// end ends the context with that of the i-th part. The context of a part that was taken below another ends
+// with that one's, too, so end names the part whose hold has ended.
 func (h *holding) end(i int) {
+	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
+		i = ended
+	}
 	if h.given.Err() != nil { // which has ended both
 		h.cancel(context.Cause(h.given))
 	} else {
-		h.cancel(h.l.about(i, context.Cause(h.parts[i].ctx)))
+		h.cancel(h.l.about(i, cmp.Or(context.Cause(h.parts[i].ctx), h.parts[i].hold.Err())))
 	}
 }
 

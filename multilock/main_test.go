@@ -14,10 +14,10 @@ func TestMain(m *testing.M) { testlock.Main(m, contend) }
 var bg = context.Background()
 
 // free reports whether nobody holds any of the locks, or stands in line for it.
-func free(t testing.TB, ms ...*rlock.Mutex) bool {
+func free[M testlock.Mutex](t testing.TB, ms ...M) bool {
 	t.Helper()
 	for _, m := range ms {
-		st := testlock.Inspect(t, m)
+		st := testlock.Inspect[rlock.State](t, m)
 		if st.Held || len(st.Queue) > 0 {
 			return false
 		}

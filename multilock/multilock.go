@@ -37,7 +37,8 @@ var _ rlock.Locker = (*MultiLock)(nil)
 // What is wrong with a member, Lock says.
 //
 // A MultiLock among the members stands for its own members. A member given twice is one member:
-// Mutexes are the same if they name one lock in one session, other Lockers if they are equal.
+// Mutexes, also those of package redisson, are the same if they name one lock in one session, other Lockers
+// if they are equal.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
@@ -105,12 +106,10 @@ func (l *MultiLock) add(members []rlock.Locker) {
 }
 
 func same(a, b rlock.Locker) bool {
-	switch a := a.(type) {
-	case *rlock.Mutex:
-		if b, ok := b.(*rlock.Mutex); ok {
-			return inner.Mutex(a).ID() == inner.Mutex(b).ID()
-		}
-	case *RedLock:
+	if id := inner.Identity(a); id != nil {
+		return id == inner.Identity(b)
+	}
+	if a, ok := a.(*RedLock); ok {
 		if b, ok := b.(*RedLock); ok {
 			return a.q == b.q && a.name == b.name
 		}
@@ -222,10 +221,27 @@ func (l *MultiLock) acquire(
 	if err := a.run(); err != nil {
 		return ctx, nil, err
 	}
+	if cfg.AtLeast > 0 {
+		if err := a.mayStay(); err != nil {
+			return ctx, nil, err
+		}
+	}
 	held, hold := l.hold(ctx, a.parts)
 	a.parts = nil
 	if cfg.AtLeast > 0 {
 		(*handle.Hold)(hold).Stay(cfg.AtLeast)
 	}
 	return held, hold, nil
+}
+
+// mayStay returns the error of a member that cannot stay taken after its Unlock, as locks that are shared
+// with another library cannot.
+func (a *acquisition) mayStay() error {
+	for i, p := range a.parts {
+		of := (*handle.Hold)(p.hold).Of()
+		if never, ok := of.(interface{ NeverStays() error }); ok {
+			return a.l.about(i, never.NeverStays())
+		}
+	}
+	return nil
 }

@@ -37,10 +37,10 @@ func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context
 }
 
 // mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
-func mixed(t *testing.T, w *testlock.Wire) (ms []*rlock.Mutex, members []rlock.Locker) {
+func mixed(t *testing.T, w *testlock.Wire) (ms []testlock.Mutex, members []rlock.Locker) {
 	here := testlock.NewSession(t, w.Client)
 	there := testlock.NewSession(t, testlock.NewWire(t).Client)
-	ms = []*rlock.Mutex{
+	ms = []testlock.Mutex{
 		rlock.New(here, "a"), fairlock.New(here, "b"), rlock.New(there, "c"), rlock.New(here, "d"),
 		rlock.New(here, "e"), fairlock.New(there, "f"), redisson.New(testlock.NewSession(t, w.Client), "g"),
 		rlock.New(testlock.NewSession(t, w.Client), "h"),
@@ -455,5 +455,35 @@ func TestTheContextHasEndedAsSoonAsAPartHas(t *testing.T) {
 			}
 			testlock.Unlock(t, hold)
 		}
+	})
+}
+
+func TestALockOfPackageRedissonThatIsGivenTwiceIsOneMember(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		l := multilock.New(redisson.New(s, "a"), redisson.NewFenced(s, "a"), redisson.New(s, "b"))
+		if l.Name() != "a+b" {
+			t.Errorf("%q", l.Name())
+		}
+		testlock.Works(t, l)
+		if l := multilock.New(redisson.New(s, "a"), redisson.New(other, "a")); l.Name() != "a+a" {
+			t.Errorf("of two sessions: %q", l.Name())
+		}
+	})
+}
+
+// Redisson's hash has no place for that.
+func TestAMemberThatCannotStayTakenIsAnErrorAndTheOthersAreGivenBack(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		a, b := rlock.New(s, "a"), redisson.New(s, "b")
+		_, _, err := multilock.New(a, b).TryLock(bg, rlock.HoldAtLeast(time.Minute))
+		var member *multilock.MemberError
+		if !errors.As(err, &member) || member.Index != 1 || !strings.Contains(err.Error(), "HoldAtLeast") {
+			t.Errorf("%v", err)
+		}
+		other := testlock.NewSession(t, w.Client)
+		testlock.Works(t, rlock.New(other, "a"))
+		testlock.Works(t, redisson.New(other, "b"))
 	})
 }

@@ -13,7 +13,7 @@ import (
 func TestADemotedServerKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	e := testlock.NewEndpoint(t)
-	lock := func(s *rlock.Session) *rlock.Mutex { return redisson.New(s, "x") }
+	lock := func(s *rlock.Session) *redisson.Mutex { return redisson.New(s, "x") }
 	waits := make(testlock.Waits, 1)
 	holder := lock(testlock.NewSession(t, e.Client(t)))
 	_, hold := testlock.Lock(t, holder, bg)

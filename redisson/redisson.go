@@ -2,9 +2,9 @@
 // RFencedLock.
 //
 // A lock of this package has the hash, the channel and the token counter of the one that the JVM has by the
-// same name. Go and JVM exclude each other and wake each other. New returns an *rlock.Mutex, so everything
-// said there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Only [rlock.HoldAtLeast] is
-// an error.
+// same name. Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is:
+// everything said there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Two things are
+// not there: [rlock.HoldAtLeast] is an error, and no goroutine hands the lock to the next one in memory.
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
@@ -17,11 +17,11 @@
 //
 // # Waiting
 //
-// There is no queue, since Redisson's RLock has none. An unlock publishes a message. One goroutine of each
-// session that waits then asks again, and so do the JVM's. A session that has just had its turn lets others
-// that wait go first. Only chance bounds a wait. Locks that no JVM takes are better off in package rlock.
-// Should a message be lost, those that wait ask again when the holder's lease is over, and every 6 s
-// ([rlock.WithWaiterTimeout]).
+// There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Those of
+// a JVM ask again then, and so does one goroutine of each session: goroutines of a session take turns, in the
+// order in which they came. After its turn, a session lets other clients go first. Only chance bounds a wait.
+// Locks that no JVM takes are better off in package rlock. If a message is lost, waiters ask again when the
+// holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release wakes only those that listen as it is published. The default is for Redisson's
 // default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock request
@@ -29,7 +29,16 @@
 package redisson
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
@@ -38,28 +47,40 @@ import (
 )
 
 // scripts keep the hash, the channel and the token counter as the JVM does.
-var scripts = engine.Scripts{
-	Acquire: wire.Named("redisson/acquire"),
-	Renew:   wire.Named("lock/keep"),
-	Release: wire.Named("redisson/release"),
-	Inspect: wire.Named("lock/inspect"),
-	Force:   wire.Named("lock/force"),
+var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
+	acquire: wire.Named("redisson/acquire"),
+	keep:    wire.Named("redisson/keep"),
+	release: wire.Named("redisson/release"),
+	inspect: wire.Named("redisson/inspect"),
+	force:   wire.Named("redisson/force"),
 }
 
-var plain, fenced = kind(""), kind("0")
+// Mutex is a lock that programs share with a JVM: a name in a session. It keeps no state of any acquisition,
+// so that one Mutex serves any number of goroutines, and any number of Mutexes of one name are one lock. The
+// zero Mutex returns an error from every method.
+type Mutex struct {
+	s   *session.Session
+	all *locks
+	n   *names // nil: New has an error
+	cfg engine.Config
+	err error // of New, returned by every use
+}
 
-// kind is that of New or NewFenced. counter is what Redisson's token counter begins at; "": it is not made.
-func kind(counter string) *engine.Kind {
-	k := engine.NewLock(protocol.Redisson, false)
-	k.Scripts = scripts
-	k.Keys = func(s *session.Session, name string) (*protocol.Keys, error) {
-		how := "classic" // scripts publish a release, in the words of shared.lua
-		if s.ShardedHub != nil {
-			how = "auto"
+var _ rlock.Locker = (*Mutex)(nil)
+
+// identity is equal for Mutexes that name one lock in one session.
+type identity struct {
+	s   *session.Session
+	key string
+}
+
+func init() {
+	inner.Identify(func(l rlock.Locker) any {
+		if m, ok := l.(*Mutex); ok && m != nil && m.n != nil {
+			return identity{m.s, m.n.keys.LockKey()}
 		}
-		return protocol.RedissonKeys(name, how, counter)
-	}
-	return k
+		return nil
+	})
 }
 
 // New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or
@@ -70,14 +91,147 @@ func kind(counter string) *engine.Kind {
 //
 // It does not exclude locks of this library's other kinds that have its name: both are inside at the same
 // time, without an error.
-func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return inner.New(s, plain, name, options)
+func New(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
+	return newMutex(s, name, "", options)
 }
 
 // NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
 // first hold on, whichever side has it. For that it makes Redisson's token counter,
 // redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced,
 // not by both. It excludes no locks of other kinds that have its name, see [New].
-func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
-	return inner.New(s, fenced, name, options)
+func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
+	return newMutex(s, name, "0", options)
+}
+
+// newMutex returns a lock with a counter as names has it.
+func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *Mutex {
+	m := &Mutex{s: inner.Session(s), cfg: engine.NewConfig(engine.Config{}, options)}
+	if m.s == nil {
+		m.err = failure.Named(name, failure.ErrNilSession)
+		return m
+	}
+	if m.n, m.err = newNames(m.s, name, counter); m.err != nil {
+		return m
+	}
+	if m.all, m.err = session.PartOf(m.s, locksKey{}, newLocks); m.err != nil {
+		m.err = failure.Named(name, m.err)
+	}
+	return m
+}
+
+var errZero = errors.New("lockline: the lock is nil or a zero value; make one with redisson.New")
+
+// check returns what is wrong with a call that has this context.
+func (m *Mutex) check(ctx context.Context) error {
+	switch {
+	case m == nil || m.s == nil && m.err == nil:
+		return errZero
+	case m.err != nil:
+		return m.err
+	case ctx == nil:
+		return failure.Named(m.n.keys.Name, failure.ErrNilContext)
+	}
+	return nil
+}
+
+// Name is the lock's name.
+func (m *Mutex) Name() string {
+	if m == nil || m.n == nil {
+		return ""
+	}
+	return m.n.keys.Name
+}
+
+// Lock waits until the lock is held, and returns the hold and the context to go on with. It blocks until ctx
+// ends, or for as long as [rlock.WaitAtMost] says. Everything else is as of [rlock.Mutex.Lock].
+func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.take(ctx, options, false)
+}
+
+// TryLock is Lock that never waits for another holder: it returns a *[rlock.LockedError] instead. It blocks
+// for one request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a
+// [rlock.WaitAtMost] above zero.
+func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
+	return m.take(ctx, options, true)
+}
+
+func (m *Mutex) take(
+	ctx context.Context, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
+	if err := m.check(ctx); err != nil {
+		return ctx, nil, err
+	}
+	h, err := m.acquire(ctx, engine.NewConfig(m.cfg, options), try)
+	if err != nil {
+		return ctx, nil, err
+	}
+	ctx, hd := handle.New(ctx, h)
+	return ctx, (*rlock.Hold)(hd), nil
+}
+
+// Do is [rlock.Do] with this lock.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
+	return rlock.Do(ctx, m, fn, options...)
+}
+
+// Inspect asks Redis for the holder of the lock, which may be a thread of a JVM. It changes nothing, and
+// blocks for one request, not longer than ctx.
+func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
+	reply, err := m.operate(ctx, scripts.inspect)
+	if err != nil {
+		return rlock.State{}, err
+	}
+	s, err := protocol.DecodeState(m.Name(), reply)
+	if err != nil {
+		return rlock.State{}, failure.Named(m.Name(), err)
+	}
+	st := rlock.State{Name: s.Name, Held: s.Held, Holder: rlock.Holder(s.Holder)}
+	for _, h := range s.Holders {
+		st.Holders = append(st.Holders, rlock.Holder(h))
+	}
+	return st, nil
+}
+
+// ForceUnlock frees the lock, whichever owner holds it, here or in a JVM, and reports whether it was held. It
+// is for operators: the holder goes on for a while without the lock, see [rlock.Mutex.ForceUnlock].
+func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
+
+// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token.
+// If another owner holds the lock by now, or the lock is free, it changes nothing and returns false. It
+// blocks for one request, not longer than ctx. A token that is not above 0 is an error: Inspect says 0 of a
+// JVM's hold, which only ForceUnlock frees.
+func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	if token <= 0 {
+		return false, failure.Named(m.Name(), fmt.Errorf("a token is above 0, not %d", token))
+	}
+	return m.force(ctx, protocol.Number(token))
+}
+
+// force frees the lock if its holder has the token; "": any holder.
+func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
+	if err := m.check(ctx); err != nil {
+		return false, err
+	}
+	reply, err := m.operate(ctx, scripts.force, m.s.Args.Keep, token, m.n.channel, m.n.how)
+	if err != nil {
+		return false, err
+	}
+	n, err := strconv.Atoi(reply)
+	if err != nil {
+		return false, m.n.keys.Failed("", wire.Unexpected(reply))
+	}
+	return n > 0, nil
+}
+
+// operate sends a request of an operator, which needs no rollback, and returns the reply.
+func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
+	if err := m.check(ctx); err != nil {
+		return "", err
+	}
+	r := &protocol.Same{Script: sc, Keys: m.n.keys, Argv: argv}
+	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
+		return m.s.Link.Call(ctx, r, maxTries, abandoned)
+	}
+	o, err := call.Do(ctx, m.s, m.n.keys, "", call.Func(send))
+	return o.Reply, err
 }

@@ -124,18 +124,18 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 			})
 			a, b := testlock.NewSession(t, rdb, options...), testlock.NewSession(t, rdb, options...)
 
-			deleted := func(end func(*rlock.Hold) error) func(*testing.T, *rlock.Mutex, *rlock.Hold) {
-				return func(t *testing.T, m *rlock.Mutex, hold *rlock.Hold) {
+			deleted := func(end func(*rlock.Hold) error) func(*testing.T, *redisson.Mutex, *rlock.Hold) {
+				return func(t *testing.T, m *redisson.Mutex, hold *rlock.Hold) {
 					testlock.Must(t, cluster.Client(t).Del(bg, m.Name()).Err())
 					testlock.WantError(t, "its data were deleted", end(hold), rlock.ErrLost)
 				}
 			}
 			ends := []struct {
 				what string
-				end  func(t *testing.T, m *rlock.Mutex, hold *rlock.Hold)
+				end  func(t *testing.T, m *redisson.Mutex, hold *rlock.Hold)
 				both bool // who is told otherwise is told, too
 			}{
-				{"unlocked", func(t *testing.T, _ *rlock.Mutex, hold *rlock.Hold) {
+				{"unlocked", func(t *testing.T, _ *redisson.Mutex, hold *rlock.Hold) {
 					testlock.Unlock(t, hold)
 				}, false},
 				{"deleted, which an unlock finds", deleted(func(hold *rlock.Hold) error {
@@ -144,9 +144,10 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 				{"deleted, which a renewal finds", deleted(func(hold *rlock.Hold) error {
 					return hold.Extend(bg, lease)
 				}), false},
-				{"forced", func(t *testing.T, m *rlock.Mutex, _ *rlock.Hold) { testlock.ForceUnlock(t, m) },
-					true},
-				{"forced from its holder", func(t *testing.T, m *rlock.Mutex, _ *rlock.Hold) {
+				{"forced", func(t *testing.T, m *redisson.Mutex, _ *rlock.Hold) {
+					testlock.ForceUnlock(t, m)
+				}, true},
+				{"forced from its holder", func(t *testing.T, m *redisson.Mutex, _ *rlock.Hold) {
 					held, err := m.ForceUnlockToken(bg, testlock.Inspect(t, m).Token)
 					if err != nil || !held {
 						t.Errorf("%v, %v", held, err)

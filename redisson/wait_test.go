@@ -2,6 +2,8 @@ package redisson_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,6 +105,32 @@ func TestASessionThatHasHadItsTurnLetsOthersGoFirst(t *testing.T) {
 		cancel()
 		for range cap(ended) {
 			<-ended
+		}
+	})
+}
+
+// Otherwise the lock would be free for most of the time while both rest.
+func TestTwoSessionsThatTakeTurnsDoNotRestLongerThanTheOtherHasItsTurn(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.Net.SetDelay(50 * time.Microsecond)
+		ctx, cancel := context.WithTimeout(bg, time.Second/4)
+		defer cancel()
+		var cycles [2]atomic.Int64
+		var wg sync.WaitGroup
+		for i := range cycles {
+			m := redisson.New(testlock.NewSession(t, w.Client), "x")
+			for range 4 {
+				wg.Go(func() {
+					for testlock.Cycle(ctx, m) == nil {
+						cycles[i].Add(1)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		a, b := cycles[0].Load(), cycles[1].Load()
+		if a+b < 800 || min(a, b) < max(a, b)/2 { // if each rested for the whole time, there would be 430
+			t.Errorf("%d and %d turns", a, b)
 		}
 	})
 }

@@ -52,7 +52,7 @@ const beats = 3500 * time.Millisecond
 
 // everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share
 // the lock.
-func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.Maker, name string,
+func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.AnyMaker, name string,
 	wait time.Duration,
 	options ...rlock.SessionOption) (err error) {
 	options = append(options, rlock.WithLogger(testlock.Quiet), rlock.WithWaiterTimeout(5*time.Second))
@@ -169,7 +169,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 		func() error { return severalAtOnce(ctx, rdb) },
 		func() error { return linger(ctx, rdb, admin) },
 	}
-	for kind, newMutex := range testlock.Kinds {
+	for kind, newMutex := range testlock.AnyKinds {
 		todo = append(todo, func() error {
 			if err := everything(ctx, rdb, newMutex, "x", beats); err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
@@ -214,7 +214,7 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 		"Redisson's keys": {rules.Server, rules.Redisson, func(
 			ctx context.Context, rdb, _ *redis.Client,
 		) error {
-			return everything(ctx, rdb, redisson.New, "orders:1", time.Second)
+			return everything(ctx, rdb, testlock.Any(redisson.NewFenced), "orders:1", time.Second)
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 			o.Username, o.Password = "lockline", "PASSWORD"
 		})
-		if err := everything(testlock.Bounded(t), rdb, rlock.New, "x", beats); err != nil {
+		if err := everything(testlock.Bounded(t), rdb, testlock.Any(rlock.New), "x", beats); err != nil {
 			return err
 		}
 		_, hold, err := rlock.New(testlock.NewSession(t, rdb), "x").Lock(testlock.Bounded(t))
@@ -207,7 +207,8 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 			o.Username, o.Password = "lockline", "PASSWORD"
 		})
-		if err := everything(testlock.Bounded(t), rdb, redisson.New, "orders:1", time.Second); err != nil {
+		shared := testlock.Any(redisson.New)
+		if err := everything(testlock.Bounded(t), rdb, shared, "orders:1", time.Second); err != nil {
 			t.Errorf("with Redisson's keys, sharded %v: %v", possible, err)
 		}
 		if refused := refused(); refused != nil {

@@ -87,11 +87,11 @@ func TestOnACluster(t *testing.T) {
 		waits := make(testlock.Waits, 1)
 		for name, c := range map[string]struct {
 			option   rlock.SessionOption // nil: none
-			newMutex testlock.Maker
+			newMutex testlock.AnyMaker
 		}{
-			"auto":    {nil, redisson.New},
-			"classic": {rlock.WithClassicPubSub(), redisson.New},
-			"fenced":  {nil, redisson.NewFenced},
+			"auto":    {nil, testlock.Any(redisson.New)},
+			"classic": {rlock.WithClassicPubSub(), testlock.Any(redisson.New)},
+			"fenced":  {nil, testlock.Any(redisson.NewFenced)},
 		} {
 			options := []rlock.SessionOption{c.option, rlock.WithWatchdogTimeout(2 * testlock.Patience)}
 			a := c.newMutex(testlock.NewSession(t, rdb, options...), name)

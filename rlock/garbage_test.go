@@ -61,8 +61,9 @@ func eachPlace(
 	t *testing.T, test func(t *testing.T, at place,
 		of func(t *testing.T, name string, admin *redis.Client) *vandal),
 ) {
-	for kind, newMutex := range map[string]testlock.Maker{
-		"reentrant": rlock.New, "fair": fairlock.New, "redisson": redisson.New,
+	for kind, newMutex := range map[string]testlock.AnyMaker{
+		"reentrant": testlock.Any(rlock.New), "fair": testlock.Any(fairlock.New),
+		"redisson": testlock.Any(redisson.New),
 	} {
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
@@ -101,7 +102,7 @@ type vandal struct {
 	name     string
 	key      string // that is written to
 	rdb      *redis.Client
-	one, two *rlock.Mutex
+	one, two testlock.Mutex
 	last     int64 // the highest token of a hold
 }
 

@@ -185,7 +185,7 @@ var names = []string{
 func TestNoTwoPrefixesShareALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client
-		hold := func(what string, m *rlock.Mutex) {
+		hold := func(what string, m rlock.Locker) {
 			_, hold, err := m.TryLock(bg)
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
@@ -239,10 +239,11 @@ func FuzzNames(f *testing.F) {
 		refused := func(prefix, name string) bool { // at most; which ones is the test of internal/protocol
 			return prefix == "" && strings.ContainsAny(name, "{}_")
 		}
-		process := func(prefix string) (*rlock.Session, map[string]testlock.Maker) {
-			kinds := testlock.Kinds
+		process := func(prefix string) (*rlock.Session, map[string]testlock.AnyMaker) {
+			kinds := testlock.AnyKinds
 			if prefix == "" {
-				prefix, kinds = "lockline", map[string]testlock.Maker{"redisson": redisson.New}
+				prefix = "lockline"
+				kinds = map[string]testlock.AnyMaker{"redisson": testlock.Any(redisson.New)}
 			}
 			s, err := rlock.NewSession(rdb, rlock.WithPrefix(prefix), rlock.WithLogger(testlock.Quiet))
 			if err != nil {

@@ -52,7 +52,7 @@ func open(t *testing.T, answered bool) *session.Session {
 type one struct{}
 
 func (one) Request(time.Time) *wire.Request {
-	return wire.NewRequest(wire.NewScript("return 'x'"), []any{"k"}, nil, nil)
+	return wire.NewRequest(wire.NewScript("return 'x'"), []any{"k"}, nil)
 }
 
 func TestAnAnswerInTimeIsTheCallers(t *testing.T) {

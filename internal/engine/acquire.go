@@ -43,8 +43,6 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 	return ps
 }
 
-var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
-
 var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
 	"make one with New")
 
@@ -149,9 +147,6 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
-	}
-	if cfg.AtLeast != 0 && ps.kind.Remain == nil {
-		return nil, ps.kind.Named(ps.keys.Name, errStays)
 	}
 	if want == (Want{}) {
 		want = ps.kind.Want

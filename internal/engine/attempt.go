@@ -22,7 +22,7 @@ type attemptState uint8
 
 const (
 	asking   attemptState = iota // its first request is under way
-	standing                     // in Redis' queue, or listening: it asks again now and then
+	standing                     // in Redis' queue: it asks again now and then
 	unwanted                     // no goroutine waits for it: it gives up what it has
 	over                         // what comes now is given back
 )
@@ -90,9 +90,8 @@ func (l *lane) newAttempt() *attempt {
 			p.asking = a
 		}
 	}
-	if !p.broadcast() {
-		p.all.inbox.add(a.owner.(string), a) // before the first request: a message may overtake the answer
-	}
+	// Before the first request: a message may overtake the reply.
+	p.all.inbox.add(a.owner.(string), a)
 	if p.kind.Alone { // what it gets may be given back
 		p.attempts = append(p.attempts, a)
 	}
@@ -195,9 +194,6 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if p.kind.Fair && a.size == 0 {
 		a.l.full, a.size = true, len(a.l.waiters)
 	}
-	if p.broadcast() {
-		p.ear.forget()
-	}
 	if a.state < unwanted { // else nothing may come later than was said when it ended
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -214,12 +210,8 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if a.l.once {
 		liveness = "0" // no place in the queue
 	}
-	switch {
-	case a.l.once && !p.lingers(a.lease):
-	case !p.broadcast():
+	if !a.l.once || p.lingers(a.lease) {
 		mode = p.all.inbox.mode(p.keys.LockKey())
-	case s.Link.Single():
-		mode = "1"
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
 		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
@@ -255,11 +247,7 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 	l := a.l
 	p := l.p
 	r, err := p.read(o, a)
-	switch { // only attempts that stand are told by message
-	case r.Status != protocol.Queued || a.l.once:
-	case p.broadcast():
-		p.listen(r, o.Sent)
-	default:
+	if r.Status == protocol.Queued && !l.once { // only attempts that stand are told by message
 		p.hear(r, o.Sent)
 	}
 	p.mu.Lock()
@@ -274,7 +262,7 @@ func (a *attempt) onReply(o wire.Outcome) (again bool) {
 		a.late = a.notAfter // a copy may still come until then
 	}
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
-		r.Status == protocol.Queued && !l.once && !p.broadcast() || o.Err != nil && wire.Judge(o.Err).Unknown
+		r.Status == protocol.Queued && !l.once || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
 	case a.state == over: // told of a grant while the request was under way
 		return false
@@ -385,10 +373,7 @@ func (a *attempt) rest() bool {
 	for {
 		p.mu.Lock()
 		state, late, d := a.state, a.late, time.Until(a.at)
-		gives, published := a.mayHave(), (<-chan struct{})(nil)
-		if p.broadcast() && p.ear.news != nil {
-			published = p.ear.news.C()
-		}
+		gives := a.mayHave()
 		if d <= 0 {
 			a.at, a.out = time.Time{}, true // a grant that comes before the request is made must know of it
 		}
@@ -409,8 +394,6 @@ func (a *attempt) rest() bool {
 		t := time.NewTimer(d)
 		select {
 		case <-a.changed: // its state or its time has changed
-		case <-published:
-			a.Told(nil)
 		case <-t.C:
 		}
 		t.Stop()

@@ -14,7 +14,7 @@
 //	  |--granted by the reply------------------------------------------------|
 //	  |  it stands in the queue, and asks again now and then      attempt.go |
 //	  |--granted by a message (inbox.go), or by a reply to another request---|
-//	  |  without a queue it listens, and asks again (inbox.go)               v
+//	  |                                                                      v
 //	  |                                                     grant and entry: grant.go, entry.go
 //	  '--ctx has ended: the attempt is withdrawn                             |
 //	                                                                 Unlock: leave.go

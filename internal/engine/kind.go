@@ -23,9 +23,6 @@ type Kind struct {
 	Lingers   bool // a session may keep it while no goroutine has it
 	Alone     bool // a try waits for whatever its session has there: that is on its way out
 
-	// Keys names the keys of one name, or says why there are none; nil: as all kinds of Lockline's own do.
-	Keys func(s *session.Session, name string) (*protocol.Keys, error)
-
 	Noun string // for errors; "": a lock
 
 	// Limited is the error where Redis has a limit with which the wait never ends; of a kind that has Shares.
@@ -51,10 +48,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
-	switch {
-	case k.Keys != nil:
-		return k.Keys(s, name)
-	case !k.Counts:
+	if !k.Counts {
 		return protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d", ":h")
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d")
@@ -86,7 +80,7 @@ type Scripts struct {
 	Acquire, Renew, Release *wire.Script
 	Inspect, Force          *wire.Script
 
-	Remain *wire.Script // a Release that leaves what is held taken for a time; nil: nothing can
+	Remain *wire.Script // a Release that leaves what is held taken for a time
 	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
 }
 

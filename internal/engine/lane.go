@@ -101,8 +101,7 @@ func (l *lane) wanting() bool {
 		most = min(most, 1)
 	}
 	return l.standing == 0 && len(l.attempts) < most && // one that stands is the place of the whole lane
-		l.leaving == 0 && l.p.asking == nil && !l.served() &&
-		!(l.p.broadcast() && l.p.releases > 0) // its request would take the lock before others are told
+		l.leaving == 0 && l.p.asking == nil && !l.served()
 }
 
 // served: a grant of this lane will pass to those that wait in it. If it ends before that, they ask. A lease
@@ -112,14 +111,10 @@ func (l *lane) served() bool {
 	return l.want.exclusive() && l.first().cfg.Lease == 0 && slices.ContainsFunc(l.p.grants, passes)
 }
 
-// patience is for how long they wait before they ask: for others, or since it is the turn of others. mu held.
+// patience returns for how long goroutines wait for others before they ask. mu held.
 func (l *lane) patience() time.Duration {
-	switch {
-	case l.once:
-	case l.p.kind.Fair && (len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0):
+	if !l.once && l.p.kind.Fair && (len(l.p.grants) > 0 || len(l.p.lanes[0].attempts) > 0) {
 		return forming
-	case l.p.broadcast():
-		return time.Until(l.p.ear.rest)
 	}
 	return 0
 }

@@ -255,16 +255,12 @@ const memory = 10 * time.Millisecond
 // released takes in how that has ended. What could not be given back is tried again in the background. The
 // caller must be counted in the session's work.
 func (n *notice) released(o wire.Outcome) error {
-	g, p := n.g, n.g.p
+	p := n.g.p
 	defer p.drop()
 	answer, err := p.read(o, nil)
 	p.mu.Lock()
-	switch {
-	case err != nil || len(answer.Served) > 0 && p.s.Owns(answer.Served[0].Owner):
-		// It says nothing of others.
-	case p.broadcast():
-		p.leaveToOthers(g, answer.Told)
-	default:
+	// A lock that went to this session again says nothing of others.
+	if err == nil && (len(answer.Served) == 0 || !p.s.Owns(answer.Served[0].Owner)) {
 		p.rivals = len(answer.Served) > 0
 	}
 	if p.rivals {

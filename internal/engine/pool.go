@@ -31,7 +31,6 @@ type pool struct {
 	asking    *attempt          // of a fair kind: its first request is under way; nil: none of this pool is
 	releases  int32             // under way
 	rivals    bool              // other sessions want the lock, as far as is known
-	ear       *ear              // of a lock without a queue; never changes; nil: there is one
 	one       lane              // the first
 }
 
@@ -64,9 +63,6 @@ func (ps *pools) use(kind *Kind, keys *protocol.Keys) *pool {
 		}{pool: pool{s: ps.s, kind: kind, keys: keys, all: ps}}
 		p = &all.pool
 		p.lanes, p.grants = all.lanes[:0], all.grants[:0]
-		if keys.Channel != "" {
-			p.ear = new(ear)
-		}
 		ps.pool[keys.LockKey()] = p
 	}
 	p.uses++
@@ -91,9 +87,6 @@ func (p *pool) drop() {
 	p.all.mu.Unlock()
 	if unused {
 		p.mu.Lock() // the timer may go off
-		if p.broadcast() {
-			p.ear.close()
-		}
 		if p.suspicion != nil {
 			p.suspicion.Stop()
 		}
@@ -158,11 +151,6 @@ func (p *pool) nextRelease() <-chan struct{} {
 func (p *pool) endRelease() {
 	p.releases--
 	p.endsRelease()
-	if p.broadcast() {
-		for _, l := range p.lanes {
-			l.ask()
-		}
-	}
 }
 
 // endsRelease tells those that wait for it. mu held.

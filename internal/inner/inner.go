@@ -44,3 +44,23 @@ func Acquire(
 	ctx, hold, err := ps.Acquire(ctx, want, engine.NewConfig(ps.Config(), options), try)
 	return ctx, (*rlock.Hold)(hold), err
 }
+
+// Identity returns a value that is equal for any two Lockers that name one lock in one session. It returns
+// nil for Lockers of other packages than rlock and those that have called Identify.
+func Identity(l rlock.Locker) any {
+	if m, ok := l.(*rlock.Mutex); ok {
+		return Mutex(m).ID()
+	}
+	for _, of := range identities {
+		if id := of(l); id != nil {
+			return id
+		}
+	}
+	return nil
+}
+
+var identities []func(rlock.Locker) any
+
+// Identify has Identity know the Lockers of a package, which calls it as the program starts. of returns nil
+// for Lockers that it does not know.
+func Identify(of func(rlock.Locker) any) { identities = append(identities, of) }

@@ -46,7 +46,6 @@ type Answer struct {
 	Sharded bool // the session may be told by SPUBLISH; without a queue, it is
 
 	Served []Served // by this request
-	Told   int64    // Released, of a lock without a queue: how many clients got the message
 }
 
 // Served is what another attempt was granted.
@@ -57,8 +56,8 @@ type Served struct {
 }
 
 // Read is the answer in the outcome of a request. That is 'STATUS NOW' and what follows, or 'R' or 'L'.
-// Behind these stands 'OWNER TOKEN LEASE' of each that was served, or how many were told. The scripts say
-// more. The error is the outcome's, or says that no script replies so.
+// Behind these stands 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the
+// outcome's, or says that no script replies so.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
@@ -101,9 +100,6 @@ func Read(o wire.Outcome) (Answer, error) {
 	case GoesOn, Expired, Stale:
 		a.Now = number()
 	case Released, Lost:
-		if rest != "" && !strings.Contains(rest, " ") {
-			a.Told = number()
-		}
 	default:
 		ok = false
 	}

@@ -64,8 +64,6 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 		"V 7":                      {Status: Expired, Now: 7},
 		"S 7":                      {Status: Stale, Now: 7},
 		"R":                        {Status: Released},
-		"R 3":                      {Status: Released, Told: 3},
-		"L 1":                      {Status: Lost, Told: 1},
 		"L s:2 8 1 s:3 9 1": {Status: Lost,
 			Served: []Served{{"s:2", 8, time.Millisecond}, {"s:3", 9, time.Millisecond}}},
 	} {

@@ -26,21 +26,20 @@ const (
 	Redisson  = "j" // of events alone
 )
 
-// What the names of further keys of locks begin with that are shared with Redisson.
+// What the names of further keys begin with of the locks of package redisson, which makes them. No prefix of
+// a session may begin so.
 const (
-	redissonMetadata = "lockline_lock_memory:"
-	redissonToken    = "redisson_lock_token:"
+	RedissonMetadata = "lockline_lock_memory:"
+	RedissonToken    = "redisson_lock_token:"
 )
 
-// Keys are the names of one lock in Redis, all in one cluster slot: the hash, the metadata
-// that outlives it, with Redisson its token counter, and the channel. They are kept as
-// script arguments, boxed once; a session may hold very many.
+// Keys are the names of one lock in Redis, all in one cluster slot: the hash, the metadata that outlives it,
+// and what further keys its kind has. They are kept as script arguments, boxed once: a session may hold very
+// many.
 type Keys struct {
-	Name    string
-	Channel string // where a release is published; "": nowhere, as there is a queue
-	Queued  bool   // the keys behind the metadata are a queue's, which only a release with waiters needs
-	boxed   []any  // strings
-	extra   []any  // arguments behind those of every script
+	Name   string
+	Queued bool  // the keys behind the metadata are a queue's, which only a release with waiters needs
+	boxed  []any // strings
 }
 
 // LockKey is the key of the hash. It names the lock, whatever its kind.
@@ -48,12 +47,12 @@ func (k *Keys) LockKey() string { return k.boxed[0].(string) }
 
 // Request builds a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
-	return wire.NewRequest(sc, k.boxed, argv, k.extra)
+	return wire.NewRequest(sc, k.boxed, argv)
 }
 
 // RequestAlone builds a call of a script that needs the hash and the metadata alone.
 func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) *wire.Request {
-	return wire.NewRequest(sc, k.boxed[:2], argv, k.extra)
+	return wire.NewRequest(sc, k.boxed[:2], argv)
 }
 
 // Same is a request whose copies are all the same.
@@ -93,6 +92,16 @@ func (k *Keys) Failed(what string, err error) error {
 	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))
 }
 
+// NamedKeys returns the keys of a lock whose keys have names of another form than NewKeys makes. The first is
+// the lock's hash, and the second its metadata. All must be in one slot.
+func NamedKeys(name string, keys ...string) *Keys {
+	boxed := make([]any, len(keys))
+	for i, key := range keys {
+		boxed[i] = key
+	}
+	return &Keys{Name: name, boxed: boxed}
+}
+
 // NewKeys makes P:kind:{name}. more are the endings of further keys. Braces in the name would end the hash
 // tag early. That is harmless as long as the tag is the same for all keys and not empty: only a name that
 // begins with a closing brace needs an escape.
@@ -121,57 +130,22 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	return &Keys{Name: name, boxed: boxed}, nil
 }
 
-// RedissonKeys are the names that Redisson gives to an RLock and its fencing token. The metadata is ours
-// alone; Redisson's token is a third key. extra is what scripts are told behind all else, after the channel.
-func RedissonKeys(name string, extra ...any) (*Keys, error) {
-	if err := CheckName(name); err != nil {
-		return nil, err
-	}
-	if !tagged(name) {
-		return nil, fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, "+
-			"or its keys land in different slots: %q", name)
-	}
-	// The name is the key, so it may be no other lock's key.
-	if of := beginsAsRedisson(name); of != "" {
-		return nil, fmt.Errorf("lockline: redisson: no name may begin with %q, as keys of other locks do: %q",
-			of, name)
-	}
-	if part := kindPart.FindString(name); part != "" {
-		return nil, fmt.Errorf("lockline: redisson: no name may contain %q, "+
-			"as keys of sessions with a prefix do: %q", part, name)
-	}
-	braced := strings.Contains(name, "{")
-	join := func(prefix string) string {
-		if braced {
-			return prefix + name
-		}
-		return prefix + "{" + name + "}"
-	}
-	metadata := redissonMetadata + "{" + name + "}"
-	if braced {
-		// The second colon keeps the metadata of {x} apart from that of x. They share a token counter and a
-		// channel.
-		metadata = redissonMetadata + ":" + name
-	}
-	channel := join("redisson_lock__channel:")
-	return &Keys{
-		Name: name, Channel: channel,
-		boxed: []any{name, metadata, join(redissonToken)}, extra: append([]any{channel}, extra...),
-	}, nil
-}
-
 // kindPart is what stands between prefix and name in the keys of any kind.
 var kindPart = regexp.MustCompile(`:[a-z]:\{`)
 
-// beginsAsRedisson: s begins as a key that a lock shared with Redisson has beside its own.
-func beginsAsRedisson(s string) string {
-	for _, begin := range [...]string{redissonMetadata, redissonToken} {
+// Reserved returns the beginning of s if keys of package redisson begin so. Otherwise it returns "".
+func Reserved(s string) string {
+	for _, begin := range [...]string{RedissonMetadata, RedissonToken} {
 		if strings.HasPrefix(s, begin) {
 			return begin
 		}
 	}
 	return ""
 }
+
+// KindPart returns what a key of any kind has between prefix and name, if s contains that. Otherwise it
+// returns "".
+func KindPart(s string) string { return kindPart.FindString(s) }
 
 // CheckName says what is wrong with the name of a lock or latch.
 func CheckName(name string) error {
@@ -185,8 +159,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// tagged: no braces, or a complete hash tag that is not empty.
-func tagged(s string) bool {
+// Tagged reports whether s has no braces, or a complete hash tag that is not empty.
+func Tagged(s string) bool {
 	open := strings.Index(s, "{")
 	if open < 0 {
 		return !strings.Contains(s, "}")
@@ -202,12 +176,12 @@ func CheckPrefix(prefix string) error {
 		return errors.New(`lockline: WithPrefix: the prefix is empty: ""`)
 	case len(prefix) > MaxName:
 		return fmt.Errorf("lockline: WithPrefix: the prefix is %d bytes long, over %d", len(prefix), MaxName)
-	case !tagged(prefix):
+	case !Tagged(prefix):
 		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
-	case kindPart.MatchString(prefix):
+	case KindPart(prefix) != "":
 		return fmt.Errorf("lockline: WithPrefix: %q contains %q: "+
-			"its keys could be those of another prefix and name", prefix, kindPart.FindString(prefix))
-	case beginsAsRedisson(prefix+":") != "":
+			"its keys could be those of another prefix and name", prefix, KindPart(prefix))
+	case Reserved(prefix+":") != "":
 		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do",
 			prefix)
 	}

@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -50,21 +49,8 @@ func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 func TestANameIsOfOneTo512Bytes(t *testing.T) {
 	long := strings.Repeat("x", MaxName)
 	for name, ok := range map[string]bool{"": false, "x": true, "\xff": true, long: true, long + "x": false} {
-		_, plain := NewKeys("p", Reentrant, name)
-		_, redisson := RedissonKeys(name)
-		if (plain == nil) != ok || (redisson == nil) != ok {
-			t.Errorf("%.40q: %v; %v", name, plain, redisson)
-		}
-	}
-}
-
-func TestANameForRedissonHasACompleteHashTagOrNoneAndIsNoOtherKey(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"x": true, "{x}": true, "a{b}c": true, "a{b": false, "a}b": false, "{}": false,
-		"redisson_lock_token:x": false, "lockline_lock_memory:x": false, "app:r:{x}": false,
-	} {
-		if _, err := RedissonKeys(name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
+		if _, err := NewKeys("p", Reentrant, name); (err == nil) != ok {
+			t.Errorf("%.40q: %v", name, err)
 		}
 	}
 }
@@ -74,7 +60,6 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 	with := func(prefix, kind string, more ...string) named {
 		return func(name string) (*Keys, error) { return NewKeys(prefix, kind, name, more...) }
 	}
-	redisson := func(name string) (*Keys, error) { return RedissonKeys(name) }
 	for _, c := range []struct {
 		named     named
 		name, tag string
@@ -83,7 +68,6 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 		{with("{app}", RedLock), "x", "app"},
 		{with("p", Reentrant), "{y}", "{y"}, {with("p", Reentrant), "x{y}", "x{y"},
 		{with("p", Reentrant), "}x", `\`}, {with("p", Reentrant), `\x`, `\\x`},
-		{redisson, "x", "x"}, {redisson, "a{b}c", "b"},
 	} {
 		k, err := c.named(c.name)
 		if err != nil {
@@ -111,84 +95,6 @@ func hashTag(key string) string {
 		return tag
 	}
 	return key
-}
-
-// keysOf are the keys of a lock, without a prefix those with Redisson; nil where it is refused.
-func keysOf(prefix, kind, name string) []any {
-	var k *Keys
-	var err error
-	switch {
-	case prefix == "" && kind == Reentrant:
-		k, err = RedissonKeys(name)
-	case CheckPrefix(prefix) != nil: // that of an empty one, too
-		return nil
-	case kind == Fair:
-		k, err = NewKeys(prefix, kind, name, ":q", ":a", ":d")
-	default:
-		k, err = NewKeys(prefix, kind, name)
-	}
-	if err != nil {
-		return nil
-	}
-	return k.boxed
-}
-
-func FuzzAKeyTellsWhoseItIs(f *testing.F) {
-	for _, s := range [][2]string{
-		{"app", "tenant}:r:{y"}, {"app:r:{tenant}", "y"}, {"a:r", "x"}, {"{a}", "}x"}, {"a:", `\}`},
-		{"a", "x}:t"}, {"a:{b}", "}:f:{c"},
-		{"", "x"}, {"", "{x}"}, {"", "lockline:r:{x}"}, {"", "lockline_lock_memory:{x}"},
-		{"", "redisson_lock_token:x{y}"}, {"", "r:{x}"}, {"", ":r:{x}:t"},
-		{"redisson_lock_token", "x"}, {"lockline_lock_memory:", "x"},
-	} {
-		f.Add(s[0], s[1])
-	}
-	f.Fuzz(func(t *testing.T, prefix, name string) {
-		for _, kind := range kinds {
-			for at, key := range keysOf(prefix, string(kind), name) {
-				for _, o := range mayHave(key.(string)) {
-					theirs := slices.Index(keysOf(o[0], o[1], o[2]), key)
-					if theirs < 0 || o == [3]string{prefix, string(kind), name} && theirs == at {
-						continue
-					}
-					if prefix == "" && o[0] == "" && at == 2 && theirs == 2 {
-						continue // Redisson has one counter for x and {x}
-					}
-					t.Errorf("key %q is of %q and of %q", key, [3]string{prefix, string(kind), name}, o)
-				}
-			}
-		}
-	})
-}
-
-// mayHave are the prefix, kind and name of whatever locks might have a key.
-func mayHave(key string) (locks [][3]string) {
-	for _, begin := range []string{
-		"", redissonMetadata + "{", redissonMetadata + ":", redissonToken, redissonToken + "{",
-	} {
-		rest, ok := strings.CutPrefix(key, begin)
-		if ok && strings.HasSuffix(begin, "{") {
-			rest, ok = strings.CutSuffix(rest, "}")
-		}
-		if ok {
-			locks = append(locks, [3]string{"", Reentrant, rest})
-		}
-	}
-	for i := range key {
-		for _, k := range kinds {
-			tag, ok := strings.CutPrefix(key[i:], ":"+string(k)+":{")
-			if !ok {
-				continue
-			}
-			for _, end := range []string{"}", "}:t", "}:q", "}:a", "}:d"} {
-				if tag, ok := strings.CutSuffix(tag, end); ok {
-					locks = append(locks, [3]string{key[:i], string(k), tag},
-						[3]string{key[:i], string(k), strings.TrimPrefix(tag, `\`)})
-				}
-			}
-		}
-	}
-	return locks
 }
 
 func keys(t *testing.T, name string) *Keys {

@@ -33,7 +33,7 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		keys   []int // of each copy
 	}{
 		{"with a queue", true, []error{moving, moving, other}, []int{3, 2, 3, 3}},
-		{"with a counter of Redisson", false, []error{moving, moving}, []int{3, 3, 3}},
+		{"with another third key", false, []error{moving, moving}, []int{3, 3, 3}},
 	} {
 		r := &Same{Script: wire.NewScript("return 1"),
 			Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}

@@ -24,7 +24,7 @@ var files embed.FS
 
 // libraries of the scripts in each folder. A definition uses only what is before it.
 var libraries = map[string][]string{
-	"lock":     {"shared.lua", "line.lua", "queue.lua", "redisson.lua"},
+	"lock":     {"shared.lua", "line.lua", "queue.lua"},
 	"permit":   {"shared.lua", "line.lua", "permit.lua"},
 	"latch":    {"shared.lua", "latch.lua"},
 	"election": {"shared.lua"},

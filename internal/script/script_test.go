@@ -98,7 +98,7 @@ func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 func example(library, source string) func(name string) string {
 	return textOf(func(file string) string {
 		return map[string]string{"shared.lua": library, "lock/x.lua": source, "line.lua": "-- No\n\n",
-			"queue.lua": "-- No\n\n", "redisson.lua": "-- No\n\n"}[file]
+			"queue.lua": "-- No\n\n"}[file]
 	})
 }
 

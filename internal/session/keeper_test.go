@@ -34,7 +34,7 @@ func newHold(name string) *hold {
 func (h *hold) LeaseKey() string { return h.name }
 
 func (h *hold) Renewal() (*wire.Request, bool) {
-	return wire.NewRequest(script, []any{h.name}, nil, nil), true
+	return wire.NewRequest(script, []any{h.name}, nil), true
 }
 
 func (h *hold) LeaseLost(deadlinePassed bool) { h.ended <- deadlinePassed }

@@ -33,7 +33,7 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	l := NewLink(nil, Options{Logger: slog.New(slog.DiscardHandler)})
 	b := newBatch(t.Context())
 	for range 2 {
-		b.requests = append(b.requests, NewRequest(NewScript("return 1"), []any{"x"}, nil, nil))
+		b.requests = append(b.requests, NewRequest(NewScript("return 1"), []any{"x"}, nil))
 	}
 	go l.send(ending{}, b)
 	<-b.done

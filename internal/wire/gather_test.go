@@ -58,7 +58,7 @@ func (r *recording) link(t *testing.T) *Link {
 type keyed string
 
 func (k keyed) Request(time.Time) *Request {
-	return NewRequest(NewScript("return 1"), []any{string(k)}, nil, nil)
+	return NewRequest(NewScript("return 1"), []any{string(k)}, nil)
 }
 
 func (k keyed) ask(ctx context.Context, l *Link) error {

@@ -51,10 +51,10 @@ type Request struct {
 
 func (*Request) NoRetry() bool { return true }
 
-// NewRequest returns a call of a script. The arguments of extra follow the arguments of argv.
-func NewRequest(sc *Script, keys, argv, extra []any) *Request {
+// NewRequest returns a call of a script.
+func NewRequest(sc *Script, keys, argv []any) *Request {
 	_, sha := sc.load()
-	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv, extra)
+	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv)
 	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 

@@ -100,7 +100,7 @@ func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 // copier makes requests for one key.
 type copier struct{ sc *Script }
 
-func (c copier) Request(time.Time) *Request { return NewRequest(c.sc, []any{"k"}, nil, nil) }
+func (c copier) Request(time.Time) *Request { return NewRequest(c.sc, []any{"k"}, nil) }
 
 // A waiter for a RedLock that looked in that instant left the line of a healthy server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {

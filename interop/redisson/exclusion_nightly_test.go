@@ -16,7 +16,7 @@ import (
 )
 
 // excluded: a TryLock of this side finds the lock held by the JVM.
-func excluded(t testing.TB, m *rlock.Mutex) {
+func excluded(t testing.TB, m testlock.Mutex) {
 	t.Helper()
 	var locked *rlock.LockedError
 	if _, hold, err := m.TryLock(bg); !errors.As(err, &locked) || locked.Holder == "" {

@@ -22,7 +22,7 @@ type party struct {
 	lost   func(error) bool // the error of unlock says that the lock was lost
 }
 
-func goParty(m *rlock.Mutex) party {
+func goParty(m testlock.Mutex) party {
 	var hold *rlock.Hold // set before lock's answer
 	return party{
 		lock: func() <-chan error {

@@ -134,7 +134,7 @@ func tokensRise(t *testing.T, last int64) {
 	testlock.Unlock(t, handedOn(handedOn(inGo())))
 	inJVM()
 
-	// Blocks of tokens that nobody gave back: lost by force, and by time.
+	// Tokens that were never released: lost by force, and by time.
 	forced := handedOn(handedOn(inGo()))
 	b.do("forceUnlock", "x")
 	inJVM()

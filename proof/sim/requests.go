@@ -54,9 +54,24 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 				}
 				continue
 			}
+			if w.locks[i].kind == 'j' {
+				argv = asOfRlock(name, argv)
+			}
 			w.locks[i].rules.executed(&call{from, s, name, argv}, now)
 		}
 	}
+}
+
+// asOfRlock returns the arguments of a script of redisson in the order of the script of rlock that has its
+// name, as far as rules read them.
+func asOfRlock(name string, argv []string) []string {
+	switch name {
+	case "acquire": // for one goroutine, which is in no queue
+		return []string{argv[0], "1", argv[1], argv[2], argv[3], argv[4], "0"}
+	case "force":
+		return []string{"", argv[0], argv[1]}
+	}
+	return argv
 }
 
 // asked is what a request for a lock says.

@@ -1,6 +1,7 @@
 package testlock
 
 import (
+	"context"
 	"testing"
 
 	"github.com/lockline/lockline/fairlock"
@@ -19,3 +20,25 @@ func EveryKind(t *testing.T, test func(t *testing.T, newMutex Maker)) {
 		t.Run(kind, func(t *testing.T) { test(t, newMutex) })
 	}
 }
+
+// Mutex has the methods of any lock that one owner holds at a time.
+type Mutex interface {
+	rlock.Locker
+	Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
+	Inspect(ctx context.Context) (rlock.State, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
+}
+
+// AnyMaker makes a lock of some kind, also of one that is no *rlock.Mutex.
+type AnyMaker func(*rlock.Session, string, ...rlock.Option) Mutex
+
+// Any returns the AnyMaker of a function New.
+func Any[M Mutex](newMutex func(*rlock.Session, string, ...rlock.Option) M) AnyMaker {
+	return func(s *rlock.Session, name string, options ...rlock.Option) Mutex {
+		return newMutex(s, name, options...)
+	}
+}
+
+// AnyKinds are the Kinds as AnyMakers.
+var AnyKinds = map[string]AnyMaker{"reentrant": Any(rlock.New), "fair": Any(fairlock.New)}

@@ -5,7 +5,6 @@
 -- ARGV[1] what the names of the sessions' channels begin with
 -- ARGV[2] milliseconds by which the metadata outlives the lease
 -- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
--- ARGV[4] CHANNEL, and ARGV[5] HOW, as of redisson.lua, if it is shared with Redisson
 --
 -- Reply: how many holders there were
 
@@ -15,17 +14,11 @@ if not owner or ARGV[3] ~= '' and ARGV[3] ~= token then
 end
 local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
 redis.call('HDEL', KEYS[1], owner, 'k') -- not DEL: as in conclude of shared.lua
-if ARGV[4] or not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
+if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
   redis.call('DEL', KEYS[1])
 end
 disown(owner, tonumber(ARGV[2]))
 if kept then
   want('', ARGV[1], owner, kept, clock())
-end
-if ARGV[4] then
-  publish(ARGV[5], ARGV[4])
-  if sharding(ARGV[5], ARGV[4]) then -- this is rare, and the caller may be told another mode than waiters
-    redis.call('PUBLISH', ARGV[4], '0')
-  end
 end
 return '1'

@@ -8,17 +8,12 @@
 -- ARGV[5] lease in milliseconds; 0 leaves it as it is
 -- ARGV[6] milliseconds by which the metadata outlives the lease
 -- ARGV[7] a token that no later grant may have, nor one below; 0 is none
--- ARGV[8] CHANNEL, and ARGV[9] HOW, as of redisson.lua, if it is shared with Redisson
 --
 -- Reply: 'K' kept, 'L' lost: the lock is not held under this token.
 
 local low = ARGV[7] ~= '0' and whole(KEYS[2], 't', redis.call('HGET', KEYS[2], 't')) < tonumber(ARGV[7])
 if not update() then
-  onMaster()
-  if ARGV[8] then
-    alarm(ARGV[9], ARGV[8])
-  end
-  return 'L'
+  return onMaster('L')
 end
 if low then
   redis.call('HSET', KEYS[2], 't', ARGV[7])

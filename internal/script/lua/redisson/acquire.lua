@@ -1,43 +1,53 @@
--- Takes a free lock that is shared with Redisson, once for each attempt. As lock/acquire.lua, but that its
--- tokens also follow Redisson's counter, so that there is no common case.
+-- Takes the lock if it is free.
 --
--- ARGV[1] to [9] internal/script/lua/lock/acquire.lua
--- ARGV[10] '1' if this server knows all that listen to the session's channel
--- ARGV[11] CHANNEL
--- ARGV[12] HOW
--- ARGV[13] what KEYS[3] begins at; '': where it does not exist, it is not made
+-- Sending the request again is harmless: a holder gets its token again, and its lease is made whole.
 --
--- Reply: as of lock/acquire.lua, without flags behind the G. Behind the Q, a 'P' if a release is published by
---        SPUBLISH, and a 'D' if this server knows of nobody that listens to the channel of the asking session
+-- KEYS      see internal/script/lua/redisson.lua
+-- ARGV[1]   owner field, SESSION:ATTEMPT
+-- ARGV[2]   Redis time in µs after which this request is void
+-- ARGV[3]   lease in ms
+-- ARGV[4]   holder info, PID@HOST LABEL
+-- ARGV[5]   ms for which the metadata outlives the lease
+-- ARGV[6]   the session's channel, if no other server can have subscribers of it; otherwise ''
+-- ARGV[7]   CHANNEL, and ARGV[8] HOW
+-- ARGV[9]   what the token counter begins at; '': a counter that does not exist is not made
+--
+-- Replies (NOW is the Redis time in µs)
+--   G NOW TOKEN             granted, by this request or an earlier copy of it
+--   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms (-1: no expiry). Second line: its holder info. TOKEN is
+--                           0 if a JVM holds it. Behind the Q stand a P if a release is published by
+--                           SPUBLISH, and a D if this server has no subscriber to the channel in ARGV[6]
+--   V NOW                   void: arrived too late
+--   S NOW                   stale: this attempt has already ended
 
 local now, stamped = clock()
-if now > tonumber(ARGV[3]) then
+if now > tonumber(ARGV[2]) then
   return 'V ' .. stamped
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
   onMaster()
-  local deaf = ARGV[10] == '1' and not subscribed(ARGV[8] .. string.match(ARGV[1], '^[^:]*'), false, true)
-  local status = 'Q' .. (sharding(ARGV[12], ARGV[11]) and 'P' or '') .. (deaf and 'D' or '')
+  local deaf = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
+  local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (deaf and 'D' or '')
   local left = stamp(redis.call('PTTL', KEYS[1]))
   return table.concat({ status, stamped, left, owner, token }, ' ') .. '\n' .. about
 end
-local lease, keep = tonumber(ARGV[4]), tonumber(ARGV[6])
+local lease, keep = tonumber(ARGV[3]), tonumber(ARGV[5])
 if owner then
   renew(lease, keep)
-else
-  local last, lost, over = past(ARGV[1])
-  if over then
-    return onMaster('S ' .. stamped)
-  end
-  local counter = redis.call('GET', KEYS[3]) or ARGV[13] ~= '' and ARGV[13]
-  if counter then
-    last = math.max(last, whole(KEYS[3], '', counter))
-  end
-  token = above(last, now)
-  grant(ARGV[1], ARGV[5], lease, token, keep, lost)
-  if counter then
-    redis.call('SET', KEYS[3], stamp(tonumber(token) + BLOCK - 1))
-  end
+  return 'G ' .. stamped .. ' ' .. token
+end
+local last, lost, over = memory(ARGV[1])
+if over then
+  return onMaster('S ' .. stamped)
+end
+local counter = redis.call('GET', KEYS[3]) or ARGV[9] ~= '' and ARGV[9]
+if counter then
+  last = math.max(last, whole(KEYS[3], '', counter))
+end
+token = above(last, now)
+grant(ARGV[1], ARGV[4], lease, token, keep, lost)
+if counter then
+  redis.call('SET', KEYS[3], token)
 end
 return 'G ' .. stamped .. ' ' .. token

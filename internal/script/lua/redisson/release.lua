@@ -1,26 +1,38 @@
--- Frees a lock that is shared with Redisson, as lock/release.lua. It also gives back tokens of its counter.
+-- Ends an attempt: if it holds the lock, the lock is freed, and all waiters are notified.
 --
--- ARGV[1] to [6] internal/script/lua/lock/release.lua
--- ARGV[7] CHANNEL
--- ARGV[8] HOW
+-- Sending the request again is harmless: the reply is the same, and a later holder keeps the lock.
 --
--- Reply: 'R' or 'L', as of lock/release.lua; with ' HEARD' behind it, a lock was freed, and that many clients
---        of this server were told. If its data are gone, they are told, too
+-- KEYS      see internal/script/lua/redisson.lua
+-- ARGV[1]   owner field
+-- ARGV[2]   token of its grant; '': any. Whatever the attempt holds ends, and the reply depends on this
+-- ARGV[3]   ms for which the metadata of a free lock is kept
+-- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive, which must find the
+--           attempt ended; 0: no copy can
+-- ARGV[5]   CHANNEL, and ARGV[6] HOW
+--
+-- Replies
+--   R   released under this token, by this request or an earlier copy of it
+--   L   lost: the lock is not held, and was never released under this token
+-- Behind either stands the number of clients of this server that were notified, if this request freed a lock.
 
-local used, mine, _, odd = conclude()
-whole(KEYS[1], 't', odd)
-local reply = mine and 'R' or 'L'
-if used then
-  redis.call('SET', KEYS[3], used, 'XX') -- Redisson raises it only while it holds
-  local heard = publish(ARGV[8], ARGV[7])
-  reply = reply .. ' ' .. heard
+local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local held, reply = redis.call('HMGET', KEYS[1], owner, 't'), nil
+if held[1] then
+  whole(KEYS[1], 't', held[2] or '')
+  redis.call('DEL', KEYS[1])
+  -- A server short of memory refuses this, and releases all the same. The metadata outlives the lease by
+  -- more than keep, unless they were evicted: then all three fields are new.
+  if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
+    redis.call('PEXPIRE', KEYS[2], keep)
+  end
+  local count = publish(ARGV[6], ARGV[5])
+  reply = ((token == '' or token == held[2]) and 'R ' or 'L ') .. count
 else
   onMaster()
-  if ARGV[2] ~= '' and released(ARGV[2]) then
-    reply = 'R'
-  elseif ARGV[2] ~= '' then
-    alarm(ARGV[8], ARGV[7])
+  reply = token ~= '' and released(token) and 'R' or 'L'
+  if token ~= '' and reply == 'L' then
+    publishIfGone(ARGV[6], ARGV[5])
   end
 end
-tombstone(ARGV[1], ARGV[5], tonumber(ARGV[4]))
+tombstone(owner, ARGV[4], keep)
 return reply

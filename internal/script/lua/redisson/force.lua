@@ -1,0 +1,21 @@
+-- Takes the lock from its holder, whichever side that is of, or only from the one whose token was seen. All
+-- waiters are notified. The holder finds out with its next request.
+--
+-- KEYS      see internal/script/lua/redisson.lua
+-- ARGV[1]   ms for which the metadata of a free lock is kept
+-- ARGV[2]   the token that was seen; '': any holder
+-- ARGV[3]   CHANNEL, and ARGV[4] HOW
+--
+-- Reply: how many holders there were, 0 or 1
+
+local owner, token = holder(true)
+if not owner or ARGV[2] ~= '' and ARGV[2] ~= token then
+  return onMaster('0')
+end
+redis.call('DEL', KEYS[1])
+disown(owner, tonumber(ARGV[1]))
+publish(ARGV[4], ARGV[3])
+if sharding(ARGV[4], ARGV[3]) then -- the rights of the caller may tell it another mode than that of waiters
+  redis.call('PUBLISH', ARGV[3], '0')
+end
+return '1'

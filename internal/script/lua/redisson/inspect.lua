@@ -1,0 +1,13 @@
+-- Reads all that is known of the lock at one instant.
+--
+-- KEYS    see internal/script/lua/redisson.lua
+--
+-- Reply: JSON {"now": MICROSECONDS, "metadata": {...}, "ttl": PTTL, "lock": {...}}
+
+lookOnMaster()
+return cjson.encode({
+  now = select(2, clock()),
+  metadata = map(KEYS[2]),
+  ttl = redis.call('PTTL', KEYS[1]),
+  lock = map(KEYS[1]),
+})

@@ -1,0 +1,563 @@
+package redisson
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// An acquisition is one call of Lock or TryLock. It belongs to the goroutine of the call, which sends its
+// requests:
+//
+//	nested in a live hold? --yes--> one more hold of its grant (hold.go)
+//	  | no
+//	the turn among the goroutines of the session (a try needs none: other goroutines refuse it)
+//	  |
+//	request --granted--> grant and hold
+//	  |   ^ refused
+//	  |   '--wait for a message, the end of the lease, or the heartbeat
+//	  '--a bound has ended: leave, and release what a copy of a request may have taken
+type acquisition struct {
+	l      *lock
+	n      *names
+	ctx    context.Context
+	cfg    engine.Config
+	once   bool // the call does not wait for other holders: it is a try
+	bounds call.Bounds
+	begun  time.Time
+	at     *attempt // the present one; nil: no request was sent, or the attempt belongs to its request
+	w      waiter   // the place among the goroutines of the session
+	first  attempt  // the first attempt; saves an allocation
+
+	lost         handle.State // how holds have ended that ctx descends from; Held: no hold was lost
+	waitReported bool         // the observer got EventWaiting
+	barred       bool         // the call has waited for another hold that is nested in the same hold
+	refused      bool         // Redis has refused the lock
+	trouble      error        // last error of a request in an outage that the call rides out; nil: none
+}
+
+// errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
+var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
+
+// acquire waits until the lock is held, or tries once. After an error, nothing is held: what an unanswered
+// request may have taken is released in the background.
+func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
+	if err := m.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	if cfg.AtLeast != 0 {
+		return nil, failure.Named(m.n.keys.Name, errStays)
+	}
+	l := m.all.use(m.n)
+	defer l.drop()
+	a := &acquisition{l: l, n: m.n, ctx: ctx, cfg: cfg, once: cfg.Once(try), begun: time.Now()}
+	a.w.a = a
+	h, err := a.run()
+	if err != nil && !errors.Is(err, wire.ErrUnsent) {
+		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+	}
+	return h, err
+}
+
+func (a *acquisition) run() (*hold, error) {
+	l := a.l
+	s := l.s
+	if !s.Begin() {
+		return nil, l.fail(failure.ErrClosed)
+	}
+	defer s.End() // until then Shutdown waits, and work may be begun in the background
+	until, stop := a.cfg.Until(a.ctx)
+	defer stop()
+	a.bounds = call.Bounds{Until: until, Closing: s.Closing()}
+	if a.ctx.Err() != nil {
+		return nil, l.fail(failure.OfContext(a.ctx))
+	}
+	for again := false; ; again = true {
+		outer, err := a.outer()
+		if err != nil {
+			return nil, err
+		}
+		if again && a.bounds.Over() { // the hold that has ended may have been its context
+			return nil, a.endOfWait()
+		}
+		if outer == nil {
+			break
+		}
+		if h, err := a.nest(outer); h != nil || err != nil {
+			return h, err
+		}
+		// The outer hold has ended meanwhile.
+	}
+	if a.once {
+		return a.try()
+	}
+	h, err := a.wait()
+	l.mu.Lock()
+	l.leave(&a.w)
+	l.mu.Unlock()
+	if err != nil {
+		a.giveBack(true)
+	}
+	return h, err
+}
+
+// ownRelease is for how long, from its beginning, a try waits for a release of its own session: an outage is
+// not worth more.
+const ownRelease = 250 * time.Millisecond
+
+// try requests the lock once, unless goroutines of the session hold it or wait for it. While the session is
+// releasing the lock, try waits, because Redis would refuse a lock that this process has unlocked already.
+func (a *acquisition) try() (*hold, error) {
+	l := a.l
+	l.mu.Lock()
+	for {
+		if l.grant == nil && len(l.waiters) == 0 && l.releases == 0 {
+			break
+		}
+		holder := cmp.Or(l.holder(a), &failure.LockedError{Name: l.n.keys.Name})
+		if l.grant != nil || len(l.waiters) > 0 {
+			l.mu.Unlock()
+			return nil, failure.Public(holder)
+		}
+		released := l.nextRelease()
+		l.mu.Unlock()
+		heard, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)
+		switch {
+		case ended:
+			return nil, a.endOfWaitFor(holder)
+		case !heard:
+			return nil, failure.Public(holder)
+		}
+		l.mu.Lock()
+	}
+	l.mu.Unlock()
+	h, refused, err := a.request()
+	failed, _ := err.(*failedRequest)
+	switch {
+	case h != nil:
+		return h, nil
+	case failed != nil && a.bounds.Over():
+		a.trouble = troubleOf(failed)
+		err = a.endOfWait()
+	case failed != nil:
+		err = l.failed(failed.error)
+	case refused != nil:
+		e := refused.Locked(l.n.keys.Name)
+		if l.s.Holds(refused.Holder) {
+			e.Hint = failure.SelfHint
+		}
+		err = failure.Public(e)
+	}
+	a.giveBack(false)
+	return nil, err
+}
+
+// wait waits for the turn, and then requests the lock until it is granted. The caller must then leave.
+func (a *acquisition) wait() (*hold, error) {
+	l := a.l
+	l.mu.Lock()
+	l.join(&a.w)
+	turn := a.w.turn
+	l.mu.Unlock()
+	if !turn {
+		a.reportWait()
+		if err := a.awaitTurn(); err != nil {
+			return nil, err
+		}
+	}
+	l.mu.Lock()
+	next := l.rest // when to send the next request at the latest
+	l.mu.Unlock()
+	if time.Until(next) > 0 {
+		a.reportWait()
+		if a.rest(next); a.bounds.Over() {
+			return nil, a.endOfWait()
+		}
+	}
+	for {
+		h, refused, err := a.request()
+		failed, _ := err.(*failedRequest)
+		switch {
+		case failed != nil:
+			if err := a.endure(failed); err != nil {
+				return nil, err
+			}
+			next = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
+		case refused != nil:
+			next = a.refuse(refused)
+			a.reportWait()
+		default:
+			return h, err
+		}
+		if a.awaitNews(next); a.bounds.Over() {
+			return nil, a.endOfWait()
+		}
+	}
+}
+
+// rest lets other clients go first. It waits until at or a bound or, if few clients want the lock, until the
+// release of one of them is published. The message of the session's own release comes before that.
+func (a *acquisition) rest(at time.Time) {
+	l := a.l
+	for published := 0; published < 2 && time.Until(at) > 0 && !a.bounds.Over(); {
+		a.awaitNews(at)
+		l.mu.Lock()
+		if l.news != nil {
+			if messages, _ := l.news.Take(); !l.crowded {
+				published += len(messages)
+			}
+		}
+		l.mu.Unlock()
+	}
+}
+
+// awaitTurn waits for the turn. The error says why the wait has ended without it.
+func (a *acquisition) awaitTurn() error {
+	var timeout <-chan time.Time // if the call has no deadline: when an outage may have lasted long enough
+	var timer *time.Timer
+	if _, bounded := a.bounds.Until.Deadline(); !bounded {
+		timer = time.NewTimer(a.l.s.Lease)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for {
+		select {
+		case <-a.w.next:
+			if !a.bounds.Over() {
+				return nil
+			}
+		case <-timeout:
+			if left := a.patience(); left > 0 {
+				timer.Reset(left)
+				continue
+			}
+			return a.outage()
+		case <-a.bounds.Until.Done():
+		case <-a.bounds.Closing:
+		}
+		return a.endOfWait()
+	}
+}
+
+// refuse notes that Redis has refused the lock, and returns the latest time of the next request.
+func (a *acquisition) refuse(r *refusal) time.Time {
+	l, now := a.l, time.Now()
+	a.refused = true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listen(r)
+	l.suspect()
+	l.refusedAt = r.sent
+	l.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
+	heartbeat := l.s.Liveness / 5 * 3
+	if r.Left >= 0 { // otherwise the lease has no end
+		heartbeat = min(heartbeat, r.Left+time.Millisecond)
+	}
+	return now.Add(heartbeat)
+}
+
+// awaitNews waits until something is published, but not longer than until at, or a bound.
+func (a *acquisition) awaitNews(at time.Time) {
+	a.l.mu.Lock()
+	var news <-chan struct{}
+	if a.l.news != nil {
+		news = a.l.news.C()
+	}
+	a.l.mu.Unlock()
+	a.bounds.Sleep(time.Until(at), news)
+}
+
+// endure returns nil if the wait goes on after a request has failed: an outage only lengthens it. A full
+// server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits until
+// there is room.
+func (a *acquisition) endure(f *failedRequest) error {
+	full := a.refused && strings.Contains(f.Error(), "OOM ")
+	a.trouble = troubleOf(f)
+	switch {
+	case a.bounds.Over():
+		return a.endOfWait()
+	case !full && !wire.Judge(f.error).Transient:
+		return a.l.failed(f.error)
+	case !a.bounds.Endures(f.failing, a.begun, a.l.s.Lease):
+		return a.l.failed(failure.Outage(f.failing, f.error))
+	}
+	return nil
+}
+
+// troubleOf returns the error of a request for the error of a call that has ended in an outage.
+func troubleOf(f *failedRequest) error { return fmt.Errorf("%w%s", f.error, wire.Hint(f.error)) }
+
+// patience returns for how long a call without a deadline waits for a reply: until Redis has carried out no
+// request for as long as the lease of the session.
+func (a *acquisition) patience() time.Duration {
+	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
+	switch {
+	case err == nil:
+		return a.l.s.Lease
+	case since.Before(a.begun):
+		since = a.begun
+	}
+	return a.l.s.Lease - time.Since(since)
+}
+
+// outage is the error of a call whose patience is over.
+func (a *acquisition) outage() error {
+	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
+	if since.Before(a.begun) {
+		since = a.begun
+	}
+	return a.l.failed(failure.Outage(since, cmp.Or(err, failure.ErrNoAnswer)))
+}
+
+// reportWait notifies the observer, once, that the call waits.
+func (a *acquisition) reportWait() {
+	if !a.waitReported {
+		a.waitReported = true
+		a.l.observe(a.ctx, session.Event{Kind: session.EventWaiting})
+	}
+}
+
+// endOfWait returns the error of a call that a bound has ended.
+func (a *acquisition) endOfWait() error {
+	var holder *failure.LockedError
+	if !a.once || a.barred { // no holder has kept a try waiting
+		a.l.mu.Lock()
+		holder = a.l.holder(a)
+		a.l.mu.Unlock()
+	}
+	return a.endOfWaitFor(holder)
+}
+
+// endOfWaitFor is endOfWait with the holder that was in the way; nil: none is known.
+func (a *acquisition) endOfWaitFor(holder *failure.LockedError) error {
+	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), "", a.l.n.keys.Name, holder)
+	switch {
+	case holder != nil:
+		return err
+	case a.trouble == nil:
+		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait)
+	}
+	return failure.Troubled(err, a.trouble)
+}
+
+// A refusal is the reply that another holder has the lock.
+type refusal struct {
+	protocol.Answer
+	sent time.Time // before the request was sent
+}
+
+// A failedRequest is the error of a request, for a caller that may send another one.
+type failedRequest struct {
+	error
+	failing time.Time // since when the server has carried out no request
+}
+
+// request sends requests until Redis grants or refuses the lock. An error other than a failedRequest is for
+// the user, and ends the call.
+func (a *acquisition) request() (*hold, *refusal, error) {
+	l := a.l
+	for tries := 1; ; tries++ {
+		if a.at == nil {
+			a.first = attempt{l: l, n: a.n, owner: l.s.Attempt(), lease: cmp.Or(a.cfg.Lease, l.s.Lease),
+				listens: a.w.turn}
+			a.at = &a.first
+		}
+		at := a.at
+		patience := max(a.patience(), time.Millisecond)
+		o, answered := call.Ask(&a.bounds, l.s, l.n.keys.LockKey(), at, patience)
+		if !answered {
+			a.at = nil // the attempt belongs to its request, which rolls it back
+			if a.bounds.Over() {
+				return nil, nil, a.endOfWait()
+			}
+			return nil, nil, a.outage()
+		}
+		r, err := at.read(o)
+		if err != nil {
+			return nil, nil, &failedRequest{err, o.Failing}
+		}
+		a.trouble = nil
+		over := a.bounds.Over()
+		switch {
+		case r.Status == protocol.Queued:
+			return nil, &refusal{r, o.Sent}, nil
+		case r.Status == protocol.Granted && !over:
+			var h *hold
+			if h, err = a.granted(r.Token, o.Sent); err == nil {
+				return h, nil, nil
+			}
+			err = l.fail(err)
+		case r.Status == protocol.Expired: // the reply has brought the time
+			err = l.fail(protocol.TooLate(min(at.lease, l.s.Liveness)))
+		case r.Status == protocol.Stale: // a copy was granted the lock, and lost it by force
+			err = l.fail(protocol.ErrOver)
+		case !over:
+			err = l.failed(wire.Unexpected(o.Reply))
+		}
+		again := r.Status == protocol.Expired || r.Status == protocol.Stale ||
+			errors.Is(err, engine.ErrTooLate)
+		switch {
+		case over:
+			return nil, nil, a.endOfWait()
+		case !again || tries > protocol.MaxExpired:
+			return nil, nil, err
+		case r.Status != protocol.Expired: // the attempt has ended
+			a.giveBack(false)
+			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), lease: at.lease, listens: at.listens}
+		}
+	}
+}
+
+// giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
+// request. With await, giveBack blocks until that is done, but for call.LeavingTime at most: nothing should
+// be granted to a call that has returned. The caller must be counted in the session's work.
+func (a *acquisition) giveBack(await bool) {
+	at := a.at
+	if at == nil || !at.mayHold {
+		return
+	}
+	gone := make(chan struct{})
+	a.l.s.Go(func() {
+		defer close(gone)
+		at.withdraw()
+	})
+	if await {
+		call.AwaitLeaving(gone, a.bounds.Closing)
+	}
+}
+
+// An attempt requests the lock, with one request in flight at a time. Its owner field is never used again
+// once the attempt was granted the lock or withdrawn. Only one goroutine uses it: that of the acquisition or,
+// while a request is in flight that has a goroutine of its own, that goroutine.
+type attempt struct {
+	l       *lock
+	n       *names
+	owner   any // string
+	lease   time.Duration
+	listens bool // requests drop older messages: the goroutine has the turn
+
+	notAfter int64 // Redis time in µs after which the last copy that was sent is void
+	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: none can
+	mayHold  bool  // the attempt may have the lock, or get it by such a copy
+}
+
+// Request makes a copy of the request.
+func (at *attempt) Request(now time.Time) *wire.Request {
+	s := at.l.s
+	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
+		// No copy outlives the heartbeats of a waiter.
+		at.notAfter = max(at.notAfter, t+protocol.Patience(min(at.lease, s.Liveness)).Microseconds())
+	}
+	if at.listens {
+		at.l.mu.Lock()
+		if at.l.news != nil {
+			at.l.news.Take() // the reply tells more than messages that were published before
+		}
+		at.l.mu.Unlock()
+	}
+	lease := s.Args.Lease
+	if at.lease != s.Lease {
+		lease = protocol.Milliseconds(at.lease)
+	}
+	n := at.n
+	return n.keys.Request(scripts.acquire, at.owner, at.notAfter, lease, s.Args.About, s.Args.Keep,
+		s.SoleChannel(), n.channel, n.how, n.counter)
+}
+
+// Send sends copies of the request until one is answered.
+func (at *attempt) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
+	return at.l.s.Link.Call(ctx, at, maxTries, abandoned)
+}
+
+// read notes how a request has ended, and returns the reply.
+func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
+	r, err := protocol.Read(o)
+	if r.Now != 0 {
+		at.l.s.Clock.Heard(r.Now, o.Sent)
+	}
+	if o.Unanswered != nil {
+		at.late, at.mayHold = at.notAfter, true
+	}
+	at.mayHold = at.mayHold || r.Status == protocol.Granted
+	return r, err
+}
+
+// RollBack ends an attempt whose caller has left.
+func (at *attempt) RollBack(o wire.Outcome) {
+	if _, _ = at.read(o); at.mayHold {
+		at.withdraw()
+	}
+}
+
+// withdraw ends the attempt in Redis. It sends a release until there is a reply, or as long as the attempt
+// may hold the lock.
+func (at *attempt) withdraw() {
+	r := at.n.release(at.l.s, at.owner, "", at.late)
+	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.Liveness))
+}
+
+// repeat sends a release until there is a reply, but not after until. It blocks that long.
+func (l *lock) repeat(r wire.Copier, until time.Time) {
+	for try := 1; ; try++ {
+		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // one copy: this loop sends the next
+		_, _, err := readRelease(o)
+		over := err == nil || !wire.Judge(err).Again(l.s.Closing()) || time.Now().After(until)
+		if over || !wire.Pause(l.s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
+			return
+		}
+	}
+}
+
+// granted makes a grant of what Redis gave in the reply to a request that was sent at sent, and the hold of
+// this call. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
+func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
+	l, s, at := a.l, a.l.s, a.at
+	g := &grant{l: l, owner: at.owner, token: token, boxed: token, late: at.late}
+	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
+	deadline := sent.Add(protocol.Valid(at.lease))
+	l.mu.Lock()
+	former := l.grant
+	var err error
+	switch {
+	case wire.Closed(s.Closing()): // looked at with l.mu held, or Shutdown could miss the grant
+		err = failure.ErrClosed
+	case token == 0:
+		err = failure.ErrNoToken
+	case !time.Now().Before(deadline), former != nil && former.token > token: // the former came later
+		err = engine.ErrTooLate
+	}
+	if err != nil {
+		l.mu.Unlock()
+		h.cancel(nil) // nobody has received its context
+		return nil, err
+	}
+	if former != nil { // Redis would not have granted again
+		s.Go(former.terminate(handle.Lost, failure.ErrGone))
+	}
+	l.grant, l.refusedAt = g, time.Time{}
+	l.retain() // terminate drops it, or the end of the release
+	g.add(h)
+	g.lease.Owner = g
+	s.Watchdog.Add(&g.lease, deadline, g.interval())
+	l.mu.Unlock()
+	l.observe(a.ctx, session.Event{
+		Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: token,
+	})
+	g.announce()
+	return h, nil
+}

@@ -1,0 +1,387 @@
+package redisson
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/watchdog"
+)
+
+// A grant is the lock, as Redis gave it to one attempt, and the holds that goroutines have of it: the first
+// one, and those that are nested in it. It is held, and then released, lost or closed (handle.State).
+type grant struct {
+	// What follows never changes.
+	l     *lock
+	owner any // string: the attempt's
+	token int64
+	boxed any   // token
+	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none can
+
+	lease watchdog.Lease // guarded by the watchdog
+	first hold
+	one   [1]*hold // where holds begins
+
+	// lock.mu guards the following.
+	holds     []*hold // live holds; each is nested in the hold before it
+	change    int64   // number of the last change of holds: Redis ignores earlier ones that arrive late
+	began     time.Duration
+	state     handle.State
+	unrenewed bool           // all holds have a fixed lease
+	warned    bool           // the log says that the session waits for itself
+	announced bool           // the observer knows that the lock was acquired
+	lost      *session.Event // the loss, if it came before the announcement; otherwise nil
+
+	renewError   error         // of the last renewal that failed; nil: none has failed
+	renewErrorAt time.Duration // age of the session when that renewal failed
+}
+
+func (g *grant) ownerField() string { return g.owner.(string) }
+
+// held reports whether the grant has not ended. The caller must hold l.mu.
+func (g *grant) held() bool { return g.state == handle.Held }
+
+// deadline returns the local time at which the grant expires.
+func (g *grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
+
+// locked returns the error of a call that is refused because of this grant.
+func (g *grant) locked() *failure.LockedError {
+	return &failure.LockedError{Name: g.l.n.keys.Name, Holder: g.ownerField(), About: g.l.s.About(),
+		Remaining: max(0, time.Until(g.deadline())), Hint: failure.SelfHint}
+}
+
+// add makes h the innermost hold. The caller must hold l.mu.
+func (g *grant) add(h *hold) {
+	if g.holds == nil {
+		g.holds = g.one[:0]
+		g.began = h.began
+		g.unrenewed = h.fixed
+	}
+	g.holds = append(g.holds, h)
+	g.renew()
+}
+
+// remove takes out a hold. The caller must hold l.mu.
+func (g *grant) remove(h *hold) {
+	i := slices.Index(g.holds, h)
+	g.holds = slices.Delete(g.holds, i, i+1)
+	g.change++
+	g.renew()
+}
+
+// renew switches the renewal of the lease on or off, as the holds want it. The caller must hold l.mu.
+func (g *grant) renew() {
+	fixed := !slices.ContainsFunc(g.holds, func(h *hold) bool { return !h.fixed })
+	if fixed != g.unrenewed && len(g.holds) > 0 {
+		g.unrenewed = fixed
+		g.l.s.Watchdog.SetInterval(&g.lease, g.interval())
+	}
+}
+
+// interval returns the time between two renewals; 0: the lease is watched, and not renewed.
+func (g *grant) interval() time.Duration {
+	if g.unrenewed {
+		return 0
+	}
+	return g.l.s.Lease / 3
+}
+
+// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it.
+// The Unlock of a lost hold releases it in Redis. The caller must not hold l.mu.
+func (g *grant) end(why handle.State, reason error) bool {
+	g.l.mu.Lock()
+	if !g.held() {
+		g.l.mu.Unlock()
+		return false
+	}
+	after := g.terminate(why, reason)
+	g.l.mu.Unlock()
+	after()
+	return true
+}
+
+// detach ends the grant for its session. The caller must hold l.mu.
+func (g *grant) detach(why handle.State) {
+	l := g.l
+	g.state = why
+	if l.grant == g {
+		l.grant = nil
+	}
+	if len(l.waiters) > 0 { // their errors name this holder, until Redis names another one
+		now := time.Now()
+		l.seen = &failure.Sighting{Holder: g.ownerField(), About: l.s.About(), At: now, Until: now}
+	}
+}
+
+// terminate ends a grant that is held. The caller must hold l.mu, and call after without it, which ends the
+// contexts of the holds.
+func (g *grant) terminate(why handle.State, reason error) (after func()) {
+	l := g.l
+	s := l.s
+	g.detach(why)
+	holds := g.holds // when the grant has ended, nothing changes them
+	for _, h := range holds {
+		h.state = why
+		h.wake() // for a goroutine that waits to nest in h
+	}
+	held := s.Age() - g.began
+	event := &session.Event{Kind: session.EventReleased, Token: g.token, Held: held}
+	if why == handle.Lost {
+		event.Kind, event.Err = session.EventLost, lossError(reason)
+	}
+	if !g.announced {
+		g.lost, event = event, nil // announce notifies the observer
+	}
+	l.settle()
+	return func() {
+		s.Watchdog.Remove(&g.lease)
+		report := func() {
+			if reason != nil {
+				g.warnLost(held, reason)
+			}
+			if event != nil {
+				l.observe(s.Ctx, *event)
+			}
+		}
+		// Before the contexts end: the user may then close the session.
+		counted := why == handle.Lost && s.Begin()
+		for _, h := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
+			h.cancel(handle.ErrorOf(why))
+		}
+		switch { // many may be lost at once: their contexts must not wait for a log
+		case counted:
+			go func() {
+				defer s.End()
+				report()
+			}()
+		case why == handle.Closed:
+			s.Go(report) // Shutdown, which has called this, has yet to wait for the session's work
+		default:
+			go report()
+		}
+		l.drop()
+	}
+}
+
+// announce notes that the observer knows of the grant, and notifies it of a loss that came before.
+func (g *grant) announce() {
+	l := g.l
+	if l.s.Observer == nil {
+		return
+	}
+	l.mu.Lock()
+	event := g.lost
+	g.announced = true
+	l.mu.Unlock()
+	if event != nil {
+		l.observe(l.s.Ctx, *event)
+	}
+}
+
+// warnLost logs a loss.
+func (g *grant) warnLost(held time.Duration, reason error) {
+	g.l.s.Warn("lock lost", "lock", g.l.n.keys.Name, "kind", protocol.Redisson, "token", g.token,
+		"held", held, "reason", reason)
+}
+
+// lossError returns the error of a hold that was lost for a reason.
+func lossError(reason error) error { return fmt.Errorf("%w: %w", failure.ErrLost, reason) }
+
+func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
+
+// extend makes the lease at least d, unless that is 0, and sets the hold count in Redis. It blocks for the
+// reply, not longer than ctx.
+func (g *grant) extend(ctx context.Context, d time.Duration) error {
+	l := g.l
+	r := &update{g, protocol.Milliseconds(d)}
+	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
+		return l.s.Link.Call(ctx, r, maxTries, nil)
+	}
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), call.Func(send), l.s.Lease)
+	switch {
+	case !answered && ctx.Err() != nil:
+		return l.fail(failure.OfContext(ctx))
+	case !answered:
+		return l.fail(failure.ErrNoAnswer)
+	}
+	return g.onUpdate(o, d)
+}
+
+// onUpdate handles the outcome of an update, which asked for a lease of at least d.
+func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
+	l := g.l
+	switch {
+	case o.Err != nil:
+		return l.failed(o.Err)
+	case !strings.HasPrefix(o.Reply, "K"):
+		g.end(handle.Lost, failure.ErrGone) // does nothing if the last hold was unlocked meanwhile
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.fail(handle.ErrorOf(g.state))
+	case d > 0:
+		l.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
+	}
+	return nil
+}
+
+// update is a request that sets the hold count in Redis, and makes the lease at least so long. It sets and
+// never adds, so a copy that arrives twice or late changes nothing.
+type update struct {
+	g  *grant
+	ms any // string; "0" leaves the lease as it is
+}
+
+// Request makes a copy with the hold count as it is now.
+func (u *update) Request(time.Time) *wire.Request {
+	g, l := u.g, u.g.l
+	l.mu.Lock()
+	change, count := g.change, max(len(g.holds), 1) // without a hold, the release is in flight
+	l.mu.Unlock()
+	return l.n.keys.RequestAlone(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Keep,
+		l.n.channel, l.n.how)
+}
+
+var _ session.Lessee = (*grant)(nil)
+
+// LeaseKey returns the key of the hash.
+func (g *grant) LeaseKey() string { return g.l.n.keys.LockKey() }
+
+// Renewal makes the request that renews the lease.
+func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
+	g.l.mu.Lock()
+	prolongs = !g.unrenewed
+	g.l.mu.Unlock()
+	lease := any("0")
+	if prolongs {
+		lease = g.l.s.Args.Lease
+	}
+	return (&update{g, lease}).Request(time.Time{}), prolongs
+}
+
+// LeaseLost ends the grant.
+func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.lossReason(deadlinePassed)) }
+
+// lossReason returns why the watchdog has given the lease up, with what kept it from being renewed.
+func (g *grant) lossReason(deadlinePassed bool) error {
+	l := g.l
+	reason := failure.LossReason(deadlinePassed)
+	if !deadlinePassed {
+		return reason
+	}
+	l.mu.Lock()
+	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
+	l.mu.Unlock()
+	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed since
+		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
+	}
+	switch {
+	case fixed:
+		return failure.ErrFixedLeaseOver
+	case last == nil:
+		return reason
+	}
+	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+}
+
+// RenewalFailed keeps the error for the log of a loss, and notifies the observer.
+func (g *grant) RenewalFailed(err error) {
+	l := g.l
+	l.mu.Lock()
+	g.renewError, g.renewErrorAt = err, l.s.Age()
+	l.mu.Unlock()
+	l.observe(l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: g.token, Err: err})
+}
+
+// release returns the request that ends an attempt, whatever the attempt has. late is as in grant.
+func (n *names) release(s *session.Session, owner, token any, late int64) protocol.Same {
+	return protocol.Same{Script: scripts.release, Keys: n.keys,
+		Argv: []any{owner, token, s.Args.Keep, late, n.channel, n.how}}
+}
+
+// readRelease reads the reply to a release. It returns whether the lock was released under the token of the
+// request, and how many clients were notified.
+func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
+	status, count, counted := strings.Cut(o.Reply, " ")
+	switch {
+	case o.Err != nil:
+		return false, 0, o.Err
+	case status != "R" && status != "L":
+		return false, 0, wire.Unexpected(o.Reply)
+	case counted:
+		if notified, err = strconv.ParseInt(count, 10, 64); err != nil {
+			return false, 0, wire.Unexpected(o.Reply)
+		}
+	}
+	return status == "R", notified, nil
+}
+
+// A release frees the lock in Redis after its grant has ended here. Until its reply, no goroutine of the
+// session requests the lock: the request could take it before other clients are notified.
+type release struct {
+	protocol.Same
+	g *grant
+}
+
+// newRelease begins a release of a grant that has ended. The caller must send or drop it.
+func (g *grant) newRelease() *release {
+	l := g.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retain() // terminate has dropped that of the grant
+	return g.beginRelease()
+}
+
+// beginRelease is newRelease for a caller that holds l.mu. The release takes over the grant's use of the
+// lock.
+func (g *grant) beginRelease() *release {
+	g.l.releases++
+	return &release{g.l.n.release(g.l.s, g.owner, g.boxed, g.late), g}
+}
+
+// drop ends a release that was not sent.
+func (r *release) drop() {
+	l := r.g.l
+	l.mu.Lock()
+	l.endRelease()
+	l.mu.Unlock()
+	l.drop()
+}
+
+// send sends the release, and blocks for the reply.
+func (r *release) send(ctx context.Context) error {
+	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
+}
+
+// onReply handles the outcome. A release that failed is sent again in the background. The caller must be
+// counted in the session's work.
+func (r *release) onReply(o wire.Outcome) error {
+	l := r.g.l
+	released, notified, err := readRelease(o)
+	l.mu.Lock()
+	l.yield(notified)
+	l.endRelease()
+	l.mu.Unlock()
+	defer l.drop()
+	switch {
+	case err != nil && !wire.Judge(err).Again(l.s.Closing()):
+		return l.failed(fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err))
+	case err != nil:
+		until := r.g.deadline()
+		l.s.Go(func() { l.repeat(r, until) })
+		return l.failed(err)
+	case !released && o.Unanswered == nil: // otherwise an earlier copy has released the lock
+		return l.fail(failure.ErrLost)
+	}
+	return nil
+}

@@ -1,0 +1,374 @@
+package redisson
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// A hold is what one call of Lock has of a grant. It must not refer to its rlock.Hold, which the user may
+// forget.
+type hold struct {
+	// What follows never changes.
+	g      *grant
+	ctx    context.Context // ends with the hold; the user's context descends from it
+	cancel context.CancelCauseFunc
+	began  time.Duration // age of the session
+	fixed  bool          // the lease is fixed, and not renewed
+
+	// lock.mu guards the following.
+	state    handle.State
+	unlocked bool
+	changed  chan struct{} // closed when another hold may nest in this one; nil: no goroutine waits for that
+}
+
+var _ handle.Holding = (*hold)(nil)
+
+// newHold returns a hold for the call. It uses g.first if g has no hold yet.
+func (a *acquisition) newHold(g *grant) *hold {
+	h := &g.first
+	if h.g != nil {
+		h = new(hold)
+	}
+	h.g, h.began, h.fixed = g, g.l.s.Age(), a.cfg.Lease != 0
+	h.ctx, h.cancel = context.WithCancelCause(a.ctx)
+	return h
+}
+
+// A nesting is an acquisition as a context key: by it, the acquisition finds the nearest live hold of its
+// lock in its context.
+type nesting acquisition
+
+// outer finds the nearest live hold that the context descends from. It returns nil for a newcomer, and an
+// error if all holds that the context descends from were lost. The caller must not hold l.mu: contexts may
+// run code of their own.
+func (a *acquisition) outer() (*hold, error) {
+	n := (*nesting)(a)
+	n.lost = handle.Held
+	if h, _ := a.ctx.Value(n).(*hold); h != nil {
+		return h, nil
+	}
+	if n.lost != handle.Held {
+		return nil, a.l.fail(handle.ErrorOf(n.lost)) // to acquire afresh would hide the loss
+	}
+	return nil, nil
+}
+
+// Find finds the hold for acquisitions of its lock that descend from it.
+func (h *hold) Find(key any) any {
+	l := h.g.l
+	n, ok := key.(*nesting)
+	// The lock of a lost hold may be a former one of the name.
+	if !ok || n.l.s != l.s || n.l.n.keys.LockKey() != l.n.keys.LockKey() {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch h.state {
+	case handle.Held:
+		return h
+	case handle.Lost, handle.Closed:
+		n.lost = h.state
+	}
+	return nil
+}
+
+// nest makes one more hold of the grant of outer. If both results are nil, outer has ended, and the caller
+// must look for another.
+func (a *acquisition) nest(outer *hold) (*hold, error) {
+	l, g := a.l, outer.g
+	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
+	depth, err := a.enter(outer, h)
+	if depth == 0 {
+		h.cancel(nil) // nobody has received its context
+		return nil, err
+	}
+	err = g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, l.s.Lease))
+	switch over := h.Err(); {
+	case over != nil: // the grant ended while the request was in flight
+		err = cmp.Or(err, l.fail(over))
+	case a.bounds.Over(): // although there may be a reply
+		var holder *failure.LockedError
+		if a.barred { // otherwise the call has waited for Redis alone
+			holder = g.locked()
+		}
+		err = a.endOfWaitFor(holder)
+	}
+	if err != nil {
+		if u, lost := h.beginUnlock(); lost == nil {
+			l.s.Go(func() { _ = h.finishUnlock(context.WithoutCancel(a.ctx), u) }) // a.ctx may have ended
+		}
+		return nil, err
+	}
+	l.observe(a.ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: depth,
+		Token: g.token})
+	return h, nil
+}
+
+// enter makes h a hold that is nested in outer, once there is room: one hold at a time is nested in another.
+// It returns how deep h is nested. 0 without an error means that outer has ended.
+func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
+	g := outer.g
+	l := g.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		switch {
+		case outer.state != handle.Held:
+			return 0, nil
+		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
+			l.mu.Unlock()
+			g.end(handle.Lost, failure.ErrExpired)
+			l.mu.Lock()
+			return 0, nil
+		case g.holds[len(g.holds)-1] == outer:
+			h.began = l.s.Age()
+			g.change++
+			g.add(h)
+			return len(g.holds), nil
+		case a.once:
+			return 0, failure.Public(g.locked())
+		}
+		if outer.changed == nil {
+			outer.changed = make(chan struct{})
+		}
+		changed := outer.changed
+		a.barred = true
+		l.mu.Unlock()
+		a.reportWait()
+		_, ok := call.Await(&a.bounds, changed)
+		l.mu.Lock()
+		if !ok {
+			return 0, a.endOfWaitFor(g.locked())
+		}
+	}
+}
+
+// wake wakes the goroutines that wait to nest in h. The caller must hold l.mu.
+func (h *hold) wake() {
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// Name returns the name of the lock.
+func (h *hold) Name() string { return h.g.l.n.keys.Name }
+
+// Token returns the fencing token, which nested holds share.
+func (h *hold) Token() int64 { return h.g.token }
+
+// Deadline returns the local time at which the hold expires.
+func (h *hold) Deadline() time.Time { return h.g.deadline() }
+
+// Parts returns nil: it is one lock.
+func (h *hold) Parts() []*handle.Hold { return nil }
+
+// Context returns the context that ends with the hold.
+func (h *hold) Context() context.Context { return h.ctx }
+
+// OwnerField returns the owner field under which Redis knows the hold.
+func (h *hold) OwnerField() string { return h.g.ownerField() }
+
+// Stay does nothing, since there is no call of it: see NeverStays.
+func (h *hold) Stay(time.Duration) {}
+
+// NeverStays returns the error of HoldAtLeast, for a MultiLock that the lock is a member of.
+func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
+
+// Err returns why the lock is not held any more; nil while it is.
+func (h *hold) Err() error {
+	l := h.g.l
+	l.mu.Lock()
+	err := handle.ErrorOf(h.state)
+	l.mu.Unlock()
+	// In a process that was stopped for a while, the timer may be late.
+	if err == nil && !time.Now().Before(h.g.deadline()) {
+		return failure.ErrLost
+	}
+	return err
+}
+
+// Extend makes the lease at least d, and so confirms the hold. It blocks for the reply.
+func (h *hold) Extend(ctx context.Context, d time.Duration) error {
+	l := h.g.l
+	if !l.s.Begin() {
+		return l.fail(failure.ErrClosed)
+	}
+	defer l.s.End()
+	return h.g.extend(ctx, d)
+}
+
+// WaitReplicas blocks until n replicas have the grant.
+func (h *hold) WaitReplicas(ctx context.Context, n int) error {
+	l := h.g.l
+	if !l.s.Begin() {
+		return l.fail(failure.ErrClosed)
+	}
+	defer l.s.End()
+	return l.s.Link.WaitReplicas(ctx, h, l.n.keys.LockKey(), n, l.s.Go)
+}
+
+// Forgotten releases a hold that its user can no longer reach, unless it has a fixed lease, which runs out.
+// The runtime's cleanups wait for each other, so what takes time has its own goroutine.
+func (h *hold) Forgotten() {
+	l := h.g.l
+	go func() {
+		if h.fixed {
+			return
+		}
+		l.mu.Lock()
+		held := h.state == handle.Held
+		l.mu.Unlock()
+		if held {
+			l.s.Warn("a Hold and its context were forgotten without Unlock; releasing it",
+				"lock", l.n.keys.Name, "kind", protocol.Redisson, "token", h.g.token)
+			h.cancel(failure.ErrForgotten)
+		}
+		_ = h.Unlock(context.Background())
+	}()
+}
+
+// Unlock ends the hold here and in Redis. The request is sent whatever becomes of ctx, which bounds only the
+// wait for the reply.
+func (h *hold) Unlock(ctx context.Context) error {
+	u, err := h.beginUnlock()
+	if err != nil {
+		return err
+	}
+	return h.finishUnlock(ctx, u)
+}
+
+// unlocked is the cause with which the context of an unlocked hold has ended. It is the hold itself,
+// converted, so that an Unlock allocates no error.
+type unlocked hold
+
+func (u *unlocked) Error() string { return failure.UnlockedText("", u.g.l.n.keys.Name) }
+func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
+
+// beginUnlock ends the hold here, and returns the request for Redis. Unless it returns an error, the caller
+// must call finishUnlock, and is counted in the session's work until then.
+func (h *hold) beginUnlock() (*unlocking, error) {
+	g := h.g
+	l := g.l
+	if !l.s.Begin() {
+		return nil, h.tooLate(false)
+	}
+	l.mu.Lock()
+	if h.unlocked || h.state != handle.Held {
+		l.mu.Unlock()
+		defer l.s.End()
+		return nil, h.tooLate(true)
+	}
+	h.unlocked = true
+	h.state = handle.Released
+	g.remove(h)
+	h.wake()
+	for _, other := range g.holds { // there may be room in the hold before h now
+		other.wake()
+	}
+	u := &unlocking{h: h}
+	if len(g.holds) == 0 {
+		g.detach(handle.Released)
+		l.s.Watchdog.Remove(&g.lease)
+		u.release = g.beginRelease()
+	}
+	l.mu.Unlock()
+	h.cancel((*unlocked)(h)) // before Redis can grant the lock to another client
+	return u, nil
+}
+
+// tooLate returns the error of an Unlock that ends nothing. counted says that the session has not ended, and
+// waits for the caller.
+func (h *hold) tooLate(counted bool) error {
+	g := h.g
+	l := g.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := h.unlocked
+	h.unlocked = true
+	switch {
+	case again:
+		return l.fail(failure.ErrNotHeld)
+	case h.state == handle.Held:
+		return l.fail(failure.ErrClosed)
+	case h.state == handle.Lost && counted:
+		g.giveBack()
+	}
+	return l.fail(handle.ErrorOf(h.state))
+}
+
+// giveBack releases, in the background, a grant that is lost here: its lease may still count in Redis, and no
+// waiter need wait for that. It does not stop at the deadline, since a copy of the request may still arrive.
+// The caller must be counted in the session's work.
+func (g *grant) giveBack() {
+	l := g.l
+	r := l.n.release(l.s, g.owner, "", g.late)
+	until := time.Now().Add(l.s.Lease)
+	l.s.Go(func() { l.repeat(&r, until) })
+}
+
+// An unlocking is the request of an Unlock. It releases the lock or, if other holds are left, sets the hold
+// count in Redis.
+type unlocking struct {
+	h       *hold
+	release *release        // nil: holds are left
+	ctx     context.Context // for the observer
+}
+
+// finishUnlock sends the request of an Unlock, and waits for the reply as long as ctx allows.
+func (h *hold) finishUnlock(ctx context.Context, u *unlocking) error {
+	l := h.g.l
+	ctx, atMost := handle.UnlockBounds(ctx, l.s.Lease)
+	u.ctx = ctx
+	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), u, atMost)
+	if !answered {
+		return l.fail(handle.UnlockError(ctx))
+	}
+	return u.onReply(ctx, o)
+}
+
+// Send sends at most so many copies, and blocks for the reply.
+func (u *unlocking) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
+	var r wire.Copier = u.release
+	if u.release == nil {
+		r = &update{u.h.g, "0"}
+	}
+	return u.h.g.l.s.Link.Call(ctx, r, maxTries, nil)
+}
+
+// RollBack handles the outcome if the caller of Unlock has left. The request counts all the same.
+func (u *unlocking) RollBack(o wire.Outcome) { _ = u.onReply(context.WithoutCancel(u.ctx), o) }
+
+// onReply ends an Unlock when its request has ended.
+func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
+	g := u.h.g
+	l := g.l
+	defer l.s.End()
+	if u.release == nil {
+		err := g.onUpdate(o, 0)
+		if errors.Is(err, failure.ErrNotHeld) { // the last Unlock overtook it
+			return nil
+		}
+		return err
+	}
+	err := u.release.onReply(o)
+	event := session.Event{
+		Kind: session.EventReleased, Token: g.token, Held: l.s.Age() - g.began, Err: err,
+	}
+	if isLost(err) { // Redis did not have it any more
+		g.warnLost(event.Held, failure.ErrGone)
+		event.Kind, event.Err = session.EventLost, lossError(failure.ErrGone)
+	}
+	l.observe(ctx, event)
+	return err
+}

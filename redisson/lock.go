@@ -1,0 +1,330 @@
+package redisson
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/pubsub"
+)
+
+// A lock is the state of one name in a session. The goroutines that want it take turns in memory. Only the
+// goroutine with the turn sends requests, by itself (acquire.go). It has the turn until it gives up, or until
+// the release of its grant has ended. settle decides which goroutine is next.
+//
+// After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
+// sends another request after each message. No wake-up is lost, because a confirmed subscription counts as a
+// message.
+type lock struct {
+	s   *session.Session
+	n   *names
+	all *locks
+
+	uses int // acquisitions, grants and releases; guarded by locks.mu
+
+	mu        sync.Mutex        // guards what follows, and grants and holds
+	waiters   []*waiter         // first come, first served; only the first one may have the turn
+	grant     *grant            // nil: the session does not hold the lock
+	releases  int               // number of releases in flight
+	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits for that
+	rest      time.Time         // other clients go first until this time
+	crowded   bool              // rest is not cut short: many clients were notified of the last release
+	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero: none
+	seen      *failure.Sighting // the last known holder; nil: none is known
+	suspicion *time.Timer       // runs warnOfItself; nil: no goroutine has waited
+
+	hub  *pubsub.Hub          // of news
+	news *pubsub.Subscription // to the lock's channel; nil before the first refusal
+	own  *pubsub.Subscription // to the session's channel, see listen; nil if several servers could have it
+
+	oneWaiter [1]*waiter // first array of waiters; saves an allocation
+}
+
+// A waiter is an acquisition's place among the goroutines of its session. lock.mu guards it.
+type waiter struct {
+	a    *acquisition
+	turn bool          // the goroutine may send requests
+	next chan struct{} // closed when the goroutine gets the turn; nil if it had the turn at once
+}
+
+// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. It is
+// called after every event, and only settle gives the turn. The caller must hold l.mu.
+func (l *lock) settle() {
+	if len(l.waiters) == 0 || l.grant != nil || l.releases > 0 || l.waiters[0].turn {
+		return
+	}
+	first := l.waiters[0]
+	first.turn = true
+	if first.next != nil {
+		close(first.next)
+	}
+}
+
+// join puts a goroutine behind the waiters. The caller must hold l.mu.
+func (l *lock) join(w *waiter) {
+	l.waiters = append(l.waiters, w)
+	l.settle()
+	if !w.turn {
+		w.next = make(chan struct{})
+		l.suspect()
+	}
+}
+
+// leave removes a goroutine from the waiters, if it is there. The caller must hold l.mu.
+func (l *lock) leave(w *waiter) {
+	i := slices.Index(l.waiters, w)
+	if i < 0 {
+		return
+	}
+	if w.turn {
+		if !l.refusedAt.IsZero() && l.seen != nil {
+			l.seen.At = time.Now() // as far as is known, that holder has the lock still
+		}
+		l.refusedAt = time.Time{}
+	}
+	if i == 0 && len(l.waiters) > 1 { // without moving the others, which may be very many
+		l.waiters[0] = nil
+		l.waiters = l.waiters[1:]
+	} else {
+		l.waiters = slices.Delete(l.waiters, i, i+1)
+	}
+	l.settle()
+}
+
+// restTime is the longest head start that a session gives, after its turn, to the clients that were notified
+// of its release. It is longer than their requests take in one data center. Without it, a session whose
+// goroutines come one after another would win each time: its next request leaves before the message of its
+// release has reached the others. If few clients want the lock, the next release of one of them ends it.
+const restTime = time.Millisecond
+
+// fewClients is the largest number of notified clients that are few. If there are more, a session lets the
+// others go first although none of its goroutines waits, and for the whole time: if all sessions sent their
+// requests after each message, most requests would be refused.
+const fewClients = 2
+
+// memory is how long a session keeps a lock that other clients want, with its subscription, although none of
+// its goroutines uses the lock.
+const memory = 10 * time.Millisecond
+
+// yield lets other clients go first after a release of which so many clients were notified. The caller must
+// hold l.mu.
+func (l *lock) yield(notified int64) {
+	others := notified
+	if l.news != nil {
+		others-- // this session
+	}
+	if others <= 0 {
+		return
+	}
+	l.crowded = notified > fewClients
+	if len(l.waiters) > 0 || l.crowded {
+		l.rest = time.Now().Add(restTime)
+	}
+	l.retain()
+	time.AfterFunc(memory, l.drop)
+}
+
+// listen subscribes to the lock's channel in the way that a refusal says. It does not wait for the
+// confirmation.
+//
+// Behind an endpoint that was moved, the connection may lead to a former server. So the session subscribes to
+// its own channel, too: each request asks the server of the lock whether that has a subscriber.
+// The caller must hold l.mu.
+func (l *lock) listen(r *refusal) {
+	s, hub := l.s, l.s.Hub
+	if r.Sharded {
+		hub = s.ShardedHub
+	}
+	if l.hub != hub { // the first refusal, or the lock's server or the user's rights have changed
+		l.close()
+		l.hub, l.news = hub, hub.Subscribe(l.n.channel.(string))
+		if s.Link.Single() {
+			l.own = s.Hub.Subscribe(s.Channel())
+		}
+	}
+	if r.Deaf && l.own != nil {
+		l.own.Unheard(r.sent)
+	}
+}
+
+// close ends the subscriptions. The caller must hold l.mu.
+func (l *lock) close() {
+	if l.news != nil {
+		l.news.Close()
+	}
+	if l.own != nil {
+		l.own.Close()
+	}
+	l.hub, l.news, l.own = nil, nil, nil
+}
+
+// nextRelease returns a channel that is closed when the next release has ended. The caller must hold l.mu.
+func (l *lock) nextRelease() <-chan struct{} {
+	if l.released == nil {
+		l.released = make(chan struct{})
+	}
+	return l.released
+}
+
+// endRelease counts a release that has ended. The caller must hold l.mu.
+func (l *lock) endRelease() {
+	l.releases--
+	if l.released != nil {
+		close(l.released)
+		l.released = nil
+	}
+	l.settle()
+}
+
+// suspect starts the timer of warnOfItself, unless it runs. One timer serves all waits. The caller must hold
+// l.mu.
+func (l *lock) suspect() {
+	if l.suspicion == nil {
+		l.suspicion = time.AfterFunc(engine.LongWait, l.warnOfItself)
+	}
+}
+
+// warnOfItself logs, once for each grant, that goroutines have waited for long for a holder of their own
+// session.
+func (l *lock) warnOfItself() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.suspicion = nil
+	if len(l.waiters) == 0 {
+		return
+	}
+	l.suspect()
+	g := l.grant
+	if g == nil || g.warned || time.Since(l.waiters[0].a.begun) < engine.LongWait ||
+		l.s.Age()-g.holds[0].began < engine.LongWait || !l.s.Begin() {
+		return
+	}
+	g.warned = true
+	go func() { // loggers run under no mutex
+		defer l.s.End()
+		l.s.Warn(engine.WaitsForItself, "lock", l.n.keys.Name)
+	}()
+}
+
+// holder returns the holder that is in the way of an acquisition, as far as it is known; otherwise nil. The
+// caller must hold l.mu.
+func (l *lock) holder(a *acquisition) *failure.LockedError {
+	if g := l.grant; g != nil {
+		return g.locked()
+	}
+	var refused *time.Time
+	if !l.refusedAt.IsZero() {
+		refused = &l.refusedAt
+	}
+	return l.seen.Locked(l.n.keys.Name, a.begun, refused)
+}
+
+// observe notifies the observer.
+func (l *lock) observe(ctx context.Context, e session.Event) {
+	l.s.Observe(ctx, protocol.Redisson, l.n.keys.Name, e)
+}
+
+// fail returns err with the name of the lock.
+func (l *lock) fail(err error) error { return failure.Named(l.n.keys.Name, err) }
+
+// failed returns the error of a request with the name of the lock, and with a hint at its cause.
+func (l *lock) failed(err error) error { return l.n.keys.Failed("", err) }
+
+// locksKey finds the locks in a session.
+type locksKey struct{}
+
+// locks are the locks of a session, and a part of it.
+type locks struct {
+	s *session.Session
+
+	mu  sync.Mutex // guards what follows, and the uses of locks; a leaf
+	all map[string]*lock
+}
+
+func newLocks(s *session.Session) *locks { return &locks{s: s, all: map[string]*lock{}} }
+
+// use finds or makes a lock, which is kept until drop.
+func (ls *locks) use(n *names) *lock {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.all[n.keys.LockKey()]
+	if l == nil {
+		l = &lock{s: ls.s, n: n, all: ls}
+		l.waiters = l.oneWaiter[:0]
+		ls.all[n.keys.LockKey()] = l
+	}
+	l.uses++
+	return l
+}
+
+// retain is use for a caller that keeps the lock already.
+func (l *lock) retain() {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.uses++
+}
+
+// drop ends a use. The caller must not hold l.mu.
+func (l *lock) drop() {
+	l.all.mu.Lock()
+	l.uses--
+	key := l.n.keys.LockKey()
+	unused := l.uses == 0 && l.all.all[key] == l // the Unlock of a lost hold uses its lock once more
+	if unused {
+		delete(l.all.all, key)
+	}
+	l.all.mu.Unlock()
+	if unused {
+		l.mu.Lock()
+		l.close()
+		if l.suspicion != nil {
+			l.suspicion.Stop()
+		}
+		l.mu.Unlock()
+	}
+}
+
+// Shutdown releases all that is held. It blocks until Redis has replied, or until ctx has ended.
+func (ls *locks) Shutdown(ctx context.Context) error {
+	ls.mu.Lock()
+	var all []*lock
+	for _, l := range ls.all {
+		l.uses++ // the end of a grant drops its use
+		all = append(all, l)
+	}
+	ls.mu.Unlock()
+	var errs []error
+	var mu sync.Mutex // guards errs
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, 100) // requests at once; further ones of these share pipelines
+	for _, l := range all {
+		l.mu.Lock()
+		g := l.grant
+		l.mu.Unlock()
+		if g != nil && g.end(handle.Closed, nil) { // otherwise it was lost or unlocked in that instant
+			r := g.newRelease()
+			wg.Go(func() {
+				limit <- struct{}{}
+				defer func() { <-limit }()
+				if ctx.Err() != nil {
+					r.drop()
+					return // the session returns an error
+				}
+				if err := r.send(ctx); err != nil && !isLost(err) {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, err)
+				}
+			})
+		}
+		l.drop()
+	}
+	wg.Wait()
+	return failure.Join(errs...)
+}

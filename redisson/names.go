@@ -1,0 +1,62 @@
+package redisson
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+)
+
+// names are what Redisson calls a lock in Redis, and the arguments of scripts that follow from that. They are
+// boxed once, because each request has them.
+type names struct {
+	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
+	channel any            // string: where a release is published
+	how     any            // string: how, in the words of sharding in shared.lua
+	counter any            // string: what the token counter begins at; "": it is not made
+}
+
+// newNames returns the names for a lock of a session. counter is as in names.
+func newNames(s *session.Session, name, counter string) (*names, error) {
+	keys, channel, err := keysOf(name)
+	if err != nil {
+		return nil, err
+	}
+	n := &names{keys: keys, channel: channel, how: "classic", counter: counter}
+	if s.ShardedHub != nil {
+		n.how = "auto"
+	}
+	return n, nil
+}
+
+// keysOf returns the keys and the channel that Redisson gives to an RLock and its fencing token. The name is
+// the key of the hash. The metadata is a key of ours.
+func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
+	if err := protocol.CheckName(name); err != nil {
+		return nil, "", err
+	}
+	if !protocol.Tagged(name) {
+		return nil, "", fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, "+
+			"or its keys land in different slots: %q", name)
+	}
+	// The name is a key, which must be no other lock's.
+	if begin := protocol.Reserved(name); begin != "" {
+		return nil, "", fmt.Errorf(
+			"lockline: redisson: no name may begin with %q, as keys of other locks do: %q", begin, name)
+	}
+	if part := protocol.KindPart(name); part != "" {
+		return nil, "", fmt.Errorf("lockline: redisson: no name may contain %q, "+
+			"as keys of sessions with a prefix do: %q", part, name)
+	}
+	tagged := "{" + name + "}" // as Redisson has it behind the beginning of its other keys
+	metadata := protocol.RedissonMetadata + tagged
+	if strings.Contains(name, "{") {
+		tagged = name
+		// The second colon keeps the metadata of {x} apart from those of x. Redisson has one token counter
+		// and one channel for both.
+		metadata = protocol.RedissonMetadata + ":" + name
+	}
+	return protocol.NamedKeys(name, name, metadata, protocol.RedissonToken+tagged),
+		"redisson_lock__channel:" + tagged, nil
+}
