@@ -51,8 +51,8 @@ type acquisition struct {
 // errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-// acquire waits until the lock is held, or tries once. After an error, nothing is held: what an unanswered
-// request may have taken is released in the background.
+// acquire waits until the lock is held, or tries once. After an error, nothing is held. If an
+// unanswered request may have taken the lock, it is released in the background.
 func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func (a *acquisition) run() (*hold, error) {
 	return h, err
 }
 
-// ownRelease is for how long, from its beginning, a try waits for a release of its own session: an outage is
-// not worth more.
+// ownRelease is the longest time, from its beginning, for which a try waits for a release of its own session.
+// In an outage, such a release could take much longer.
 const ownRelease = 250 * time.Millisecond
 
 // try requests the lock once, unless goroutines of the session hold it or wait for it. While the session is
@@ -260,7 +260,7 @@ func (a *acquisition) refuse(r *refusal) time.Time {
 	a.refused = true
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.listen(r)
+	l.subscribe(r)
 	l.suspect()
 	l.refusedAt = r.sent
 	l.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
@@ -282,7 +282,7 @@ func (a *acquisition) awaitNews(at time.Time) {
 	a.bounds.Sleep(time.Until(at), news)
 }
 
-// endure returns nil if the wait goes on after a request has failed: an outage only lengthens it. A full
+// endure returns nil if the wait continues after a request has failed, because an outage only lengthens it. A full
 // server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits until
 // there is room.
 func (a *acquisition) endure(f *failedRequest) error {
@@ -315,7 +315,7 @@ func (a *acquisition) patience() time.Duration {
 	return a.l.s.Lease - time.Since(since)
 }
 
-// outage is the error of a call whose patience is over.
+// outage returns the error of a call whose patience has ended.
 func (a *acquisition) outage() error {
 	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
 	if since.Before(a.begun) {
@@ -343,7 +343,7 @@ func (a *acquisition) endOfWait() error {
 	return a.endOfWaitFor(holder)
 }
 
-// endOfWaitFor is endOfWait with the holder that was in the way; nil: none is known.
+// endOfWaitFor does the same as endOfWait for a known holder. If holder is nil, no holder is known.
 func (a *acquisition) endOfWaitFor(holder *failure.LockedError) error {
 	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), "", a.l.n.keys.Name, holder)
 	switch {
@@ -466,7 +466,7 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 	if at.listens {
 		at.l.mu.Lock()
 		if at.l.news != nil {
-			at.l.news.Take() // the reply tells more than messages that were published before
+			at.l.news.Take() // the reply is newer than messages that were published before
 		}
 		at.l.mu.Unlock()
 	}
@@ -514,7 +514,7 @@ func (at *attempt) withdraw() {
 // repeat sends a release until there is a reply, but not after until. It blocks that long.
 func (l *lock) repeat(r wire.Copier, until time.Time) {
 	for try := 1; ; try++ {
-		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // one copy: this loop sends the next
+		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // sends one copy, because this loop sends the next
 		_, _, err := readRelease(o)
 		over := err == nil || !wire.Judge(err).Again(l.s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(l.s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
@@ -523,8 +523,8 @@ func (l *lock) repeat(r wire.Copier, until time.Time) {
 	}
 }
 
-// granted makes a grant of what Redis gave in the reply to a request that was sent at sent, and the hold of
-// this call. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
+// granted makes a grant of the token in the reply to a request that was sent at sent, and the hold of this
+// call. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
 func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	l, s, at := a.l, a.l.s, a.at
 	g := &grant{l: l, owner: at.owner, token: token, boxed: token, late: at.late}
@@ -543,7 +543,7 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	}
 	if err != nil {
 		l.mu.Unlock()
-		h.cancel(nil) // nobody has received its context
+		h.cancel(nil) // the context of this hold was given to no caller
 		return nil, err
 	}
 	if former != nil { // Redis would not have granted again

@@ -20,11 +20,11 @@ import (
 )
 
 // A grant is the lock, as Redis gave it to one attempt, and the holds that goroutines have of it: the first
-// one, and those that are nested in it. It is held, and then released, lost or closed (handle.State).
+// hold, and the holds that are nested in it. It is held, and then released, lost or closed (handle.State).
 type grant struct {
-	// What follows never changes.
+	// These fields never change.
 	l     *lock
-	owner any // string: the attempt's
+	owner any // owner field of the attempt, a string
 	token int64
 	boxed any   // token
 	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none can
@@ -35,7 +35,7 @@ type grant struct {
 
 	// lock.mu guards the following.
 	holds     []*hold // live holds; each is nested in the hold before it
-	change    int64   // number of the last change of holds: Redis ignores earlier ones that arrive late
+	change    int64   // number of the last change of holds; Redis ignores an earlier number that arrives late
 	began     time.Duration
 	state     handle.State
 	unrenewed bool           // all holds have a fixed lease
@@ -118,7 +118,7 @@ func (g *grant) detach(why handle.State) {
 	if l.grant == g {
 		l.grant = nil
 	}
-	if len(l.waiters) > 0 { // their errors name this holder, until Redis names another one
+	if len(l.waiters) > 0 { // errors of the waiters name this holder, until Redis names another holder
 		now := time.Now()
 		l.seen = &failure.Sighting{Holder: g.ownerField(), About: l.s.About(), At: now, Until: now}
 	}
@@ -218,7 +218,7 @@ func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	return g.onUpdate(o, d)
 }
 
-// onUpdate handles the outcome of an update, which asked for a lease of at least d.
+// onUpdate handles the outcome of an update, which requested a lease of at least d.
 func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	l := g.l
 	switch {
@@ -272,7 +272,8 @@ func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 // LeaseLost ends the grant.
 func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.lossReason(deadlinePassed)) }
 
-// lossReason returns why the watchdog has given the lease up, with what kept it from being renewed.
+// lossReason returns the reason for which the watchdog has given the lease up, with the error that kept the
+// lease from being renewed.
 func (g *grant) lossReason(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
@@ -303,7 +304,7 @@ func (g *grant) RenewalFailed(err error) {
 	l.observe(l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: g.token, Err: err})
 }
 
-// release returns the request that ends an attempt, whatever the attempt has. late is as in grant.
+// release returns the request that ends an attempt, whether or not it holds the lock. late is as in grant.
 func (n *names) release(s *session.Session, owner, token any, late int64) protocol.Same {
 	return protocol.Same{Script: scripts.release, Keys: n.keys,
 		Argv: []any{owner, token, s.Args.Keep, late, n.channel, n.how}}
@@ -342,7 +343,7 @@ func (g *grant) newRelease() *release {
 	return g.beginRelease()
 }
 
-// beginRelease is newRelease for a caller that holds l.mu. The release takes over the grant's use of the
+// beginRelease does the same as newRelease for a caller that holds l.mu. The release takes over the grant's use of the
 // lock.
 func (g *grant) beginRelease() *release {
 	g.l.releases++

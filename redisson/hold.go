@@ -15,10 +15,10 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// A hold is what one call of Lock has of a grant. It must not refer to its rlock.Hold, which the user may
+// A hold is the part of one call of Lock in a grant. It must not refer to its rlock.Hold, which the user may
 // forget.
 type hold struct {
-	// What follows never changes.
+	// These fields never change.
 	g      *grant
 	ctx    context.Context // ends with the hold; the user's context descends from it
 	cancel context.CancelCauseFunc
@@ -89,7 +89,7 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
 	depth, err := a.enter(outer, h)
 	if depth == 0 {
-		h.cancel(nil) // nobody has received its context
+		h.cancel(nil) // the context of this hold was given to no caller
 		return nil, err
 	}
 	err = g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, l.s.Lease))
@@ -219,7 +219,7 @@ func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 }
 
 // Forgotten releases a hold that its user can no longer reach, unless it has a fixed lease, which runs out.
-// The runtime's cleanups wait for each other, so what takes time has its own goroutine.
+// The runtime's cleanups wait for each other, so the release has its own goroutine.
 func (h *hold) Forgotten() {
 	l := h.g.l
 	go func() {
@@ -238,8 +238,8 @@ func (h *hold) Forgotten() {
 	}()
 }
 
-// Unlock ends the hold here and in Redis. The request is sent whatever becomes of ctx, which bounds only the
-// wait for the reply.
+// Unlock ends the hold here and in Redis. The request is sent even if ctx ends, because ctx bounds only
+// the wait for the reply.
 func (h *hold) Unlock(ctx context.Context) error {
 	u, err := h.beginUnlock()
 	if err != nil {

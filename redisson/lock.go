@@ -28,7 +28,7 @@ type lock struct {
 
 	uses int // acquisitions, grants and releases; guarded by locks.mu
 
-	mu        sync.Mutex        // guards what follows, and grants and holds
+	mu        sync.Mutex        // guards the following fields, and grants and holds
 	waiters   []*waiter         // first come, first served; only the first one may have the turn
 	grant     *grant            // nil: the session does not hold the lock
 	releases  int               // number of releases in flight
@@ -41,7 +41,7 @@ type lock struct {
 
 	hub  *pubsub.Hub          // of news
 	news *pubsub.Subscription // to the lock's channel; nil before the first refusal
-	own  *pubsub.Subscription // to the session's channel, see listen; nil if several servers could have it
+	own  *pubsub.Subscription // to the session's channel, see subscribe; nil if several servers could have it
 
 	oneWaiter [1]*waiter // first array of waiters; saves an allocation
 }
@@ -108,8 +108,8 @@ const restTime = time.Millisecond
 // requests after each message, most requests would be refused.
 const fewClients = 2
 
-// memory is how long a session keeps a lock that other clients want, with its subscription, although none of
-// its goroutines uses the lock.
+// memory is the time for which a session keeps a lock that other clients want, with its subscription, although
+// none of its goroutines uses the lock.
 const memory = 10 * time.Millisecond
 
 // yield lets other clients go first after a release of which so many clients were notified. The caller must
@@ -117,7 +117,7 @@ const memory = 10 * time.Millisecond
 func (l *lock) yield(notified int64) {
 	others := notified
 	if l.news != nil {
-		others-- // this session
+		others-- // not counting this session
 	}
 	if others <= 0 {
 		return
@@ -130,13 +130,14 @@ func (l *lock) yield(notified int64) {
 	time.AfterFunc(memory, l.drop)
 }
 
-// listen subscribes to the lock's channel in the way that a refusal says. It does not wait for the
+// subscribe subscribes to the lock's channel in the way that a refusal says. It does not wait for the
 // confirmation.
 //
 // Behind an endpoint that was moved, the connection may lead to a former server. So the session subscribes to
-// its own channel, too: each request asks the server of the lock whether that has a subscriber.
+// its own channel, too: with each reply, the server of the lock reports whether it has a
+// subscriber of that channel.
 // The caller must hold l.mu.
-func (l *lock) listen(r *refusal) {
+func (l *lock) subscribe(r *refusal) {
 	s, hub := l.s, l.s.Hub
 	if r.Sharded {
 		hub = s.ShardedHub
@@ -243,7 +244,7 @@ type locksKey struct{}
 type locks struct {
 	s *session.Session
 
-	mu  sync.Mutex // guards what follows, and the uses of locks; a leaf
+	mu  sync.Mutex // guards all, and the uses of locks; no other mutex is locked while it is held
 	all map[string]*lock
 }
 
@@ -263,7 +264,7 @@ func (ls *locks) use(n *names) *lock {
 	return l
 }
 
-// retain is use for a caller that keeps the lock already.
+// retain does the same as use for a caller that keeps the lock already.
 func (l *lock) retain() {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// names are what Redisson calls a lock in Redis, and the arguments of scripts that follow from that. They are
+// names has the names that Redisson gives to a lock in Redis, and the arguments of scripts that depend on them. They are
 // boxed once, because each request has them.
 type names struct {
 	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
-	channel any            // string: where a release is published
-	how     any            // string: how, in the words of sharding in shared.lua
-	counter any            // string: what the token counter begins at; "": it is not made
+	channel any            // name of the channel on which a release is published, a string
+	how     any            // "auto" or "classic", see sharding in shared.lua
+	counter any            // first value of the token counter, a string; "": no counter is made
 }
 
 // newNames returns the names for a lock of a session. counter is as in names.
@@ -53,7 +53,7 @@ func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 	metadata := protocol.RedissonMetadata + tagged
 	if strings.Contains(name, "{") {
 		tagged = name
-		// The second colon keeps the metadata of {x} apart from those of x. Redisson has one token counter
+		// The second colon keeps the metadata of {x} apart from the metadata of x. Redisson has one token counter
 		// and one channel for both.
 		metadata = protocol.RedissonMetadata + ":" + name
 	}

@@ -1,8 +1,7 @@
 // Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and
 // RFencedLock.
 //
-// A lock of this package has the hash, the channel and the token counter of the one that the JVM has by the
-// same name. Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is:
+// A lock of this package has the hash, the channel and the token counter of the JVM's lock of the same name. Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is:
 // everything said there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Two things are
 // not there: [rlock.HoldAtLeast] is an error, and no goroutine hands the lock to the next one in memory.
 //
@@ -17,15 +16,15 @@
 //
 // # Waiting
 //
-// There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Those of
-// a JVM ask again then, and so does one goroutine of each session: goroutines of a session take turns, in the
-// order in which they came. After its turn, a session lets other clients go first. Only chance bounds a wait.
-// Locks that no JVM takes are better off in package rlock. If a message is lost, waiters ask again when the
-// holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
+// There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
+// of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take turns,
+// in the order in which they came. After its turn, a session lets other clients go first. Only chance bounds a wait.
+// Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send a request when
+// the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
-// On a Cluster, a release wakes only those that listen as it is published. The default is for Redisson's
+// On a Cluster, a release wakes only the waiters that are subscribed as it is published. The default is for Redisson's
 // default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock request
-// says which it is.
+// says which of the two the server uses.
 package redisson
 
 import (
@@ -83,11 +82,11 @@ func init() {
 	})
 }
 
-// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. What is wrong with a name or
-// session, Lock returns.
+// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. If the name or the
+// session is wrong, Lock returns the error.
 //
-// Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1
-// whatever Go had before. A counter that the JVM has made is raised all the same.
+// Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1,
+// even if Go had higher tokens before. A counter that the JVM has made is raised all the same.
 //
 // It does not exclude locks of this library's other kinds that have its name: both are inside at the same
 // time, without an error.
@@ -121,7 +120,7 @@ func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *M
 
 var errZero = errors.New("lockline: the lock is nil or a zero value; make one with redisson.New")
 
-// check returns what is wrong with a call that has this context.
+// check returns the error of a call that cannot work, or that has a nil context.
 func (m *Mutex) check(ctx context.Context) error {
 	switch {
 	case m == nil || m.s == nil && m.err == nil:
@@ -134,7 +133,7 @@ func (m *Mutex) check(ctx context.Context) error {
 	return nil
 }
 
-// Name is the lock's name.
+// Name returns the lock's name.
 func (m *Mutex) Name() string {
 	if m == nil || m.n == nil {
 		return ""
@@ -142,13 +141,13 @@ func (m *Mutex) Name() string {
 	return m.n.keys.Name
 }
 
-// Lock waits until the lock is held, and returns the hold and the context to go on with. It blocks until ctx
+// Lock waits until the lock is held, and returns the hold and the context for the work. It blocks until ctx
 // ends, or for as long as [rlock.WaitAtMost] says. Everything else is as of [rlock.Mutex.Lock].
 func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, false)
 }
 
-// TryLock is Lock that never waits for another holder: it returns a *[rlock.LockedError] instead. It blocks
+// TryLock never waits for another holder. Instead it returns a *[rlock.LockedError]. Otherwise it does the same as Lock. It blocks
 // for one request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a
 // [rlock.WaitAtMost] above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
@@ -169,12 +168,12 @@ func (m *Mutex) take(
 	return ctx, (*rlock.Hold)(hd), nil
 }
 
-// Do is [rlock.Do] with this lock.
+// Do calls [rlock.Do] with this lock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// Inspect asks Redis for the holder of the lock, which may be a thread of a JVM. It changes nothing, and
+// Inspect reads the holder of the lock, which may be a thread of a JVM. It changes nothing, and
 // blocks for one request, not longer than ctx.
 func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 	reply, err := m.operate(ctx, scripts.inspect)
@@ -193,10 +192,10 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 }
 
 // ForceUnlock frees the lock, whichever owner holds it, here or in a JVM, and reports whether it was held. It
-// is for operators: the holder goes on for a while without the lock, see [rlock.Mutex.ForceUnlock].
+// is for operators: the holder works for a while without the lock, see [rlock.Mutex.ForceUnlock].
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
 
-// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token.
+// ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown with this token.
 // If another owner holds the lock by now, or the lock is free, it changes nothing and returns false. It
 // blocks for one request, not longer than ctx. A token that is not above 0 is an error: Inspect says 0 of a
 // JVM's hold, which only ForceUnlock frees.

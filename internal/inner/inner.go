@@ -46,7 +46,7 @@ func Acquire(
 }
 
 // Identity returns a value that is equal for any two Lockers that name one lock in one session. It returns
-// nil for Lockers of other packages than rlock and those that have called Identify.
+// nil for Lockers of other packages than rlock, unless they have called Identify.
 func Identity(l rlock.Locker) any {
 	if m, ok := l.(*rlock.Mutex); ok {
 		return Mutex(m).ID()

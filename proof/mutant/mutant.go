@@ -134,7 +134,7 @@ var All = []Mutant{
 			"TestGoroutinesOfALaneThatHasTheLockAskNothing of engine catches it"},
 	{Name: "goroutines that a grant will pass to are asked for again", Kind: "fairlock",
 		File: "internal/engine/lane.go",
-		Old:  "l.p.asking == nil && !l.served() &&", New: "l.p.asking == nil &&",
+		Old:  "l.p.asking == nil && !l.served()", New: "l.p.asking == nil",
 		Test: [2]string{"./fairlock", "TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace"}},
 	{Name: "more goroutines in a lane than a block has tokens", Kind: "fairlock",
 		File: "internal/engine/lane.go",

@@ -10,13 +10,13 @@
 -- ARGV[5]   ms for which the metadata outlives the lease
 -- ARGV[6]   the session's channel, if no other server can have subscribers of it; otherwise ''
 -- ARGV[7]   CHANNEL, and ARGV[8] HOW
--- ARGV[9]   what the token counter begins at; '': a counter that does not exist is not made
+-- ARGV[9]   first value of the token counter; '': a counter that does not exist is not made
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it
---   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms (-1: no expiry). Second line: its holder info. TOKEN is
---                           0 if a JVM holds it. Behind the Q stand a P if a release is published by
---                           SPUBLISH, and a D if this server has no subscriber to the channel in ARGV[6]
+--   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms. Second line: its holder info. TOKEN is 0 if a JVM holds
+--                           the lock. A P behind the Q means that a release is published by SPUBLISH, and a D
+--                           that this server has no subscriber to the channel in ARGV[6]
 --   V NOW                   void: arrived too late
 --   S NOW                   stale: this attempt has already ended
 
@@ -26,11 +26,14 @@ if now > tonumber(ARGV[2]) then
 end
 local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
+  local left = redis.call('PTTL', KEYS[1])
+  if left == -1 then
+    bad(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
+  end
   onMaster()
   local deaf = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
   local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (deaf and 'D' or '')
-  local left = stamp(redis.call('PTTL', KEYS[1]))
-  return table.concat({ status, stamped, left, owner, token }, ' ') .. '\n' .. about
+  return table.concat({ status, stamped, stamp(left), owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[3]), tonumber(ARGV[5])
 if owner then

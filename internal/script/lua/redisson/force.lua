@@ -1,4 +1,4 @@
--- Takes the lock from its holder, whichever side that is of, or only from the one whose token was seen. All
+-- Takes the lock from its holder, on either side. With a token, only a holder with this token loses it. All
 -- waiters are notified. The holder finds out with its next request.
 --
 -- KEYS      see internal/script/lua/redisson.lua
@@ -15,7 +15,7 @@ end
 redis.call('DEL', KEYS[1])
 disown(owner, tonumber(ARGV[1]))
 publish(ARGV[4], ARGV[3])
-if sharding(ARGV[4], ARGV[3]) then -- the rights of the caller may tell it another mode than that of waiters
+if sharding(ARGV[4], ARGV[3]) then -- the caller may have other rights than the waiters, and so another mode
   redis.call('PUBLISH', ARGV[3], '0')
 end
 return '1'

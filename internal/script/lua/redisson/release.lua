@@ -4,7 +4,7 @@
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field
--- ARGV[2]   token of its grant; '': any. Whatever the attempt holds ends, and the reply depends on this
+-- ARGV[2]   token of its grant; '': any. The attempt's hold ends under any token, but the reply depends on the token
 -- ARGV[3]   ms for which the metadata of a free lock is kept
 -- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive, which must find the
 --           attempt ended; 0: no copy can
@@ -13,7 +13,7 @@
 -- Replies
 --   R   released under this token, by this request or an earlier copy of it
 --   L   lost: the lock is not held, and was never released under this token
--- Behind either stands the number of clients of this server that were notified, if this request freed a lock.
+-- If this request freed the lock, the reply also has the number of clients of this server that were notified.
 
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held, reply = redis.call('HMGET', KEYS[1], owner, 't'), nil
