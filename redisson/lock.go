@@ -104,7 +104,7 @@ func (l *lock) leave(w *waiter) {
 const restTime = time.Millisecond
 
 // fewClients is the largest number of notified clients that are few. If there are more, a session lets the
-// others go first although none of its goroutines waits, and for the whole time: if all sessions sent their
+// others go first although none of its goroutines waits, and for the whole time. If all sessions sent their
 // requests after each message, most requests would be refused.
 const fewClients = 2
 
