@@ -46,7 +46,7 @@
 //
 // Members that are reentrant or fair locks are tried at the same time, and all members are unlocked at the
 // same time. Requests to one server share a pipeline, 100 at most. Other members are tried one after another:
-// RedLocks, read-write locks, permits, locks of package redisson and Lockers of your own. One that waits is
+// RedLocks, read-write locks, permits, locks of package redisson and Lockers of your own. A waiting call is
 // granted the member that it waits for, and then tries the others, which takes one round trip more. Each
 // start over costs what was taken and given back in it. An Observer is notified of every try of every member,
 // also of those that came to nothing.

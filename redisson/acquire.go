@@ -282,9 +282,9 @@ func (a *acquisition) awaitNews(at time.Time) {
 	a.bounds.Sleep(time.Until(at), news)
 }
 
-// endure returns nil if the wait continues after a request has failed, because an outage only lengthens it. A full
-// server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits until
-// there is room.
+// endure returns nil if the wait continues after a request has failed, because an outage only lengthens it. A
+// full server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits
+// until there is room.
 func (a *acquisition) endure(f *failedRequest) error {
 	full := a.refused && strings.Contains(f.Error(), "OOM ")
 	a.trouble = troubleOf(f)

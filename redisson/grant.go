@@ -343,8 +343,8 @@ func (g *grant) newRelease() *release {
 	return g.beginRelease()
 }
 
-// beginRelease does the same as newRelease for a caller that holds l.mu. The release takes over the grant's use of the
-// lock.
+// beginRelease does the same as newRelease for a caller that holds l.mu. The release takes over the grant's
+// use of the lock.
 func (g *grant) beginRelease() *release {
 	g.l.releases++
 	return &release{g.l.n.release(g.l.s, g.owner, g.boxed, g.late), g}

@@ -108,8 +108,8 @@ const restTime = time.Millisecond
 // requests after each message, most requests would be refused.
 const fewClients = 2
 
-// memory is the time for which a session keeps a lock that other clients want, with its subscription, although
-// none of its goroutines uses the lock.
+// memory is the time for which a session keeps a lock that other clients want, with its subscription,
+// although none of its goroutines uses the lock.
 const memory = 10 * time.Millisecond
 
 // yield lets other clients go first after a release of which so many clients were notified. The caller must

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// names has the names that Redisson gives to a lock in Redis, and the arguments of scripts that depend on them. They are
-// boxed once, because each request has them.
+// names has the names that Redisson gives to a lock in Redis, and the arguments of scripts that depend on
+// them. They are boxed once, because each request has them.
 type names struct {
 	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
@@ -53,8 +53,8 @@ func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 	metadata := protocol.RedissonMetadata + tagged
 	if strings.Contains(name, "{") {
 		tagged = name
-		// The second colon keeps the metadata of {x} apart from the metadata of x. Redisson has one token counter
-		// and one channel for both.
+		// The second colon keeps the metadata of {x} apart from the metadata of x. Redisson has one token
+		// counter and one channel for both.
 		metadata = protocol.RedissonMetadata + ":" + name
 	}
 	return protocol.NamedKeys(name, name, metadata, protocol.RedissonToken+tagged),

@@ -57,7 +57,7 @@ func allKeys(prefix, kind, name string) []any {
 	switch {
 	case prefix == "" && kind == protocol.Reentrant:
 		k, _, err = keysOf(name)
-	case protocol.CheckPrefix(prefix) != nil: // that of an empty one, too
+	case protocol.CheckPrefix(prefix) != nil: // the metadata of an empty name, too
 		return nil
 	case kind == protocol.Fair:
 		k, err = protocol.NewKeys(prefix, kind, name, ":q", ":a", ":d")

@@ -1,9 +1,10 @@
 // Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and
 // RFencedLock.
 //
-// A lock of this package has the hash, the channel and the token counter of the JVM's lock of the same name. Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is:
-// everything said there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Two things are
-// not there: [rlock.HoldAtLeast] is an error, and no goroutine hands the lock to the next one in memory.
+// A lock of this package has the hash, the channel and the token counter of the JVM's lock of the same name.
+// Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is: everything said
+// there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Two things are not there:
+// [rlock.HoldAtLeast] is an error, and no goroutine hands the lock to the next one in memory.
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
@@ -17,14 +18,14 @@
 // # Waiting
 //
 // There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
-// of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take turns,
-// in the order in which they came. After its turn, a session lets other clients go first. Only chance bounds a wait.
-// Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send a request when
-// the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
+// of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take
+// turns, in the order in which they came. After its turn, a session lets other clients go first. Only chance
+// bounds a wait. Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send
+// a request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
-// On a Cluster, a release wakes only the waiters that are subscribed as it is published. The default is for Redisson's
-// default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock request
-// says which of the two the server uses.
+// On a Cluster, a release wakes only the waiters that are subscribed as it is published. The default is for
+// Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock
+// request says which of the two the server uses.
 package redisson
 
 import (
@@ -147,9 +148,9 @@ func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Cont
 	return m.take(ctx, options, false)
 }
 
-// TryLock never waits for another holder. Instead it returns a *[rlock.LockedError]. Otherwise it does the same as Lock. It blocks
-// for one request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a
-// [rlock.WaitAtMost] above zero.
+// TryLock never waits for another holder. Instead it returns a *[rlock.LockedError]. Otherwise it does the
+// same as Lock. It blocks for one request, which is sent up to four times in an outage, and is bounded as
+// Lock is by ctx and a [rlock.WaitAtMost] above zero.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }

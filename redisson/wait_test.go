@@ -35,7 +35,7 @@ func TestAReleaseWakesWhoeverWaits(t *testing.T) {
 func TestAReleaseThatIsPublishedBeforeTheRefusalArrivesIsNews(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		waiter := testlock.NewSession(t, w.Client)
-		testlock.Works(t, redisson.New(waiter, "another")) // it knows Redis' clock then
+		testlock.Works(t, redisson.New(waiter, "another")) // the session knows the clock of Redis after that
 		hold := testlock.Take(t, redisson.New(testlock.NewSession(t,
 			faultproxy.InMemory(t, w.Dial).Client(t)), "x"))
 		asked := 0

@@ -43,13 +43,13 @@ const (
 	Hints                      // who waits for its own session is told so
 	Alike                      // its servers are alike: what is so with one is so with all
 	Brief                      // its requests are those of another kind: they are not disturbed once more
-	Mutexes                    // it is a kind of rlock.Mutex, or made of them
+	Mutexes                    // a lock is an rlock.Mutex, or made of them
 	// No other library has such locks: any bytes are a name, and it can stay taken.
 	Own
-	Lingers // a session can keep it though no goroutine has it
+	Lingers // a session can keep the lock though no goroutine holds it
 )
 
-// Lock is a lock of a kind, and what its tests want to do with it.
+// Lock is a lock of a kind, with the operators' calls that the tests need.
 type Lock struct {
 	rlock.Locker
 	Do      func(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error

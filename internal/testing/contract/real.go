@@ -57,7 +57,7 @@ func RunReal(t *testing.T, k Kind) {
 			})
 		}
 	}
-	if k.Shared { // its package has tests of its own for what follows, because its keys have no prefix
+	if k.Shared { // without a prefix, tests would share the keys: the package of this kind has its own tests
 		return
 	}
 	t.Run("TheDocumentedRightsSuffice", func(t *testing.T) {

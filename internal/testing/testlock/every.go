@@ -30,7 +30,7 @@ type Mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// AnyMaker makes a lock of some kind, also of one that is no *rlock.Mutex.
+// AnyMaker makes a lock of some kind, also of a kind that is no *rlock.Mutex.
 type AnyMaker func(*rlock.Session, string, ...rlock.Option) Mutex
 
 // Any returns the AnyMaker of a function New.

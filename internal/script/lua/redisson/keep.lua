@@ -1,4 +1,5 @@
--- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry, the unlock of a nested hold, renewal and Extend.
+-- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry,
+-- the unlock of a nested hold, renewal and Extend.
 --
 -- Sending the request again is harmless, also late: it sets and never adds, and ignores an old count.
 --

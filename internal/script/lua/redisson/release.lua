@@ -2,11 +2,10 @@
 --
 -- Sending the request again is harmless: the reply is the same, and a later holder keeps the lock.
 --
--- KEYS      see internal/script/lua/redisson.lua
--- ARGV[1]   owner field
--- ARGV[2]   token of its grant; '': any. The attempt's hold ends under any token, but the reply depends on the token
--- ARGV[3]   ms for which the metadata of a free lock is kept
--- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive, which must find the
+-- KEYS see internal/script/lua/redisson.lua ARGV[1] owner field ARGV[2] token of its grant; '': any. The
+-- attempt's hold ends under any token, but the reply depends on the token ARGV[3] ms for which the metadata
+-- of a free lock is kept ARGV[4] Redis time in µs until which a copy of the attempt's request may arrive,
+-- which must find the
 --           attempt ended; 0: no copy can
 -- ARGV[5]   CHANNEL, and ARGV[6] HOW
 --
