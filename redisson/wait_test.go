@@ -2,6 +2,7 @@ package redisson_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,5 +133,25 @@ func TestTwoSessionsThatTakeTurnsDoNotRestLongerThanTheOtherHasItsTurn(t *testin
 		if a+b < 320 || min(a, b) < max(a, b)/2 { // if each rested for the whole time, there would be 170
 			t.Errorf("%d and %d turns", a, b)
 		}
+	})
+}
+
+// The name is the key, so a program may have a hash of its own there. No session would ever release it.
+func TestAHashThatNeverExpiresIsAnErrorThatNamesItsKey(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		w.HSet("x", "foo", "bar")
+		m := redisson.New(testlock.NewSession(t, w.Client), "x")
+		for name, acquire := range map[string]func() error{
+			"Lock":    func() error { return testlock.Cycle(testlock.Bounded(t), m) },
+			"TryLock": func() error { _, _, err := m.TryLock(testlock.Bounded(t)); return err },
+		} {
+			err := acquire()
+			if err == nil || !strings.Contains(err.Error(), `the key "x" has "bar" in its field "foo"`) ||
+				!strings.Contains(err.Error(), ", a hold that never expires, ") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		w.Del("x")
+		testlock.Works(t, m)
 	})
 }
