@@ -196,10 +196,10 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 // is for operators: the holder works for a while without the lock, see [rlock.Mutex.ForceUnlock].
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
 
-// ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown with this token.
-// If another owner holds the lock by now, or the lock is free, it changes nothing and returns false. It
-// blocks for one request, not longer than ctx. A token that is not above 0 is an error: Inspect says 0 of a
-// JVM's hold, which only ForceUnlock frees.
+// ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown
+// with this token. If another owner holds the lock by now, or the lock is free, it changes nothing and
+// returns false. It blocks for one request, not longer than ctx. A token that is not above 0 is an error:
+// Inspect says 0 of a JVM's hold, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("a token is above 0, not %d", token))
