@@ -38,8 +38,7 @@ type acquisition struct {
 type part struct {
 	ctx   context.Context
 	hold  *rlock.Hold
-	stop  func() bool // its end is of no interest any more
-	below bool        // it was taken in the context of those before it, in which it may be nested
+	below bool // it was taken in the context of those before it, in which it may be nested
 }
 
 // run takes all members. It waits for one at a time, and holds nothing meanwhile.

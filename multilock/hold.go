@@ -21,7 +21,8 @@ type holding struct {
 	given    context.Context // to Lock
 	ctx      context.Context // ends with the first of the parts that does
 	cancel   context.CancelCauseFunc
-	parts    []part // by member
+	parts    []part        // by member; never changes, because end reads it in goroutines of its own
+	stops    []func() bool // each ends the watch on the context of a part
 	unlocked atomic.Bool
 }
 
@@ -54,7 +55,7 @@ func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *r
 	core, cancel := context.WithCancelCause(ctx)
 	h.ctx, h.cancel = &endingContext{core, h.check}, cancel
 	for i, p := range parts {
-		parts[i].stop = context.AfterFunc(p.ctx, func() { h.end(i) })
+		h.stops = append(h.stops, context.AfterFunc(p.ctx, func() { h.end(i) }))
 	}
 	held, hd := handle.New(ctx, h)
 	return held, (*rlock.Hold)(hd)
@@ -167,8 +168,8 @@ func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
 		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
 	}
-	for _, p := range h.parts {
-		p.stop()
+	for _, stop := range h.stops {
+		stop()
 	}
 	h.cancel(unlockedError(h.l.name))
 	return h.l.join(h.unlock(ctx))

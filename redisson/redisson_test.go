@@ -63,6 +63,7 @@ func TestTheKeysAreRedissonsOwn(t *testing.T) {
 
 			// What an RLock of a JVM holds, we wait for.
 			testlock.Must(t, rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err())
+			testlock.Must(t, rdb.PExpire(bg, name, time.Minute).Err())
 			var locked *rlock.LockedError
 			if _, _, err := m.TryLock(bg); !errors.As(err, &locked) ||
 				locked.Holder != "285475da-9152-4c83-822a-67ee2f116a79:52" {
