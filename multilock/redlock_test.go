@@ -88,6 +88,7 @@ func TestAMinorityIsGivenBackSoThatOthersCanTakeIt(t *testing.T) {
 		const timeout = 200 * time.Millisecond
 		for _, w := range r[:2] {
 			w.HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
+			w.SetTTL(redKey, time.Hour)
 		}
 		r[2].Net.Refuse(true)
 		q, err := multilock.NewQuorum(r.process(t), multilock.WithServerTimeout(timeout))
