@@ -142,7 +142,6 @@ func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 		m := redisson.New(testlock.NewSession(t, rdb), "x")
 		testlock.Must(t, rdb.HSet(bg, "x", "d1c5a3de-0d56-4b4e-8f0a-9d0e3b4c1a77:30", 1).Err())
 		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
-		testlock.Must(t, rdb.PExpire(bg, "x", time.Minute).Err())
 		if st, err := m.Inspect(bg); err != nil || !st.Held || st.Token != 0 {
 			t.Fatalf("%+v, %v", st, err)
 		}
