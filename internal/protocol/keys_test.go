@@ -28,8 +28,6 @@ func TestPrefixesNeedACompleteHashTagOrNone(t *testing.T) {
 	}
 }
 
-const kinds = Reentrant + Fair + RedLock + Turnstile + ReadWrite + Semaphore + Latch
-
 // Proves: names
 func TestAPrefixHasNoKindOfLockInIt(t *testing.T) {
 	for prefix, ok := range map[string]bool{
