@@ -31,7 +31,6 @@ type grant struct {
 
 	lease watchdog.Lease // guarded by the watchdog
 	first hold
-	one   [1]*hold // where holds begins
 
 	// lock.mu guards the following.
 	holds     []*hold // live holds; each is nested in the hold before it
@@ -64,7 +63,6 @@ func (g *grant) locked() *failure.LockedError {
 // add makes h the innermost hold. The caller must hold l.mu.
 func (g *grant) add(h *hold) {
 	if g.holds == nil {
-		g.holds = g.one[:0]
 		g.began = h.began
 		g.unrenewed = h.fixed
 	}

@@ -42,8 +42,6 @@ type lock struct {
 	hub  *pubsub.Hub          // of news
 	news *pubsub.Subscription // to the lock's channel; nil before the first refusal
 	own  *pubsub.Subscription // to the session's channel, see subscribe; nil if several servers could have it
-
-	oneWaiter [1]*waiter // first array of waiters; saves an allocation
 }
 
 // A waiter is an acquisition's place among the goroutines of its session. lock.mu guards it.
@@ -257,7 +255,6 @@ func (ls *locks) use(n *names) *lock {
 	l := ls.all[n.keys.LockKey()]
 	if l == nil {
 		l = &lock{s: ls.s, n: n, all: ls}
-		l.waiters = l.oneWaiter[:0]
 		ls.all[n.keys.LockKey()] = l
 	}
 	l.uses++
