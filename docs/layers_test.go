@@ -107,8 +107,8 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// modules are the modules whose packages the library may import, and those that package locktest may import
-// too. A program that does not import locktest must build nothing else.
+// modules are the modules whose packages the library may import. Package locktest may also import packages of
+// modulesForTests. A program that does not import locktest must build nothing else.
 var modules, modulesForTests = []string{"github.com/google/uuid", "github.com/redis/go-redis/v9"},
 	[]string{"github.com/alicebob/miniredis/v2"}
 

@@ -170,7 +170,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //
 // Otherwise it returns an error of ctx or of go-redis, and it is not known whether Redis has released the
 // lock. The release is tried again in the background until the lease has expired, unless the error says that
-// it is not. Observers may see the end only then.
+// it is not. Observers may see the end of the leadership only after that.
 //
 // The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {

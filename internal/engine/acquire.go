@@ -120,7 +120,7 @@ type acquisition struct {
 	asked    bool         // at is used
 	lost     handle.State // what became of holds that it descends from; Held: none was lost
 	observed bool         // as waiting
-	barred   bool         // it has waited for another hold that is nested in the same one
+	barred   bool         // the call has waited for another hold that is nested in the same hold
 	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
 }
 
@@ -353,7 +353,7 @@ func (a *acquisition) waits() {
 func (a *acquisition) giveUp(l *lane, w *waiter) error {
 	p := a.p
 	p.mu.Lock()
-	waiting := l.withdraw(w) // else it was answered in that instant
+	waiting := l.withdraw(w) // false if the waiter was answered in that instant
 	var holder *failure.LockedError
 	if !a.once { // else none has kept it out
 		holder = a.holder(w.g)

@@ -264,7 +264,7 @@ func (a *acquisition) nest(outer *Entry) (*Entry, error) {
 		case a.bounds.Over(): // also if it was answered
 			var holder *failure.LockedError
 			p.mu.Lock()
-			if a.barred { // else it has waited for Redis alone
+			if a.barred { // otherwise the call has waited for Redis alone
 				holder = a.lockedHere(g)
 			}
 			err = a.endOfWait(holder)

@@ -406,7 +406,7 @@ func (g *Grant) lossReason(deadlinePassed bool) error {
 	p.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	p.mu.Unlock()
-	if last == nil || p.s.Age()-at > p.s.Lease { // it was renewed since
+	if last == nil || p.s.Age()-at > p.s.Lease { // the lease was renewed since
 		_, last = p.s.Link.Trouble(p.s.Ctx, p.keys.LockKey())
 	}
 	switch {

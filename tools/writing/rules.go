@@ -78,7 +78,7 @@ var rules = []rule{
 	}, {
 		instead: `write a sentence: "because", "so", "if" instead of a word and a colon`,
 		bad:     regexp.MustCompile(`^[A-Za-z][\w.]*: `),
-		except: regexp.MustCompile(`^(?:Reply|Replies|Returns|Parameters|Output|Deprecated|Proves|TODO|BUG|` +
+		except: regexp.MustCompile(`^(?:Reply|Replies|Returns|Parameters|Output|Deprecated|Proves|` +
 			`Note|NOTE|Warning|Example|For example|nil|zero|empty|true|false|negative|none): `),
 		where: atStart,
 	}}},
