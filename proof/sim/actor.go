@@ -305,12 +305,18 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 		l.lastMoment(part)
 	}
 	a.kept = append(a.kept, hold)
-	if o := len(inside) - 1; h.nested && len(inside[o].locks) == 1 && inside[o].hold.Err() == nil &&
-		inside[o].hold.Deadline().Before(before) &&
-		inside[o].locks[0].onAll(inside[o].hold) { // else a server has lost it
+	if o := len(inside) - 1; h.nested && inside[o].shortened(before) {
 		a.fail("%s: the re-entry has shortened the lease", a.name)
 	}
 	return e, nil
+}
+
+// shortened reports whether a hold of one lock ends before the time that its deadline was earlier, though no
+// server has lost it. A server that has lost it grants a lease of its own at the next request, and the deadline
+// of a RedLock is the median: it may end earlier than before, also when all servers have it again.
+func (e *entry) shortened(before time.Time) bool {
+	return len(e.locks) == 1 && e.hold.Err() == nil && e.hold.Deadline().Before(before) &&
+		e.locks[0].onAll(e.hold) && !e.locks[0].forgotAt.After(e.parts[0].since)
 }
 
 // refused checks why the actor did not get in. mu held.

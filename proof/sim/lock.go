@@ -27,22 +27,24 @@ type lock struct {
 	on      []*server // the one that it is on; of a RedLock, all
 
 	// What the servers did, told from the requests as they got them.
-	owners  []string          // by server: the attempt that had it after the last request
-	forgot  map[string]bool   // attempts that one server has forgotten (forgetOne)
-	token   int64             // of the present grant; 0: free
-	highest int64             // of all grants
-	stayed  string            // the owner field that has stayed taken last
-	stays   time.Time         // until when it is taken though its last hold of that kind has ended
-	left    time.Time         // when that hold ended
-	excused bool              // something else has freed it
-	moved   time.Time         // when it was last granted
-	known   int64             // the last token that Redis knew when it had last forgotten something
-	wiped   time.Time         // when it was last deleted by hand
-	fell    time.Time         // when tokens were last granted again, or lower ones
-	grants  map[string]*grant // by attempt
-	waiting map[string]*waiter
-	asked   map[string]int64 // leases that attempts asked for, in milliseconds
-	arrived int
+	owners []string        // by server: the attempt that had it after the last request
+	forgot map[string]bool // attempts that one server has forgotten (forgetOne)
+	// When forgetOne has last made a server forget the lock.
+	forgotAt time.Time
+	token    int64             // of the present grant; 0: free
+	highest  int64             // of all grants
+	stayed   string            // the owner field that has stayed taken last
+	stays    time.Time         // until when it is taken though its last hold of that kind has ended
+	left     time.Time         // when that hold ended
+	excused  bool              // something else has freed it
+	moved    time.Time         // when it was last granted
+	known    int64             // the last token that Redis knew when it had last forgotten something
+	wiped    time.Time         // when it was last deleted by hand
+	fell     time.Time         // when tokens were last granted again, or lower ones
+	grants   map[string]*grant // by attempt
+	waiting  map[string]*waiter
+	asked    map[string]int64 // leases that attempts asked for, in milliseconds
+	arrived  int
 	// Attempts that have left, or whose grant was noticed: nothing changes for them again.
 	over map[string]ended
 

@@ -378,7 +378,7 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	w.nowAndThen(rnd, func() {
 		if at, ok := l.endsFirst(); ok && !slices.ContainsFunc(l.on, set) {
 			owner, _ := l.present(l.on[at])
-			l.forgot[owner] = true
+			l.forgot[owner], l.forgotAt = true, time.Now()
 			l.on[at].Del(l.key)
 			l.owners[at] = ""
 			w.counts.Add("forgotten by one server")

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/locktest"
 	"github.com/lockline/lockline/proof/simnet"
 	"github.com/lockline/lockline/rlock"
 )
@@ -64,6 +66,28 @@ func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 			t.Errorf("the lease ends first on server %d, and the lock is on %v", first, on)
 		}
 	}
+}
+
+// A server that has lost a RedLock grants a lease of its own at the next request, so the median may end
+// earlier. If no server has lost it, a re-entry shortens no lease.
+func TestAServerThatForgotExcusesAnEarlierDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, hold, err := rlock.New(locktest.NewSession(t), "x").Lock(t.Context(), rlock.WithLease(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = hold.Unlock(context.Background()) }()
+		l := &lock{}
+		e := &entry{hold: hold, locks: []*lock{l}, parts: []*held{{since: time.Now()}}}
+		deadline := hold.Deadline()
+		if e.shortened(deadline) || !e.shortened(deadline.Add(time.Millisecond)) {
+			t.Error("the deadline is not compared with the earlier one")
+		}
+		l.forgotAt = time.Now().Add(time.Millisecond)
+		if e.shortened(deadline.Add(time.Millisecond)) {
+			t.Error("a server has lost the lock since it was granted")
+		}
+	})
 }
 
 // What expires by a server's clock does so later by as much as that is set back, as in Redis.
