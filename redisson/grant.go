@@ -246,7 +246,7 @@ func (u *update) Request(time.Time) *wire.Request {
 	l.mu.Lock()
 	change, count := g.change, max(len(g.holds), 1) // without a hold, the release is in flight
 	l.mu.Unlock()
-	return l.n.keys.RequestAlone(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Keep,
+	return l.n.keys.RequestFew(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Keep,
 		l.n.channel, l.n.how)
 }
 

@@ -181,7 +181,7 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 	if err != nil {
 		return rlock.State{}, err
 	}
-	s, err := protocol.DecodeState(m.Name(), reply)
+	s, err := protocol.DecodeRedisson(m.Name(), reply)
 	if err != nil {
 		return rlock.State{}, failure.Named(m.Name(), err)
 	}

@@ -372,7 +372,7 @@ func (u *update) Request(time.Time) *wire.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	holds := max(g.entries, 1) // that of an idle one is the next goroutine's
-	return p.keys.RequestAlone(p.kind.Renew, g.owner, g.first, g.change, holds, u.ms, keep, g.floor)
+	return p.keys.RequestFew(p.kind.Renew, g.owner, g.first, g.change, holds, u.ms, keep, g.floor)
 }
 
 // A Grant is a session.Lessee.

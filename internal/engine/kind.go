@@ -49,9 +49,9 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	if !k.Counts {
-		return protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d", ":h")
+		return protocol.NewKeys(s.Prefix, k.Letter, name, ":t", ":q", ":a", ":d", ":h")
 	}
-	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":a", ":d")
+	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":w")
 	if err == nil {
 		keys.Queued = true
 	}
@@ -82,6 +82,8 @@ type Scripts struct {
 
 	Remain *wire.Script // a Release that leaves what is held taken for a time
 	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
+
+	Decode func(name, reply string) (protocol.State, error) // reads the reply of Inspect
 }
 
 // Shares are the scripts of permits, which are leases in a sorted set.
@@ -89,20 +91,22 @@ var Shares = Scripts{
 	Acquire: wire.Named("permit/acquire"),
 	Renew:   wire.Named("permit/renew"),
 	Release: wire.Named("permit/release"),
-	Inspect: wire.Named("lock/inspect"),
+	Inspect: wire.Named("permit/inspect"),
 	Force:   wire.Named("permit/force"),
 	Remain:  wire.Named("permit/remain"),
 	Reduce:  wire.Named("permit/reduce"),
+	Decode:  protocol.DecodePermits,
 }
 
 // Hash are the scripts of locks, which are hashes with an owner field and a hold count.
 var Hash = Scripts{
 	Acquire: wire.Named("lock/acquire"),
-	Renew:   wire.Named("lock/keep"),
+	Renew:   wire.Named("lock/renew"),
 	Release: wire.Named("lock/release"),
 	Inspect: wire.Named("lock/inspect"),
 	Force:   wire.Named("lock/force"),
-	Remain:  wire.Named("lock/remain"),
+	Remain:  wire.Named("lock/release"),
+	Decode:  protocol.DecodeLock,
 }
 
 // Config is what one acquisition is told by its options. It never changes once the acquisition has begun.

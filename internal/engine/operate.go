@@ -40,7 +40,7 @@ func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := protocol.DecodeState(ps.Name(), reply)
+	st, err := ps.kind.Decode(ps.Name(), reply)
 	if err != nil {
 		err = failure.Named(ps.Name(), err)
 	}

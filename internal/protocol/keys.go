@@ -33,13 +33,13 @@ const (
 	RedissonToken    = "redisson_lock_token:"
 )
 
-// Keys are the names of one lock in Redis, all in one cluster slot: the hash, the metadata that outlives it,
-// and what further keys its kind has. They are kept as script arguments, boxed once: a session may hold very
-// many.
+// Keys are the names of one lock's keys in Redis, all in one cluster slot. They are kept as script arguments,
+// boxed once, because a session may have very many locks.
 type Keys struct {
 	Name   string
-	Queued bool  // the keys behind the metadata are a queue's, which only a release with waiters needs
+	Queued bool  // all keys but the first are those of a queue, and a release without waiters needs only that one
 	boxed  []any // strings
+	few    int   // how many of these RequestFew names
 }
 
 // LockKey is the key of the hash. It names the lock, whatever its kind.
@@ -50,9 +50,10 @@ func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv)
 }
 
-// RequestAlone builds a call of a script that needs the hash and the metadata alone.
-func (k *Keys) RequestAlone(sc *wire.Script, argv ...any) *wire.Request {
-	return wire.NewRequest(sc, k.boxed[:2], argv)
+// RequestFew builds a call of a script that needs only the keys in which a held lock is: of a lock of package
+// redisson the first two, of any other lock the first.
+func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
+	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
 
 // Same is a request whose copies are all the same.
@@ -61,13 +62,13 @@ type Same struct {
 	Keys   *Keys
 	Argv   []any
 
-	alone bool
+	few bool
 }
 
 // Request makes a copy.
 func (s *Same) Request(time.Time) *wire.Request {
-	if s.alone {
-		return s.Keys.RequestAlone(s.Script, s.Argv...)
+	if s.few {
+		return s.Keys.RequestFew(s.Script, s.Argv...)
 	}
 	return s.Keys.Request(s.Script, s.Argv...)
 }
@@ -76,7 +77,7 @@ func (s *Same) Request(time.Time) *wire.Request {
 // request for keys of which some exist while their slot moves, and a queue often does not exist: a lock that
 // no attempt waits for is released without.
 func (s *Same) Failed(err error) {
-	s.alone = !s.alone && s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ")
+	s.few = !s.few && s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ")
 }
 
 // Failed is a request's error for the user, with a noun as failure.Of has it.
@@ -93,18 +94,18 @@ func (k *Keys) Failed(what string, err error) error {
 }
 
 // NamedKeys returns the keys of a lock whose keys have names of another form than NewKeys makes. The first is
-// the lock's hash, and the second its metadata. All must be in one slot.
+// the lock's hash, and the second its metadata, which RequestFew names. All must be in one slot.
 func NamedKeys(name string, keys ...string) *Keys {
 	boxed := make([]any, len(keys))
 	for i, key := range keys {
 		boxed[i] = key
 	}
-	return &Keys{Name: name, boxed: boxed}
+	return &Keys{Name: name, boxed: boxed, few: 2}
 }
 
-// NewKeys makes P:kind:{name}. more are the endings of further keys. Braces in the name would end the hash
-// tag early. That is harmless as long as the tag is the same for all keys and not empty: only a name that
-// begins with a closing brace needs an escape.
+// NewKeys makes PREFIX:KIND:{NAME}, and further keys with these endings. RequestFew names the first key alone.
+// Braces in the name would end the hash tag early. That is harmless as long as the tag is the same for all keys
+// and not empty: only a name that begins with a closing brace needs an escape.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -113,10 +114,9 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if strings.HasPrefix(name, "}") || strings.HasPrefix(name, `\`) {
 		tag = `\` + name
 	}
-	metadata := prefix + ":" + kind + ":{" + tag + "}:t"
-	lock := metadata[:len(metadata)-2]
-	boxed := make([]any, 2, 2+len(more))
-	boxed[0], boxed[1] = lock, metadata
+	lock := prefix + ":" + kind + ":{" + tag + "}"
+	boxed := make([]any, 1, 1+len(more))
+	boxed[0] = lock
 	var all strings.Builder // of one piece: there may be very many locks
 	all.Grow(len(more) * (len(lock) + 2))
 	for _, end := range more {
@@ -124,10 +124,7 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 		all.WriteString(lock + end)
 		boxed = append(boxed, all.String()[from:])
 	}
-	if kind == Latch {
-		boxed = boxed[:1] // which has no metadata
-	}
-	return &Keys{Name: name, boxed: boxed}, nil
+	return &Keys{Name: name, boxed: boxed, few: 1}, nil
 }
 
 // kindPart is what stands between prefix and name in the keys of any kind.

@@ -1,9 +1,9 @@
 package protocol
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -51,22 +51,50 @@ type Waiter struct {
 	Age     time.Duration
 }
 
-// DecodeState reads the reply of an inspect script.
-func DecodeState(name, reply string) (State, error) {
+// DecodeLock reads the reply of lock/inspect.
+func DecodeLock(name, reply string) (State, error) {
 	var raw struct {
-		TTL            *float64 // as cjson writes it; nil: these are permits
-		Lock, Metadata map[string]string
-		Now            string
-		Holders        []string
-		Held           map[string]string
-		Queue          []string
-		About          map[string]string
+		Now           string
+		Lock, Waiters map[string]string
+		Queue         []string
 	}
-	if err := json.Unmarshal([]byte(reply), &raw); err != nil {
-		return State{}, fmt.Errorf("unexpected reply %q: %w", reply, err)
+	if err := decode(reply, &raw); err != nil {
+		return State{}, err
 	}
-	st, limit := State{Name: name}, TokenOrZero(raw.Metadata["n"]) // a lock has none
-	now, _ := strconv.ParseFloat(raw.Now, 64)
+	st, now := State{Name: name}, float(raw.Now)
+	granted := TokenOrZero(raw.Lock["token"])
+	if end := float(raw.Lock["ends"]); raw.Lock["owner"] != "" && end > now {
+		h := Holder{Owner: raw.Lock["owner"], Token: granted, Remaining: micros(end - now)}
+		h.Count, _ = strconv.Atoi(raw.Lock["count"])
+		_, h.Lingers = raw.Lock["lingers"]
+		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, raw.Lock["info"])
+		st.hold(h)
+	} else {
+		st.Token = granted
+	}
+	st.tokens(max(granted, TokenOrZero(raw.Lock["floor"])), raw.Lock)
+	for owner, age := range waiting(raw.Queue, now) {
+		part := words(raw.Waiters[owner], 4) // alive, size, lease, nonce
+		w := newWaiter(owner, age, part[4])
+		n, _ := strconv.Atoi(part[1]) // goroutines that wait with one request
+		for range min(max(n, 1), Block) {
+			st.Queue = append(st.Queue, w)
+		}
+	}
+	return st, nil
+}
+
+// DecodePermits reads the reply of permit/inspect.
+func DecodePermits(name, reply string) (State, error) {
+	var raw struct {
+		Now                   string
+		Metadata, Held, About map[string]string
+		Holders, Queue        []string
+	}
+	if err := decode(reply, &raw); err != nil {
+		return State{}, err
+	}
+	st, now, limit := State{Name: name}, float(raw.Now), TokenOrZero(raw.Metadata["n"])
 	if limit != All {
 		st.Limit = int(limit)
 	}
@@ -81,12 +109,9 @@ func DecodeState(name, reply string) (State, error) {
 			return false, int(n)
 		}
 	}
-	if len(raw.Lock) > 0 {
-		st.Holders = []Holder{holderOf(raw.Lock, *cmp.Or(raw.TTL, new(float64)))}
-	}
 	for i := 0; i+1 < len(raw.Holders); i += 2 {
 		h := Holder{Owner: raw.Holders[i]}
-		end, _ := strconv.ParseFloat(raw.Holders[i+1], 64)
+		end := float(raw.Holders[i+1])
 		part := words(raw.Held[h.Owner], 2)
 		if end <= now || part[1] == "" {
 			continue // it was not cleared away yet
@@ -95,57 +120,97 @@ func DecodeState(name, reply string) (State, error) {
 		token, _, lingers := strings.Cut(part[1], "+")
 		h.Token, h.Lingers, h.Remaining = TokenOrZero(token), lingers, micros(end-now)
 		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, part[2])
-		st.Holders = append(st.Holders, h)
+		st.hold(h)
 	}
-	if st.Held = len(st.Holders) > 0; st.Held {
-		st.Holder = st.Holders[0]
-	} else if raw.TTL != nil {
-		st.Token = TokenOrZero(raw.Metadata["t"])
-	}
-	st.Floor = TokenOrZero(raw.Metadata["t"])
-	for field := range raw.Metadata {
-		if strings.Contains(field, ":") {
-			st.Over = append(st.Over, field)
-		}
-	}
-	for i := 0; i+1 < len(raw.Queue); i += 2 {
-		w := Waiter{Owner: raw.Queue[i]}
-		part := words(raw.About[w.Owner], 3) // size, lease, nonce
-		w.Session, w.PID, w.Host, w.Label = Identity(w.Owner, part[3])
-		// A ticket is the time, or later.
-		if ticket, err := strconv.ParseFloat(raw.Queue[i+1], 64); err == nil {
-			w.Age = micros(now - ticket)
-		}
-		n := 1
-		if raw.TTL == nil {
-			w.Shared, w.Permits = of(part[0])
-		} else {
-			n, _ = strconv.Atoi(part[0]) // goroutines that asked with one request
-		}
-		for range min(max(n, 1), Block) {
-			st.Queue = append(st.Queue, w)
-		}
+	st.tokens(TokenOrZero(raw.Metadata["t"]), raw.Metadata)
+	for owner, age := range waiting(raw.Queue, now) {
+		part := words(raw.About[owner], 3) // permits, lease, nonce
+		w := newWaiter(owner, age, part[3])
+		w.Shared, w.Permits = of(part[0])
+		st.Queue = append(st.Queue, w)
 	}
 	return st, nil
 }
 
-// holderOf reads the hash of a lock, which lives for so many milliseconds.
-func holderOf(lock map[string]string, ttl float64) (h Holder) {
-	for field, value := range lock {
-		switch field {
-		case "k":
-			h.Lingers = true
-		case "t": // none if another library holds it
-			h.Token = TokenOrZero(value)
-		case "d", "s", "w":
-		default:
-			h.Owner = field
-			h.Count, _ = strconv.Atoi(value)
+// DecodeRedisson reads the reply of redisson/inspect.
+func DecodeRedisson(name, reply string) (State, error) {
+	var raw struct {
+		TTL            float64 // as cjson writes it
+		Lock, Metadata map[string]string
+	}
+	if err := decode(reply, &raw); err != nil {
+		return State{}, err
+	}
+	st := State{Name: name}
+	if len(raw.Lock) > 0 {
+		h := Holder{Remaining: micros(1000 * raw.TTL)}
+		for field, value := range raw.Lock {
+			switch field {
+			case "t": // none if a JVM holds it
+				h.Token = TokenOrZero(value)
+			case "d", "s":
+			default:
+				h.Owner = field
+				h.Count, _ = strconv.Atoi(value)
+			}
+		}
+		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, raw.Lock["d"])
+		st.hold(h)
+	} else {
+		st.Token = TokenOrZero(raw.Metadata["t"])
+	}
+	st.tokens(TokenOrZero(raw.Metadata["t"]), raw.Metadata)
+	return st, nil
+}
+
+func decode(reply string, into any) error {
+	if err := json.Unmarshal([]byte(reply), into); err != nil {
+		return fmt.Errorf("unexpected reply %q: %w", reply, err)
+	}
+	return nil
+}
+
+// hold adds a holder.
+func (st *State) hold(h Holder) {
+	st.Holders = append(st.Holders, h)
+	st.Held, st.Holder = true, st.Holders[0]
+}
+
+// tokens takes in the highest token, and the tombstones in a hash.
+func (st *State) tokens(floor int64, hash map[string]string) {
+	st.Floor = floor
+	for field := range hash {
+		if strings.Contains(field, ":") {
+			st.Over = append(st.Over, field)
 		}
 	}
-	h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, lock["d"])
-	h.Remaining = micros(1000 * ttl)
-	return h
+}
+
+// waiting yields the attempts in a queue, each with its age. queue has attempts and tickets in turn.
+func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
+	return func(yield func(string, time.Duration) bool) {
+		for i := 0; i+1 < len(queue); i += 2 {
+			var age time.Duration
+			// A ticket is the time, or later.
+			if ticket, err := strconv.ParseFloat(queue[i+1], 64); err == nil {
+				age = micros(now - ticket)
+			}
+			if !yield(queue[i], age) {
+				return
+			}
+		}
+	}
+}
+
+func newWaiter(owner string, age time.Duration, info string) Waiter {
+	w := Waiter{Owner: owner, Age: age}
+	w.Session, w.PID, w.Host, w.Label = Identity(owner, info)
+	return w
+}
+
+func float(s string) float64 {
+	f, _ := strconv.ParseFloat(s, 64)
+	return f
 }
 
 // micros is what is left of a time, as a script says it.

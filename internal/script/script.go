@@ -24,11 +24,11 @@ var files embed.FS
 
 // libraries of the scripts in each folder. A definition uses only what is before it.
 var libraries = map[string][]string{
-	"lock":     {"shared.lua", "line.lua", "queue.lua"},
-	"permit":   {"shared.lua", "line.lua", "permit.lua"},
-	"latch":    {"shared.lua", "latch.lua"},
-	"election": {"shared.lua"},
-	"redisson": {"shared.lua", "redisson.lua"},
+	"lock":     {"base.lua", "lock.lua", "queue.lua"},
+	"permit":   {"base.lua", "metadata.lua", "line.lua", "permit.lua"},
+	"latch":    {"base.lua", "latch.lua"},
+	"election": {"base.lua", "lock.lua"},
+	"redisson": {"base.lua", "metadata.lua", "redisson.lua"},
 }
 
 // Text is a whole script. Its first line is the command that prints it. It panics if there is none of this

@@ -19,24 +19,10 @@ local function leave(...)
   redis.call('HDEL', KEYS[5], ...)
 end
 
-local function session(owner)
-  return string.match(owner, '^[^:]*')
-end
-
--- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the
--- prefix in its key.
-local function channel(channels, of, sharded)
-  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
-end
-
 -- listens: this server has clients that listen to the channel of a session.
 local function listens(channels, of, sharded, unknown)
   return subscribed(channel(channels, of, sharded), sharded, unknown)
 end
-
--- BATCH bounds how many waiters one request passes over or drops, and how many leases that are over it clears
--- away. The rest of these counts as in use until the next one.
-local BATCH = 1000
 
 -- listener returns the first waiter that is alive and has not lost its subscription. A waiter that has lost
 -- its subscription is skipped but keeps its place, because its session may be reconnecting. Unless `from` is
@@ -125,9 +111,6 @@ local function tell(asking, channels, to, entry, ...)
   end
 end
 
--- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
-local SPARE = 250
-
 -- looker returns the waiter that is to send its request again when a lease ends: the first one in the queue
 -- that is not of the holder's session, which may be frozen. Returns what listener does.
 --   of    owner field of the holder. If it ends with '~', its session has unlocked, so it is not frozen
@@ -207,7 +190,3 @@ local function want(asking, channels, owner, told, now)
   end
   tell(asking, channels, owner, told == '2' and '0 0 /' or '')
 end
-
--- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a
--- process that was stopped, shows that it lives by renewing it.
-local FIRST = 2000

@@ -1,61 +1,261 @@
--- What the scripts of a lock with a queue share, beside internal/script/lua/shared.lua and
--- internal/script/lua/line.lua, which describe the keys.
+-- What the scripts share of the waiters of a lock, beside internal/script/lua/base.lua and
+-- internal/script/lua/lock.lua.
+--
+-- KEYS[1]   the lock's hash. Sharded channels have its name
+-- KEYS[2]   the queue: waiting attempts by ticket, a sorted set
+-- KEYS[3]   the waiters: attempt -> 'ALIVE SIZE LEASE NONCE INFO', a hash
+--             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests postpones
+--                     that
+--             SIZE    how many goroutines wait with it
+--             LEASE   the lease in ms that it asks for
+--             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
+--                     that the session is notified by sharded pub/sub. A '+' means that this server has seen the
+--                     session listen. If nobody listens then, the session has ended or its connection broke
+--             INFO    holder info
+--
+-- Arguments of several scripts:
+--   CHANNELS  beginning of the names of the sessions' channels
+--   TOLD      how the session is notified: '0' by PUBLISH, if other servers may have its subscription;
+--             '1' by PUBLISH; '2' by SPUBLISH, on a channel of the lock and the session
 
--- handOver gives a free lock to the first waiter that listens, for the lease that it asks for, but not for
--- longer than FIRST or than it is known to live, and tells its session unless that is the one that asks,
--- which the reply tells. The next is told when that lease is over, of another session if there is one: this
--- one may be frozen. last and lost are what past says. Returns owner, token, what the owner's session says of
--- itself, and what a release replies of this; or nothing.
-local function handOver(asking, channels, now, keep, last, lost)
-  local owner, alive, entry, at
-  owner, alive, now, entry, at = listener(asking, channels, now)
-  if not owner then
-    return
-  end
-  local lease, nonce, about = string.match(entry, '^%d+ (%d+) (%S*) (.*)')
-  lease = math.min(tonumber(lease or 9e15), math.ceil((alive - now) / 1000) + 1, FIRST)
-  -- Now: while a slot moves, a queue that is empty may not be looked at.
-  local next, _, _, its = listener(session(owner), channels, now, at + 1)
-  if not next then
-    next, _, _, its = listener('', channels, now, at + 1)
-  end
-  local token = above(last, now)
-  grant(owner, about or '', lease, token, keep, lost, true)
-  leave(owner)
-  if next then
-    tell('', channels, next, its, stamp(lease)) -- without its nonce, which any subscriber would know then
-  end
-  nonce = string.match(nonce or '', '^[^/+]*')
-  tell(asking, channels, owner, entry, token, stamp(now), stamp(lease), nonce) -- last: Redis writes it first
-  return owner, token, about or '', table.concat({ '', owner, token, stamp(lease) }, ' ')
+-- waiter reads the entry of an attempt; nil if there is none, or somebody has edited it.
+local function waiter(owner, entry)
+  local alive, size, lease, nonce, sharded, seen, info =
+    string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
+  alive = alive and sound(alive)
+  return alive and { owner = owner, session = session(owner), alive = alive, size = size, lease = tonumber(lease),
+    nonce = nonce, sharded = sharded == '/', seen = seen == '+', info = info } or nil
 end
 
--- depart ends an attempt that does not hold the lock: the attempt leaves the queue, if there are keys of one.
--- A lock that is free by now, because its data were deleted or its lease has expired, is handed over. If it
--- is taken, the waiters behind the attempt learn when to look. ARGV are those of release.lua. Returns the
--- reply.
-local function depart()
-  local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[4])
-  local reply, last, lost = token ~= '' and released(token) and 'R' or 'L', nil, nil
-  if KEYS[3] then
-    local held = redis.call('HLEN', KEYS[1]) > 0
-    if not held and redis.call('PTTL', KEYS[3]) ~= -2 then
-      last, lost = past('') -- before the first write
-    end
-    -- Before the removal, which may delete the queue: while a slot moves, that key cannot be read then.
-    local ahead = held and tonumber(redis.call('ZSCORE', KEYS[3], owner) or nil)
-    local others = ahead and redis.call('ZRANGE', KEYS[3], 1, 1)[1]
-    leave(owner)
-    if others then
-      handOn(holder(true) or '', ARGV[3], clock(), redis.call('PTTL', KEYS[1]), ahead)
-    end
-  else
-    onMaster()
+-- audience returns which of these channels have subscribers on this server; nil without the right to ask.
+local function audience(names, sharded)
+  local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
+  if count.err then
+    return nil
   end
-  if last then
-    local _, _, _, told = handOver(session(owner), ARGV[3], nil, keep, last, lost)
-    reply = reply .. (told or '')
+  local has = {}
+  for i = 1, #count, 2 do
+    has[count[i]] = count[i + 1] > 0
   end
-  tombstone(owner, ARGV[5], keep)
-  return reply
+  return has
+end
+
+-- lookUp finds the waiters at the head of the queue. It writes nothing. The options, all optional:
+--   asking    the session of this request: the reply notifies it, so it need not listen
+--   but       a session that is passed over
+--   mine      the attempt of this request, which lives, whatever its entry says
+--   told      TOLD of the attempt in mine
+--   leaving   an attempt that is passed over
+-- The fields of the result:
+--   first     the first waiter that lives, and whose session listens. A waiter whose connection broke keeps its
+--             place. If BATCH such waiters stand before the first one and `but` is not given, the first of them
+--   second    the next such waiter, of another session than first
+--   next      the next such waiter, of any session
+--   missing   a waiter before first is dead, or its connection broke
+--   dead      the attempts that are to be removed
+--   mine      the entry of mine
+--   hears     whether the session of mine listens; nil if that is not known
+--   any       an entry of a waiter was found
+--   size      how many attempts are in the queue, the dead included; nil if not known
+local function lookUp(s, channels, options)
+  local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
+  while not q.second and at < 2 * BATCH do
+    local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
+    local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
+    local found, names = {}, { {}, {} }
+    for i, owner in ipairs(owners) do
+      local w = waiter(owner, entries[i])
+      q.any = q.any or entries[i]
+      if w and w.seen and owner ~= options.mine and w.session ~= options.but and w.session ~= options.asking then
+        local asks = names[w.sharded and 2 or 1]
+        asks[#asks + 1] = channel(channels, w.session, w.sharded)
+      end
+      found[i] = w or { owner = owner, session = session(owner), alive = 0 }
+    end
+    local own = at == 0 and options.mine and options.told ~= '0'
+      and channel(channels, session(options.mine), options.told == '2')
+    if own then
+      local asks = names[options.told == '2' and 2 or 1]
+      asks[#asks + 1] = own
+    end
+    local heard = { audience(names[1], false), audience(names[2], true) }
+    if own then
+      local has = heard[options.told == '2' and 2 or 1]
+      q.hears = has and has[own]
+    end
+    for _, w in ipairs(found) do
+      local has = heard[w.sharded and 2 or 1]
+      local mine = w.owner == options.mine
+      w.behind = behind
+      if mine then
+        q.mine = w.alive > 0 and w
+      end
+      if w.owner == options.leaving then
+        behind = true
+      elseif w.alive < s.now and not mine then
+        q.missing = q.missing or not q.first
+        if #q.dead < BATCH then
+          q.dead[#q.dead + 1] = w.owner
+        end
+      elseif w.session == options.but then
+        passed = passed or w
+      elseif mine and q.hears == false or not mine and w.seen and w.session ~= options.asking
+          and has and not has[channel(channels, w.session, w.sharded)] then
+        q.missing = q.missing or not q.first and not mine
+        passed = passed or w
+      elseif not q.first then
+        q.first = w
+      elseif w.session ~= q.first.session then
+        q.second = q.second or w
+        q.next = q.next or w
+      else
+        q.next = q.next or w
+      end
+    end
+    at = at + #owners
+    if #owners < size then
+      q.size = at
+      break
+    end
+    size = math.min(2 * size, BATCH)
+  end
+  if not q.first and passed and not options.but and at >= BATCH then
+    q.first, q.missing = passed, true
+  end
+  return q
+end
+
+-- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued` right.
+-- While a slot moves to another node, a queue that this has emptied cannot be read again in the same script.
+local function leave(s, q, owner)
+  q.dead[#q.dead + 1] = owner
+  local gone = 0
+  if q.dead[1] then
+    gone = redis.call('ZREM', KEYS[2], unpack(q.dead))
+    redis.call('HDEL', KEYS[3], unpack(q.dead))
+  end
+  if q.size and q.size <= gone then
+    if s.queued > 0 then
+      redis.call('HDEL', KEYS[1], 'queued')
+    end
+  elseif s.queued == 0 then -- the hash was deleted by hand, and not the queue
+    set(s, s.now, 'queued', stamp(s.now))
+  end
+end
+
+-- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or has it live longer there.
+-- q is what lookUp has found for it.
+local function stand(s, q)
+  local me, liveness = ARGV[1], tonumber(ARGV[7])
+  local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
+  local seen = q.hears or q.mine and q.mine.seen and q.mine.sharded == sharded
+  redis.call('HSET', KEYS[3], me, table.concat({ stamp(alive), ARGV[2], ARGV[4],
+    ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
+  local ticket = stamp(math.max(s.ticket + 1, s.now))
+  local added = redis.call('ZADD', KEYS[2], 'NX', ticket, me) == 1
+  local longer = s.queued < alive or not q.any
+  if longer then
+    s.queued = s.now + 2 * liveness * 1000
+    redis.call('PEXPIRE', KEYS[2], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+  end
+  if added or longer then
+    set(s, s.now + 2 * liveness * 1000, 'queued', stamp(s.queued), 'ticket',
+      added and ticket or stamp(s.ticket))
+  end
+  if added and q.size then
+    q.size = q.size + 1
+  end
+end
+
+-- publish sends words to the session of a waiter.
+local function publish(channels, w, ...)
+  -- Not every user may use SPUBLISH, and a server that replaces another may not have it.
+  redis[w.sharded and 'pcall' or 'call'](w.sharded and 'SPUBLISH' or 'PUBLISH',
+    channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
+end
+
+-- handOver gives a free lock to the first waiter in q, if there is one. Its lease is the one that it asks for,
+-- but not longer than FIRST or than it is known to live. Its session is notified, unless it is `asking`, which
+-- learns it from the reply. The next waiter is told when that lease ends. It is one of another session if
+-- possible, because the new holder's process may be frozen. The rest are further fields of the hash.
+-- Returns what a release replies: ' OWNER TOKEN LEASE', or nil.
+local function handOver(s, asking, channels, q, ...)
+  local w = q.first
+  if not w then
+    return nil
+  end
+  local lease = math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
+  local token = grant(s, w.owner, w.info, lease, ...)
+  leave(s, q, w.owner)
+  local after = q.second or q.next
+  if after then
+    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
+  end
+  if w.session ~= asking then
+    publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
+  end
+  return table.concat({ '', w.owner, token, stamp(lease) }, ' ')
+end
+
+-- handOn tells the first two sessions in the queue when to send their requests again, because the lease of the
+-- lock ends. That is needed whenever the head of the queue changes while the lock stays taken. A waiter is not
+-- told if it sends a heartbeat before, whose reply says the same. The second session looks SPARE ms later than
+-- the first, in case the process of that one is frozen.
+-- Unless `all` is given, a waiter is told only if it stood behind an attempt that leaves, or if one before the
+-- first is missing.
+local function handOn(s, channels, q, all)
+  local function tell(w, left)
+    if w and s.now + s.left * 1000 < w.alive and (all or w.behind or q.missing) then
+      publish(channels, w, stamp(left))
+    end
+  end
+  tell(q.first, s.left)
+  tell(q.second, s.left + SPARE)
+end
+
+-- lookout returns the session that is passed over when a lease ends: the one of the holder, which may be frozen.
+-- A session that has unlocked is not frozen.
+local function lookout(s)
+  return string.sub(s.owner, -1) ~= '~' and session(s.owner) or nil
+end
+
+-- flags returns what the reply tells the session in `asking` beside the rest, from what lookUp has found for it:
+--   B   of a waiter: another session looks when the lease ends
+--   S   of a waiter: another session looks, and this one does so SPARE ms later
+--   D   this server has no subscriber to the channel of the session, which is to be notified here
+--   P   the session may be notified by SPUBLISH
+local function flags(asking, channels, told, q)
+  local behind = ''
+  if q.first and q.first.session ~= asking then
+    behind = q.second and q.second.session ~= asking and 'B' or 'S'
+  end
+  return behind .. (q.hears == false and 'D' or '') ..
+    (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
+end
+
+-- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
+-- goroutine has it: the session must listen, and no other one may have been refused the lock for that reason for
+-- ARGV[11] µs. Returns the decision, and the flags of the reply: K if it may, and what flags says.
+local function mayLinger(now)
+  local asking, told, hears = session(ARGV[1]), ARGV[10], nil
+  if told ~= '0' then
+    local name = channel(ARGV[8], asking, told == '2')
+    local has = audience({ name }, told == '2')
+    hears = has and has[name]
+  end
+  local said = flags(asking, ARGV[8], told, { hears = hears })
+  local at = sound(redis.call('HGET', KEYS[1], 'refused') or '')
+  if hears == false or at and math.abs(now - at) < tonumber(ARGV[11]) then
+    return false, said
+  end
+  return true, 'K' .. said
+end
+
+-- want tells the session of the holder, which may keep the lock while no goroutine has it, that another one wants
+-- it, and notes the time.
+local function want(s, owner, channels, lingers)
+  redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
+  publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' },
+    unpack(lingers == '2' and { '0', '0', '/' } or {}))
 end

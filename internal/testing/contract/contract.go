@@ -5,7 +5,6 @@ package contract
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -273,7 +272,7 @@ func (w *world) clean(t *testing.T, name string) {
 	time.Sleep(settled)
 	for _, wire := range w.wires {
 		for _, key := range wire.Keys() {
-			if !strings.HasSuffix(key, "}:t") && !strings.HasPrefix(key, "lockline_lock_memory:") {
+			if !testlock.Remembers(wire.Client, key) {
 				t.Errorf("%s is left", key)
 			}
 		}

@@ -2,6 +2,7 @@ package testlock
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,22 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	Eventually(t, "only tokens are left", func() bool {
 		keys, err := rdb.Keys(bg, pattern(rdb)).Result()
 		Must(t, err)
-		return !slices.ContainsFunc(keys, func(key string) bool { return !strings.HasSuffix(key, "}:t") })
+		return !slices.ContainsFunc(keys, func(key string) bool { return !Remembers(rdb, key) })
 	})
+}
+
+// Remembers reports whether a key only remembers tokens: nobody holds its lock.
+func Remembers(rdb redis.Cmdable, key string) bool {
+	if strings.HasSuffix(key, "}:t") || strings.HasPrefix(key, "lockline_lock_memory:") {
+		return true
+	}
+	lock, err := rdb.HMGet(bg, key, "owner", "ends", "lives", "queued").Result()
+	if err != nil || lock[2] == nil || lock[3] != nil { // no hash, no lock, or it has waiters
+		return false
+	}
+	ends, _ := lock[1].(string)
+	end, _ := strconv.ParseInt(ends, 10, 64)
+	return lock[0] == nil || end <= rdb.Time(bg).Val().UnixMicro()
 }
 
 // NoSubscriptions waits until no client listens to a channel of the test, and stops the test if that takes

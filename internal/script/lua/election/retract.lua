@@ -1,16 +1,16 @@
 -- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one
 -- already.
 --
--- KEYS    those of the fair lock: internal/script/lua/shared.lua. KEYS[1] is the channel, too
+-- KEYS[1] see internal/script/lua/lock.lua. It is the channel, too
 -- ARGV[1] owner field of the leader
 -- ARGV[2] its token
 --
 -- Reply: 'R' deleted, 'F' there was none
 
-local owner, token = string.match(redis.call('HGET', KEYS[2], 'v') or '', '^(%S+) (%d+) %d+ ')
+local owner, token = string.match(redis.call('HGET', KEYS[1], 'leader') or '', '^(%S+) (%d+) %d+ ')
 if owner ~= ARGV[1] or token ~= ARGV[2] then
   return onMaster('F')
 end
-redis.call('HDEL', KEYS[2], 'v')
+redis.call('HDEL', KEYS[1], 'leader')
 redis.call('PUBLISH', KEYS[1], ARGV[2])
 return 'R'

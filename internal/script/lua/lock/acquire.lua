@@ -1,27 +1,30 @@
--- Takes a free lock that has no waiters; else stands in the queue, once: asking
--- again keeps the place. A free lock with a queue goes to the first living waiter.
+-- Takes a free lock that has no waiters. Otherwise the attempt stands in the queue. A free lock with a queue goes
+-- to the first waiter that lives and listens.
 --
--- ARGV[1] owner field: session and attempt
--- ARGV[2] how many wait with this attempt
--- ARGV[3] Redis time in microseconds after which this request has expired
--- ARGV[4] lease in milliseconds
--- ARGV[5] what the session says of itself
--- ARGV[6] milliseconds by which the metadata outlives the lease
--- ARGV[7] liveness in milliseconds: for how long the attempt is known to live; 0 does not stand in the queue
--- ARGV[8] what the names of the sessions' channels begin with
--- ARGV[9] nonce: comes back in the message of a grant, which no other client can forge then
--- ARGV[10] how the session is told
--- ARGV[11] if it is there, the session asks to keep the lock while no goroutine has it, unless another one
---         was refused for that reason, not so many microseconds ago
+-- Sending the request again is harmless: a holder gets its token again, and its lease is made whole. A waiter
+-- keeps its place, and is known to live for longer.
 --
--- Reply, always with the Redis time NOW in microseconds:
---   'G NOW TOKEN'              granted, now or by an earlier copy of this request.
---                              Behind the G stand flags of mayLinger in line.lua
---   'Q NOW LEFT HOLDER TOKEN', ABOUT in a second line: held by another, whose lease ends in LEFT
---                              milliseconds, and whose session says ABOUT of itself. Behind the Q stand flags
---                              of line.lua
---   'V NOW'                    expired: came too late
---   'S NOW'                    stale: this attempt is over already
+-- KEYS      see internal/script/lua/queue.lua
+-- ARGV[1]   owner field, SESSION:ATTEMPT
+-- ARGV[2]   how many goroutines wait with this attempt
+-- ARGV[3]   Redis time in µs after which this request is void
+-- ARGV[4]   lease in ms
+-- ARGV[5]   holder info, PID@HOST LABEL
+-- ARGV[6]   KEEP
+-- ARGV[7]   ms for which the attempt is known to live. 0: it does not wait
+-- ARGV[8]   CHANNELS
+-- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
+-- ARGV[10]  TOLD
+-- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless another session
+--           was refused the lock for that reason less than so many µs ago
+--
+-- Replies (NOW is the Redis time in µs)
+--   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
+--                           mayLinger in queue.lua
+--   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. Second line: its holder info. Behind the
+--                           Q stand flags of queue.lua
+--   V NOW                   void: arrived too late
+--   S NOW                   stale: this attempt has already ended
 
 local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
@@ -29,75 +32,65 @@ if now > tonumber(ARGV[3]) then
 end
 local me, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
 local call = redis.call -- looked up once, which saves time
--- The common case: the lock is free, it has no waiters, and what was granted before was released. It does
--- what grant would do, without it: creating functions takes time.
-if call('HLEN', KEYS[1]) == 0 then
-  local known = call('HMGET', KEYS[2], 't', 'r', 'a', me, 'q')
-  -- If there was a queue, it has left a ticket in the metadata.
-  if known[1] == known[2] and now > (tonumber(known[1] or 0) or now) and known[3] ~= me and not known[4]
-      and (known[1] and not known[5] or call('PTTL', KEYS[3]) == -2) then
-    token = stamped
-    call('HSET', KEYS[1], me, '1', 't', token, 's', '0', 'd', ARGV[5])
-    local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[4])
-    if expires ~= 1 then -- the user has no right to PEXPIRE
-      call('DEL', KEYS[1])
-      return expires
-    end
-    call('HSET', KEYS[2], 't', token)
-    if call('PTTL', KEYS[2]) < lease + keep then
-      call('PEXPIRE', KEYS[2], lease + 2 * keep)
-    end
-  end
+-- The common case: nobody holds the lock or waits for it, and the last grant was released.
+local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
+if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7]
+    and now > (tonumber(known[2] or 0) or now) and (tonumber(known[6] or 0) or 0) >= now + (lease + keep) * 1000 then
+  token = stamped
+  call('HSET', KEYS[1], 'owner', me, 'ends', string.format('%.0f', now + lease * 1000), 'token', token,
+    'count', '1', 'change', '0', 'info', ARGV[5])
 end
 if token and not ARGV[11] then
   return 'G ' .. stamped .. ' ' .. token
 end
-if token then
-  local may, said = mayLinger(ARGV[11])
-  if may then
-    redis.call('HSET', KEYS[1], 'k', ARGV[10])
+if not token then
+  local s = read(me, now, keep)
+  if s.owner == me then
+    call('HDEL', KEYS[1], '') -- a server that is full takes what follows then
+    local ends = math.max(s.ends, now + lease * 1000)
+    set(s, ends, 'ends', stamp(ends))
+    return 'G ' .. stamped .. ' ' .. s.token
   end
-  return 'G' .. said .. ' ' .. stamped .. ' ' .. token
-end
-local liveness = tonumber(ARGV[7])
-local owner, about, kept
-owner, token, about, kept = holder()
-if owner == me then
-  renew(lease, keep)
-  return 'G ' .. stamped .. ' ' .. token
-end
-local left = owner and redis.call('PTTL', KEYS[1])
-if left == -1 then
-  bad(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
-end
-local last, lost, over = past(me)
-if over then
-  return onMaster('S ' .. stamped)
-end
-local added = liveness > 0 and (owner or redis.call('PTTL', KEYS[3]) ~= -2) and stand(now)
-if owner then
-  if added then
-    redis.call('HSET', KEYS[1], 'w', '1')
+  if s.over then
+    return onMaster('S ' .. stamped)
   end
-  if kept and session(owner) ~= session(me) then
-    redis.call('HDEL', KEYS[1], 'k')
-    want(session(me), ARGV[8], owner, kept, now)
+  local waits, q = tonumber(ARGV[7]) > 0, { dead = {}, size = 0 }
+  if not s.owner then
+    if s.queued > 0 or s.lives == 0 then
+      q = lookUp(s, ARGV[8], { asking = session(me), mine = me, told = ARGV[10] })
+    end
+    if q.first and q.first.owner ~= me then
+      handOver(s, session(me), ARGV[8], q)
+    else
+      token = grant(s, me, ARGV[5], lease)
+      leave(s, q, q.mine and me)
+    end
   end
-else
-  owner, token, about = handOver(session(me), ARGV[8], now, keep, last, lost)
-  if not owner then
-    token = above(last, now)
-    grant(me, ARGV[5], lease, token, keep, lost, redis.call('PTTL', KEYS[3]) ~= -2)
-  elseif owner == me then
-    renew(lease, keep)
-  end
-  if not owner or owner == me then
-    return 'G ' .. stamped .. ' ' .. token
+  if s.owner ~= me then
+    local said = ''
+    if waits then
+      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10] })
+      stand(s, q)
+      leave(s, q)
+      said = flags(session(me), ARGV[8], ARGV[10], q)
+      if q.missing then
+        handOn(s, ARGV[8], { first = q.first, missing = true })
+      end
+    end
+    if s.lingers and session(s.owner) ~= session(me) then
+      call('HDEL', KEYS[1], 'lingers')
+      want(s, s.owner, ARGV[8], s.lingers)
+    elseif not waits then -- it may have written nothing
+      onMaster()
+    end
+    return table.concat({ 'Q' .. said, stamped, stamp(s.left), s.owner, s.token }, ' ') .. '\n' .. s.info
   end
 end
-if liveness <= 0 then -- it may have written nothing
-  onMaster()
+local may, said = false, ''
+if ARGV[11] then
+  may, said = mayLinger(now)
 end
-left = left or redis.call('PTTL', KEYS[1])
-local said = liveness > 0 and flags(session(me), ARGV[8], ARGV[10], now, owner, left) or ''
-return table.concat({ 'Q' .. said, stamped, stamp(left), owner, token }, ' ') .. '\n' .. about
+if may then
+  call('HSET', KEYS[1], 'lingers', ARGV[10])
+end
+return 'G' .. said .. ' ' .. stamped .. ' ' .. token

@@ -1,24 +1,43 @@
--- Frees the lock from any holder, or only from the one whose token was seen, and hands it to the first
--- living waiter. The holder learns that it lost the lock, at once if its session may keep it while no
--- goroutine has it.
+-- Frees the lock from any holder, or only from the one whose token was seen, and hands it over to the first waiter
+-- that lives and listens. The holder learns that it has lost the lock from its next request, or at once if its
+-- session keeps the lock while no goroutine has it. A hash that somebody has damaged is deleted.
 --
--- ARGV[1] what the names of the sessions' channels begin with
--- ARGV[2] milliseconds by which the metadata outlives the lease
--- ARGV[3] the token that was seen, if the lock of no other holder is to be freed; or ''
+-- Sending the request again with a token is harmless: that token is not granted again.
 --
--- Reply: how many holders there were
+-- KEYS      see internal/script/lua/queue.lua
+-- ARGV[1]   CHANNELS
+-- ARGV[2]   KEEP
+-- ARGV[3]   the token that was seen; '': any
+--
+-- Reply: how many holders there were, 0 or 1
 
-local owner, token, _, kept = holder(true)
-if not owner or ARGV[3] ~= '' and ARGV[3] ~= token then
+local now = clock()
+local held = redis.call('HMGET', KEYS[1], 'owner', 'token')
+local sane, s = pcall(read, '', now, ARGV[2])
+if not sane and not held[1] then
+  error(s, 0)
+end
+local owner = held[1]
+if sane then
+  owner = s.owner
+end
+if not owner or ARGV[3] ~= '' and ARGV[3] ~= held[2] then
   return onMaster('0')
 end
-local sane, last, lost = pcall(past, '') -- if not, it is freed, and handed to no waiter
-redis.call('HDEL', KEYS[1], owner, 'k') -- not DEL: as in conclude of shared.lua
-if not (sane and handOver('', ARGV[1], nil, tonumber(ARGV[2]), last, lost)) then
+if not sane then
   redis.call('DEL', KEYS[1])
+  return '1'
 end
-disown(owner, tonumber(ARGV[2]))
-if kept then
-  want('', ARGV[1], owner, kept, clock())
+local lingers = s.lingers
+redis.call('HDEL', KEYS[1], 'owner', 'lingers')
+if s.queued > 0 then
+  local q = lookUp(s, ARGV[1], {})
+  if not handOver(s, nil, ARGV[1], q) then
+    leave(s, q)
+  end
+end
+bury(s, owner, stamp(s.lives))
+if lingers then
+  want(s, owner, ARGV[1], lingers)
 end
 return '1'

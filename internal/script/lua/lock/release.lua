@@ -1,45 +1,89 @@
--- Ends an attempt: it leaves the queue, and if it holds the lock, or the lock is free by now, the first
--- living waiter holds it next.
+-- Ends an attempt: it leaves the queue, and gives back the lock if it holds it. A lock that is free then goes to
+-- the first waiter that lives and listens. With ARGV[7], a lock that is given back stays taken for a time: its
+-- owner field changes, so that no request of the attempt can change it any more.
 --
--- KEYS    internal/script/lua/line.lua. While a slot moves, a Cluster refuses requests for keys of which some
---         exist, and a queue often does not: without its keys, a lock without waiters can be released
--- ARGV[1] owner field
--- ARGV[2] token of its grant, or '' for any. Whatever it was granted ends; the reply, and how much of the
---         block is given back, depend on this
--- ARGV[3] what the names of the sessions' channels begin with
--- ARGV[4] milliseconds for which the metadata of an idle lock is kept
--- ARGV[5] Redis time in microseconds until which a copy of the attempt's request
---         could still arrive and must find it over; 0 where none is under way
--- ARGV[6] last token used of the grant's block; 0 where none was, '' where that is not known
+-- Sending the request again is harmless: what the first copy has ended stays so.
 --
--- Reply: 'R' released, now or by an earlier copy of this request
---        'L' lost: not held, and never released under this token
---        either with ' OWNER TOKEN LEASE' behind it: handed over to that one, for LEASE milliseconds
+-- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if they are
+--           needed. While a slot moves to another node, a Cluster refuses requests for keys of which some exist,
+--           and the queue often does not exist
+-- ARGV[1]   owner field, SESSION:ATTEMPT
+-- ARGV[2]   token of its grant; '': any. Whatever the attempt was granted ends. The reply depends on this
+-- ARGV[3]   CHANNELS
+-- ARGV[4]   KEEP
+-- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
+--           attempt has ended. 0: no copy is under way
+-- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: none was used.
+--           '': not known, so all of it counts as used
+-- ARGV[7]   if it is there: ms for which the lock stays taken
+--
+-- Replies
+--   R   released, by this request or an earlier copy of it
+--   L   lost: it is not held under this token, and never was released
+--   Behind both, ' OWNER TOKEN LEASE' of the waiter that the lock was handed over to, for LEASE ms
 
-if not KEYS[3] then
-  local held = redis.call('HMGET', KEYS[1], ARGV[1], 'w')
-  if not held[1] or held[2] then
-    return redis.error_reply('TRYAGAIN the queue may be needed')
+local now, stamped = clock()
+local call, owner, token = redis.call, ARGV[1], ARGV[2]
+-- The common case: it is held, nobody waits, and no copy of the attempt's request is under way.
+local held = call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'queued', 'floor')
+if held[1] == owner and held[3] == token and not held[4] and not held[5] and ARGV[5] == '0' and ARGV[6] ~= ''
+    and not ARGV[7] and string.find(held[2] or '', '^%d+$') and tonumber(held[2]) > now then
+  local used = ARGV[6] == '0' and token or ARGV[6]
+  call('HDEL', KEYS[1], 'owner', 'lingers')
+  call('HSET', KEYS[1], 'token', used, 'released', used, 'releaser', owner)
+  return 'R'
+end
+local s = read(owner, now, ARGV[4])
+local mine = s.owner == owner
+if not KEYS[2] and (not mine or s.queued > 0) then
+  return redis.error_reply('TRYAGAIN the queue may be needed')
+end
+local asked = mine and (token == '' or token == s.token) -- it held what it is to release
+local reply = (asked or not mine and token ~= '' and released(token)) and 'R' or 'L'
+local q, handed
+call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
+if mine then
+  local used, most = tonumber(ARGV[6]), tonumber(s.token) + BLOCK - 1
+  if not used or not asked or token == '' and used ~= 0 and used < most then
+    used = most
   end
-end
-local used, mine, waited, odd = conclude()
-local reply = mine and 'R' or 'L'
-if used and not waited and ARGV[5] == '0' then
-  return reply
-end
-
-local keep = tonumber(ARGV[4])
-if not used then
-  whole(KEYS[1], 't', odd)
-  return depart()
-end
-if waited then
-  local next, _, _, told = handOver(session(ARGV[1]), ARGV[3], nil, keep, tonumber(used))
-  if next then
-    reply = reply .. told
+  s.last, s.lost = math.max(used, s.granted), nil
+  local last = stamp(s.last)
+  call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
+  if asked and ARGV[7] then
+    s.owner, s.left = owner .. '~', math.max(1, tonumber(ARGV[7]))
+    s.ends = now + s.left * 1000
+    set(s, s.ends, 'owner', s.owner, 'ends', stamp(s.ends), 'token', last, 'released', last, 'releaser', owner)
+    if s.queued > 0 then
+      q = lookUp(s, ARGV[3], {})
+      handOn(s, ARGV[3], q, true)
+      leave(s, q)
+    end
   else
-    redis.call('DEL', KEYS[1])
+    s.owner = nil
+    if s.queued > 0 then
+      q = lookUp(s, ARGV[3], { asking = session(owner) })
+      handed = handOver(s, session(owner), ARGV[3], q, 'released', last, 'releaser', owner)
+    end
+    if not handed then
+      set(s, now, 'token', last, 'released', last, 'releaser', owner)
+      if q then
+        leave(s, q)
+      end
+    end
+  end
+elseif s.queued > 0 or s.lives == 0 then -- it is in the queue, unless the hash was deleted
+  q = lookUp(s, ARGV[3], { leaving = owner, but = s.owner and lookout(s), asking = session(owner) })
+  if s.owner then
+    handOn(s, ARGV[3], q)
+    leave(s, q, owner)
+  else
+    q.dead[#q.dead + 1] = owner
+    handed = handOver(s, session(owner), ARGV[3], q)
+    if not handed then
+      leave(s, q)
+    end
   end
 end
-tombstone(ARGV[1], ARGV[5], keep)
-return reply
+bury(s, owner, ARGV[5])
+return reply .. (handed or '')

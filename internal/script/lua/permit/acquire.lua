@@ -77,14 +77,14 @@ if rest then
   return 'G ' .. stamped .. ' ' .. its
 end
 if known[2] then
-  return onMaster('S ' .. stamped)
+  return onMaster('S ' .. stamped, KEYS[2])
 end
 local limit = known[1] and whole(KEYS[2], 'n', known[1]) or tonumber(ARGV[11])
 if n > limit or limit ~= tonumber(ARGV[11]) and not known[3] then -- what SetLimit has set goes for all
   if queue then
     vacate(me, ARGV[8], now) -- it has been in the queue since before the limit was set
   end
-  return onMaster('N ' .. stamped .. ' ' .. stamp(limit))
+  return onMaster('N ' .. stamped .. ' ' .. stamp(limit), KEYS[2])
 end
 local over = expire(now)
 if not queue and n <= limit - used() then
@@ -110,7 +110,7 @@ if redis.call('HGET', KEYS[6], 'k') then
   wantAll(session(me), ARGV[8], now)
 end
 if liveness <= 0 then -- it may have written nothing
-  onMaster()
+  onMaster(nil, KEYS[2])
 end
 local owner, left = firstEnd(now)
 local _, token, about = holding(owner or '')

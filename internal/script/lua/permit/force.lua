@@ -28,4 +28,4 @@ settle(over)
 if changed then
   handOnPermits(ARGV[1], now)
 end
-return onMaster(stamp(forced))
+return onMaster(stamp(forced), KEYS[2])

@@ -18,7 +18,7 @@ if now > tonumber(ARGV[6]) then
 end
 local known = redis.call('HMGET', KEYS[2], 'n', 'i')
 if ARGV[2] == '1' and known[1] then
-  return onMaster(known[2] == ARGV[5] and 'S' or 'N')
+  return onMaster(known[2] == ARGV[5] and 'S' or 'N', KEYS[2])
 end
 redis.call('HSET', KEYS[2], 'n', ARGV[1], 'i', ARGV[5])
 outlive(keep, keep)

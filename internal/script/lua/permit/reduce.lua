@@ -14,10 +14,10 @@ local now = clock()
 local owner, keep = ARGV[1], tonumber(ARGV[4])
 local n, token, about, _, left = holding(owner, now)
 if not left or token ~= ARGV[2] then
-  return onMaster('L')
+  return onMaster('L', KEYS[2])
 end
 if n == 1 then
-  return onMaster('R')
+  return onMaster('R', KEYS[2])
 end
 giveBack(owner, n)
 restore(n, token, ARGV[5])

@@ -11,7 +11,7 @@
 local now = clock()
 local _, token, _, _, left = holding(ARGV[1], now)
 if not left or token ~= ARGV[2] then
-  return onMaster('L')
+  return onMaster('L', KEYS[2])
 end
 -- A full server takes this, and all that is behind it.
 redis.call('PEXPIRE', KEYS[6], math.max(2 * ARGV[3], redis.call('PTTL', KEYS[6])))

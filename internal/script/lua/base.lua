@@ -1,0 +1,126 @@
+-- What the scripts of all kinds share. Package script gives each script what it uses of this, behind the common
+-- case where that can be, because creating a function takes time.
+
+-- BLOCK is how many tokens a grant reserves: Block in answer.go of package protocol.
+local BLOCK = 1000
+
+-- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a
+-- process that was stopped, shows that it lives by renewing it.
+local FIRST = 2000
+
+-- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
+local SPARE = 250
+
+-- BATCH bounds how many waiters one request passes over or drops, and how many leases that are over it clears
+-- away. The rest of these counts as in use until the next one.
+local BATCH = 1000
+
+local function stamp(number)
+  return string.format('%.0f', number)
+end
+
+-- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to
+-- add to.
+local MOST = 9e15
+
+-- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+local function sound(value, most)
+  local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
+  return number and number <= (most or MOST) and number or nil
+end
+
+-- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to
+-- ask.
+local function subscribed(name, sharded, unknown)
+  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
+  if count.err then
+    return unknown
+  end
+  return count[2] > 0
+end
+
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE:
+-- never if how is 'classic', and if it is 'auto', where the server can do both and the user may. Sessions
+-- whose users have the same rights get the same answer.
+local function sharding(how, name)
+  -- Whole commands: Redis with the security updates of 2026 looks at the number of arguments, too.
+  local function may(...)
+    -- Older than Redis 7: not known, as the commands are not.
+    local known, allowed = pcall(redis.acl_check_cmd, ...)
+    return known and allowed
+  end
+  return how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
+end
+
+-- bad ends the script with an error that refusal in package wire reads. Nothing may have been written before.
+local function bad(key, field, value, why)
+  local function plain(text) -- a server may not pass on every byte
+    return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
+      return string.format('=%02X', string.byte(c))
+    end))
+  end
+  error('LOCKLINE ' .. plain(key) .. ',' .. plain(field) .. ',' .. plain(string.sub(value, 1, 40)) ..
+    ',' .. plain(why) .. ' .', 0)
+end
+
+-- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+local function whole(key, field, value)
+  return not value and 0 or sound(value)
+    or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
+end
+
+-- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
+-- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
+-- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
+-- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same. key is a hash, or
+-- does not exist; nil: KEYS[1].
+local function onMaster(reply, key)
+  key = key or KEYS[1]
+  local refused = redis.pcall('HDEL', key, '')
+  if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then
+    redis.call('HDEL', key, '') -- raises the error in words for which go-redis closes the connection
+  end
+  return reply
+end
+
+-- lookOnMaster is onMaster for scripts of users who may only look. It does not call HDEL if the user has no
+-- right to it, since Redis would log that. (Redis 6.2 logs it: scripts there cannot ask for rights.)
+local function lookOnMaster(key)
+  local known, allowed = pcall(redis.acl_check_cmd, 'HDEL', key or KEYS[1], '')
+  if allowed or not known then
+    onMaster(nil, key)
+  end
+end
+
+-- clock returns the Redis time in microseconds, as a number and as stamp has it.
+local function clock()
+  local time = redis.call('TIME')
+  -- The first is faster.
+  local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
+  return tonumber(stamped), stamped
+end
+
+local function session(owner)
+  return string.match(owner, '^[^:]*')
+end
+
+-- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the
+-- prefix in its key.
+local function channel(channels, of, sharded)
+  return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
+end
+
+-- map reads a hash; nil if it is empty, which would not encode as an object.
+local function map(key)
+  local flat, m = redis.call('HGETALL', key), {}
+  for i = 1, #flat, 2 do
+    m[flat[i]] = flat[i + 1]
+  end
+  return next(m) and m
+end
+
+-- list reads a sorted set, each member with its score behind it; nil if it is empty.
+local function list(key)
+  local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  return all[1] and all
+end
