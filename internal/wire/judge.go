@@ -131,7 +131,7 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
 
 // ValueError is the error of a script that found a value in a key that Lockline did not write (bad in
-// base.lua). Without a Value, the field is missing.
+// base.lua).
 type ValueError struct{ Key, Field, Value, Why string }
 
 // RedisError marks it as the server's answer, which will be the same until the key is mended.
@@ -141,10 +141,6 @@ func (e *ValueError) Error() string {
 	field := ""
 	if e.Field != "" {
 		field = fmt.Sprintf(" in its field %q", e.Field)
-	}
-	if e.Value == "" {
-		return fmt.Sprintf("the key %q lacks the field %q: %s. Stop programs that write it, and delete it; "+
-			"or use another prefix", e.Key, e.Field, e.Why)
 	}
 	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; delete that key, "+
 		"of a lock once it is free or was freed by force: tokens go on from the server's clock",

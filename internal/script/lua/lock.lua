@@ -44,8 +44,9 @@
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
     'lives', 'ticket', 'change', 'info', 'lingers', attempt)
-  if not f[8] and redis.call('HLEN', KEYS[1]) > 0 then
-    bad(KEYS[1], 'lives', '', 'an older version of Lockline, or another program, wrote it')
+  local other = f[8] and {} or redis.call('HGETALL', KEYS[1])
+  if other[1] then
+    bad(KEYS[1], other[1], other[2], 'and no field "lives" (an older version of Lockline may write this key)')
   end
   local function field(name, value)
     return whole(KEYS[1], name, value)
