@@ -17,6 +17,7 @@ import (
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 func setUser(t *testing.T, admin *redis.Client, rules []string) {
@@ -167,6 +168,7 @@ func called(admin *redis.Client, command string) bool {
 func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	todo := []func() error{
 		func() error { return severalAtOnce(ctx, rdb) },
+		func() error { return permits(ctx, rdb) },
 		func() error { return linger(ctx, rdb, admin) },
 	}
 	for kind, newMutex := range testlock.AnyKinds {
@@ -186,6 +188,21 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 		all = errors.Join(all, <-errs)
 	}
 	return all
+}
+
+// permits takes two permits.
+func permits(ctx context.Context, rdb rlock.Client) error {
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	permit := semaphore.New(s, "x", 2)
+	_, hold, err := permit.Acquire(ctx, 1)
+	if err != nil {
+		return err
+	}
+	return errors.Join(permit.Do(ctx, 1, func(context.Context) error { return nil }), hold.Unlock(ctx))
 }
 
 // severalAtOnce takes two locks in one pipeline.

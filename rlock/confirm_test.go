@@ -83,8 +83,9 @@ func TestAHoldThatRedisHasKeptOutlivesAnOutage(t *testing.T) {
 		if !fixed.Deadline().Equal(deadline) {
 			t.Errorf("the deadline moved from %v to %v", deadline, fixed.Deadline())
 		}
-		if left := w.TTL("lockline:r:{y}"); left > 7*time.Second || left <= 0 {
-			t.Errorf("the fixed lease lasts for %v", left)
+		st, err := rlock.New(s, "y").Inspect(bg)
+		if testlock.Must(t, err); st.Remaining > 7*time.Second || st.Remaining <= 0 {
+			t.Errorf("the fixed lease lasts for %v", st.Remaining)
 		}
 		testlock.Unlock(t, renewed, fixed)
 	})

@@ -30,7 +30,7 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 		wantSequence(t, w.Net, "Lock", "acquire")
 		_, nested := testlock.Lock(t, m, ctx)
 		testlock.Unlock(t, nested)
-		wantSequence(t, w.Net, "re-entry", "keep keep")
+		wantSequence(t, w.Net, "re-entry", "renew renew")
 		if _, _, err := other.TryLock(bg); err == nil {
 			t.Fatal("taken twice")
 		}
@@ -246,7 +246,7 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 		})
 		// What Lock and Unlock cost at the least: two EVALSHA with the same arguments and replies, through
 		// go-redis.
-		keys := []string{"lockline:r:{x}", "lockline:r:{x}:t"}
+		keys := []string{"lockline:r:{x}", "lockline:r:{x}:q"}
 		owner, about := "285475da-9152-4c83-822a-67ee2f116a79:52", "4711@host label"
 		now := time.Now().UnixMicro()
 		least := testing.AllocsPerRun(500, func() {

@@ -145,8 +145,7 @@ func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
 		for i := range dead {
 			owner := fmt.Sprintf("dead%d:1", i)
 			p.ZAdd(bg, lock+":q", redis.Z{Score: float64(now - 2000000 + int64(i)), Member: owner})
-			p.ZAdd(bg, lock+":a", redis.Z{Score: float64(now + 3600_000000), Member: owner})
-			p.HSet(bg, lock+":d", owner, "1 30000 abc+ me")
+			p.HSet(bg, lock+":w", owner, fmt.Sprint(now+3600_000000, " 1 30000 abc+ me"))
 		}
 		return nil
 	})

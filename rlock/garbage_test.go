@@ -40,18 +40,24 @@ func (p place) String() string {
 }
 
 func placesOf(kind string) []place {
-	at := []place{
-		{field: "t"}, {field: "s"}, {field: "another:1"},
-		{key: ":t", field: "t"}, {key: ":t", field: "r"}, {key: ":t", field: "l"},
-		{key: ":t", field: "gone:1"}, {key: ":t", field: "t", alike: "r"},
-		{key: ":t", field: "t", idle: true}, {key: ":t", field: "t", alike: "r", idle: true},
-		{key: ":t", field: "gone:1", idle: true},
+	if kind == "redisson" {
+		return []place{
+			{field: "t"}, {field: "s"}, {field: "another:1"},
+			{key: ":t", field: "t"}, {key: ":t", field: "r"}, {key: ":t", field: "l"},
+			{key: ":t", field: "gone:1"}, {key: ":t", field: "t", alike: "r"},
+			{key: ":t", field: "t", idle: true}, {key: ":t", field: "t", alike: "r", idle: true},
+			{key: ":t", field: "gone:1", idle: true},
+			{key: "counter"}, {key: "counter", idle: true},
+		}
 	}
-	switch kind {
-	case "fair":
-		at = append(at, place{key: ":t", field: "q"}, place{key: ":d", field: "another:1"})
-	case "redisson":
-		at = append(at, place{key: "counter"}, place{key: "counter", idle: true})
+	at := []place{{field: "token", alike: "released"}, {field: "token", alike: "released", idle: true},
+		{key: ":w", field: "another:1"}}
+	for _, field := range []string{"owner", "ends", "token", "floor", "count", "change", "released", "lost",
+		"releaser", "ticket", "queued", "lives", "refused", "lingers", "gone:1"} {
+		at = append(at, place{field: field})
+		if field != "owner" { // somebody who writes this takes the lock
+			at = append(at, place{field: field, idle: true})
+		}
 	}
 	return at
 }
@@ -192,10 +198,12 @@ func (v *vandal) whileIdle(at place, value string) {
 		}
 		return
 	}
-	if _, _, err := v.one.TryLock(testlock.Bounded(v.t)); !errors.Is(err, rlock.ErrLocked) {
-		v.t.Errorf("TryLock of a held lock: %v", err)
+	if _, _, err := v.one.TryLock(testlock.Bounded(v.t)); err == nil {
+		v.t.Error("TryLock of a held lock")
+	} else {
+		v.named("TryLock of a held lock", err)
 	}
-	testlock.Unlock(v.t, hold)
+	v.named("Unlock", hold.Unlock(testlock.Bounded(v.t)))
 }
 
 func (v *vandal) whileHeld(at place, value string) {
@@ -223,10 +231,10 @@ func (v *vandal) whileHeld(at place, value string) {
 	}
 	extended := first.Extend(testlock.Bounded(t), time.Minute) // what a renewal does
 	v.named("Extend", extended)
-	if at.field == "s" && extended != nil {
+	if (at.field == "s" || at.field == "change") && extended != nil {
 		t.Errorf("the hold ended, though only its count was changed: %v", extended)
 	}
-	if at.key == "" && at.field == "t" { // a fair waiter could take it for a grant
+	if at.key == "" && (at.field == "t" || at.field == "token") { // a fair waiter could take it for a grant
 		select {
 		case <-ends:
 		case <-time.After(150 * time.Millisecond): // a heartbeat's time
@@ -283,33 +291,31 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	})
 }
 
-// Waiting for such a hold would never end, since no session knows of it.
-func TestAHoldThatNeverExpiresIsAnErrorThatNamesItsKey(t *testing.T) {
-	for what, persist := range map[string]func(t *testing.T, w *testlock.Wire, key string){
-		"a hash that another program wrote": func(_ *testing.T, w *testlock.Wire, key string) {
-			w.Del(key)
-			w.HSet(key, "foo", "bar")
-		},
-		"a hold that was persisted by hand": func(t *testing.T, w *testlock.Wire, key string) {
-			testlock.Must(t, w.Client.Persist(bg, key).Err())
-		},
+// A hash of another program, or of an older version of Lockline, is no free lock.
+func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
+	for what, fields := range map[string][]string{
+		"another program's":  {"foo", "bar"},
+		"an older version's": {"abcdefghijklmnopqrstuv:1", "1", "t", "1795000000000000", "s", "0", "d", "1@host "},
 	} {
 		t.Run(what, func(t *testing.T) {
 			everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
-				gone := testlock.NewSession(t, beside(t, w))
-				testlock.Lock(t, newMutex(gone, "x"), bg, rlock.WithLease(time.Minute))
-				key := w.Keys()[0]
-				persist(t, w, key)
 				m := newMutex(testlock.NewSession(t, w.Client), "x")
+				testlock.Works(t, m)
+				key := w.Keys()[0]
+				w.Del(key)
+				w.HSet(key, fields...)
 				for name, acquire := range map[string]func() error{
 					"Lock":    func() error { return testlock.Cycle(testlock.Bounded(t), m) },
 					"TryLock": func() error { _, _, err := m.TryLock(bg); return err },
 				} {
 					err := acquire()
 					if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the key %q has ", key)) ||
-						!strings.Contains(err.Error(), ", a hold that never expires, ") {
+						!strings.Contains(err.Error(), `no field "lives" (an older version of Lockline`) {
 						t.Errorf("%s: %v", name, err)
 					}
+				}
+				if _, err := m.ForceUnlock(bg); err == nil {
+					t.Error("ForceUnlock frees what is no lock")
 				}
 				testlock.Must(t, w.Client.Del(bg, key).Err())
 				testlock.Works(t, m)
@@ -318,17 +324,33 @@ func TestAHoldThatNeverExpiresIsAnErrorThatNamesItsKey(t *testing.T) {
 	}
 }
 
+// The end of a lease stands in the hash, so whoever keeps that from expiring holds nobody up.
+func TestALeaseEndsThoughItsKeyWasPersistedByHand(t *testing.T) {
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		gone := testlock.NewSession(t, beside(t, w))
+		testlock.Lock(t, newMutex(gone, "x"), bg, rlock.WithLease(time.Minute))
+		testlock.Must(t, w.Client.Persist(bg, w.Keys()[0]).Err())
+		start := time.Now()
+		_, hold := testlock.Lock(t, newMutex(testlock.NewSession(t, w.Client), "x"), bg,
+			rlock.WaitAtMost(2*time.Minute))
+		testlock.Unlock(t, hold)
+		if took := time.Since(start); took > 61*time.Second {
+			t.Errorf("the next one waited for %v", took)
+		}
+	})
+}
+
 func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		testlock.Works(t, m)
 		memory := w.Keys()[0]
-		w.HSet(memory, "t", "zzz")
+		w.HSet(memory, "token", "zzz")
 		type acquire func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 		for what, acquire := range map[string]acquire{"Lock": m.Lock, "TryLock": m.TryLock} {
 			w.Net.Reset()
 			_, _, err := acquire(bg)
-			says := fmt.Sprintf(`the key %q has "zzz" in its field "t"`, memory)
+			says := fmt.Sprintf(`the key %q has "zzz" in its field "token"`, memory)
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -336,7 +358,7 @@ func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
 				t.Errorf("%s: %d requests", what, n)
 			}
 		}
-		if w.Exists(strings.TrimSuffix(memory, ":t")) {
+		if w.HGet(memory, "owner") != "" {
 			t.Error("something was written before the error")
 		}
 	})

@@ -10,19 +10,29 @@ import (
 )
 
 // Proves: tokens
-func TestTheTokenIsRememberedForLongerThanTheLockIsHeld(t *testing.T) {
+func TestTheHashLivesForLongerThanTheLease(t *testing.T) {
+	const retention = 15 * time.Second
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")
 		_, hold := testlock.Lock(t, m, bg)
-		time.Sleep(3 * time.Hour)
-		if l, mem := w.TTL("lockline:r:{x}"), w.TTL("lockline:r:{x}:t"); l <= 0 || mem <= l {
-			t.Errorf("lock for %v, token for %v", l, mem)
+		check := func(least, most time.Duration) {
+			t.Helper()
+			st, err := m.Inspect(bg)
+			testlock.Must(t, err)
+			if ttl := w.TTL(lockKey); st.Remaining < least || st.Remaining > most || ttl < st.Remaining+retention {
+				t.Errorf("the lease ends in %v, and the hash in %v", st.Remaining, ttl)
+			}
+		}
+		for range 100 {
+			time.Sleep(13 * time.Second)
+			check(20*time.Second, 30*time.Second)
 		}
 		testlock.Must(t, hold.Extend(bg, 24*time.Hour))
-		if l, mem := w.TTL("lockline:r:{x}"), w.TTL("lockline:r:{x}:t"); l != 24*time.Hour || mem <= l {
-			t.Errorf("lock for %v, token for %v", l, mem)
-		}
+		check(24*time.Hour-time.Second, 24*time.Hour)
 		testlock.Unlock(t, hold)
+		if ttl := w.TTL(lockKey); ttl < retention {
+			t.Errorf("the token is remembered for %v", ttl)
+		}
 	})
 }
 
@@ -37,7 +47,7 @@ func TestAfterUnlockNoRequestMakesAFixedLeaseLonger(t *testing.T) {
 				got := testlock.Join(bg, newLocker(s), rlock.WithLease(20*time.Second))
 				asks := func(r *faultproxy.Request) bool {
 					name := testlock.Script(r.Script())
-					return name == "keep" || name == "renew"
+					return name == "renew"
 				}
 				w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 					if asks(r) {

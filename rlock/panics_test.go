@@ -134,7 +134,7 @@ func TestAReleaseThatPanicsIsAnErrorAndDoneInTheBackground(t *testing.T) {
 func TestAReentryThatPanicsIsAnErrorAndTheHoldGoesOn(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
 		held, hold := testlock.Lock(t, m, ctx)
-		f.set("keep")
+		f.set("renew")
 		_, _, err := m.Lock(held)
 		byPanic(t, "Lock", err)
 		byPanic(t, "Extend", hold.Extend(ctx, time.Hour))
@@ -149,7 +149,7 @@ func TestAReentryThatPanicsIsAnErrorAndTheHoldGoesOn(t *testing.T) {
 func TestARenewalThatPanicsIsTriedAgain(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context) {
 		_, hold := testlock.Lock(t, m, ctx)
-		f.set("keep")
+		f.set("renew")
 		testlock.Eventually(t, "a renewal", func() bool { return f.blown.Load() > 0 })
 		f.mend()
 		testlock.Renewed(t, hold, 0)

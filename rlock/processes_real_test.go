@@ -121,7 +121,7 @@ func TestManyProcessesNestAndNeverOverlap(t *testing.T) {
 	if len(tokens) != want*rounds {
 		t.Errorf("%d tokens", len(tokens))
 	}
-	if rdb.Exists(bg, lockKey).Val() != 0 {
+	if rdb.HExists(bg, lockKey, "owner").Val() {
 		t.Error("the lock is left behind")
 	}
 }

@@ -114,7 +114,7 @@ func TestAFixedLeaseIsMadeWholeOnceAnOutageIsOver(t *testing.T) {
 		wantInQueue(t, w, 1)
 		dropped := 0
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if !isScript(r, "keep") || dropped == 5 {
+			if !isScript(r, "renew") || dropped == 5 {
 				return faultproxy.Pass
 			}
 			dropped++
@@ -137,7 +137,7 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 		got := testlock.Go(bg, m)
 		time.Sleep(time.Second)
 		wantInQueue(t, w, 1) // its second copy
-		for _, key := range []string{queueKey, lockKey + ":a", lockKey + ":d"} {
+		for _, key := range []string{queueKey, lockKey + ":w"} {
 			w.Del(key)
 		}
 		w.Net.CutAll() // so that it listens again, and looks
@@ -151,7 +151,7 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 		}
 		testlock.Must(t, w.Net.Release(late[0]))
 		testlock.Works(t, m)
-		if w.Exists(lockKey) {
+		if w.HGet(lockKey, "owner") != "" {
 			t.Error("an attempt that is over has the lock")
 		}
 	})
@@ -161,32 +161,32 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		run := func(name string, keys int, args ...any) (string, error) {
-			all := []string{lockKey, memoryKey, queueKey, lockKey + ":a", lockKey + ":d"}
+			all := []string{lockKey, queueKey, lockKey + ":w"}
 			return redis.NewScript(script.Text("lock/"+name)).Eval(bg, w.Client, all[:keys], args...).Text()
 		}
 		ask := func(owner string) {
 			t.Helper()
-			_, err := run("acquire", 5, owner, 1, int64(1)<<52, 30000, "", 60000, 30000,
+			_, err := run("acquire", 3, owner, 1, int64(1)<<52, 30000, "", 60000, 30000,
 				"lockline:s:", "nonce", 0)
 			testlock.Must(t, err)
 		}
 		ask("h:1")
-		if reply, err := run("release", 2, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
+		if reply, err := run("release", 1, "h:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
 			reply != "R" {
 			t.Errorf("of a lock that nobody waits for: %q, %v", reply, err)
 		}
 		ask("h:2")
 		ask("a:1")
 		ask("b:1")
-		w.Del(lockKey) // its lease is over
-		ask("a:1")     // a second copy takes the lock, and b waits
+		w.HDel(lockKey, "owner") // its lease is over
+		ask("a:1")               // a second copy takes the lock, and b waits
 		for range 2 {
-			reply, err := run("release", 2, "a:1", "", "lockline:s:", 60000, 0, 0)
+			reply, err := run("release", 1, "a:1", "", "lockline:s:", 60000, 0, 0)
 			if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
 				t.Errorf("%q, %v", reply, err)
 			}
 		}
-		if reply, err := run("release", 5, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
+		if reply, err := run("release", 3, "a:1", "", "lockline:s:", 60000, 0, 0); err != nil ||
 			!strings.HasPrefix(reply, "R b:1 ") {
 			t.Errorf("with it: %q, %v", reply, err)
 		}

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	lockKey   = "lockline:r:{x}"
-	memoryKey = "lockline:r:{x}:t"
-	queueKey  = lockKey + ":q"
+	lockKey  = "lockline:r:{x}"
+	queueKey = lockKey + ":q"
 )
 
 // isScript: the request runs one of these.
@@ -27,7 +26,7 @@ func isScript(r *faultproxy.Request, names ...string) bool {
 
 // stands: a request for the lock that takes a place in the queue.
 func stands(r *faultproxy.Request) bool {
-	const liveness = 14
+	const liveness = 12
 	return isScript(r, "acquire") && r.Args[liveness] != "0"
 }
 
@@ -80,7 +79,7 @@ func inQueue(w *testlock.Wire) int {
 
 // seen is how many of those in the queue the server has seen listen.
 func seen(rdb *redis.Client) (n int) {
-	for _, entry := range rdb.HVals(bg, lockKey+":d").Val() {
+	for _, entry := range rdb.HVals(bg, lockKey+":w").Val() {
 		if strings.Contains(entry, "+ ") {
 			n++
 		}

@@ -27,7 +27,7 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 	} {
 		p := testlock.Prefix(rdb)
 		lock, channels := p+":r:{"+told+"}", p+":s:"
-		keys := []string{lock, lock + ":t", lock + ":q", lock + ":a", lock + ":d"}
+		keys := []string{lock, lock + ":q", lock + ":w"}
 		deaf := func(attempt string) bool {
 			t.Helper()
 			reply, err := acquire.Run(bg, rdb, keys, attempt, 1, int64(1)<<52, 30000, "about", 60000, 10000,

@@ -3,6 +3,7 @@ package rlock_test
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,80 +15,99 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// The common case of lock/acquire.lua does what the rest of it would.
+// The common cases of lock/acquire.lua and lock/release.lua do what the rest of them would.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { commonCaseIsAsTheOthers(t, w.Client) })
 }
 
-func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
-	const common = "if call('HLEN', KEYS[1]) == 0 then"
-	text := script.Text("lock/acquire")
-	if strings.Count(text, common) != 1 {
-		t.Fatalf("it has not %q once: %s", common, text)
+// withAndWithout is a script of a lock, and the same without its common case. old occurs in that alone.
+func withAndWithout(t *testing.T, name, old, text string) [2]*redis.Script {
+	t.Helper()
+	whole := script.Text("lock/" + name)
+	if strings.Count(whole, old) != 1 {
+		t.Fatalf("it has not %q once: %s", old, whole)
 	}
-	both := [2]*redis.Script{redis.NewScript(text),
-		redis.NewScript(strings.Replace(text, common, "if false then", 1))}
+	return [2]*redis.Script{redis.NewScript(whole), redis.NewScript(strings.Replace(whole, old, text, 1))}
+}
+
+func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
+	acquire := withAndWithout(t, "acquire", "local expiry = tonumber(known[6] or 0) or 0", "local expiry = 0")
+	release := withAndWithout(t, "release", "if held[1] == owner and", "if false and")
 
 	const owner, last, future = "s:7", "1000", "4102444800000000"
-	memories := map[string][]any{
+	hashes := map[string][]any{
 		"none":                       nil,
-		"released":                   {"t", last, "r", last, "a", "s:6", "l", "4"},
-		"lost":                       {"t", last, "r", "999", "a", "s:6"},
-		"lost, the first":            {"t", last},
-		"only marks":                 {"s:5", future},
-		"this one is over":           {"t", last, "r", last, "a", owner},
-		"this one is marked":         {"t", last, "r", last, "a", "s:6", owner, future},
-		"released, of a clock ahead": {"t", future, "r", future, "a", "s:6"},
-		"lost, of a clock ahead":     {"t", future, "r", last, "a", "s:6"},
-		"released, and nobody waits": {"t", last, "r", last, "q", last},
-		"released, and others wait":  {"t", last, "r", last, "q", last},
+		"released":                   {"token", last, "released", last, "releaser", "s:6", "lost", "4"},
+		"lost":                       {"token", last, "released", "999", "releaser", "s:6"},
+		"lost, the first":            {"token", last},
+		"lost, its lease is over":    {"token", last, "owner", "s:6", "ends", "5", "lingers", "1"},
+		"only tombstones":            {"s:5", future},
+		"this one is over":           {"token", last, "released", last, "releaser", owner},
+		"this one is buried":         {"token", last, "released", last, "releaser", "s:6", owner, future},
+		"released, of a clock ahead": {"token", future, "released", future, "releaser", "s:6"},
+		"lost, of a clock ahead":     {"token", future, "released", last, "releaser", "s:6"},
+		"released, and nobody waits": {"token", last, "released", last, "queued", last},
+		"released, and others wait":  {"token", last, "released", last, "queued", last},
+		"held by another":            {"token", last, "owner", "s:6", "ends", future},
+		"held by this one":           {"token", last, "owner", owner, "ends", future, "count", "1", "change", "0"},
+		"held, and others wait":      {"token", last, "owner", owner, "ends", future, "queued", last},
+		"held, with a floor":         {"token", last, "owner", owner, "ends", future, "floor", "3000"},
+		"held, and kept":             {"token", last, "owner", owner, "ends", future, "lingers", "1"},
+		"its lease is over":          {"token", last, "owner", owner, "ends", "5"},
 	}
-	for name, memory := range memories {
-		for _, ttl := range []time.Duration{0, 80 * time.Second, 100 * time.Second} { // none, due, not due
-			var got [2]string
-			var left [2][2]time.Duration
-			for i, sc := range both {
-				keys := []string{"l", "m", "q", "a", "d"}
-				for j := range keys {
-					keys[j] = testlock.Prefix(rdb) + ":" + keys[j]
-				}
-				l, m, q, a := keys[0], keys[1], keys[2], keys[3]
-				testlock.Must(t, rdb.Del(bg, keys...).Err())
-				if memory != nil {
-					testlock.Must(t, rdb.HSet(bg, m, memory...).Err())
-				}
-				if name == "released, and others wait" {
-					testlock.Must(t, rdb.ZAdd(bg, q, redis.Z{Score: 1000, Member: "other:1"}).Err())
-					testlock.Must(t, rdb.ZAdd(bg, a, redis.Z{Score: 4102444800000000,
-						Member: "other:1"}).Err())
-				}
-				if ttl != 0 {
-					testlock.Must(t, rdb.PExpire(bg, m, ttl).Err())
-				}
-				reply, err := sc.Run(bg, rdb, keys, owner, 1, int64(1)<<52, 30000, "about", 60000, 15000,
-					"lockline:s:", "", 0).Text()
-				testlock.Must(t, err)
-				now := strings.Fields(reply)[1]
-				state := []any{reply}
-				for j, key := range []string{l, m} {
-					fields := rdb.HGetAll(bg, key).Val()
+	for name, hash := range hashes {
+		for _, ttl := range []time.Duration{80 * time.Second, 100 * time.Second} { // due, not due
+			for what, of := range map[string]struct {
+				both [2]*redis.Script
+				argv []any
+			}{
+				"acquire": {acquire, []any{owner, 1, int64(1) << 52, 30000, "about", 60000, 15000,
+					"lockline:s:", "", 0}},
+				"release":                {release, []any{owner, last, "lockline:s:", 60000, 0, 1005}},
+				"release, none was used": {release, []any{owner, last, "lockline:s:", 60000, 0, 0}},
+				"release of any":         {release, []any{owner, "", "lockline:s:", 60000, 0, 0}},
+				"release, a late copy":   {release, []any{owner, last, "lockline:s:", 60000, future, 0}},
+				"release, not known":     {release, []any{owner, last, "lockline:s:", 60000, 0, ""}},
+			} {
+				var got [2]string
+				var left [2]time.Duration
+				for i, sc := range of.both {
+					l := testlock.Prefix(rdb) + ":l"
+					q, w := l+":q", l+":w"
+					testlock.Must(t, rdb.Del(bg, l, q, w).Err())
+					now := rdb.Time(bg).Val()
+					if hash != nil {
+						testlock.Must(t, rdb.HSet(bg, l, hash...).Err())
+						testlock.Must(t, rdb.HSet(bg, l, "lives", now.Add(ttl).UnixMicro()).Err())
+						testlock.Must(t, rdb.PExpire(bg, l, ttl).Err())
+					}
+					if strings.HasSuffix(name, "others wait") {
+						testlock.Must(t, rdb.ZAdd(bg, q, redis.Z{Score: 1000, Member: "other:1"}).Err())
+						testlock.Must(t, rdb.HSet(bg, w, "other:1", future+" 1 30000 nonce about").Err())
+					}
+					reply, err := sc.Run(bg, rdb, []string{l, q, w}, of.argv...).Text()
+					state := []any{reply, err}
+					fields := rdb.HGetAll(bg, l).Val()
 					for _, field := range sorted(fields) {
 						state = append(state, field, fields[field])
 					}
-					left[i][j] = rdb.PTTL(bg, key).Val()
+					left[i] = rdb.PTTL(bg, l).Val()
+					got[i] = fmt.Sprintln(state...)
 				}
-				got[i] = strings.ReplaceAll(fmt.Sprint(state...), now, "NOW")
-			}
-			if got[0] != got[1] {
-				t.Errorf("%s, %v: %s, not %s", name, ttl, got[0], got[1])
-			}
-			for j := range left[0] {
-				if d := left[0][j] - left[1][j]; d.Abs() > 5*time.Second {
-					t.Errorf("%s, %v: keys live for %v, not %v", name, ttl, left[0], left[1])
+				if a, b := blurred(got[0]), blurred(got[1]); a != b {
+					t.Errorf("%s: %s, %v: %s, not %s", what, name, ttl, a, b)
+				}
+				if d := left[0] - left[1]; d.Abs() > 5*time.Second {
+					t.Errorf("%s: %s, %v: the hash lives for %v, not %v", what, name, ttl, left[0], left[1])
 				}
 			}
 		}
 	}
+}
+
+// blurred is a text with each Redis time of these days replaced by the same.
+func blurred(text string) string {
+	return regexp.MustCompile(`\b(9|1[78])\d{14}(\d)?\b`).ReplaceAllString(text, "TIME")
 }
 
 func sorted(fields map[string]string) []string { return slices.Sorted(maps.Keys(fields)) }

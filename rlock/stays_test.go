@@ -29,7 +29,7 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 			t.Fatalf("%q stay", keys)
 		}
 		retention := 15 * time.Second
-		if keys[0] == "lockline:q:{x}:t" {
+		if keys[0] == "lockline:q:{x}" {
 			retention = 10 * time.Minute
 		}
 		if left := w.TTL(keys[0]); left < retention || left > lease+2*retention {
@@ -138,14 +138,14 @@ func TestASecondCopyOfAnUnlockDoesNotProlongHoldAtLeast(t *testing.T) {
 				other := newLocker(testlock.NewSession(t, w.Client))
 				_, hold := testlock.Lock(t, l, bg, rlock.HoldAtLeast(2*time.Second))
 				w.Net.OnRequest(onFirst(faultproxy.CutReply, func(r *faultproxy.Request) bool {
-					return testlock.Script(r.Script()) == "remain"
+					return testlock.Remains(r)
 				}))
 				start := time.Now()
 				testlock.Unlock(t, hold) // sends a second copy
 				time.Sleep(time.Second)
 				var copies int
 				for _, r := range w.Net.Requests() {
-					if testlock.Script(r.Script()) == "remain" {
+					if testlock.Remains(&r) {
 						copies++
 						if reply, err := w.Net.Replay(r); err != nil || !strings.HasPrefix(reply, "R") {
 							t.Errorf("a late copy: %q, %v", reply, err)

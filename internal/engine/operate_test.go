@@ -88,7 +88,8 @@ func TestAnErrorOfTheServersIsTheOperators(t *testing.T) {
 }
 
 func TestInspectShowsWhatTheServerSays(t *testing.T) {
-	st, err := newMutex(t, replies(`{"TTL": 5000, "Lock": {"s:1": "2", "t": "7"}}`)).Inspect(bg)
+	st, err := newMutex(t, replies(`{"now": "1000",
+		"lock": {"owner": "s:1", "ends": "5001000", "count": "2", "token": "7"}}`)).Inspect(bg)
 	if err != nil || !st.Held || st.Owner != "s:1" || st.Count != 2 || st.Token != 7 ||
 		st.Remaining != 5*time.Second {
 		t.Errorf("%+v, %v", st, err)

@@ -13,25 +13,41 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 		return st
 	}
 	free := func(token int64) State { return State{Holder: Holder{Token: token}, Floor: token} }
+	type decoder func(name, reply string) (State, error)
 	for _, c := range []struct {
+		decode    decoder
 		of, reply string
 		want      State
 	}{
-		{"a lock that nobody ever had", `{"ttl": -2}`, State{}},
-		{"a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, free(7)},
-		{"a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3", "d": "12@host a label"},
-			"metadata": {"t": "4", "z:1": "9"}}`, held(State{Floor: 4, Over: []string{"z:1"}},
-			Holder{Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Token: 5,
-				Remaining: 1500 * time.Millisecond})},
-		{"one that another library holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
+		{DecodeLock, "a lock that nobody ever had", `{"now": "5"}`, State{}},
+		{DecodeLock, "a free lock", `{"now": "5", "lock": {"token": "7", "released": "7"}}`, free(7)},
+		{DecodeLock, "a held lock", `{"now": "1000", "lock": {"owner": "a:1", "ends": "1501000", "token": "5",
+			"count": "2", "change": "3", "info": "12@host a label", "lingers": "1", "z:1": "9"}}`,
+			held(State{Floor: 5, Over: []string{"z:1"}},
+				Holder{Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Token: 5,
+					Lingers: true, Remaining: 1500 * time.Millisecond})},
+		{DecodeLock, "one whose lease is over",
+			`{"now": "1000", "lock": {"owner": "a:1", "ends": "1000", "token": "5", "count": "2"}}`, free(5)},
+		{DecodeLock, "one with a floor", `{"now": "5", "lock": {"token": "7", "floor": "9"}}`,
+			State{Holder: Holder{Token: 7}, Floor: 9}},
+		{DecodeLock, "one of a thousand years", `{"now": "5", "lock": {"owner": "b:2", "ends": "3.2e+16"}}`,
+			held(State{}, Holder{Owner: "b:2", Session: "b", Remaining: MaxLeft})},
+		{DecodeLock, "a token that is none", `{"now": "5", "lock": {"token": "-7"}}`, State{}},
+		{DecodeRedisson, "a lock that nobody ever had", `{"ttl": -2}`, State{}},
+		{DecodeRedisson, "a free lock", `{"ttl": -2, "metadata": {"t": "7", "r": "7"}}`, free(7)},
+		{DecodeRedisson, "a held lock", `{"ttl": 1500, "lock": {"a:1": "2", "t": "5", "s": "3",
+			"d": "12@host a label"}, "metadata": {"t": "4", "z:1": "9"}}`,
+			held(State{Floor: 4, Over: []string{"z:1"}},
+				Holder{Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2, Token: 5,
+					Remaining: 1500 * time.Millisecond})},
+		{DecodeRedisson, "one that a JVM holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
 			held(State{Floor: 4}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond})},
-		{"one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`,
+		{DecodeRedisson, "one without an end", `{"ttl": -1, "lock": {"b:2": "1"}}`,
 			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1})},
-		{"one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`,
+		{DecodeRedisson, "one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`,
 			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft})},
-		{"a token that is none", `{"ttl": -2, "metadata": {"t": "-7"}}`, State{}},
-		{"permits that nobody uses", `{"now": "5"}`, State{}},
-		{"permits, of which one lease is over", `{"now": "1000000", "metadata": {"n": "4"},
+		{DecodePermits, "permits that nobody uses", `{"now": "5"}`, State{}},
+		{DecodePermits, "permits, of which one lease is over", `{"now": "1000000", "metadata": {"n": "4"},
 			"holders": ["a:1", "900000", "b:1", "3000000", "c:1", "9000000"],
 			"held": {"u": "9", "a:1": "1 5 1@h x", "b:1": "3 6+ 42@db a label"},
 			"queue": ["d:1", "400000"], "about": {"d:1": "2 30000 nonce/+ 43@db "}}`,
@@ -39,7 +55,7 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 				{Owner: "d:1", Session: "d", Host: "db", PID: 43, Permits: 2, Age: 600 * time.Millisecond}}},
 				Holder{Owner: "b:1", Session: "b", Host: "db", PID: 42, Label: "a label", Permits: 3,
 					Token: 6, Remaining: 2 * time.Second, Lingers: true})},
-		{"readers, behind whom one waits to write", `{"now": "0", "metadata": {"n": "1000000000"},
+		{DecodePermits, "readers, behind whom one waits to write", `{"now": "0", "metadata": {"n": "1000000000"},
 			"holders": ["a:1", "1000", "b:1", "2000"], "held": {"a:1": "1 5 1@h ", "b:1": "1 6 2@h "},
 			"queue": ["c:1", "0", "d:1", "0"], "about": {"c:1": "1000000000 1 n 3@h ", "d:1": "1 1 n 4@h "}}`,
 			held(State{Queue: []Waiter{{Owner: "c:1", Session: "c", Host: "h", PID: 3},
@@ -48,22 +64,22 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 					Remaining: time.Millisecond},
 				Holder{Owner: "b:1", Session: "b", Host: "h", PID: 2, Shared: true, Token: 6,
 					Remaining: 2 * time.Millisecond})},
-		{"a writer", `{"now": "0", "metadata": {"n": "1000000000"}, "holders": ["a:1", "1000"],
+		{DecodePermits, "a writer", `{"now": "0", "metadata": {"n": "1000000000"}, "holders": ["a:1", "1000"],
 			"held": {"a:1": "1000000000 5 1@h "}}`,
 			held(State{}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5,
 				Remaining: time.Millisecond})},
 	} {
 		c.want.Name = "x"
-		if got, err := DecodeState("x", c.reply); err != nil || !reflect.DeepEqual(got, c.want) {
+		if got, err := c.decode("x", c.reply); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v, not %+v", c.of, got, err, c.want)
 		}
 	}
 }
 
 func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
-	got, err := DecodeState("x", `{"ttl": -2, "now": "5000000",
+	got, err := DecodeLock("x", `{"now": "5000000",
 		"queue": ["b:9", "2000000", "a:1", "4000000", "c:1", "9000000", "d:1", "x"],
-		"about": {"a:1": "2 30000 nonce 12@host a label", "c:1": "0 30000  @", "d:1": "1000000 1 n 1@h"}}`)
+		"waiters": {"a:1": "7 2 30000 nonce 12@host a label", "c:1": "7 0 30000  @", "d:1": "7 1000000 1 n 1@h"}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +96,13 @@ func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
 }
 
 func TestAReplyThatIsNoStateIsAnError(t *testing.T) {
-	for _, reply := range []string{"", "OK", `{"ttl": "x"}`, `{"lock": []}`} {
-		st, err := DecodeState("x", reply)
-		if err == nil || !reflect.DeepEqual(st, State{}) ||
-			!strings.Contains(err.Error(), "unexpected reply") {
-			t.Errorf("%q: %+v, %v", reply, st, err)
+	for _, decode := range []func(name, reply string) (State, error){DecodeLock, DecodePermits, DecodeRedisson} {
+		for _, reply := range []string{"", "OK", `{"now": 5, "ttl": "x"}`, `{"lock": [], "held": []}`} {
+			st, err := decode("x", reply)
+			if err == nil || !reflect.DeepEqual(st, State{}) ||
+				!strings.Contains(err.Error(), "unexpected reply") {
+				t.Errorf("%q: %+v, %v", reply, st, err)
+			}
 		}
 	}
 }

@@ -59,8 +59,8 @@ func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 		common string
 		want   []string
 	}{
-		"lock/acquire":   {"if token and not ARGV[11] then\n", []string{"clock"}},
-		"lock/release":   {"return reply\n", []string{"BLOCK", "conclude"}},
+		"lock/acquire":   {"if token and not ARGV[11] then\n", []string{"clock", "MOST"}},
+		"lock/release":   {"return 'R'\n", []string{"clock"}},
 		"permit/acquire": {"if token and not ARGV[13] then\n", []string{"clock", "BLOCK", "ALL"}},
 	} {
 		want := c.want
@@ -97,13 +97,13 @@ func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 // example has a script lock/x of a library and a source.
 func example(library, source string) func(name string) string {
 	return textOf(func(file string) string {
-		return map[string]string{"shared.lua": library, "lock/x.lua": source, "line.lua": "-- No\n\n",
+		return map[string]string{"base.lua": library, "lock/x.lua": source, "lock.lua": "-- No\n\n",
 			"queue.lua": "-- No\n\n"}[file]
 	})
 }
 
 func TestAScriptOfABrokenLibraryIsBroken(t *testing.T) {
-	broken := With("shared.lua", strings.Replace(read("shared.lua"), "local BLOCK = 1000",
+	broken := With("base.lua", strings.Replace(read("base.lua"), "local BLOCK = 1000",
 		"local BLOCK = 2", 1))
 	for _, name := range Names() {
 		want := strings.Replace(Text(name), "local BLOCK = 1000", "local BLOCK = 2", 1)

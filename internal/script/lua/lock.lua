@@ -41,6 +41,7 @@
 --   over                 the attempt has ended, so this is a stale copy of its request
 --   ends, lives, queued, ticket   as in the hash; 0 if missing
 --   change, info, lingers         as in the hash
+--   marked               the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
     'lives', 'ticket', 'change', 'info', 'lingers', attempt)
@@ -59,10 +60,14 @@ local function read(attempt, now, keep)
     s.last = s.granted + BLOCK - 1
     s.lost = s.last
   end
+  if f[1] and not string.find(f[1], '^%S+$') then
+    bad(KEYS[1], 'owner', f[1], 'not an owner field')
+  end
   if f[1] and s.ends > now then
     s.owner, s.token, s.lingers = f[1], f[3] or '0', f[12]
     s.left = math.ceil((s.ends - now) / 1000)
   end
+  s.marked = f[12] or f[4]
   return s
 end
 
@@ -89,12 +94,14 @@ end
 -- The rest are further fields of the hash.
 local function grant(s, owner, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
+  set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
+    'info', info, ...)
   if s.lost then
     redis.call('HSET', KEYS[1], 'lost', stamp(s.lost))
   end
-  redis.call('HDEL', KEYS[1], 'lingers', 'floor') -- of a holder whose lease has ended
-  set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
-    'info', info, ...)
+  if s.marked then -- by a holder whose lease has ended
+    redis.call('HDEL', KEYS[1], 'lingers', 'floor')
+  end
   s.owner, s.token, s.info, s.ends, s.left, s.lingers = owner, token, info, ends, lease, nil
   return token
 end

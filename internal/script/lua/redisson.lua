@@ -16,15 +16,15 @@
 
 -- publish notifies all waiters that the lock is free, in Redisson's own words. It returns how many clients of
 -- this server got the message.
-local function publish(how, channel)
-  local count = sharding(how, channel) and redis.pcall('SPUBLISH', channel, '0')
-  return type(count) == 'number' and count or redis.call('PUBLISH', channel, '0')
+local function publish(how, topic)
+  local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
+  return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
 end
 
 -- publishIfGone notifies the waiters of a lock whose hash was deleted: nothing else would.
-local function publishIfGone(how, channel)
+local function publishIfGone(how, topic)
   if redis.call('HLEN', KEYS[1]) == 0 then
-    publish(how, channel)
+    publish(how, topic)
   end
 end
 

@@ -272,8 +272,15 @@ func (w *world) clean(t *testing.T, name string) {
 	time.Sleep(settled)
 	for _, wire := range w.wires {
 		for _, key := range wire.Keys() {
-			if !testlock.Remembers(wire.Client, key) {
-				t.Errorf("%s is left", key)
+			lock, fields := map[string]string{}, []string(nil)
+			if wire.Type(key) == "hash" {
+				fields, _ = wire.HKeys(key)
+			}
+			for _, field := range fields {
+				lock[field] = wire.HGet(key, field)
+			}
+			if !testlock.Remembers(key, lock, time.Now()) {
+				t.Errorf("%s is left: %v", key, lock)
 			}
 		}
 	}

@@ -2,9 +2,11 @@ package testlock
 
 import (
 	"path"
+	"strconv"
 	"sync"
 
 	"github.com/lockline/lockline/internal/script"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/wire"
 )
 
@@ -20,3 +22,13 @@ var scripts = sync.OnceValue(func() map[string]string {
 // Script names the library's script that a request has the text or the digest of, without its folder; "" for
 // others.
 func Script(run string) string { return scripts()[run] }
+
+// Remains reports whether a request is a release that leaves taken what it gives back.
+func Remains(r *faultproxy.Request) bool {
+	if len(r.Args) < 3 {
+		return false
+	}
+	keys, _ := strconv.Atoi(r.Args[2])
+	name := Script(r.Script())
+	return name == "remain" || name == "release" && len(r.Args)-3-keys == 7
+}
