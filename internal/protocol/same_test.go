@@ -15,7 +15,7 @@ var script = wire.NewScript("return 'R'")
 func TestCopiesOfASameAreTheSame(t *testing.T) {
 	x := keys(t, "x")
 	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
-	want := []any{"evalsha", script.Digest(), 2, x.LockKey(), x.boxed[1], "a:1", 5}
+	want := []any{"evalsha", script.Digest(), 1, x.LockKey(), "a:1", 5}
 	for _, now := range []time.Time{{}, time.Now()} {
 		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v, want %v", got, want)
@@ -32,11 +32,11 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		failed []error
 		keys   []int // of each copy
 	}{
-		{"with a queue", true, []error{moving, moving, other}, []int{3, 2, 3, 3}},
+		{"with a queue", true, []error{moving, moving, other}, []int{3, 1, 3, 3}},
 		{"with another third key", false, []error{moving, moving}, []int{3, 3, 3}},
 	} {
 		r := &Same{Script: wire.NewScript("return 1"),
-			Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:t", "x:q"}}}
+			Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:q", "x:w"}, few: 1}}
 		var got []int
 		for i := range c.keys {
 			if i > 0 {
