@@ -175,10 +175,18 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
+-- tellNext tells the waiter behind the new holder, who was the first in q, when that lease ends. It is a waiter of
+-- another session if possible, because the new holder's process may be frozen.
+local function tellNext(channels, q, lease)
+  local after = q.second or q.next
+  if after then
+    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
+  end
+end
+
 -- handOver gives a free lock to the first waiter in q, if there is one. Its lease is the one that it asks for,
 -- but not longer than FIRST or than it is known to live. Its session is notified, unless it is `asking`, which
--- learns it from the reply. The next waiter is told when that lease ends. It is one of another session if
--- possible, because the new holder's process may be frozen. The rest are further fields of the hash.
+-- learns it from the reply. The next waiter is told when that lease ends. The rest are further fields of the hash.
 -- Returns what a release replies: ' OWNER TOKEN LEASE', or nil.
 local function handOver(s, asking, channels, q, ...)
   local w = q.first
@@ -188,10 +196,7 @@ local function handOver(s, asking, channels, q, ...)
   local lease = math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
   local token = grant(s, w.owner, w.info, lease, ...)
   leave(s, q, w.owner)
-  local after = q.second or q.next
-  if after then
-    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
-  end
+  tellNext(channels, q, lease)
   if w.session ~= asking then
     publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
   end
