@@ -59,7 +59,7 @@ end
 --   size      how many attempts are in the queue, the dead included; nil if not known
 local function lookUp(s, channels, options)
   local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
-  while not q.second and at < 2 * BATCH do
+  while not q.second and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
     local found, names = {}, { {}, {} }
@@ -94,9 +94,7 @@ local function lookUp(s, channels, options)
         behind = true
       elseif w.alive < s.now and not mine then
         q.missing = q.missing or not q.first
-        if #q.dead < BATCH then
-          q.dead[#q.dead + 1] = w.owner
-        end
+        q.dead[#q.dead + 1] = w.owner
       elseif w.session == options.but then
         passed = passed or w
       elseif mine and q.hears == false or not mine and w.seen and w.session ~= options.asking
@@ -119,7 +117,7 @@ local function lookUp(s, channels, options)
     end
     size = math.min(2 * size, BATCH)
   end
-  if not q.first and passed and not options.but and at >= BATCH then
+  if not q.first and passed and not options.but and at - #q.dead >= BATCH then
     q.first, q.missing = passed, true
   end
   return q
@@ -130,9 +128,10 @@ end
 local function leave(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
-  if q.dead[1] then
-    gone = redis.call('ZREM', KEYS[2], unpack(q.dead))
-    redis.call('HDEL', KEYS[3], unpack(q.dead))
+  for i = 1, #q.dead, BATCH do -- Lua cannot pass on many thousands at once
+    local last = math.min(i + BATCH - 1, #q.dead)
+    gone = gone + redis.call('ZREM', KEYS[2], unpack(q.dead, i, last))
+    redis.call('HDEL', KEYS[3], unpack(q.dead, i, last))
   end
   if q.size and q.size <= gone then
     if s.queued > 0 then
