@@ -89,12 +89,15 @@ end
 -- The rest are further fields of the hash.
 local function grant(s, owner, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  if s.lost then
-    redis.call('HSET', KEYS[1], 'lost', stamp(s.lost))
-  end
-  redis.call('HDEL', KEYS[1], 'lingers', 'floor') -- of a holder whose lease has ended
+  -- A new hash does not know what became of earlier tokens: whoever holds one has lost the lock.
+  local lost = s.lost or s.lives == 0 and token - 1
+  -- First, because a server that is full refuses only the first write.
   set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)
+  redis.call('HDEL', KEYS[1], 'lingers', 'floor') -- of a holder whose lease has ended
+  if lost then
+    redis.call('HSET', KEYS[1], 'lost', stamp(lost))
+  end
   s.owner, s.token, s.info, s.ends, s.left, s.lingers = owner, token, info, ends, lease, nil
   return token
 end
