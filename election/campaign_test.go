@@ -135,11 +135,11 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 		resign(t, other2)
 		resign(t, next.Leadership)
 		testlock.OnlyTokens(t, w.Client)
-		if w.Client.HExists(bg, metadataKey, "v").Val() {
+		if w.Client.HExists(bg, lockKey, "leader").Val() {
 			t.Error("the value is still there")
 		}
-		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 || left > 150*time.Second {
-			t.Errorf("the metadata stay for %v", left)
+		if left := w.Client.PTTL(bg, lockKey).Val(); left <= 0 || left > 150*time.Second {
+			t.Errorf("the hash stays for %v", left)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestNoValueStaysBehindALateRelease(t *testing.T) {
 		<-proclaimed // whatever came of it
 		testlock.Eventually(t, "the lock is free, without a value", func() bool {
 			return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held &&
-				!rdb.HExists(bg, metadataKey, "v").Val()
+				!rdb.HExists(bg, lockKey, "leader").Val()
 		})
 		seen.seesAtLast(0, "")
 	})
@@ -204,7 +204,7 @@ func TestOfValuesProclaimedAtOnceTheLastOneStays(t *testing.T) {
 			})
 		}
 		all.Wait()
-		stored := w.Client.HGet(bg, metadataKey, "v").Val()
+		stored := w.Client.HGet(bg, lockKey, "leader").Val()
 		if words := strings.Fields(stored); len(words) != 4 || words[2] != "51" {
 			t.Errorf("stored is %q, not the 51st value", stored)
 		}

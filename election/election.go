@@ -162,7 +162,7 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	return v, nil
 }
 
-// parse parses 'N' or 'L PTTL OWNER TOKEN NUMBER VALUE'. A 'D' may follow the letter.
+// parse parses 'N' or 'L LEFT OWNER TOKEN NUMBER VALUE'. A 'D' may follow the letter.
 func parse(reply string) (v view, ok bool) {
 	words := strings.SplitN(reply, " ", 6)
 	words[0], v.unsubscribed = strings.CutSuffix(words[0], "D")
@@ -182,8 +182,19 @@ func parse(reply string) (v view, ok bool) {
 // do runs a script and waits for the reply as long as ctx and the session last. Copies of the request may
 // arrive late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
-	return inner.Mutex(e.lock).Ask(ctx, &protocol.Same{Script: sc, Keys: e.keys(), Argv: argv})
+	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
+
+// A request runs a script on the hash of the lock, which has the value. It does not name the keys of the queue,
+// because a Cluster refuses requests for keys of which some do not exist while their slot moves.
+type request struct {
+	script *wire.Script
+	keys   *protocol.Keys
+	argv   []any
+}
+
+// Request makes a copy. All copies are the same.
+func (r *request) Request(time.Time) *wire.Request { return r.keys.RequestFew(r.script, r.argv...) }
 
 // checkValue returns an error if a value is too long.
 func (e *Election) checkValue(value string) error {

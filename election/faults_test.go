@@ -56,7 +56,7 @@ func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 		e := election.New(s, "x")
 		ctx, l := lead(t, e, "one")
 		testlock.ForceUnlock(t, fairlock.New(s, "x"))
-		if !w.Client.HExists(bg, metadataKey, "v").Val() {
+		if !w.Client.HExists(bg, lockKey, "leader").Val() {
 			t.Error("there is no value that must not be shown")
 		}
 		wantLeader(t, e, 0, "")
@@ -76,7 +76,7 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 		rdb := direct(t, w)
 		first, slow := newElection(t, rdb), testlock.NewSession(t, w.Client)
 		_, l := lead(t, first, "one")
-		stored := rdb.HGet(bg, metadataKey, "v").Val()
+		stored := rdb.HGet(bg, lockKey, "leader").Val()
 		all := newLine(t)
 		all.join(election.New(slow, "x"), 1, "two")
 		asked, release := make(chan struct{}, 10), make(chan struct{})
@@ -88,7 +88,7 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 		resign(t, l)
 		testlock.Receive(t, "the value is under way", asked)
 		// It is as if the first one could not delete it.
-		testlock.Must(t, rdb.HSet(bg, metadataKey, "v", stored).Err())
+		testlock.Must(t, rdb.HSet(bg, lockKey, "leader", stored).Err())
 		wantLeader(t, first, 0, "")
 		close(release)
 		n := all.next()
@@ -146,7 +146,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 		testlock.Warm(t, fairlock.New(s, "x"))
 		lost := testlock.Lossy(w.Net, rand.New(rand.NewPCG(1, 2)), func(r *faultproxy.Request) string {
 			k := kind(r)
-			if k == "keep" || k == "" {
+			if k == "renew" || k == "" {
 				return ""
 			}
 			return k
@@ -175,7 +175,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 	})
 }
 
-// As after a failover that lost the last write, or an eviction of the metadata.
+// As after a failover that lost the last writes.
 // Proves: election
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -185,12 +185,12 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 		seen.seesAtLast(l.Token(), "one")
 		testlock.Must(t, l.Proclaim(bg, "two"))
 		seen.seesAtLast(l.Token(), "two")
-		testlock.Must(t, w.Client.Del(bg, metadataKey).Err())
+		testlock.Must(t, w.Client.HDel(bg, lockKey, "leader").Err())
 		wantLeader(t, e, 0, "")
 		time.Sleep(11 * time.Second) // a third of a lease
 		wantLeader(t, e, l.Token(), "two")
-		if left := w.Client.PTTL(bg, metadataKey).Val(); left <= 0 {
-			t.Errorf("the metadata expire in %v", left)
+		if left := w.Client.PTTL(bg, lockKey).Val(); left <= 0 {
+			t.Errorf("the hash expires in %v", left)
 		}
 		resign(t, l)
 	})
@@ -209,7 +209,7 @@ func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 			c.WriteError("OOM command not allowed when used memory > 'maxmemory'.")
 			return true
 		})
-		w.HDel(metadataKey, "v")
+		w.HDel(lockKey, "leader")
 		time.Sleep(time.Minute) // two leases
 		wantLeader(t, e, 0, "")
 		testlock.Must(t, ctx.Err())
@@ -387,7 +387,7 @@ func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
 			switch {
 			case kind(r) == "proclaim":
 				stored.Store(true)
-			case kind(r) == "keep" && stored.Load() && !late.Load():
+			case kind(r) == "renew" && stored.Load() && !late.Load():
 				return faultproxy.Swallow // the lease is not renewed meanwhile
 			}
 			return faultproxy.Pass

@@ -16,10 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const (
-	lockKey     = "lockline:f:{x}"
-	metadataKey = "lockline:f:{x}:t"
-)
+const lockKey = "lockline:f:{x}"
 
 var bg = context.Background()
 

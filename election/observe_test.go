@@ -167,8 +167,9 @@ func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 		seen.seesAtLast(l.Token(), "one")
 		const old = "7a2d:1"
 		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
-		testlock.Must(t, w.Client.HSet(bg, lockKey, old, "1", "t", "5").Err())
-		testlock.Must(t, w.Client.HSet(bg, metadataKey, "v", old+" 5 9 old").Err())
+		later := time.Now().Add(time.Hour).UnixMicro()
+		testlock.Must(t, w.Client.HSet(bg, lockKey, "owner", old, "token", "5", "count", "1", "change", "0",
+			"ends", later, "lives", later, "leader", old+" 5 9 old").Err())
 		testlock.Must(t, w.Client.Publish(bg, lockKey, "").Err())
 		if got := seen.sees(); !got.None() {
 			t.Errorf("%+v", got)

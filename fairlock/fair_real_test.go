@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +44,7 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 		testlock.Unlock(t, hold)
 	}
 	testlock.OnlyTokens(t, rdb)
-	if ttl := rdb.PTTL(bg, testlock.Prefix(rdb)+":f:{x}:t").Val(); ttl <= 0 || ttl > 3*time.Minute {
+	if ttl := rdb.PTTL(bg, testlock.Prefix(rdb)+":f:{x}").Val(); ttl <= 0 || ttl > 3*time.Minute {
 		t.Errorf("the token is remembered for %v", ttl)
 	}
 }
@@ -61,16 +63,18 @@ func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 				fairlock.New(testlock.NewSession(t, rdb, rlock.WithWaiterTimeout(5*time.Second)), "x"))
 			testlock.Eventually(t, "it waits", func() bool { return waiting(rdb, "f") == 1 })
 			waiter := rdb.ZRange(bg, key+":q", 0, 0).Val()[0]
-			for _, k := range []string{key + ":q", key + ":a"} {
-				testlock.Must(t, rdb.ZAdd(bg, k, redis.Z{Score: score, Member: waiter}).Err())
-			}
-			testlock.Must(t, rdb.ZAdd(bg, key+":a", redis.Z{Score: score, Member: "another:1"}).Err())
-			testlock.Must(t, rdb.ZAdd(bg, key+":q", redis.Z{Score: -1, Member: "another:1"}).Err())
+			_, entry, _ := strings.Cut(rdb.HGet(bg, key+":w", waiter).Val(), " ")
+			testlock.Must(t, rdb.ZAdd(bg, key+":q", redis.Z{Score: score, Member: waiter},
+				redis.Z{Score: -1, Member: "another:1"}).Err())
+			entry = strconv.FormatFloat(score, 'f', -1, 64) + " " + entry
+			testlock.Must(t, rdb.HSet(bg, key+":w", waiter, entry, "another:1", entry).Err())
 			testlock.Unlock(t, held)
 			hold := testlock.Granted(t, waits)
 			testlock.WantAfter(t, hold, held.Token())
-			if ttl := rdb.PTTL(bg, key).Val(); ttl <= 0 || ttl > time.Minute {
-				t.Errorf("held for %v", ttl)
+			ends, err := rdb.HGet(bg, key, "ends").Int64()
+			testlock.Must(t, err)
+			if left := time.UnixMicro(ends).Sub(rdb.Time(bg).Val()); left <= 0 || left > time.Minute {
+				t.Errorf("held for %v", left)
 			}
 			testlock.Unlock(t, hold)
 		})
@@ -81,15 +85,16 @@ func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
-	past := float64(time.Now().Add(-time.Minute).UnixMicro())
+	past := time.Now().Add(-time.Minute)
 	var dead []redis.Z
+	var entries []string
 	for i := range 10_000 {
-		dead = append(dead, redis.Z{Score: past,
-			Member: fmt.Sprint("33333333-0000-4000-8000-000000000000:", i)})
+		attempt := fmt.Sprint("33333333-0000-4000-8000-000000000000:", i)
+		dead = append(dead, redis.Z{Score: float64(past.UnixMicro()), Member: attempt})
+		entries = append(entries, attempt, entry(past))
 	}
-	for _, key := range []string{":f:{x}:q", ":f:{x}:a"} {
-		testlock.Must(t, rdb.ZAdd(bg, testlock.Prefix(rdb)+key, dead...).Err())
-	}
+	testlock.Must(t, rdb.ZAdd(bg, testlock.Prefix(rdb)+":f:{x}:q", dead...).Err())
+	testlock.Must(t, rdb.HSet(bg, testlock.Prefix(rdb)+":f:{x}:w", entries).Err())
 	_, hold := testlock.TryLock(t, fairlock.New(testlock.NewSession(t, rdb), "x"), bg)
 	if n := waiting(rdb, "f"); n != 0 {
 		t.Errorf("%d dead entries are left", n)

@@ -44,16 +44,11 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 				if n := len(testlock.Inspect(t, holder).Queue); n != sessions*c.each {
 					t.Fatalf("%d wait", n)
 				}
-				var others []redis.Z // behind them
-				for i := range c.more {
-					others = append(others,
-						redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro() + int64(i)),
-							Member: fmt.Sprint("other:", i)})
-				}
-				for _, key := range []string{queueKey, aliveKey} {
-					if c.more > 0 {
-						testlock.Must(t, w.Client.ZAdd(bg, key, others...).Err())
-					}
+				for i := range c.more { // behind them
+					other, later := fmt.Sprint("other:", i), time.Now().Add(time.Hour)
+					_, err := w.ZAdd(queueKey, float64(later.UnixMicro()+int64(i)), other)
+					testlock.Must(t, err)
+					w.HSet(waitersKey, other, entry(later))
 				}
 				w.Net.Reset()
 				hands := min(20, sessions*c.each-1)
@@ -89,8 +84,7 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 		m := w.lock()
 		const next = "11111111-0000-4000-8000-000000000000:1"
 		testlock.Must(t, w.Client.ZAdd(bg, queueKey, redis.Z{Score: 1, Member: next}).Err())
-		until := float64(time.Now().Add(2 * time.Second).UnixMicro())
-		testlock.Must(t, w.Client.ZAdd(bg, aliveKey, redis.Z{Score: until, Member: next}).Err())
+		w.HSet(waitersKey, next, entry(time.Now().Add(2*time.Second)))
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
 		if !errors.As(err, &locked) || locked.Holder != next {

@@ -49,7 +49,7 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 					hold := (<-got).Hold
 					testlock.Keep(t, hold)
 					time.Sleep(10 * time.Millisecond)
-					if left := w.TTL(lockKey); left > c.lease || left < c.lease*9/10 {
+					if left := w.lease(); left > c.lease || left < c.lease*9/10 {
 						t.Errorf("number %d: Redis keeps it for another %v", i, left)
 					}
 					if valid := hold.Deadline().Sub(granted); valid > c.lease || valid < c.lease*9/10 {
@@ -73,7 +73,7 @@ func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 		got := testlock.Receive(t, "the grant", waits)
 		testlock.Must(t, got.Err)
 		testlock.Keep(t, got.Hold)
-		if left := w.TTL(lockKey); left > lease {
+		if left := w.lease(); left > lease {
 			t.Errorf("the fair member stays taken, for another %v", left)
 		}
 		<-got.Ctx.Done()
@@ -119,21 +119,26 @@ func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 	})
 }
 
-// An operator has taken the expiry from the lock's key, and the message of the grant is lost. The grant
-// cannot be used, for nobody knows until when; it must be given back, or nobody would have the lock again.
-func TestAGrantWithoutAnExpiryIsGivenBack(t *testing.T) {
-	simulated(t, func(t *testing.T, w *world) {
-		first := testlock.Take(t, w.lock())
-		waits := testlock.Join(bg, w.lock())
-		members, err := w.ZMembers(queueKey)
-		testlock.Must(t, err)
-		for _, key := range []string{lockKey, queueKey, aliveKey, aboutKey} {
-			w.Del(key)
-		}
-		w.HSet(lockKey, members[0], "1", "t", fmt.Sprint(time.Now().UnixMicro()), "s", "0", "d", "")
-		testlock.Served(t, waits)
-		_ = first.Unlock(bg)
-	})
+// An operator has taken the expiry from the lock's key. A hold without a lease, whose message is lost, too,
+// must not keep the lock forever. The lease does not depend on the expiry, which the key gets again.
+func TestALockWhoseKeyDoesNotExpireIsFreeAfterTheLease(t *testing.T) {
+	for name, ends := range map[string]time.Duration{"a lease": time.Second, "a lease of the past": -1} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *world) {
+				first := testlock.Take(t, w.lock())
+				waits := testlock.Join(bg, w.lock())
+				testlock.Must(t, w.Client.Persist(bg, lockKey).Err())
+				w.HSet(lockKey, "owner", "another:1", "ends", fmt.Sprint(time.Now().Add(ends).UnixMicro()))
+				testlock.Served(t, waits)
+				testlock.WantError(t, "Unlock", first.Unlock(bg), rlock.ErrLost)
+				time.Sleep(2 * time.Minute)
+				testlock.Works(t, w.lock())
+				if left := w.TTL(lockKey); left <= 0 {
+					t.Error("the key does not expire")
+				}
+			})
+		})
+	}
 }
 
 // Redis writes the message first that a script has published last, and each write takes an idle server some

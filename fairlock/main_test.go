@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,9 @@ import (
 )
 
 const (
-	lockKey   = "lockline:f:{x}"
-	memoryKey = "lockline:f:{x}:t"
-	queueKey  = "lockline:f:{x}:q"
-	aliveKey  = "lockline:f:{x}:a"
-	aboutKey  = "lockline:f:{x}:d"
+	lockKey    = "lockline:f:{x}"
+	queueKey   = "lockline:f:{x}:q"
+	waitersKey = "lockline:f:{x}:w"
 )
 
 var (
@@ -44,8 +43,8 @@ func everyQueue(t *testing.T, test func(t *testing.T, letter string, newMutex te
 
 // marked is how many attempts stand in the queue of lock x that the server has seen listen.
 func marked(rdb redis.Cmdable, letter string) (n int64) {
-	for _, entry := range rdb.HVals(bg, testlock.Prefix(rdb)+":"+letter+":{x}:d").Val() {
-		if words := strings.Fields(entry); strings.HasSuffix(words[2], "+") {
+	for _, entry := range rdb.HVals(bg, testlock.Prefix(rdb)+":"+letter+":{x}:w").Val() {
+		if words := strings.Fields(entry); strings.HasSuffix(words[3], "+") {
 			n++
 		}
 	}
@@ -114,11 +113,22 @@ func (w *world) lockOf(rdb rlock.Client, options ...rlock.SessionOption) *rlock.
 // kind names the script of a request.
 func (w *world) kind(r faultproxy.Request) string { return testlock.Script(r.Script()) }
 
+// lease returns how long Redis keeps the lock from others.
+func (w *world) lease() time.Duration {
+	w.t.Helper()
+	ends, err := strconv.ParseInt(w.HGet(lockKey, "ends"), 10, 64)
+	testlock.Must(w.t, err)
+	return time.Until(time.UnixMicro(ends))
+}
+
+// entry is what Redis has of a waiter that lives until then.
+func entry(alive time.Time) string { return fmt.Sprint(alive.UnixMicro(), " 1 30000 NONCE 1@h ") }
+
 // script runs one of those of the lock.
 func (w *world) script(name string, argv ...any) string {
 	w.t.Helper()
 	reply, err := w.Client.Eval(bg, script.Text("lock/"+name),
-		[]string{lockKey, memoryKey, queueKey, aliveKey, aboutKey}, argv...).Text()
+		[]string{lockKey, queueKey, waitersKey}, argv...).Text()
 	testlock.Must(w.t, err)
 	return reply
 }

@@ -45,8 +45,8 @@ func TestWaitersOnAClusterAreToldByShardedPubSub(t *testing.T) {
 				hold := testlock.Take(t, newMutex(one, name))
 				got := testlock.Go(testlock.Bounded(t), newMutex(two, name))
 				testlock.Eventually(t, "it waits, and listens", func() bool {
-					for _, entry := range rdb.HVals(bg, "lockline:"+letter+":{"+name+"}:d").Val() {
-						return strings.HasSuffix(strings.Fields(entry)[2], "/+")
+					for _, entry := range rdb.HVals(bg, "lockline:"+letter+":{"+name+"}:w").Val() {
+						return strings.HasSuffix(strings.Fields(entry)[3], "/+")
 					}
 					return false
 				})

@@ -18,7 +18,6 @@ import (
 // The keys of the RedLock "x", and those of its line.
 const (
 	redKey    = "lockline:q:{x}"
-	redMemory = redKey + ":t"
 	turnKey   = "lockline:t:{x}"
 	turnQueue = turnKey + ":q"
 )
@@ -73,12 +72,9 @@ func (r servers) warm(t testing.TB, options ...rlock.SessionOption) *multilock.R
 func (r servers) holders() (all []string) {
 	synctest.Wait()
 	for _, w := range r {
-		fields, _ := w.HKeys(redKey)
 		owner := "-"
-		for _, field := range fields {
-			if session, _, ok := strings.Cut(field, ":"); ok {
-				owner = session
-			}
+		if leaseOf(w, redKey) > 0 {
+			owner, _, _ = strings.Cut(w.HGet(redKey, "owner"), ":")
 		}
 		all = append(all, owner[:len(owner)-1]) // the last letter tells the servers apart
 	}
@@ -96,14 +92,35 @@ func (r servers) unanimous() bool {
 	return all[0] != "" && len(slices.Compact(all)) == 1
 }
 
-// remembers has a server take a token for the last one that was released there.
-func remembers(w *testlock.Wire, token int64) {
-	w.HSet(redMemory, "t", strconv.FormatInt(token, 10), "r", strconv.FormatInt(token, 10))
+// leaseOf returns for how long a server keeps a lock from others; 0 if nobody has it.
+func leaseOf(w *testlock.Wire, key string) time.Duration {
+	ends, err := strconv.ParseInt(w.HGet(key, "ends"), 10, 64)
+	if err != nil || w.HGet(key, "owner") == "" {
+		return 0
+	}
+	return max(0, time.Until(time.UnixMicro(ends)))
 }
 
-// stored is the last token that a server knows of x.
-func stored(w *testlock.Wire) int64 {
-	token, _ := strconv.ParseInt(w.HGet(redMemory, "t"), 10, 64)
+// occupied has another holder take x on a server.
+func occupied(w *testlock.Wire, owner string, lease time.Duration) {
+	ends := strconv.FormatInt(time.Now().Add(lease).UnixMicro(), 10)
+	w.HSet(redKey, "owner", owner, "ends", ends, "token", "7", "count", "1", "change", "0",
+		"info", "12@there other", "lives", ends)
+	w.SetTTL(redKey, lease)
+}
+
+// remembers has a server take a token for the last one that was released there.
+func remembers(w *testlock.Wire, token int64) {
+	w.HSet(redKey, "token", strconv.FormatInt(token, 10), "released", strconv.FormatInt(token, 10),
+		"lives", strconv.FormatInt(time.Now().UnixMicro(), 10))
+}
+
+// stored is the last token that a server will grant no more of x.
+func stored(w *testlock.Wire) (token int64) {
+	for _, field := range []string{"token", "floor"} {
+		n, _ := strconv.ParseInt(w.HGet(redKey, field), 10, 64)
+		token = max(token, n)
+	}
 	return token
 }
 
@@ -143,7 +160,7 @@ func (r servers) count(scripts ...string) (n int) {
 // lineAt is the number of the server where waiters stand in line, if they do.
 func (r servers) lineAt() int {
 	synctest.Wait()
-	return slices.IndexFunc(r, func(w *testlock.Wire) bool { return w.Exists(turnKey) })
+	return slices.IndexFunc(r, func(w *testlock.Wire) bool { return leaseOf(w, turnKey) > 0 })
 }
 
 // inLine is how many stand in line behind the first, on any server.

@@ -266,7 +266,7 @@ func TestTheTokenOfABareMajorityIsNotWaitedForBeyondTheCallersBound(t *testing.T
 		testlock.Works(t, m)
 		synctest.Wait()
 		remembers(r[0], time.Now().Add(time.Hour).UnixMicro()) // so the other server's token has to be raised
-		r[1].Net.OnRequest(holds("keep"))
+		r[1].Net.OnRequest(holds("renew"))
 		start := time.Now()
 		_, _, err = m.Lock(bg, rlock.WaitAtMost(bound))
 		if took := time.Since(start); err == nil || took > bound+110*time.Millisecond {

@@ -211,8 +211,8 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		var released atomic.Int32
 		for _, w := range r[3:] {
 			first := sync.OnceFunc(func() {
-				if released.Add(1); ctx.Err() == nil || w.TTL(redKey) <= 0 {
-					t.Errorf("the context ended when the lock was over: %v", w.TTL(redKey))
+				if released.Add(1); ctx.Err() == nil || leaseOf(w, redKey) <= 0 {
+					t.Errorf("the context ended when the lock was over: %v", leaseOf(w, redKey))
 				}
 			})
 			w.Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {

@@ -74,8 +74,7 @@ func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 
 // foreign has another one hold x on a server.
 func foreign(w *testlock.Wire) {
-	w.HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
-	w.SetTTL(redKey, 5*time.Minute)
+	occupied(w, "otherA:1", 5*time.Minute)
 }
 
 // Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again. It
@@ -154,7 +153,7 @@ func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 		r[0].FlushAll()
 		testlock.Eventually(t, "it is not there", func() bool { return r.held() == 2 })
 		for _, w := range r[1:] {
-			w.Net.OnRequest(holds("keep"))
+			w.Net.OnRequest(holds("renew"))
 		}
 		testlock.Eventually(t, "it was granted", func() bool { return r.held() == 3 })
 		testlock.Unlock(t, hold)
@@ -221,7 +220,7 @@ func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 		testlock.Must(t, r[0].Client.ScriptFlush(bg).Err())
 		for i := range 100 {
 			time.Sleep(time.Second)
-			if left := r[0].TTL(redKey); left < 2*renewal-time.Second {
+			if left := leaseOf(r[0], redKey); left < 2*renewal-time.Second {
 				t.Fatalf("after %d s %v of the lease is left there", i+1, left)
 			}
 		}

@@ -121,7 +121,7 @@ func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 			w.Restart()
 		},
 		"without the line's data": func(w *testlock.Wire) {
-			for _, key := range []string{"", ":t", ":q", ":a", ":d"} {
+			for _, key := range []string{"", ":q", ":w"} {
 				w.Del(turnKey + key)
 			}
 		},

@@ -45,8 +45,7 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
 		for i, w := range r[:3] { // another holder
-			w.HSet(redKey, "other"+string(rune('A'+i))+":1", "1", "t", "7", "s", "0", "d", "12@there other")
-			w.SetTTL(redKey, time.Minute)
+			occupied(w, "other"+string(rune('A'+i))+":1", time.Minute)
 		}
 		_, _, err := m.TryLock(bg)
 		var locked *rlock.LockedError
@@ -87,8 +86,7 @@ func TestAMinorityIsGivenBackSoThatOthersCanTakeIt(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		const timeout = 200 * time.Millisecond
 		for _, w := range r[:2] {
-			w.HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
-			w.SetTTL(redKey, time.Hour)
+			occupied(w, "otherA:1", time.Hour)
 		}
 		r[2].Net.Refuse(true)
 		q, err := multilock.NewQuorum(r.process(t), multilock.WithServerTimeout(timeout))
@@ -137,8 +135,7 @@ func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 		<-ctx.Done()
 		testlock.WantError(t, "Unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
 		time.Sleep(time.Second) // it may have asked whether a server still has it
-		r[0].HSet(redKey, "otherA:1", "1", "t", "7", "s", "0", "d", "12@there other")
-		r[0].SetTTL(redKey, time.Hour)
+		occupied(r[0], "otherA:1", time.Hour)
 		if st := testlock.Inspect(t, ops); st.Held {
 			t.Errorf("a minority holds it: %+v", st)
 		}

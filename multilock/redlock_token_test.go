@@ -88,7 +88,7 @@ func TestABareMajorityStoresTheHigherToken(t *testing.T) {
 		for range 5 {
 			follows(t, m, hold.Token())
 		}
-		if n := r.count("keep"); n != 1 {
+		if n := r.count("renew"); n != 1 {
 			t.Errorf("tokens were raised %d times", n)
 		}
 		r[0].Net.Refuse(true)
@@ -104,7 +104,7 @@ func TestABareMajorityThatDoesNotStoreTheTokenIsNone(t *testing.T) {
 		m := r.warm(t)
 		r[2].Net.Refuse(true)
 		remembers(r[0], micro(time.Hour))
-		r[1].Net.OnRequest(holds("keep"))
+		r[1].Net.OnRequest(holds("renew"))
 		if _, _, err := m.TryLock(bg); err == nil ||
 			!strings.Contains(err.Error(), "no majority has stored the fencing token") {
 			t.Errorf("TryLock: %v", err)
@@ -234,14 +234,14 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			log := new(testlock.Log)
 			m := r.redLock(t, rlock.WithLogger(log.Logger()))
 			last := follows(t, m, 0)
-			r[0].HSet(redMemory, "t", value)
+			r[0].HSet(redKey, "token", value)
 			for range 5 {
 				last = follows(t, m, last)
 			}
 			if log.Count("no vote") != 1 || log.Count(r[0].Net.Addr()) != 1 {
 				t.Errorf("%q: logged %q", value, log)
 			}
-			r[1].HSet(redMemory, "t", value)
+			r[1].HSet(redKey, "token", value)
 			_, _, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second))
 			if err == nil || !strings.Contains(err.Error(), r[0].Net.Addr()) &&
 				!strings.Contains(err.Error(), r[1].Net.Addr()) {
@@ -250,8 +250,8 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			if st, err := m.Inspect(bg); err == nil && st.Held {
 				t.Errorf("%q: %+v", value, st)
 			}
-			r[0].Del(redMemory)
-			r[1].Del(redMemory)
+			r[0].Del(redKey)
+			r[1].Del(redKey)
 			time.Sleep(time.Second) // the clocks pass the tokens
 			follows(t, m, last)
 			if n := r.held(); n != 0 {
@@ -263,7 +263,7 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 
 // A key of another type is a server's that has no vote, and it is left alone.
 func TestARedLockGoesOnWithoutAServerThatHasAKeyOfAnotherType(t *testing.T) {
-	for _, key := range []string{redKey, redMemory, redKey + ":q", redKey + ":a", redKey + ":d"} {
+	for _, key := range []string{redKey, redKey + ":q", redKey + ":w"} {
 		withServers(t, 3, func(t *testing.T, r servers) {
 			testlock.Must(t, r[0].Set(key, "precious"))
 			one, two := r.redLock(t), r.redLock(t)

@@ -11,8 +11,8 @@ local FIRST = 2000
 -- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
 local SPARE = 250
 
--- BATCH bounds how many waiters one request passes over or drops, and how many leases that are over it clears
--- away. The rest of these counts as in use until the next one.
+-- BATCH bounds how many living waiters one request passes over, how many attempts one command names, and how many
+-- leases that are over a request clears away. The rest of these counts as in use until the next one.
 local BATCH = 1000
 
 local function stamp(number)

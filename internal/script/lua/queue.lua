@@ -59,7 +59,7 @@ end
 --   size      how many attempts are in the queue, the dead included; nil if not known
 local function lookUp(s, channels, options)
   local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
-  while not q.second and at < 2 * BATCH do
+  while not q.second and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
     local found, names = {}, { {}, {} }
@@ -94,9 +94,7 @@ local function lookUp(s, channels, options)
         behind = true
       elseif w.alive < s.now and not mine then
         q.missing = q.missing or not q.first
-        if #q.dead < BATCH then
-          q.dead[#q.dead + 1] = w.owner
-        end
+        q.dead[#q.dead + 1] = w.owner
       elseif w.session == options.but then
         passed = passed or w
       elseif mine and q.hears == false or not mine and w.seen and w.session ~= options.asking
@@ -119,7 +117,7 @@ local function lookUp(s, channels, options)
     end
     size = math.min(2 * size, BATCH)
   end
-  if not q.first and passed and not options.but and at >= BATCH then
+  if not q.first and passed and not options.but and at - #q.dead >= BATCH then
     q.first, q.missing = passed, true
   end
   return q
@@ -130,9 +128,10 @@ end
 local function leave(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
-  if q.dead[1] then
-    gone = redis.call('ZREM', KEYS[2], unpack(q.dead))
-    redis.call('HDEL', KEYS[3], unpack(q.dead))
+  for i = 1, #q.dead, BATCH do -- Lua cannot pass on many thousands at once
+    local last = math.min(i + BATCH - 1, #q.dead)
+    gone = gone + redis.call('ZREM', KEYS[2], unpack(q.dead, i, last))
+    redis.call('HDEL', KEYS[3], unpack(q.dead, i, last))
   end
   if q.size and q.size <= gone then
     if s.queued > 0 then
@@ -175,10 +174,18 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
+-- tellNext tells the waiter behind the new holder, who was the first in q, when that lease ends. It is a waiter of
+-- another session if possible, because the new holder's process may be frozen.
+local function tellNext(channels, q, lease)
+  local after = q.second or q.next
+  if after then
+    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
+  end
+end
+
 -- handOver gives a free lock to the first waiter in q, if there is one. Its lease is the one that it asks for,
 -- but not longer than FIRST or than it is known to live. Its session is notified, unless it is `asking`, which
--- learns it from the reply. The next waiter is told when that lease ends. It is one of another session if
--- possible, because the new holder's process may be frozen. The rest are further fields of the hash.
+-- learns it from the reply. The next waiter is told when that lease ends. The rest are further fields of the hash.
 -- Returns what a release replies: ' OWNER TOKEN LEASE', or nil.
 local function handOver(s, asking, channels, q, ...)
   local w = q.first
@@ -188,10 +195,7 @@ local function handOver(s, asking, channels, q, ...)
   local lease = math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
   local token = grant(s, w.owner, w.info, lease, ...)
   leave(s, q, w.owner)
-  local after = q.second or q.next
-  if after then
-    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
-  end
+  tellNext(channels, q, lease)
   if w.session ~= asking then
     publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
   end

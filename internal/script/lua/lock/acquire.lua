@@ -65,6 +65,7 @@ if not token then
     else
       token = grant(s, me, ARGV[5], lease)
       leave(s, q, q.mine and me)
+      tellNext(ARGV[8], q, lease) -- if this attempt was the first in the queue
     end
   end
   if s.owner ~= me then
