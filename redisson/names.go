@@ -13,7 +13,7 @@ import (
 type names struct {
 	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
-	how     any            // "auto" or "classic", see sharding in shared.lua
+	how     any            // "auto" or "classic", see sharding in base.lua
 	counter any            // first value of the token counter, a string; "": no counter is made
 }
 

@@ -220,10 +220,10 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
-// FirstLease is the longest lease of a lock that is handed over: FIRST in line.lua.
+// FirstLease is the longest lease of a lock that is handed over: FIRST in base.lua.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is how much later than the next in the queue the one behind it looks: SPARE in line.lua.
+// SpareDelay is how much later than the next in the queue the one behind it looks: SPARE in base.lua.
 const SpareDelay = 250 * time.Millisecond
 
 // MaxExpired bounds how often in a row a request may come too late.

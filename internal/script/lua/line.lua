@@ -1,4 +1,4 @@
--- What the scripts share whose waiters stand in a queue, beside internal/script/lua/shared.lua.
+-- What the scripts of permits share of their queue, beside internal/script/lua/base.lua and metadata.lua.
 --
 -- KEYS[1] what is waited for. Sharded channels have its name
 -- KEYS[2] the metadata; beside the rest q -> last ticket

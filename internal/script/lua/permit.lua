@@ -1,8 +1,8 @@
--- What the scripts of permits share, beside internal/script/lua/shared.lua and internal/script/lua/line.lua.
+-- What the scripts of permits share, beside internal/script/lua/base.lua, metadata.lua and line.lua.
 --
 -- KEYS[1] holders: owner field of each by the Redis time in microseconds at which its lease ends
 -- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the
---         request that has set that; and tombstones, as shared.lua has them
+--         request that has set that; and tombstones, as metadata.lua has them
 -- KEYS[3], KEYS[4], KEYS[5] the queue: line.lua. SIZE is how many permits an attempt wants
 -- KEYS[6] of each holder 'N TOKEN ABOUT', by its owner field: how many permits it has, the first token of its
 --         grant, and what its session says of itself; u -> how many permits are in use; k -> some sessions

@@ -1,4 +1,5 @@
--- What the scripts share of locks that a JVM takes through Redisson, beside internal/script/lua/shared.lua.
+-- What the scripts share of locks that a JVM takes through Redisson, beside internal/script/lua/base.lua and
+-- metadata.lua.
 -- Redisson's own scripts read and write the first and the last of these keys, and publish on the channel.
 --
 -- KEYS[1]   the lock's hash, Redisson's key of this name. Both sides keep owner field -> hold count in it,
@@ -12,7 +13,7 @@
 --
 -- Arguments of several scripts:
 --   CHANNEL   Redisson's channel of the lock
---   HOW       how messages are published there, see sharding in shared.lua
+--   HOW       how messages are published there, see sharding in base.lua
 
 -- publish notifies all waiters that the lock is free, in Redisson's own words. It returns how many clients of
 -- this server got the message.

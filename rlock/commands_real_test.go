@@ -1,0 +1,106 @@
+package rlock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+	"github.com/lockline/lockline/rlock"
+)
+
+// inScripts is how many commands scripts have called on a server.
+func inScripts(t *testing.T, admin *redis.Client) (n int) {
+	t.Helper()
+	byScripts := []string{"del", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "publish", "pubsub|numsub",
+		"time", "zadd", "zrange", "zrem"}
+	stats, err := admin.Info(bg, "commandstats").Result()
+	testlock.Must(t, err)
+	for _, name := range byScripts {
+		_, rest, ok := strings.Cut(stats, "cmdstat_"+name+":calls=")
+		if !ok {
+			continue
+		}
+		calls, _, _ := strings.Cut(rest, ",")
+		count, err := strconv.Atoi(calls)
+		testlock.Must(t, err)
+		n += count
+	}
+	return n
+}
+
+// A server's time goes into the commands that scripts call. These counts are exact where nothing else uses the
+// server.
+func TestHowManyCommandsACycleCosts(t *testing.T) {
+	t.Parallel()
+	for kind, newMutex := range map[string]testlock.AnyMaker{
+		"reentrant": testlock.Any(rlock.New), "fair": testlock.Any(fairlock.New),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			admin := server.Client(t)
+			alone := testlock.Warm(t, newMutex(testlock.NewSession(t, server.Client(t)), "alone"))
+			const cycles = 200
+			before := inScripts(t, admin)
+			for range cycles {
+				testlock.Must(t, testlock.Cycle(bg, alone))
+			}
+			// Every few thousand cycles, the hash is made to live longer.
+			if n := inScripts(t, admin) - before; n > 7*cycles+5 {
+				t.Errorf("%d commands in %d cycles of one session", n, cycles)
+			} else {
+				t.Logf("%.1f commands in a cycle of one session", float64(n)/cycles)
+			}
+
+			ctx, cancel := context.WithCancel(testlock.Bounded(t))
+			defer cancel()
+			const sessions = 4
+			ended := make(chan error, sessions)
+			turns := make(chan struct{}, 1000)
+			for range sessions {
+				m := newMutex(testlock.NewSession(t, server.Client(t)), "crowded")
+				go func() {
+					for {
+						if err := testlock.Cycle(ctx, m); err != nil {
+							ended <- err
+							return
+						}
+						turns <- struct{}{}
+					}
+				}()
+			}
+			wait := func(n int) {
+				for range n {
+					testlock.Receive(t, "a turn", turns)
+				}
+			}
+			wait(100) // until all of them listen
+			before = inScripts(t, admin)
+			wait(2000)
+			n := inScripts(t, admin) - before
+			cancel()
+			go func() {
+				for range turns {
+				}
+			}()
+			for range sessions {
+				if err := testlock.Receive(t, "its end", ended); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+			close(turns)
+			// Turns are counted a little later than their commands.
+			if n > 24*2000 {
+				t.Errorf("%d commands in 2000 cycles of %d sessions", n, sessions)
+			}
+			t.Logf("%.1f commands in a cycle of %d sessions", float64(n)/2000, sessions)
+		})
+	}
+}
