@@ -6,9 +6,13 @@
 --        "waiters": {ATTEMPT: ENTRY}}
 
 lookOnMaster()
+local lock = map(KEYS[1])
+if lock and not lock.lives then
+  notOurs(next(lock))
+end
 return cjson.encode({
   now = select(2, clock()),
-  lock = map(KEYS[1]),
+  lock = lock,
   queue = list(KEYS[2]),
   waiters = map(KEYS[3]),
 })
