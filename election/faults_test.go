@@ -406,3 +406,25 @@ func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
 		resign(t, l)
 	})
 }
+
+// A Cluster refuses a request for keys of which some do not exist while their slot moves, and a lock without
+// candidates has no queue.
+func TestRequestsForTheValueNameTheHashAlone(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		_, l := lead(t, e, "one")
+		wantLeader(t, e, l.Token(), "one")
+		resign(t, l)
+		for _, name := range []string{"proclaim", "leader", "retract"} {
+			all := requests(w.Net, kind, name)
+			for _, r := range all {
+				if r.Args[2] != "1" || r.Args[3] != lockKey {
+					t.Errorf("%s names %s keys, the first is %q", name, r.Args[2], r.Args[3])
+				}
+			}
+			if len(all) == 0 {
+				t.Errorf("no request runs %s", name)
+			}
+		}
+	})
+}

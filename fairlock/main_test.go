@@ -127,10 +127,14 @@ func entry(alive time.Time) string { return fmt.Sprint(alive.UnixMicro(), " 1 30
 // script runs one of those of the lock.
 func (w *world) script(name string, argv ...any) string {
 	w.t.Helper()
-	reply, err := w.Client.Eval(bg, script.Text("lock/"+name),
-		[]string{lockKey, queueKey, waitersKey}, argv...).Text()
+	reply, err := w.scriptOn([]string{lockKey, queueKey, waitersKey}, name, argv...)
 	testlock.Must(w.t, err)
 	return reply
+}
+
+// scriptOn runs a script that is given only these keys.
+func (w *world) scriptOn(keys []string, name string, argv ...any) (string, error) {
+	return w.Client.Eval(bg, script.Text("lock/"+name), keys, argv...).Text()
 }
 
 // ask is a request for the lock, by script alone.

@@ -54,15 +54,17 @@ func TestAForcedUnlockByTokenLeavesANewerHoldItsServerWithALowerToken(t *testing
 		r[2].Net.Refuse(false)
 		time.Sleep(time.Second)
 		newer := testlock.Take(t, one)
-		if n := r.held(); n != 3 || stored(r[2]) >= seen {
-			t.Fatalf("on %d of 3 servers, the last one with token %d, after %d", n, stored(r[2]), seen)
+		// The clock of the last server stands still, so no lease ends there.
+		held := func() bool { return r[:2].held() == 2 && r[2].HGet(redKey, "owner") != "" }
+		if !held() || stored(r[2]) >= seen {
+			t.Fatalf("held by %q, the last one with token %d, after %d", r.holders(), stored(r[2]), seen)
 		}
 		if freed, err := ops.ForceUnlockToken(bg, seen); freed || err != nil {
 			t.Errorf("ForceUnlockToken of the older hold: %v, %v", freed, err)
 		}
 		time.Sleep(2 * renewal)
-		if n := r.held(); n != 3 || newer.Err() != nil {
-			t.Errorf("the newer hold is on %d of 3 servers: %v", n, newer.Err())
+		if !held() || newer.Err() != nil {
+			t.Errorf("the newer hold is not on all servers: %v", newer.Err())
 		}
 		testlock.Unlock(t, newer)
 	})

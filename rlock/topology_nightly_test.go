@@ -291,8 +291,8 @@ func listening(t *testing.T, cluster *testredis.Cluster, rdb *redis.ClusterClien
 		}
 		return n
 	}
-	for _, entry := range rdb.HVals(bg, "lockline:"+letter+":{x}:d").Val() {
-		if words := strings.Fields(entry); strings.HasSuffix(words[2], "/+") {
+	for _, entry := range rdb.HVals(bg, "lockline:"+letter+":{x}:w").Val() {
+		if words := strings.Fields(entry); strings.HasSuffix(words[3], "/+") {
 			n++
 		}
 	}

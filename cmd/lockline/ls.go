@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -152,8 +153,8 @@ func eachMaster(
 	return err
 }
 
-// lockOf reads a key: prefix:KIND:{tag}, which is held, or prefix:KIND:{tag}:q, where a session waits. ok is
-// false for all other keys.
+// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a session
+// waits. ok is false for all other keys.
 func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
@@ -195,7 +196,8 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 		return notKnown(l.name, l.kind, "a kind of lock that this program does not know"), nil
 	}
 	st, err := o.kinds[i].at(o.session, l.name).state(ctx)
-	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+	_, odd := errors.AsType[*wire.ValueError](err)
+	if odd || err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return notKnown(l.name, l.kind, "its key is something else: "+say(err)), nil
 	}
 	return st.aged(time.Now()), err

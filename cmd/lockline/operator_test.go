@@ -189,19 +189,22 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.Set(t.Context(), "lockline:r:{text}", "1", 0).Err())
 	must(rdb.HSet(t.Context(), "lockline:zz:{newer\xff}", "owner", "1").Err())
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
+	// an older version's lock
+	must(rdb.HSet(t.Context(), "lockline:f:{older}", "s:1", "1", "t", "5", "s", "0", "d", "").Err())
 	// where those stand who wait for a RedLock
-	must(rdb.HSet(t.Context(), "lockline:t:{line}", "s:1", "1").Err())
+	must(rdb.HSet(t.Context(), "lockline:t:{line}", "owner", "s:1").Err())
 	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err()) // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
-	if len(got) != 4 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
+	if len(got) != 5 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
 		got[1].Name != "latch" || got[1].Count != 1 ||
 		string(got[2].NameBytes) != "newer\xff" || got[2].Error == "" ||
-		got[3].Name != "text" || got[3].Error == "" {
+		got[3].Name != "older" || !strings.Contains(got[3].Error, "an older version of Lockline") ||
+		got[4].Name != "text" || got[4].Error == "" {
 		t.Errorf("%+v", got)
 	}
 	out, _, _ := operate(t, m.Addr(), "ls")
-	if strings.Count(out, "\n") != 5 {
-		t.Errorf("not a table of four: %s", out)
+	if strings.Count(out, "\n") != 6 {
+		t.Errorf("not a table of five: %s", out)
 	}
 }
 

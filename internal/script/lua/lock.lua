@@ -30,6 +30,11 @@
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least
 
+-- notOurs ends the script because the hash has this field, but not `lives`, which these scripts always write.
+local function notOurs(field, value)
+  bad(KEYS[1], field, value, 'and no field "lives" (an older version of Lockline may write this key)')
+end
+
 -- read returns the state of the lock for the request of an attempt. Only read and the common cases of acquire.lua
 -- and release.lua look at `owner`, because each must compare the end of the lease with the Redis time. The fields
 -- of the result:
@@ -47,7 +52,7 @@ local function read(attempt, now, keep)
     'lives', 'ticket', 'change', 'info', 'lingers', attempt)
   local other = f[8] and {} or redis.call('HGETALL', KEYS[1])
   if other[1] then
-    bad(KEYS[1], other[1], other[2], 'and no field "lives" (an older version of Lockline may write this key)')
+    notOurs(other[1], other[2])
   end
   local function field(name, value)
     return whole(KEYS[1], name, value)

@@ -4,7 +4,8 @@
 --
 -- Sending the request again with a token is harmless: that token is not granted again.
 --
--- KEYS      see internal/script/lua/queue.lua
+-- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there is a
+--           queue, as in release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
 -- ARGV[3]   the token that was seen; '': any
@@ -27,6 +28,9 @@ end
 if not sane then
   redis.call('DEL', KEYS[1])
   return '1'
+end
+if not KEYS[2] and s.queued > 0 then
+  return redis.error_reply('TRYAGAIN the queue is needed')
 end
 local lingers = s.lingers
 redis.call('HDEL', KEYS[1], 'owner', 'lingers')
