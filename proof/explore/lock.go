@@ -86,7 +86,7 @@ const (
 )
 
 func (r *lockRules) scripts() []string {
-	return []string{"lock/acquire", "lock/release", "lock/keep", "lock/force"}
+	return []string{"lock/acquire", "lock/release", "lock/renew", "lock/force"}
 }
 
 func lockWorlds() []World {
@@ -117,6 +117,8 @@ func lockWorlds() []World {
 			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("fairlock-leave", "three sessions: one at the head of the queue gives up", true,
 			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Cancels: 1}}),
+		make("fairlock-deaf-end", "three sessions: one subscription breaks, leases end", false,
+			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Deaf: 1}}),
 		make("fairlock-crash", "three sessions: one crashes", false,
 			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Crashes: 1}}),
 		make("rlock-clock-late", "two sessions: the server's clock is set back, copies are late", false,
@@ -135,7 +137,8 @@ func lockWorlds() []World {
 
 const channelPrefix = "c:"
 
-var lockKeys = []string{"lock", "lock:t", "lock:q", "lock:a", "lock:d"}
+// lockKeys are the hash, the queue, and the hash of the waiters.
+var lockKeys = []string{"lock", "lock:q", "lock:w"}
 
 func (r *lockRules) Start() ([]attempt, Shared) {
 	return make([]attempt, r.sessions*r.each), Shared{Now: epoch, Left: r.faults}
@@ -149,7 +152,7 @@ func (r *lockRules) Channel(session int) string { return channelPrefix + session
 
 func (r *lockRules) Keys(script int8) []string {
 	if script == keepScript {
-		return lockKeys[:2]
+		return lockKeys[:1]
 	}
 	return lockKeys
 }
@@ -317,7 +320,7 @@ func (r *lockRules) Moves(v *View[attempt], do func(what string, who int, move f
 			}
 		}
 	}
-	if owner, token := holder(v.Space()); owner != "" && v.Left.Forced > 0 {
+	if owner, token := holder(v.Space(), v.serverNow()); owner != "" && v.Left.Forced > 0 {
 		do("force the lock", -1, func(v *View[attempt]) {
 			v.Left.Forced--
 			v.Send(Packet{Kind: errand, To: -1, Script: forceScript,
@@ -350,8 +353,7 @@ func (r *lockRules) renew(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
 	v.Send(Packet{Kind: request, To: int8(i), Tag: keepTag, Script: keepScript, Sent: v.Now,
-		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "0",
-			channelPrefix)})
+		Argv: join(r.owner(i, *a), number(a.Token), "1", "1", number(lockLease), number(retention), "0")})
 }
 
 func (r *lockRules) unlock(v *View[attempt], i int) {

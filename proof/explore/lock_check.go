@@ -10,17 +10,38 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// holder is the owner that has the lock in Redis, and the lock's token; "" if none has it.
-func holder(space *keyspace.Space) (owner string, token int64) {
-	for field, value := range space.Hash(lockKeys[0]) {
-		switch {
-		case field == "t":
-			token = integer(value)
-		case strings.Contains(field, ":"):
-			owner = field
-		}
+// holder returns the owner that has the lock in Redis at a Redis time in microseconds, and the lock's token. The
+// owner is "" if no owner has it, which is so as well after the end of a lease.
+func holder(space *keyspace.Space, now int64) (owner string, token int64) {
+	hash := space.Hash(lockKeys[0])
+	if lockEnds(space) > now {
+		owner = hash["owner"]
 	}
-	return owner, token
+	return owner, integer(hash["token"])
+}
+
+// standing is one in a queue.
+type standing struct {
+	owner    string
+	n        int64 // permits that it wants
+	alive    int64 // Redis time in microseconds until which it is known to live
+	listened bool  // when it was asked last
+}
+
+// lockEnds returns the Redis time in microseconds at which the last lease of a lock ends or has ended.
+func lockEnds(space *keyspace.Space) int64 { return integer(space.Hash(lockKeys[0])["ends"]) }
+
+// lockQueue reads the attempts that wait for a lock, in their order.
+func lockQueue(space *keyspace.Space) (queue []standing) {
+	waiters := space.Hash(lockKeys[2])
+	for _, owner := range space.Members(lockKeys[1]) {
+		w := standing{owner: owner, n: 1}
+		if entry := strings.Fields(waiters[owner]); len(entry) > 3 {
+			w.alive, w.listened = integer(entry[0]), strings.HasSuffix(entry[3], "+")
+		}
+		queue = append(queue, w)
+	}
+	return queue
 }
 
 // observation is what a script did about the lock.
@@ -43,8 +64,11 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		}
 	}
 	argv := strings.Split(p.Argv, separator)
-	was, wasToken := holder(before)
-	is, token := holder(did.Space)
+	if fault := lockFault(before, did.Space); fault != "" {
+		wrong("%s", fault)
+	}
+	was, wasToken := holder(before, env.Now)
+	is, token := holder(did.Space, env.Now)
 	asking, leaves, asks, kept := "", "", "", "" // a session, and attempts
 	switch p.Script {
 	case lockScript:
@@ -53,8 +77,8 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		if argv[6] != "0" {
 			kept = asks
 		}
-		known := slices.Contains(before.Members(lockKeys[2]), asks)
-		after := did.Space.Members(lockKeys[2])
+		known := slices.Contains(before.Members(lockKeys[1]), asks)
+		after := did.Space.Members(lockKeys[1])
 		switch {
 		case !known && slices.Contains(after, asks) && after[len(after)-1] != asks:
 			wrong("%s comes into the queue before others", asks)
@@ -64,8 +88,13 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	case releaseScript:
 		leaves = argv[0]
 		asking = sessionOf(leaves)
-		if slices.Contains(did.Space.Members(lockKeys[2]), leaves) {
+		if slices.Contains(did.Space.Members(lockKeys[1]), leaves) {
 			wrong("%s has left, and stands in the queue", leaves)
+		}
+		if hash, token := before.Hash(lockKeys[0]), integer(argv[1]); strings.HasPrefix(did.Reply, "R") &&
+			argv[1] != "" && (was != leaves || wasToken != token) &&
+			(token > integer(hash["released"]) || token <= integer(hash["lost"])) {
+			wrong("%s is told that it has released the lock, and has lost it", leaves)
 		}
 	case keepScript:
 		if did.Reply == "K" && (was != argv[0] || number(wasToken) != argv[1]) {
@@ -95,8 +124,8 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	}
 	if was == is && wasToken == token {
 		if leaves != "" {
-			end := did.Space.Expires(lockKeys[0]) * 1000
-			o.wrong = cmp.Or(o.wrong, handedOn(env, before, did, lockKeys, leaves, is, end))
+			o.wrong = cmp.Or(o.wrong, handedOn(env, lockQueue(before), did.Published, leaves, is,
+				lockEnds(did.Space)))
 		}
 		return o
 	}
@@ -109,9 +138,9 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 		wrong("%s is granted the lock, and %s is the first in the queue", is, next)
 	case next == "" && is != asks:
 		wrong("%s is granted the lock, for which it did not wait", is)
-	case slices.Contains(did.Space.Members(lockKeys[2]), is):
+	case slices.Contains(did.Space.Members(lockKeys[1]), is):
 		wrong("%s is granted the lock, and keeps its place in the queue", is)
-	case did.Space.Expires(lockKeys[0])-env.Now/1000 > lockLease+slack:
+	case lockEnds(did.Space)-env.Now > micro(lockLease+slack):
 		wrong("%s is granted the lock for longer than it asked for", is)
 	case sessionOf(is) != asking && !told && env.Listening(channelPrefix+sessionOf(is)) > 0:
 		wrong("%s is granted the lock, and is not told", is)
@@ -119,35 +148,58 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	return o
 }
 
+// lockFault returns what is wrong with the keys after a script, as internal/script/lua/lock.lua and queue.lua tell
+// their content: the hash outlives the lease by the retention, and both that and the keys of the queue live for
+// as long as the hash says. Returns "" if nothing is wrong.
+func lockFault(before, after *keyspace.Space) string {
+	hash, queue := after.Hash(lockKeys[0]), lockQueue(after)
+	lives, queued := integer(hash["lives"]), integer(hash["queued"])
+	switch {
+	case len(hash) > 0 && after.Expires(lockKeys[0]) < max(1, lives/1000):
+		return "the hash says that it lives for longer than it does"
+	case hash["owner"] != "" && lives < lockEnds(after)+micro(retention):
+		return "the hash does not outlive the lease"
+	case len(queue) != len(after.Hash(lockKeys[2])):
+		return "the queue and the waiters are not the same attempts"
+	case len(queue) == 0 && queued != 0 && len(lockQueue(before)) > 0:
+		return "the queue was emptied, and the hash says that there is one"
+	case len(queue) > 0 && min(after.Expires(lockKeys[1]), after.Expires(lockKeys[2])) < max(1, queued/1000):
+		return "the hash says that the queue lives for longer than it does"
+	}
+	for _, w := range queue {
+		if w.alive == 0 || w.alive > queued {
+			return fmt.Sprintf("%s waits for longer than the hash says that there is a queue", w.owner)
+		}
+	}
+	return ""
+}
+
 // handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue.
 // It is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
 // end. If it sends a heartbeat before that, no message is needed. Returns "" if nothing is wrong.
 func handedOn(
-	env keyspace.Env, before *keyspace.Space, did keyspace.Effect, keys []string,
-	leaves, holder string, end int64,
+	env keyspace.Env, queue []standing, published []keyspace.Message, leaves, holder string, end int64,
 ) string {
-	queue, alive := before.Members(keys[2]), did.Space.Scores(keys[3])
-	from := slices.Index(queue, leaves)
-	for at, owner := range queue {
-		session := sessionOf(owner)
-		entry := strings.Fields(did.Space.Hash(keys[4])[owner])
-		marked := len(entry) > 2 && strings.HasSuffix(entry[2], "+")
+	from := slices.IndexFunc(queue, func(w standing) bool { return w.owner == leaves })
+	for at, w := range queue {
+		session := sessionOf(w.owner)
+		listens := env.Listening(channelPrefix+session) > 0
 		switch {
-		case int64(alive[owner]) < env.Now || session == sessionOf(holder):
+		case w.owner == leaves || w.alive < env.Now || session == sessionOf(holder):
 			continue
-		case marked && env.Listening(channelPrefix+session) == 0:
+		case w.listened && !listens:
 			continue
-		case from < 0 || at < from || env.Listening(channelPrefix+session) == 0:
+		case at < from || from < 0 || !listens:
 			return ""
-		case end+1000 >= int64(alive[owner]): // PTTL has milliseconds
+		case end+1000 >= w.alive: // scripts count milliseconds
 			return ""
 		}
-		for _, m := range did.Published {
-			if words := strings.Fields(m.Text); len(words) == 2 && words[0] == owner {
+		for _, m := range published {
+			if words := strings.Fields(m.Text); len(words) == 2 && words[0] == w.owner {
 				return ""
 			}
 		}
-		return fmt.Sprintf("%s leaves the queue, and %s does not learn when to look", leaves, owner)
+		return fmt.Sprintf("%s leaves the queue, and %s does not learn when to look", leaves, w.owner)
 	}
 	return ""
 }
@@ -160,16 +212,13 @@ func sessionOf(owner string) string {
 // nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the
 // reply; "" if there is none. It does not count leaves, whose release this may be. kept lives in any case.
 func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves, kept string) string {
-	alive := space.Scores(lockKeys[3])
-	for _, owner := range space.Members(lockKeys[2]) {
-		if int64(alive[owner]) < env.Now && owner != kept || owner == leaves {
+	for _, w := range lockQueue(space) {
+		if w.alive < env.Now && w.owner != kept || w.owner == leaves {
 			continue
 		}
-		entry := strings.Fields(space.Hash(lockKeys[4])[owner])
-		session := sessionOf(owner)
-		marked := len(entry) > 2 && strings.HasSuffix(entry[2], "+")
-		if session == asking || !marked || env.Listening(channelPrefix+session) > 0 {
-			return owner
+		session := sessionOf(w.owner)
+		if session == asking || !w.listened || env.Listening(channelPrefix+session) > 0 {
+			return w.owner
 		}
 	}
 	return ""
@@ -255,15 +304,17 @@ func (r *lockRules) End(v *View[attempt]) error {
 	if v.Crashed != 0 {
 		return nil
 	}
+	now := v.serverNow()
 	if v.Revived != "" { // it goes when its lease and its liveness time are over
+		now += micro(max(lockLease, 2*liveness))
 		s = s.Clone()
-		s.Purge(v.serverNow() + micro(max(lockLease, 2*liveness)))
+		s.Purge(now)
 	}
-	owner, _ := holder(s)
+	owner, _ := holder(s, now)
 	if i := r.current(v, owner); owner != "" && (i < 0 || v.Actors[i].Phase != expired) {
 		return fmt.Errorf("%s has the lock in Redis, and does not know it", owner)
 	}
-	for _, key := range lockKeys[2:] {
+	for _, key := range lockKeys[1:] {
 		if slices.Contains(s.Keys(), key) {
 			return fmt.Errorf("left in Redis: %q", s.Keys())
 		}

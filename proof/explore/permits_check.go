@@ -46,14 +46,6 @@ type ledger struct {
 	granted []string // in order
 }
 
-// standing is one in the queue.
-type standing struct {
-	owner    string
-	n        int64
-	alive    int64
-	listened bool // when it was asked last
-}
-
 func readLedger(env keyspace.Env, space *keyspace.Space) *ledger {
 	l := &ledger{now: env.Now, env: env, held: heldAt(space, env.Now)}
 	l.limit, l.known = limitOf(space)
@@ -313,7 +305,7 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 			}
 		}
 		if first != "" {
-			o.wrong = handedOn(env, before, did, permitKeys, leaves, first, end)
+			o.wrong = handedOn(env, readLedger(env, before).queue, did.Published, leaves, first, end)
 		}
 	}
 	o.text = strings.Join(words, " ")

@@ -40,6 +40,7 @@ end
 -- of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
+--   former               the holder whose lease has ended, as long as `owner` still names it
 --   granted              the higher one of `token` and `floor`; 0 if missing
 --   last                 highest token that may have been used
 --   lost                 the same if the last grant was not released; otherwise nil
@@ -71,6 +72,8 @@ local function read(attempt, now, keep)
   if f[1] and s.ends > now then
     s.owner, s.token, s.lingers = f[1], f[3] or '0', f[12]
     s.left = math.ceil((s.ends - now) / 1000)
+  else
+    s.former = f[1]
   end
   s.marked = f[12] or f[4]
   return s

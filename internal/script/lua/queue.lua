@@ -88,7 +88,7 @@ local function lookUp(s, channels, options)
       local mine = w.owner == options.mine
       w.behind = behind
       if mine then
-        q.mine = w.alive > 0 and w
+        q.mine = w
       end
       if w.owner == options.leaving then
         behind = true
@@ -97,8 +97,8 @@ local function lookUp(s, channels, options)
         q.dead[#q.dead + 1] = w.owner
       elseif w.session == options.but then
         passed = passed or w
-      elseif mine and q.hears == false or not mine and w.seen and w.session ~= options.asking
-          and has and not has[channel(channels, w.session, w.sharded)] then
+      elseif w.seen and w.session ~= options.asking and (mine and q.hears == false
+          or not mine and has and not has[channel(channels, w.session, w.sharded)]) then
         q.missing = q.missing or not q.first and not mine
         passed = passed or w
       elseif not q.first then

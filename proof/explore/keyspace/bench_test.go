@@ -30,7 +30,7 @@ func BenchmarkRun(b *testing.B) {
 		reply  byte
 	}{
 		{"free", lock, New(), argv, 'G'},
-		{"held", lock, held, other, 'H'},
+		{"held", lock, held, other, 'Q'},
 		{"handed over", release, queued, []string{owner, "", "c:", "15000", "0", "0"}, 'R'},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -12,16 +12,18 @@ import (
 // some are nonsense.
 type caller struct {
 	*rand.Rand
-	now   int64
-	space *Space
-	keys  []string
+	now    int64
+	space  *Space
+	keys   []string
+	fields []string
 }
 
 // kind is one of those that scripts are for, with what calls they get.
 type kind struct {
-	name  string
-	keys  []string
-	calls []call
+	name   string
+	keys   []string
+	fields []string // some that hashes of the kind have
+	calls  []call
 }
 
 type call struct {
@@ -137,7 +139,11 @@ func (c *caller) told() string { return pick(c, "0", "1", "1", "2") }
 
 func (c *caller) small() string { return strconv.Itoa(c.IntN(4)) }
 
-var lockKeys = []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d"}
+var (
+	lockKeys   = []string{"{k}", "{k}:q", "{k}:w"}
+	lockFields = []string{"owner", "ends", "token", "floor", "count", "change", "info", "lingers", "released",
+		"lost", "releaser", "ticket", "queued", "lives", "refused", "leader"}
+)
 
 func queueLock(c *caller) []string {
 	return []string{c.owner(), c.small(), c.deadline(), c.lease(), c.about(), c.keep(),
@@ -159,12 +165,10 @@ func queueRelease(c *caller) []string {
 		pick(c, "0", "", c.token())}
 }
 
-// lockOf makes its owner the one that holds the lock, most times.
+// holderOr is most times the owner of a lock, also of one whose lease has ended.
 func holderOr(c *caller, key string) string {
-	for _, f := range sorted(c.space.Hash(key)) {
-		if strings.Contains(f, ":") && !c.rare(3) {
-			return f
-		}
+	if owner, ok := c.space.Hash(key)["owner"]; ok && !c.rare(3) {
+		return owner
 	}
 	return c.owner()
 }
@@ -179,14 +183,19 @@ func sorted(hash map[string]string) []string {
 }
 
 func tokenOr(c *caller, key string) string {
-	if t, ok := c.space.Hash(key)["t"]; ok && !c.rare(4) {
+	if t, ok := c.space.Hash(key)["token"]; ok && !c.rare(4) {
 		return t
 	}
 	return c.token()
 }
 
+var (
+	permitFields = []string{"t", "a", "r", "n", "u", "q", "k", "z"}
+	latchFields  = []string{"n", "r", "p:p", "e:r1"}
+)
+
 var kinds = []kind{
-	{"queue", lockKeys, []call{
+	{"queue", lockKeys, lockFields, []call{
 		{script: "lock/acquire", argv: keeping(queueLock), often: 6},
 		{script: "lock/release", often: 3, argv: func(c *caller) []string {
 			argv := queueRelease(c)
@@ -194,21 +203,30 @@ var kinds = []kind{
 				argv[1] = tokenOr(c, "{k}")
 			}
 			return argv
-		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
+		}, keys: allOrHash},
 		{script: "lock/release", argv: queueRelease},
-		{script: "lock/remain", argv: func(c *caller) []string {
+		{script: "lock/release", argv: func(c *caller) []string { // which leaves the lock taken
 			argv := queueRelease(c)
 			argv[0], argv[1] = holderOr(c, "{k}"), tokenOr(c, "{k}")
 			argv[5] = argv[1] // the last token used
-			return append(argv[:6], c.deadline())
-		}, keys: func(c *caller) []string { return lockKeys[:pick(c, 5, 5, 2)] }},
+			return append(argv[:6], pick(c, "0", "1", "700", c.lease()))
+		}, keys: allOrHash},
 		{script: "lock/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", tokenOr(c, "{k}"))}
 		}},
 		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
-		{script: "lock/keep", argv: keep, keys: func(*caller) []string { return lockKeys[:2] }},
+		{script: "lock/renew", argv: renewal, keys: hashAlone},
+		{script: "election/proclaim", argv: func(c *caller) []string {
+			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.about(), c.keep()}
+		}, keys: hashAlone},
+		{script: "election/retract", argv: func(c *caller) []string {
+			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}")}
+		}, keys: hashAlone},
+		{script: "election/leader", argv: func(c *caller) []string {
+			return []string{pick(c, "", "c:"+c.session())}
+		}, keys: hashAlone},
 	}},
-	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, []call{
+	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, permitFields, []call{
 		{script: "permit/acquire", argv: keeping(permitAcquire), often: 6},
 		{script: "permit/release", often: 3, argv: func(c *caller) []string {
 			owner := permitHolder(c)
@@ -234,9 +252,9 @@ var kinds = []kind{
 		{script: "permit/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", "r", permitToken(c, permitHolder(c)))}
 		}},
-		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
+		{script: "permit/inspect", argv: func(*caller) []string { return nil }},
 	}},
-	{"latch", []string{"{k}"}, []call{
+	{"latch", []string{"{k}"}, latchFields, []call{
 		{script: "latch/set", often: 2, argv: func(c *caller) []string {
 			return []string{c.run(), c.deadline(), pick(c, "1", "2", "3", "3"),
 				pick(c, "1", "200000", "86400000")}
@@ -267,10 +285,16 @@ var kinds = []kind{
 	}},
 }
 
-func keep(c *caller) []string {
+// hashAlone are the keys of a request that needs the lock's hash alone.
+func hashAlone(*caller) []string { return lockKeys[:1] }
+
+// allOrHash are the keys of a release, which may name the hash alone if nobody waits.
+func allOrHash(c *caller) []string { return lockKeys[:pick(c, 3, 3, 1)] }
+
+func renewal(c *caller) []string {
 	floor := pick(c, "0", c.token())
 	return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.small(), pick(c, "0", c.lease()),
-		c.keep(), floor, "c:"}
+		c.keep(), floor}
 }
 
 // writable makes the number of permits one that the key space writes as Redis does (lualib.go).

@@ -122,9 +122,23 @@ var expressions = map[string]string{
 		`try('PUBSUB'), try('HMGET', 'hash')`,
 	"odd arguments": `try('HGET', 'hash', false), try('HGET', 'hash', nil), try('HGET', {}, 'a'), ` +
 		`try(false), try(), try('HSET', 'hash', 'z', true)`,
+	"several at once": `call('HMGET', 'hash', unpack({ 'a', 'no', 'b', '', 'a' })), ` +
+		`call('HMGET', 'no', unpack(call('ZRANGE', 'zset', 1, 3))), ` +
+		`call('ZRANGE', 'zset', 1, 2), call('ZRANGE', 'zset', 3, 6), call('ZRANGE', 'zset', 6, 13), ` +
+		`call('HDEL', 'hash', unpack({ 'b', 'no', '' })), call('HGETALL', 'hash'), ` +
+		`call('ZREM', 'zset', unpack({ 'o', 'no', 'first', 'o' })), call('ZRANGE', 'zset', 0, -1), ` +
+		`call('HSET', 'hash', unpack({ 'c', '1', 'd', '2' })), call('HGETALL', 'hash'), ` +
+		`try('ZREM', 'zset', unpack({})), try('HDEL', 'hash', unpack({})), try('HMGET', 'hash', unpack({})), ` +
+		`redis['pcall']('HGET', 'hash', 'a'), redis[false or 'call']('HGET', 'hash', 'c')`,
+	"a key that ends": `call('PEXPIRE', 'ended', 1000), call('HSET', 'ended', 'lives', '0'), ` +
+		`call('PTTL', 'ended'), call('PEXPIRE', 'ended', '30000'), call('HSET', 'ended', 'a', '1', 'b', '2'), ` +
+		`call('PTTL', 'ended'), call('HDEL', 'ended', '')`,
 	"subscribers": `call('PUBSUB', 'NUMSUB', 'c:A', 'c:B', 'c:C', 'c:B'), ` +
 		`call('PUBSUB', 'SHARDNUMSUB', 'c:A', 'c:B', 'c:C'), call('PUBSUB', 'numsub'), ` +
-		`try('PUBSUB', 'NUMSUB', 'x')[2]`,
+		`try('PUBSUB', 'NUMSUB', 'x')[2], ` +
+		`call('PUBSUB', 'NUMSUB', unpack({ 'c:C', 'c:A', 'c:B', 'c' })), ` +
+		`call('PUBSUB', 'SHARDNUMSUB', unpack({ 'c:{k}:C', 'c:{k}:A', 'c:C' })), ` +
+		`call('PUBSUB', 'NUMSUB', unpack({}))`,
 	"publish": `call('PUBLISH', 'c:A', 'x'), call('PUBLISH', 'c:B', ''), call('publish', 'c:C', '1'), ` +
 		`call('SPUBLISH', 'c:C', 'y'), try('SPUBLISH', 'c:A', 'z')`,
 	"rights": `redis.acl_check_cmd('SPUBLISH', 'c', ''), redis.acl_check_cmd('ssubscribe', 'c'), ` +
@@ -162,10 +176,22 @@ var expressions = map[string]string{
 		`'%-', '%%-') .. ' %d+ %d+', ''), string.sub('lock', 2), string.sub('lock', -1), ` +
 		`string.sub('lock', 1, 1), string.sub('lock', 9), string.match('c 5', '^%d+ (.+)$'), ` +
 		`string.byte('A'), select('#', string.match('a', 'b')), tonumber(string.match('a', '%d'))`,
+	"waiters": `{ string.match('17 5 2000 n1/+ me', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$') }, ` +
+		`{ string.match('17 5 2000 n1 a  b', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$') }, ` +
+		`{ string.match('17 5 2000 + ', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$') }, ` +
+		`{ string.match('17 5 2000 n1+/ me', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$') }, ` +
+		`{ string.match('5 2000 n1 me', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$') }, ` +
+		`{ string.match('A:1 17 3 a value', '^(%S+) (%d+) (%d+) ') }, ` +
+		`string.sub('A:1~', -1), string.sub('{k}', #'c:' - 1), string.find('A:1', ':', 1, true)`,
 	"escapes": `(string.gsub('a,b c=\255.é', '[^!-$&-+%-.-<>-~]', ` +
 		`function(c) return string.format('=%02X', string.byte(c)) end))`,
 	"tables": `{ unpack({ 1, 2, 3 }, 2, 3) }, { unpack({}) }, #{ 1, 2, 3 }, next({}), select(2, 'a', 'b'), ` +
 		`math.max(1, 2.5), math.min(3, 2), math.ceil(1.2), math.ceil(-1.2), math.ceil(3), ` +
+		`math.abs(-3), math.abs(2.5), ` +
+		`(function() local t = { 1, 2 } t[#t + 1] = nil t[#t + 1] = 3 return #t end)(), ` +
+		`(function() local n = 0 for i, v in ipairs({ 1, 2, nil, 4 }) do n = n + i end return n end)(), ` +
+		`(function(a, ...) return table.concat({ a, ... }, ' ') end)('a', 'b', 'c'), ` +
+		`(function(...) return select('#', ...) end)(unpack({})), ` +
 		`table.concat({}, ' '), (pcall(table.concat, { 'a', false }, ' '))`,
 }
 

@@ -42,6 +42,9 @@ local asked = mine and (token == '' or token == s.token) -- it held what it is t
 local reply = (asked or not mine and token ~= '' and released(token)) and 'R' or 'L'
 local q, handed
 call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
+if s.former == owner then -- otherwise a clock that is set back would give its lease to it again
+  call('HDEL', KEYS[1], 'owner', 'lingers')
+end
 if mine then
   local used, most = tonumber(ARGV[6]), tonumber(s.token) + BLOCK - 1
   if not used or not asked or token == '' and used ~= 0 and used < most then
