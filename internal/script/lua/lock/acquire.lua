@@ -63,7 +63,7 @@ if not token then
       handOver(s, session(me), ARGV[8], q)
     else
       token = grant(s, me, ARGV[5], lease)
-      leave(s, q, q.mine and me)
+      leave(s, q, q.mine ~= nil and me or nil)
     end
   end
   if s.owner ~= me then
