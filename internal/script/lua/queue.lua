@@ -99,8 +99,8 @@ local function lookUp(s, channels, options)
         end
       elseif w.session == options.but then
         passed = passed or w
-      elseif mine and q.hears == false or not mine and w.seen and w.session ~= options.asking
-          and has and not has[channel(channels, w.session, w.sharded)] then
+      elseif w.session ~= options.asking and (mine and q.hears == false or not mine and w.seen
+          and has and not has[channel(channels, w.session, w.sharded)]) then
         q.missing = q.missing or not q.first and not mine
         passed = passed or w
       elseif not q.first then
