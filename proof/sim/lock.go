@@ -259,8 +259,9 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	return e
 }
 
-// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash for
-// longer than the lease, and for as long as the hash says; and that the hash mentions a queue.
+// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash, with its
+// tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also checks
+// that the hash mentions a queue.
 func (l *lock) stored(s *server) {
 	w, now := l.w, s.tick()
 	if l.memory != "" {
@@ -273,7 +274,7 @@ func (l *lock) stored(s *server) {
 	}
 	const slack = 1000 // Redis counts in milliseconds
 	till := now + s.TTL(l.key).Microseconds() + slack
-	if _, _, left := l.lease(s); till < now+left.Microseconds() {
+	if owner, _, left := l.lease(s); owner != "" && till < now+(left+protocol.Retention).Microseconds() {
 		w.fail("server %d forgets %s in %v, and its lease ends in %v", s.number, l.name, s.TTL(l.key), left)
 	}
 	if lives := number(s.HGet(l.key, "lives")); lives > till {
