@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -311,7 +312,7 @@ func (p *play) leftovers(url string) error {
 		var left []string
 		keys := rdb.Scan(ctx, 0, p.Prefix+":*", 1000).Iterator()
 		for keys.Next(ctx) {
-			if key := keys.Val(); !memory(key) || rdb.PTTL(ctx, key).Val() == -1 {
+			if key := keys.Val(); !memory(ctx, rdb, key) || rdb.PTTL(ctx, key).Val() == -1 {
 				left = append(left, key)
 			}
 		}
@@ -329,10 +330,23 @@ func (p *play) leftovers(url string) error {
 	}
 }
 
-// memory reports whether a key may stay for a while: that of the last token of a lock, and that of a latch,
-// which remembers its last run.
-func memory(key string) bool {
-	return strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch)
+// memory reports whether a key may stay for a while: the hash of a lock that nobody holds or waits for, the
+// metadata of permits, and the hash of a latch, which remembers its last run.
+func memory(ctx context.Context, rdb *redis.Client, key string) bool {
+	if strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch) {
+		return true
+	}
+	lock, err := rdb.HMGet(ctx, key, "lives", "owner", "ends", "queued").Result()
+	if err != nil || lock[0] == nil {
+		return false
+	}
+	now := rdb.Time(ctx).Val().UnixMicro()
+	ended := func(field any) bool {
+		text, _ := field.(string)
+		at, _ := strconv.ParseInt(text, 10, 64)
+		return at <= now
+	}
+	return (lock[1] == nil || ended(lock[2])) && ended(lock[3])
 }
 
 // pick is one of the living processes, or nil.

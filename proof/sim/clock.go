@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/protocol"
@@ -82,6 +83,11 @@ func (w *world) setClocks(stop <-chan struct{}) {
 			}
 		}
 		s.setBack(d)
+		for _, l := range w.locks {
+			if slices.Contains(l.on, s) {
+				l.rules.setBack(s)
+			}
+		}
 		w.counts.Add("clocks set back")
 		w.log("the clock of server %d is set back by %v", s.number, d)
 		w.mu.Unlock()
@@ -102,7 +108,8 @@ func (w *world) setMost() (most time.Duration) {
 func (l *lock) fallen(token, now int64) bool {
 	s := l.on[0]
 	// Now is a little after the request.
-	if s.setSince(l.w.start) == 0 || !s.forgot.After(l.moved) || token < now-1 || token <= l.known {
+	forgot := s.forgot.After(l.moved) || l.wiped.After(l.moved)
+	if s.setSince(l.w.start) == 0 || !forgot || token < now-1 || token <= l.known {
 		return false
 	}
 	l.w.counts.Add("tokens fell")

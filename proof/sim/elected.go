@@ -76,7 +76,7 @@ func newElected(l *lock) *elected {
 
 // read is the stored value.
 func (l *elected) read() (v said) {
-	f := strings.SplitN(l.on[0].HGet(l.key+":t", "v"), " ", 4)
+	f := strings.SplitN(l.on[0].HGet(l.key, "leader"), " ", 4)
 	if len(f) == 4 {
 		v = said{f[0], number(f[1]), number(f[2]), f[3]}
 	}
@@ -138,7 +138,7 @@ func (l *elected) executed(c *call, now int64) {
 			l.owner[l.token], _ = l.present(c.server)
 		}
 	}
-	if after != want && after != (said{}) { // without a leader, the metadata expire
+	if after != want && after != (said{}) { // without a leader, the hash expires
 		w.fail("a request to %s made the value %s, number %d under %d, and not %s, number %d under %d",
 			c.name, after.value, after.number, after.token, want.value, want.number, want.token)
 	} else if after != want && want.token == token {
@@ -152,18 +152,23 @@ func (l *elected) forgotten(s *server) {
 	l.said = l.read()
 }
 
+func (l *elected) deleted() {
+	l.exclusive.deleted()
+	l.said, l.lost = l.read(), time.Now()
+}
+
 // lose is an operator who deletes the value, or puts the one before it back.
 func (l *elected) lose() {
 	s, v := l.on[0], l.former
 	s.tick()
 	switch {
-	case l.said == (said{}):
+	case l.said == (said{}) || l.said != l.read():
 		return
 	case v.owner == l.said.owner && v.token == l.said.token && v.number < l.said.number:
-		s.HSet(l.key+":t", "v", fmt.Sprintf("%s %d %d %s", v.owner, v.token, v.number, v.value))
+		s.HSet(l.key, "leader", fmt.Sprintf("%s %d %d %s", v.owner, v.token, v.number, v.value))
 		l.w.counts.Add("values put back by hand")
 	default:
-		s.HDel(l.key+":t", "v")
+		s.HDel(l.key, "leader")
 		l.w.counts.Add("values deleted by hand")
 	}
 	l.w.log("%s is lost", l.said.value)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
 )
 
 // exclusive are the rules of locks that one attempt has at a time: rlock, fairlock, and those of a JVM.
@@ -45,11 +47,11 @@ func (l exclusive) executed(c *call, now int64) {
 	queue := c.server.scores(l.key + ":q")
 	l.queued(c, queue, now)
 	l.remains(c, owner, token)
-	if c.name == "release" || c.name == "remain" {
+	if c.name == "release" {
 		l.end(asking, "it has left")
 		delete(l.waiting, asking)
 	}
-	if token != 0 && token != l.token {
+	if token != 0 && token != l.token && !strings.HasSuffix(owner, "~") {
 		if owner != asking {
 			w.counts.Add("handed over")
 		}
@@ -64,6 +66,7 @@ func (l exclusive) executed(c *call, now int64) {
 			c.from.Name, c.server.number, c.name, l.name, short(asking), len(queue))
 	}
 	l.dropped(queue, now)
+	l.stored(c.server)
 	l.beliefs()
 }
 
@@ -71,7 +74,8 @@ func (l exclusive) executed(c *call, now int64) {
 func (l exclusive) remains(c *call, owner string, token int64) {
 	w, s := l.w, l.on[0]
 	switch {
-	case c.name == "remain" && owner == c.argv[0]+"~" && c.argv[1] == fmt.Sprint(token) &&
+	case c.name == "release" && len(c.argv) > 6 && owner == c.argv[0]+"~" &&
+		token >= c.number(1) && token < c.number(1)+protocol.Block && // it is the last that was used
 		(l.stayed != owner || l.excused): // a second copy may name another time, and changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
@@ -84,7 +88,8 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	switch left := time.Until(l.stays); {
 	case l.excused || s.setSince(l.left) != 0:
 	case strings.HasSuffix(owner, "~"):
-		if lease := time.Duration(float64(s.TTL(l.key)) / s.rate); lease > max(left, 0)+slack {
+		_, _, lease := l.lease(s)
+		if lease = time.Duration(float64(lease) / s.rate); lease > max(left, 0)+slack {
 			w.fail("%s of %s stays taken %v long, and not %v", short(owner), l.name, lease, left)
 		}
 	case left > slack:
@@ -98,7 +103,7 @@ func (l exclusive) granted(owner string, token, now int64) {
 	if highest := max(l.highest, l.last); token <= highest && !l.fallen(token, now) {
 		w.fail("%s is granted %s with %d after %d", short(owner), l.name, token, highest)
 	}
-	if lease := l.on[0].TTL(l.key); lease > time.Duration(l.asked[owner]+1)*time.Millisecond {
+	if _, _, lease := l.lease(l.on[0]); lease > time.Duration(l.asked[owner]+1)*time.Millisecond {
 		w.fail("%s is granted %s for %v, and asked for %d ms", short(owner), l.name, lease, l.asked[owner])
 	}
 	l.highest, l.moved = token, time.Now()
@@ -176,12 +181,12 @@ func (l exclusive) lingering() []string {
 
 func (l exclusive) forgotten(s *server) {
 	l.excused = true
-	at := slices.Index(l.on, s)
-	l.owners[at], _ = l.present(s)
-	_, l.token = l.present(s)
+	l.setBack(s)
 	l.voided()
 	l.requeued(s)
 }
+
+func (l exclusive) setBack(s *server) { l.owners[slices.Index(l.on, s)], l.token = l.present(s) }
 
 func (l exclusive) deleted() {
 	l.excused = true

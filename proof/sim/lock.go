@@ -17,12 +17,14 @@ import (
 
 // lock is what the checkers know of one lock. Guarded by world.mu.
 type lock struct {
-	w       *world
-	rules   rules
-	kind    byte
-	name    string
-	key     string
-	memory  string    // the key of its metadata
+	w     *world
+	rules rules
+	kind  byte
+	name  string
+	key   string
+	// The key of the metadata of permits, and of a lock of package redisson. Other locks have everything in one
+	// hash.
+	memory  string
 	initial int64     // how many permits there are at first; 0: it is not about permits
 	on      []*server // the one that it is on; of a RedLock, all
 
@@ -40,6 +42,7 @@ type lock struct {
 	moved    time.Time         // when it was last granted
 	known    int64             // the last token that Redis knew when it had last forgotten something
 	wiped    time.Time         // when it was last deleted by hand
+	evicted  time.Time         // when its queue, or the hash of the waiters, was last deleted alone
 	fell     time.Time         // when tokens were last granted again, or lower ones
 	grants   map[string]*grant // by attempt
 	waiting  map[string]*waiter
@@ -79,6 +82,8 @@ type rules interface {
 	lingering() []string
 	// deleted is told that the lock was deleted by hand.
 	deleted()
+	// setBack is told that the clock of a server was set back. A lease that has ended may go on then.
+	setBack(s *server)
 	// due checks what must have happened by now. It is asked while all is well.
 	due()
 }
@@ -149,8 +154,9 @@ func newLock(w *world, p place) *lock {
 		grants: map[string]*grant{}, waiting: map[string]*waiter{}, asked: map[string]int64{},
 		over: map[string]ended{}, forgot: map[string]bool{}, considered: map[*held]struct{}{},
 		lost: map[string]bool{}, entered: map[*process]time.Time{}}
-	l.memory = l.key + ":t"
 	switch l.kind {
+	case 'w', 'p':
+		l.memory = l.key + ":t"
 	case 'q':
 		l.on = w.servers
 	case 'j':
@@ -181,6 +187,8 @@ func newLock(w *world, p place) *lock {
 // due: of most locks, progress asks enough.
 func (*lock) due() {}
 
+func (*lock) setBack(*server) {}
+
 // grantOf is what is known of an attempt's grant.
 func (l *lock) grantOf(attempt string) *grant {
 	g := l.grants[attempt]
@@ -191,22 +199,104 @@ func (l *lock) grantOf(attempt string) *grant {
 	return g
 }
 
-// present is the grant on a server: 0 and "" if the lock is free there.
+// present returns the owner and the token of the grant on a server: "" and 0 if the lock is free there.
 func (l *lock) present(s *server) (owner string, token int64) {
-	s.tick()
-	fields, err := s.HKeys(l.key)
-	if err != nil {
-		return "", 0
-	}
-	for _, f := range fields {
-		if strings.Contains(f, ":") {
-			owner = f
+	owner, token, _ = l.lease(s)
+	return owner, token
+}
+
+// lease is present, and also returns how much is left of the lease by the server's clock. A lease that has
+// ended is over, although its owner is still in the hash.
+func (l *lock) lease(s *server) (owner string, token int64, left time.Duration) {
+	now := s.tick()
+	if l.kind == 'j' {
+		fields, _ := s.HKeys(l.key)
+		for _, f := range fields {
+			if strings.Contains(f, ":") {
+				owner = f
+			}
 		}
-		if f == "k" {
-			l.w.counts.Add("seen while its session may keep it")
+		return owner, number(s.HGet(l.key, "t")), s.TTL(l.key)
+	}
+	ends := number(s.HGet(l.key, "ends"))
+	owner = s.HGet(l.key, "owner")
+	if owner == "" || ends <= now {
+		return "", 0, 0
+	}
+	if s.HGet(l.key, "lingers") != "" {
+		l.w.counts.Add("seen while its session may keep it")
+	}
+	return owner, number(s.HGet(l.key, "token")), time.Duration(ends-now) * time.Microsecond
+}
+
+// lastKnown returns the last token that a server knows.
+func (l *lock) lastKnown(s *server) int64 {
+	if l.memory != "" {
+		return number(s.HGet(l.memory, "t"))
+	}
+	return max(number(s.HGet(l.key, "token")), number(s.HGet(l.key, "floor")))
+}
+
+// queueEntry is what a server has of an attempt that waits.
+type queueEntry struct {
+	alive int64 // until then it is known to live, by the server's clock in microseconds
+	n     int64 // permits, or how many goroutines wait with it
+	seen  bool  // the server has seen its session listen
+}
+
+// entryOf reads the entry of an attempt on a server.
+func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
+	var words []string
+	if l.initial != 0 {
+		e.alive = int64(s.scores(l.key + ":a")[attempt])
+		words = strings.Fields(s.HGet(l.key+":d", attempt))
+	} else if words = strings.Fields(s.HGet(l.key+":w", attempt)); len(words) > 0 {
+		e.alive, words = number(words[0]), words[1:]
+	}
+	if len(words) > 2 { // how many, the lease, and the nonce
+		e.n, e.seen = number(words[0]), strings.HasSuffix(words[2], "+")
+	}
+	return e
+}
+
+// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash, with its
+// tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also checks
+// that the hash mentions a queue.
+func (l *lock) stored(s *server) {
+	w, now := l.w, s.tick()
+	if l.memory != "" {
+		return
+	}
+	for _, key := range []string{l.key, l.key + ":q", l.key + ":w"} {
+		if s.Exists(key) && s.TTL(key) == 0 {
+			w.fail("server %d keeps %s forever", s.number, key)
 		}
 	}
-	return owner, number(s.HGet(l.key, "t"))
+	const slack = 1000 // Redis counts in milliseconds
+	till := now + s.TTL(l.key).Microseconds() + slack
+	if owner, _, left := l.lease(s); owner != "" && till < now+(left+protocol.Retention).Microseconds() {
+		w.fail("server %d forgets %s in %v, and its lease ends in %v", s.number, l.name, s.TTL(l.key), left)
+	}
+	if lives := number(s.HGet(l.key, "lives")); lives > till {
+		w.fail("server %d forgets %s %d us before the time that it notes", s.number, l.name, lives-till)
+	}
+	queued := s.HGet(l.key, "queued")
+	if s.Exists(l.key) && s.Exists(l.key+":q") && queued == "" {
+		w.fail("%s has a queue on server %d, which its hash does not mention", l.name, s.number)
+	}
+	for _, key := range []string{l.key + ":q", l.key + ":w"} {
+		if left := s.TTL(key).Microseconds() + slack; s.Exists(key) && number(queued) > now+left {
+			w.fail("server %d forgets %s %d us before the time that it notes", s.number, key,
+				number(queued)-now-left)
+		}
+	}
+}
+
+// free reports whether a key is the hash of a lock that nobody holds or waits for, on this server.
+func (s *server) free(key string) bool {
+	now := s.tick()
+	return s.Type(key) == "hash" && s.HGet(key, "lives") != "" && number(s.HGet(key, "queued")) <= now &&
+		(s.HGet(key, "owner") == "" || number(s.HGet(key, "ends")) <= now)
 }
 
 // endsFirst is the server where the lease ends first of an attempt that has the lock on all of them, if one
@@ -215,13 +305,13 @@ func (l *lock) endsFirst() (at int, ok bool) {
 	var one string
 	var least float64
 	for i, s := range l.on {
-		owner, _ := l.present(s)
+		owner, _, lease := l.lease(s)
 		again := l.forgot[owner] // by a late copy of its request: its session does not know the token
 		owner = holderOf(owner)
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
-		if left := float64(s.TTL(l.key)) / s.rate; i == 0 || left < least { // by one clock
+		if left := float64(lease) / s.rate; i == 0 || left < least { // by one clock
 			at, least = i, left
 		}
 		one = owner
@@ -384,6 +474,9 @@ func (w *world) progress() {
 // overtaking checks that no goroutine overtakes a waiting call more often than most.
 func (l *lock) overtaking(e *held, most int) {
 	w := l.w
+	if time.Now().Before(l.blind) {
+		return
+	}
 	for a := range w.asking {
 		if l.rules.waits(&waiter{n: a.n}) {
 			continue
@@ -408,9 +501,8 @@ func (l *lock) voided() {
 func (l *lock) requeued(s *server) {
 	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
 	l.over, l.waiting = map[string]ended{}, map[string]*waiter{}
-	l.known = number(s.HGet(l.memory, "t"))
+	l.known = l.lastKnown(s)
 	queue := s.scores(l.key + ":q")
-	alive := s.scores(l.key + ":a")
 	var order []string
 	for attempt := range queue {
 		order = append(order, attempt)
@@ -418,8 +510,8 @@ func (l *lock) requeued(s *server) {
 	slices.SortFunc(order, func(a, b string) int { return cmp.Compare(queue[a], queue[b]) })
 	for _, attempt := range order {
 		l.arrived++
-		n, _, _ := strings.Cut(s.HGet(l.key+":d", attempt), " ")
-		l.waiting[attempt] = &waiter{l.arrived, int64(alive[attempt]), queue[attempt], number(n)}
+		e := l.entryOf(s, attempt)
+		l.waiting[attempt] = &waiter{l.arrived, e.alive, queue[attempt], e.n}
 	}
 }
 
@@ -429,11 +521,33 @@ func (l *lock) deleted() {
 		s.tick()
 		s.Del(l.key)
 	}
-	l.wiped = time.Now()
+	l.wiped, l.known = time.Now(), 0
 	l.rules.deleted()
 	l.voided()
 	l.w.counts.Add("deleted by hand")
 	l.w.log("%s is deleted by hand", l.name)
+}
+
+// dequeued deletes the queue of the lock on a server by hand, or the hash of the waiters, and not the lock's
+// hash. No second attempt gets the lock by that. Those that wait have lost their places, or are known to live
+// no more. They are in the queue again as soon as they send their requests again, which they do before their
+// time to live ends.
+func (l *lock) dequeued(s *server, what string) {
+	s.tick()
+	if !s.Del(l.key + what) {
+		return
+	}
+	l.evicted = time.Now()
+	l.blind = later(l.blind, time.Now().Add(heartbeat))
+	for attempt, e := range l.waiting {
+		if what == ":q" {
+			delete(l.waiting, attempt)
+		} else {
+			e.alive = 0
+		}
+	}
+	l.w.counts.Add("deleted by hand: " + what)
+	l.w.log("%s%s is deleted by hand on server %d", l.name, what, s.number)
 }
 
 // newHeld is what a Lock has brought, or a part of it.

@@ -70,11 +70,12 @@ func (l *majority) executed(c *call, now int64) {
 	if owner != "" && before != owner && owner != asking {
 		w.counts.Add("handed over")
 	}
-	if c.name == "keep" && c.argv[6] != "0" {
+	if c.name == "renew" && c.argv[6] != "0" {
 		w.counts.Add("tokens raised")
 	}
 	w.log("%s %d: %s %s %s: %s has it, %d",
 		c.from.Name, c.server.number, c.name, l.name, short(asking), short(owner), token)
+	l.stored(c.server)
 	l.beliefs()
 }
 
@@ -128,8 +129,8 @@ func (l *majority) entry(e, outer *held) {
 func (l *majority) safe(e *held) {
 	higher, forgot := 0, false
 	for _, s := range l.on {
-		last, released := number(s.HGet(l.key+":t", "t")), number(s.HGet(l.key+":t", "r"))
-		if last != released { // all of the block may be used
+		last := l.lastKnown(s)
+		if s.HGet(l.key, "token") != s.HGet(l.key, "released") { // all of the block may be used
 			last += protocol.Block - 1
 		}
 		if last >= e.token {
@@ -143,10 +144,10 @@ func (l *majority) safe(e *held) {
 	}
 }
 
-// forgot: a server has lost its data since the last holder entered, which may have released nothing. Then
-// tokens are as good as its clock.
+// forgot: a server has lost its data since the last holder entered, which may have released nothing, or the
+// lock was deleted by hand. Then tokens are as good as its clock.
 func (l *majority) forgot() bool {
-	return slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
+	return l.wiped.After(l.set) || slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
 }
 
 // near checks that the token is not far above the clocks, or it would be forgotten before these have passed
@@ -186,7 +187,9 @@ func (*majority) stuck() string { return "" }
 func (*majority) lingering() []string { return nil }
 
 // forgotten: the others remember.
-func (l *majority) forgotten(s *server) { l.owners[slices.Index(l.on, s)], _ = l.present(s) }
+func (l *majority) forgotten(s *server) { l.setBack(s) }
+
+func (l *majority) setBack(s *server) { l.owners[slices.Index(l.on, s)], _ = l.present(s) }
 
 func (l *majority) deleted() {
 	for at, owner := range l.owners {

@@ -268,7 +268,7 @@ func (l *permits) forgotten(s *server) {
 func (l *permits) deleted() {
 	l.holders = nil
 	// Nobody is told: those that wait find out when they ask again.
-	l.blind = time.Now().Add(liveness * 3 / 4)
+	l.blind = time.Now().Add(heartbeat)
 }
 
 // waits: it wants more than there are at all.

@@ -120,7 +120,7 @@ func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 		case queued && !void && q.liveness > 0:
 			e.alive = alive
 		}
-	case "release", "remain":
+	case "release":
 		if _, queued := queue[c.argv[0]]; queued {
 			w.fail("%s is released and stands in the queue", short(c.argv[0]))
 		}
@@ -183,8 +183,7 @@ func (l *lock) deaf(attempt string) bool {
 	s := l.on[0]
 	session, _, _ := strings.Cut(attempt, ":")
 	channel := "lockline:s:" + session
-	entry := strings.Fields(s.HGet(l.key+":d", attempt))
-	return s.PubSubNumSub(channel)[channel] == 0 && len(entry) > 2 && strings.HasSuffix(entry[2], "+")
+	return s.PubSubNumSub(channel)[channel] == 0 && l.entryOf(s, attempt).seen
 }
 
 // commands reads RESP arrays of bulk strings, as clients send them.

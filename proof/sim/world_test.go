@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -25,9 +26,8 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 		l := newLock(w, w.Kind.locks[0])
 		w.locks = append(w.locks, l)
 		for i, s := range l.on {
-			s.tick()
-			s.HSet(l.key, "session:1", "1", "t", "1000")
-			s.SetTTL(l.key, leases[i])
+			ends := s.tick() + leases[i].Microseconds()
+			s.HSet(l.key, "owner", "session:1", "ends", fmt.Sprint(ends), "token", "1000")
 			l.owners[i] = "session:1"
 		}
 		l.considered[&held{attempt: holderOf("session:1"), hold: new(rlock.Hold)}] = struct{}{}

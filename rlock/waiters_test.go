@@ -1,0 +1,94 @@
+package rlock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/script"
+	"github.com/lockline/lockline/internal/testing/testlock"
+)
+
+// rawLock is a lock whose requests a test sends itself. No session listens.
+type rawLock struct {
+	*testing.T
+	rdb  *redis.Client
+	keys []string
+}
+
+func newRawLock(t *testing.T, rdb *redis.Client) rawLock {
+	key := testlock.Prefix(rdb) + ":r:{x}"
+	return rawLock{t, rdb, []string{key, key + ":q", key + ":w"}}
+}
+
+func (w rawLock) run(name string, argv ...any) string {
+	w.Helper()
+	reply, err := redis.NewScript(script.Text(name)).Run(bg, w.rdb, w.keys, argv...).Text()
+	testlock.Must(w.T, err)
+	return reply
+}
+
+// acquire returns the first letter of the reply.
+func (w rawLock) acquire(owner string) string {
+	w.Helper()
+	return w.run("lock/acquire", owner, 1, int64(1)<<52, 30000, "info", 15000, 30000,
+		testlock.Prefix(w.rdb)+":s:", "nonce", 1)[:1]
+}
+
+// ends ends the lease of the holder.
+func (w rawLock) ends() {
+	testlock.Must(w.T, w.rdb.HSet(bg, w.keys[0], "ends", 1).Err())
+}
+
+// The reply tells the session, so it need not listen.
+func TestTheFirstInTheQueueThatAsksGetsTheFreeLockThoughItDoesNotListen(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		if got := fmt.Sprint(w.acquire("a:1"), w.acquire("b:1"), w.acquire("c:1")); got != "GQQ" {
+			t.Fatal(got)
+		}
+		w.ends()
+		if got := w.acquire("b:1"); got != "G" {
+			t.Errorf("the first in the queue gets %s", got)
+		}
+	})
+}
+
+// A waiter whose entry somebody has deleted keeps its place when it asks, and leaves the queue when it gets
+// the lock.
+func TestAWaiterWithoutAnEntryLeavesTheQueueWhenItGetsTheLock(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		if got := fmt.Sprint(w.acquire("a:1"), w.acquire("b:1")); got != "GQ" {
+			t.Fatal(got)
+		}
+		testlock.Must(t, w.rdb.Del(bg, w.keys[2]).Err())
+		w.ends()
+		if got := w.acquire("b:1"); got != "G" {
+			t.Errorf("it gets %s", got)
+		}
+		if n := w.rdb.ZCard(bg, w.keys[1]).Val(); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+	})
+}
+
+// An unlock that arrives when the lease has ended has not ended the hold.
+func TestAReleaseOfALeaseThatHasEndedSaysThatItIsLost(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		if got := w.acquire("a:1"); got != "G" {
+			t.Fatal(got)
+		}
+		token := w.rdb.HGet(bg, w.keys[0], "token").Val()
+		w.ends()
+		for range 2 {
+			got := w.run("lock/release", "a:1", token, testlock.Prefix(w.rdb)+":s:", 15000, 0, 0)
+			if !strings.HasPrefix(got, "L") {
+				t.Errorf("it gets %s", got)
+			}
+		}
+	})
+}
