@@ -66,7 +66,7 @@ local function lookUp(s, channels, options)
     for i, owner in ipairs(owners) do
       local w = waiter(owner, entries[i])
       q.any = q.any or entries[i]
-      if w and w.seen and owner ~= options.mine and w.session ~= options.but and w.session ~= options.asking then
+      if w and w.seen and w.session ~= options.but and w.session ~= options.asking then
         local asks = names[w.sharded and 2 or 1]
         asks[#asks + 1] = channel(channels, w.session, w.sharded)
       end
@@ -85,29 +85,27 @@ local function lookUp(s, channels, options)
     end
     for _, w in ipairs(found) do
       local has = heard[w.sharded and 2 or 1]
-      local mine = w.owner == options.mine
+      local hears = not w.seen or w.session == options.asking or not has
+        or has[channel(channels, w.session, w.sharded)]
       w.behind = behind
-      if mine then
+      if w.owner == options.mine then
         q.mine = w
       end
       if w.owner == options.leaving then
         behind = true
-      elseif w.alive < s.now and not mine then
+      elseif w.alive < s.now and w.owner ~= options.mine then
         q.missing = q.missing or not q.first
         q.dead[#q.dead + 1] = w.owner
       elseif w.session == options.but then
-        passed = passed or w
-      elseif w.seen and w.session ~= options.asking and (mine and q.hears == false
-          or not mine and has and not has[channel(channels, w.session, w.sharded)]) then
-        q.missing = q.missing or not q.first and not mine
+        -- It is passed over.
+      elseif not hears then
+        q.missing = q.missing or not q.first and w.owner ~= options.mine
         passed = passed or w
       elseif not q.first then
         q.first = w
-      elseif w.session ~= q.first.session then
-        q.second = q.second or w
-        q.next = q.next or w
       else
         q.next = q.next or w
+        q.second = q.second or w.session ~= q.first.session and w or nil
       end
     end
     at = at + #owners

@@ -75,7 +75,7 @@ if not token then
       stand(s, q)
       leave(s, q)
       said = flags(session(me), ARGV[8], ARGV[10], q)
-      if q.missing then
+      if q.missing and q.first and q.first.session ~= session(me) then
         handOn(s, ARGV[8], { first = q.first, missing = true })
       end
     end

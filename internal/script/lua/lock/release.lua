@@ -76,7 +76,8 @@ if mine then
     end
   end
 elseif s.queued > 0 or s.lives == 0 then -- it is in the queue, unless the hash was deleted
-  q = lookUp(s, ARGV[3], { leaving = owner, but = s.owner and lookout(s), asking = session(owner) })
+  q = lookUp(s, ARGV[3], { leaving = owner, but = s.owner and lookout(s),
+    asking = not s.owner and session(owner) or nil }) -- the reply says only who was granted the lock
   if s.owner then
     handOn(s, ARGV[3], q)
     leave(s, q, owner)
