@@ -145,7 +145,7 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
 // scanPage is the number of keys at which one request of scan looks.
 const scanPage = 1000
 
-// locksOf returns the locks of these keys, without those that are known to be free. A server may remember the
+// locksOf returns the locks of these keys, except locks that are known to be free. A server may remember the
 // tokens of very many free locks, so they are not inspected one by one.
 func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []string) map[found]bool {
 	locks, hashes := map[found]bool{}, map[found]*redis.SliceCmd{}
@@ -166,7 +166,7 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 	if len(hashes) == 0 {
 		return locks
 	}
-	// A request that fails tells nothing of its lock, for example because the key has another type.
+	// If a request fails, nothing is known of its lock, for example because the key has another type.
 	_, _ = pipe.Exec(ctx)
 	for l, fields := range hashes {
 		if !isFree(fields.Val(), clock.Val()) {
@@ -176,8 +176,8 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 	return locks
 }
 
-// isFree reports whether nobody holds a lock or waits for it, whose hash has these values of the fields lives,
-// queued, owner and ends. now is the Redis time, or zero if that is not known.
+// isFree reports whether nobody holds a lock or waits for it. fields are the values of the fields lives,
+// queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is not known.
 func isFree(fields []any, now time.Time) bool {
 	if len(fields) != 4 || fields[0] == nil || fields[1] != nil {
 		return false
@@ -202,8 +202,8 @@ func eachMaster(
 	return err
 }
 
-// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a session
-// waits. ok is false for all other keys.
+// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a
+// session waits. ok is false for all other keys.
 func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
