@@ -100,6 +100,30 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	})
 }
 
+// A request looks at 1,000 waiters at once, and at no more than 2,000 that live. Proves: order
+func TestANewcomerDoesNotOvertakeAWaiterBehindManyOfTheDead(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		const dead, next = 2500, "s:1"
+		for i := range dead + 1 {
+			attempt, alive := fmt.Sprint("dead:", i), time.Now().Add(-time.Second)
+			if i == dead {
+				attempt, alive = next, time.Now().Add(time.Second)
+			}
+			_, err := w.ZAdd(queueKey, float64(i), attempt)
+			testlock.Must(t, err)
+			w.HSet(waitersKey, attempt, entry(alive))
+		}
+		_, _, err := w.lock().TryLock(bg)
+		var locked *rlock.LockedError
+		if !errors.As(err, &locked) || locked.Holder != next {
+			t.Errorf("TryLock: %v", err)
+		}
+		if n := w.places(); n != 0 {
+			t.Errorf("%d places are left", n)
+		}
+	})
+}
+
 // The goroutines of its session stand in Redis' queue, as they do behind a Lock. Proves: order
 func TestAHoldOfTryLockIsFollowedInOrder(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
