@@ -63,7 +63,8 @@
 // An election named NAME uses the fair lock NAME. So fairlock.New(session, NAME), its Inspect and
 // ForceUnlock, and `lockline inspect NAME` work on it. Use that lock for nothing else.
 //
-// The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. That key expires after the last leader:
-// 15 s later at the earliest, and with the defaults a minute later at the latest. Resign deletes the value.
+// The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. That key expires after the last
+// leader: 15 s later at the earliest, and with the defaults a minute later at the latest. Resign deletes the
+// value.
 // Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed.
 package election

@@ -185,8 +185,8 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.O
 	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
 
-// A request runs a script on the hash of the lock, which has the value. It does not name the keys of the queue,
-// because a Cluster refuses requests for keys of which some do not exist while their slot moves.
+// A request runs a script on the hash of the lock, which has the value. It does not name the keys of the
+// queue, because a Cluster refuses requests for keys of which some do not exist while their slot moves.
 type request struct {
 	script *wire.Script
 	keys   *protocol.Keys

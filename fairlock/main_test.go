@@ -121,7 +121,7 @@ func (w *world) lease() time.Duration {
 	return time.Until(time.UnixMicro(ends))
 }
 
-// entry is what Redis has of a waiter that lives until then.
+// entry returns the entry in Redis of a waiter that lives until this time.
 func entry(alive time.Time) string { return fmt.Sprint(alive.UnixMicro(), " 1 30000 NONCE 1@h ") }
 
 // script runs one of those of the lock.

@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// An older version of Lockline, whose hash has the owner as a field, holds the lock. Nobody gets it until that
-// hash has expired, and all calls say why.
+// An older version of Lockline, whose hash has the owner as a field, holds the lock. Nobody gets it until
+// that hash has expired, and all calls say why.
 func TestALockOfAnOlderVersionIsAnErrorAndHasNoSecondHolder(t *testing.T) {
 	for letter, newMutex := range queuedKinds {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -23,9 +23,10 @@ func TestALockOfAnOlderVersionIsAnErrorAndHasNoSecondHolder(t *testing.T) {
 			before := w.Dump()
 			s := testlock.NewSession(t, w.Client)
 			m := newMutex(s, "x")
+			wait := rlock.WaitAtMost(10 * time.Second)
 			calls := map[string]func() error{
 				"TryLock":          func() error { _, _, err := m.TryLock(bg); return err },
-				"Lock":             func() error { _, _, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second)); return err },
+				"Lock":             func() error { _, _, err := m.Lock(bg, wait); return err },
 				"Inspect":          func() error { _, err := m.Inspect(bg); return err },
 				"ForceUnlock":      func() error { _, err := m.ForceUnlock(bg); return err },
 				"ForceUnlockToken": func() error { _, err := m.ForceUnlockToken(bg, 5); return err },

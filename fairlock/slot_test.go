@@ -7,8 +7,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// While a slot of a Cluster moves, the second copy of a request does not name the keys of the queue, which often
-// do not exist. It must not free a lock and hand it over to nobody.
+// While a slot of a Cluster moves, the second copy of a request does not name the keys of the queue, which
+// often do not exist. It must not free a lock and hand it over to nobody.
 func TestARequestWithoutTheQueuesKeysChangesNothingIfOthersWait(t *testing.T) {
 	requests := map[string]func(token string) []any{
 		"release": func(token string) []any { return []any{"s:1", token, "lockline:s:", 60000, 0, 0} },

@@ -547,6 +547,14 @@ func TestMistakesFailTheTestAndSayWhatToDo(t *testing.T) {
 				locktest.Take(t, rlock.New(s.NewSession(), "x"))
 				s.Lose("y")
 			}, `locktest: Lose("y"): nothing of this name is held at this server`},
+		"a loss of what was released": {
+			func(t testing.TB, s *locktest.Server) {
+				err := rlock.New(s.NewSession(), "x").Do(bg, func(context.Context) error { return nil })
+				if err != nil {
+					t.Error(err)
+				}
+				s.Lose("x")
+			}, `locktest: Lose("x"): nothing of this name is held at this server`},
 		"a loss of no name": {
 			func(t testing.TB, s *locktest.Server) { s.Lose("") },
 			`locktest: Lose: lockline: the name is empty`},

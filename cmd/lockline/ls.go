@@ -125,17 +125,66 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
 		match = "lockline_lock_memory:*"
 	}
 	err := eachMaster(ctx, o.rdb, func(ctx context.Context, master *redis.Client) error {
-		keys := master.Scan(ctx, 0, match, 1000).Iterator()
-		for keys.Next(ctx) {
-			mu.Lock()
-			if l, ok := o.lockOf(keys.Val()); ok && matches(o.pattern, l.name) {
-				seen[l] = true
+		for cursor := uint64(0); ; {
+			keys, next, err := master.Scan(ctx, cursor, match, scanPage).Result()
+			if err != nil {
+				return err
 			}
+			locks := o.locksOf(ctx, master, keys)
+			mu.Lock()
+			maps.Copy(seen, locks)
 			mu.Unlock()
+			if cursor = next; cursor == 0 {
+				return nil
+			}
 		}
-		return keys.Err()
 	})
 	return seen, err
+}
+
+// scanPage is the number of keys at which one request of scan looks.
+const scanPage = 1000
+
+// locksOf returns the locks of these keys, except locks that are known to be free. A server may remember the
+// tokens of very many free locks, so they are not inspected one by one.
+func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []string) map[found]bool {
+	locks, hashes := map[found]bool{}, map[found]*redis.SliceCmd{}
+	pipe := master.Pipeline()
+	clock := pipe.Time(ctx)
+	for _, key := range keys {
+		l, ok := o.lockOf(key)
+		if !ok || !matches(o.pattern, l.name) {
+			continue
+		}
+		letters := []string{protocol.Reentrant, protocol.Fair, protocol.RedLock}
+		if strings.HasSuffix(key, "}") && slices.Contains(letters, string(l.kind)) {
+			hashes[l] = pipe.HMGet(ctx, key, "lives", "queued", "owner", "ends")
+		} else {
+			locks[l] = true
+		}
+	}
+	if len(hashes) == 0 {
+		return locks
+	}
+	// If a request fails, nothing is known of its lock, for example because the key has another type.
+	_, _ = pipe.Exec(ctx)
+	for l, fields := range hashes {
+		if !isFree(fields.Val(), clock.Val()) {
+			locks[l] = true
+		}
+	}
+	return locks
+}
+
+// isFree reports whether nobody holds a lock or waits for it. fields are the values of the fields lives,
+// queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is not known.
+func isFree(fields []any, now time.Time) bool {
+	if len(fields) != 4 || fields[0] == nil || fields[1] != nil {
+		return false
+	}
+	ends, _ := fields[3].(string)
+	micros, err := strconv.ParseInt(ends, 10, 64)
+	return fields[2] == nil || err == nil && micros <= now.UnixMicro() && !now.IsZero()
 }
 
 func eachMaster(
@@ -153,8 +202,8 @@ func eachMaster(
 	return err
 }
 
-// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a session
-// waits. ok is false for all other keys.
+// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a
+// session waits. ok is false for all other keys.
 func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)

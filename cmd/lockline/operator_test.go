@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	redisserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/fairlock"
@@ -177,6 +178,41 @@ func TestLsPatternsAreOfNames(t *testing.T) {
 	if _, errOut, code := operate(t, m.Addr(), "ls", "[a"); code != exitTrouble ||
 		!strings.Contains(errOut, "not a pattern") {
 		t.Errorf("a broken pattern: exit code %d, %s", code, errOut)
+	}
+}
+
+// A busy server remembers the tokens of very many free locks.
+func TestLsInspectsNoLockThatIsFree(t *testing.T) {
+	m := theirRedis(t)
+	rdb := testlock.Client(t, m.Addr())
+	session := testlock.NewSession(t, rdb)
+	for i := range 10 {
+		for _, newMutex := range testlock.Kinds {
+			testlock.Works(t, newMutex(session, fmt.Sprint("free ", i)))
+		}
+		testlock.Works(t, multilock.NewRedLock(fmt.Sprint("free ", i), session))
+	}
+	take(t, rlock.New(session, "held"))
+	take(t, fairlock.New(session, "over"))
+	m.HSet("lockline:f:{over}", "ends", "1")
+	m.HSet("lockline:f:{waited for}", "lives", "1", "queued", "1")
+	_, err := m.ZAdd("lockline:f:{waited for}:q", 1, "s:1")
+	testlock.Must(t, err)
+	inspected := 0
+	m.Server().SetPreHook(func(_ *redisserver.Peer, _ string, args ...string) bool {
+		if len(args) > 0 && testlock.Script(args[0]) == "inspect" {
+			inspected++
+		}
+		return false
+	})
+	got := operateJSON[[]lockState](t, m.Addr(), "ls")
+	m.Server().SetPreHook(nil)
+	if len(got) != 2 || got[0].Name != "held" || !got[0].Held || got[1].Name != "waited for" ||
+		got[1].Held || len(got[1].Queue) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if inspected < 2 || inspected > 4 { // each of the two, and once more with the text of the script
+		t.Errorf("%d locks were inspected", inspected)
 	}
 }
 

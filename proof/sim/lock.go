@@ -521,7 +521,10 @@ func (l *lock) deleted() {
 		s.tick()
 		s.Del(l.key)
 	}
-	l.wiped, l.known = time.Now(), 0
+	l.wiped = time.Now()
+	if l.memory == "" { // tokens and tombstones were in the same hash
+		l.known, l.over = 0, map[string]ended{}
+	}
 	l.rules.deleted()
 	l.voided()
 	l.w.counts.Add("deleted by hand")

@@ -404,10 +404,15 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	})
 }
 
-// dequeue deletes by hand what waits for one of the locks on one server.
+// dequeue deletes by hand what waits for one of the locks on one server. While there are faults, it may delete
+// the hash instead. Then tokens are as good as the clock, so that must not have been set back.
 func (w *world) dequeue(rnd *rand.Rand) {
 	l := w.locks[rnd.IntN(len(w.locks))]
-	if l.memory == "" && l.kind != 'l' {
+	switch {
+	case l.memory != "" || l.kind == 'l': // permits, a lock of package redisson, or a latch
+	case w.quiet.IsZero() && !w.stepped && rnd.IntN(3) == 0:
+		l.deleted()
+	default:
 		l.dequeued(l.on[rnd.IntN(len(l.on))], []string{":q", ":w"}[rnd.IntN(2)])
 	}
 }

@@ -1,5 +1,5 @@
--- What the scripts of all kinds share. Package script gives each script what it uses of this, behind the common
--- case where that can be, because creating a function takes time.
+-- Constants and functions for the scripts of all kinds. Package script gives each script those that it uses, behind
+-- the common case if possible, because creating a function takes time.
 
 -- BLOCK is how many tokens a grant reserves: Block in answer.go of package protocol.
 local BLOCK = 1000
@@ -29,8 +29,8 @@ local function sound(value, most)
   return number and number <= (most or MOST) and number or nil
 end
 
--- subscribed: this server has clients that listen to a channel. unknown is what it says without the right to
--- ask.
+-- subscribed reports whether this server has a subscriber to a channel. Without the right to find out, it returns
+-- `unknown`.
 local function subscribed(name, sharded, unknown)
   local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
   if count.err then
@@ -104,8 +104,8 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- channel is where a session is told. A sharded one is in the slot of the lock, and has what follows the
--- prefix in its key.
+-- channel returns the name of the channel on which a session is notified. The name of a sharded channel has the
+-- part of the lock's key behind the prefix, so it is in the slot of the lock.
 local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end

@@ -1,4 +1,4 @@
--- What the scripts of permits share of their queue, beside internal/script/lua/base.lua and metadata.lua.
+-- The queue of permits, for their scripts.
 --
 -- KEYS[1] what is waited for. Sharded channels have its name
 -- KEYS[2] the metadata; beside the rest q -> last ticket

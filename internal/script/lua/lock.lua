@@ -1,15 +1,16 @@
--- What the scripts of locks share, beside internal/script/lua/base.lua: how they read and write the hash. Most
--- of them also use internal/script/lua/queue.lua.
+-- The hash of a lock: its fields, and the functions that read and write it. Most scripts of locks also use
+-- internal/script/lua/queue.lua.
 --
 -- KEYS[1]   the lock's hash. It stays for a while after a release: tokens must grow, and a stale copy of a
 --           request must be recognized.
 --             owner      owner field of the holder, SESSION:ATTEMPT. It is missing if nobody holds the lock.
 --                        It ends with a '~' while the lock stays taken after the unlock
---             ends       Redis time in µs at which the lease ends. From then on the lock is free, although the
---                        holder is still in `owner`
+--             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
+--                        `owner` still names the holder
 --             token      first token of the block that was granted last. After the release, the last token that
 --                        was used
---             floor      no later holder may have this token, or a lower one. It is missing if `token` says so
+--             floor      no later holder may have this token, or a lower one. It is only there if it is above
+--                        `token`
 --             count      hold count
 --             change     number of the last change of the count, within the grant
 --             info       holder info, PID@HOST LABEL
@@ -22,7 +23,8 @@
 --             queued     Redis time in µs until which the keys of the queue live, at least. It is missing if
 --                        the queue is empty
 --             lives      Redis time in µs until which this key lives, at least
---             refused    Redis time in µs at which a session was last refused a lock that another one kept
+--             refused    Redis time in µs at which a session was last refused the lock because another session
+--                        kept it
 --             leader     of an election: OWNER TOKEN NUMBER VALUE, see election/proclaim.lua
 --             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request may
 --                        arrive, though the attempt has ended
@@ -62,7 +64,7 @@ local function read(attempt, now, keep)
     queued = field('queued', f[7]), ticket = field('ticket', f[9]), change = f[10], info = f[11] or '',
     over = f[6] == attempt or f[13], granted = math.max(field('token', f[3]), field('floor', f[4])) }
   s.last = s.granted
-  if f[3] ~= f[5] then -- it was granted and not released
+  if f[3] ~= f[5] then -- the last grant was not released
     s.last = s.granted + BLOCK - 1
     s.lost = s.last
   end
@@ -102,7 +104,7 @@ end
 -- The rest are further fields of the hash.
 local function grant(s, owner, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  -- A new hash does not know what became of earlier tokens: whoever holds one has lost the lock.
+  -- A new hash does not know earlier grants. A session that believes in one has lost the lock.
   local lost = s.lost or s.lives == 0 and token - 1
   -- First, because a server that is full refuses only the first write.
   set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
@@ -117,8 +119,8 @@ local function grant(s, owner, info, lease, ...)
   return token
 end
 
--- released reports whether a token was granted and released, by whomever since: it is above the last token that
--- was lost, and not above the last one that was released.
+-- released reports whether a token was granted and released: it is above the last token that was lost, and not above
+-- the last token that was released.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
   return known[1] and tonumber(token) <= whole(KEYS[1], 'released', known[1])

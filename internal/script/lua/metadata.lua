@@ -1,6 +1,5 @@
--- What the scripts of permits and of package redisson share, beside internal/script/lua/base.lua: they keep tokens
--- and tombstones in a key of its own, the metadata. internal/script/lua/permit.lua and redisson.lua say what else
--- the keys have.
+-- Functions for the scripts of permits and of package redisson, which keep tokens and tombstones in a key of its
+-- own, the metadata. internal/script/lua/permit.lua and redisson.lua describe all keys.
 --
 -- KEYS[1]   of package redisson: the hash of the lock
 -- KEYS[2]   the metadata, a hash:
@@ -94,8 +93,8 @@ local function update()
   return true
 end
 
--- released: the token was granted once and released, by whomever since. Whatever
--- lies above the last token lost and not above the last one released was.
+-- released reports whether a token was granted and released: it is above the last token that was lost, and not above
+-- the last token that was released.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
   return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1])

@@ -1,4 +1,4 @@
--- What the scripts of permits share, beside internal/script/lua/base.lua, metadata.lua and line.lua.
+-- Functions for the scripts of permits, beside internal/script/lua/metadata.lua and line.lua.
 --
 -- KEYS[1] holders: owner field of each by the Redis time in microseconds at which its lease ends
 -- KEYS[2] metadata: t -> last token that may be in use; n -> how many permits there are; i -> id of the

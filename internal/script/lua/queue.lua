@@ -1,5 +1,4 @@
--- What the scripts share of the waiters of a lock, beside internal/script/lua/base.lua and
--- internal/script/lua/lock.lua.
+-- The waiters of a lock: their keys, and the functions that read and write them.
 --
 -- KEYS[1]   the lock's hash. Sharded channels have its name
 -- KEYS[2]   the queue: waiting attempts by ticket, a sorted set
@@ -7,10 +6,10 @@
 --             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests postpones
 --                     that
 --             SIZE    how many goroutines wait with it
---             LEASE   the lease in ms that it asks for
+--             LEASE   the lease in ms that it wants
 --             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
---                     that the session is notified by sharded pub/sub. A '+' means that this server has seen the
---                     session listen. If nobody listens then, the session has ended or its connection broke
+--                     that the session is notified by sharded pub/sub. A '+' means that the session had a
+--                     subscription at this server. If it has none now, it has ended, or its connection broke
 --             INFO    holder info
 --
 -- Arguments of several scripts:
@@ -18,7 +17,7 @@
 --   TOLD      how the session is notified: '0' by PUBLISH, if other servers may have its subscription;
 --             '1' by PUBLISH; '2' by SPUBLISH, on a channel of the lock and the session
 
--- waiter reads the entry of an attempt; nil if there is none, or somebody has edited it.
+-- waiter reads the entry of an attempt. It returns nil if there is none, or if somebody has edited it.
 local function waiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
@@ -27,7 +26,7 @@ local function waiter(owner, entry)
     nonce = nonce, sharded = sharded == '/', seen = seen == '+', info = info } or nil
 end
 
--- audience returns which of these channels have subscribers on this server; nil without the right to ask.
+-- audience returns which of these channels have subscribers at this server, or nil without the right to find out.
 local function audience(names, sharded)
   local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
   if count.err then
@@ -41,20 +40,20 @@ local function audience(names, sharded)
 end
 
 -- lookUp finds the waiters at the head of the queue. It writes nothing. The options, all optional:
---   asking    the session of this request: the reply notifies it, so it need not listen
+--   asking    the session of this request. It needs no subscription, because the reply notifies it
 --   but       a session that is passed over
---   mine      the attempt of this request, which lives, whatever its entry says
+--   mine      the attempt of this request, which lives even if its entry does not say so
 --   told      TOLD of the attempt in mine
 --   leaving   an attempt that is passed over
 -- The fields of the result:
---   first     the first waiter that lives, and whose session listens. A waiter whose connection broke keeps its
---             place. If BATCH such waiters stand before the first one and `but` is not given, the first of them
+--   first     the first waiter that lives and has a subscription. A waiter whose connection broke is passed over,
+--             and keeps its place. If BATCH waiters are passed over and `but` is not given, the first of them
 --   second    the next such waiter, of another session than first
 --   next      the next such waiter, of any session
 --   missing   a waiter before first is dead, or its connection broke
---   dead      the attempts that are to be removed
+--   dead      the attempts that must be removed
 --   mine      the entry of mine
---   hears     whether the session of mine listens; nil if that is not known
+--   hears     whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found
 --   size      how many attempts are in the queue, the dead included; nil if not known
 local function lookUp(s, channels, options)
@@ -140,8 +139,8 @@ local function leave(s, q, owner)
   end
 end
 
--- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or has it live longer there.
--- q is what lookUp has found for it.
+-- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer there.
+-- q is the result of lookUp for this attempt.
 local function stand(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
@@ -172,8 +171,8 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
--- tellNext tells the waiter behind the new holder, who was the first in q, when that lease ends. It is a waiter of
--- another session if possible, because the new holder's process may be frozen.
+-- tellNext notifies the waiter behind q.first, the new holder, when the lease in ms ends. It is a waiter of another
+-- session if possible, because the new holder's process may be frozen.
 local function tellNext(channels, q, lease)
   local after = q.second or q.next
   if after then
@@ -181,10 +180,10 @@ local function tellNext(channels, q, lease)
   end
 end
 
--- handOver gives a free lock to the first waiter in q, if there is one. Its lease is the one that it asks for,
--- but not longer than FIRST or than it is known to live. Its session is notified, unless it is `asking`, which
--- learns it from the reply. The next waiter is told when that lease ends. The rest are further fields of the hash.
--- Returns what a release replies: ' OWNER TOKEN LEASE', or nil.
+-- handOver gives a free lock to the first waiter in q, if there is one. The lease is as long as that waiter wants,
+-- but not longer than FIRST, or than the time for which the waiter is known to live. Its session is notified, unless
+-- it is `asking`, which is notified by the reply. The next waiter is notified when the lease ends. The rest are
+-- further fields of the hash. It returns the end of a release's reply, ' OWNER TOKEN LEASE', or nil.
 local function handOver(s, asking, channels, q, ...)
   local w = q.first
   if not w then
@@ -200,11 +199,12 @@ local function handOver(s, asking, channels, q, ...)
   return table.concat({ '', w.owner, token, stamp(lease) }, ' ')
 end
 
--- handOn tells the first two sessions in the queue when to send their requests again, because the lease of the
--- lock ends. That is needed whenever the head of the queue changes while the lock stays taken. A waiter is not
--- told if it sends a heartbeat before, whose reply says the same. The second session looks SPARE ms later than
--- the first, in case the process of that one is frozen.
--- Unless `all` is given, a waiter is told only if it stood behind an attempt that leaves, or if one before the
+-- handOn notifies the first two sessions in the queue of the end of the lease, when they must send their requests
+-- again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter is not notified
+-- if it sends a heartbeat before, because the reply says the same. The second session sends its request SPARE ms
+-- later than the first, in case the process of the first is frozen.
+--
+-- Unless `all` is given, a waiter is notified only if it was behind an attempt that leaves, or if a waiter before the
 -- first is missing.
 local function handOn(s, channels, q, all)
   local function tell(w, left)
@@ -216,16 +216,16 @@ local function handOn(s, channels, q, all)
   tell(q.second, s.left + SPARE)
 end
 
--- lookout returns the session that is passed over when a lease ends: the one of the holder, which may be frozen.
--- A session that has unlocked is not frozen.
+-- lookout returns the session that is passed over when a lease ends. That is the holder's session, which may be
+-- frozen, unless it has unlocked.
 local function lookout(s)
   return string.sub(s.owner, -1) ~= '~' and session(s.owner) or nil
 end
 
--- flags returns what the reply tells the session in `asking` beside the rest, from what lookUp has found for it:
---   B   of a waiter: another session looks when the lease ends
---   S   of a waiter: another session looks, and this one does so SPARE ms later
---   D   this server has no subscriber to the channel of the session, which is to be notified here
+-- flags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its attempt.
+--   B   another session sends a request when the lease ends
+--   S   another session does so, and this one SPARE ms later
+--   D   this server has no subscriber to the channel of the session, which must be notified here
 --   P   the session may be notified by SPUBLISH
 local function flags(asking, channels, told, q)
   local behind = ''
@@ -237,8 +237,8 @@ local function flags(asking, channels, told, q)
 end
 
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
--- goroutine has it: the session must listen, and no other one may have been refused the lock for that reason for
--- ARGV[11] µs. Returns the decision, and the flags of the reply: K if it may, and what flags says.
+-- goroutine has it. The session must have a subscription, and no other session may have been refused the lock for
+-- that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may, and flags.
 local function mayLinger(now)
   local asking, told, hears = session(ARGV[1]), ARGV[10], nil
   if told ~= '0' then
@@ -254,8 +254,8 @@ local function mayLinger(now)
   return true, 'K' .. said
 end
 
--- want tells the session of the holder, which may keep the lock while no goroutine has it, that another one wants
--- it, and notes the time.
+-- want notifies the session of the holder, which may keep the lock while no goroutine has it, that another session
+-- wants the lock. It notes the time.
 local function want(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' },

@@ -1,5 +1,5 @@
--- Takes a free lock that has no waiters. Otherwise the attempt stands in the queue. A free lock with a queue goes
--- to the first waiter that lives and listens.
+-- Takes a free lock that has no waiters. Otherwise the attempt waits in the queue. A free lock with a queue is granted
+-- to the first waiter that lives and has a subscription.
 --
 -- Sending the request again is harmless: a holder gets its token again, and its lease is made whole. A waiter
 -- keeps its place, and is known to live for longer.
@@ -82,7 +82,7 @@ if not token then
     if s.lingers and session(s.owner) ~= session(me) then
       call('HDEL', KEYS[1], 'lingers')
       want(s, s.owner, ARGV[8], s.lingers)
-    elseif not waits then -- it may have written nothing
+    elseif not waits then -- nothing may have been written
       onMaster()
     end
     return table.concat({ 'Q' .. said, stamped, stamp(s.left), s.owner, s.token }, ' ') .. '\n' .. s.info

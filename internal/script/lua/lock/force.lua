@@ -1,6 +1,6 @@
--- Frees the lock from any holder, or only from the one whose token was seen, and hands it over to the first waiter
--- that lives and listens. The holder learns that it has lost the lock from its next request, or at once if its
--- session keeps the lock while no goroutine has it. A hash that somebody has damaged is deleted.
+-- Frees the lock from any holder, or only from the holder whose token was seen. It is granted to the first waiter
+-- that lives and has a subscription. The holder finds out with its next request that it has lost the lock, or at once
+-- if its session keeps the lock while no goroutine has it. A hash that somebody has damaged is deleted.
 --
 -- Sending the request again with a token is harmless: that token is not granted again.
 --

@@ -1,8 +1,8 @@
--- Ends an attempt: it leaves the queue, and gives back the lock if it holds it. A lock that is free then goes to
--- the first waiter that lives and listens. With ARGV[7], a lock that is given back stays taken for a time: its
--- owner field changes, so that no request of the attempt can change it any more.
+-- Ends an attempt: it leaves the queue, and releases the lock if it holds it. A lock that is free then is granted to
+-- the first waiter that lives and has a subscription. With ARGV[7], a lock that is released stays taken for a time.
+-- Its owner field changes, so that no request of the attempt can change it any more.
 --
--- Sending the request again is harmless: what the first copy has ended stays so.
+-- Sending the request again is harmless: an attempt that has ended holds nothing.
 --
 -- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if they are
 --           needed. While a slot moves to another node, a Cluster refuses requests for keys of which some exist,
@@ -12,9 +12,9 @@
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
---           attempt has ended. 0: no copy is under way
--- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: none was used.
---           '': not known, so all of it counts as used
+--           attempt has ended. 0: no copy is in flight
+-- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was used.
+--           '': not known, so the whole block counts as used
 -- ARGV[7]   if it is there: ms for which the lock stays taken
 --
 -- Replies
@@ -24,7 +24,7 @@
 
 local now, stamped = clock()
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
--- The common case: it is held, nobody waits, and no copy of the attempt's request is under way.
+-- The common case: the attempt holds the lock, nobody waits, and no copy of its request is in flight.
 local held = call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'queued', 'floor')
 if held[1] == owner and held[3] == token and not held[4] and not held[5] and ARGV[5] == '0' and ARGV[6] ~= ''
     and not ARGV[7] and string.find(held[2] or '', '^%d+$') and tonumber(held[2]) > now then
@@ -38,7 +38,7 @@ local mine = s.owner == owner
 if not KEYS[2] and (not mine or s.queued > 0) then
   return redis.error_reply('TRYAGAIN the queue may be needed')
 end
-local asked = mine and (token == '' or token == s.token) -- it held what it is to release
+local asked = mine and (token == '' or token == s.token) -- the holder may be released
 local reply = (asked or not mine and token ~= '' and released(token)) and 'R' or 'L'
 local q, handed
 call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
@@ -75,7 +75,7 @@ if mine then
       end
     end
   end
-elseif s.queued > 0 or s.lives == 0 then -- it is in the queue, unless the hash was deleted
+elseif s.queued > 0 or s.lives == 0 then -- the attempt may be in the queue
   q = lookUp(s, ARGV[3], { leaving = owner, but = s.owner and lookout(s),
     asking = not s.owner and session(owner) or nil }) -- the reply says only who was granted the lock
   if s.owner then

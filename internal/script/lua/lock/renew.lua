@@ -6,7 +6,8 @@
 -- KEYS[1]   see internal/script/lua/lock.lua
 -- ARGV[1]   owner field
 -- ARGV[2]   token of the grant
--- ARGV[3]   number of this change of the count within the grant. One that is not above the last is ignored
+-- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count is
+--           ignored
 -- ARGV[4]   hold count
 -- ARGV[5]   lease in ms; 0 leaves the lease as it is
 -- ARGV[6]   KEEP
