@@ -15,7 +15,8 @@ import (
 type lockRules struct {
 	fair     bool
 	sessions int
-	each     int // attempts of a session
+	each     int  // attempts of a session
+	stays    bool // the lock stays taken for a while behind each Unlock
 	faults   Faults
 }
 
@@ -25,6 +26,7 @@ const (
 	lockLease = 1100
 	liveness  = 1800
 	retention = 15000
+	staying   = 1000 // for which a lock stays taken
 )
 
 func micro(ms int64) int64 { return ms * 1000 }
@@ -69,6 +71,7 @@ type attempt struct {
 	Token    int64 // of what it holds
 	Used     int64 // last token of it that was used
 	Deadline int64 // until when it holds it
+	Stays    int64 // until when the lock that it releases stays taken; 0: it does not
 }
 
 // Tags of an attempt's two exchanges.
@@ -117,6 +120,10 @@ func lockWorlds() []World {
 			lockRules{fair: true, sessions: 2, each: 1, faults: Faults{Ticks: 1, LostNews: 1, Deaf: 2}}),
 		make("fairlock-leave", "three sessions: one at the head of the queue gives up", true,
 			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Cancels: 1}}),
+		make("rlock-stays", "two sessions: the lock stays taken behind an Unlock, replies are lost", true,
+			lockRules{sessions: 2, each: 1, stays: true, faults: Faults{Ticks: 1, LostReplies: 1}}),
+		make("fairlock-stays", "three sessions: the lock stays taken behind an Unlock, waits are canceled", true,
+			lockRules{fair: true, sessions: 3, each: 1, stays: true, faults: Faults{Cancels: 1}}),
 		make("fairlock-deaf-end", "three sessions: one subscription breaks, leases end", false,
 			lockRules{fair: true, sessions: 3, each: 1, faults: Faults{Ticks: 2, Deaf: 1}}),
 		make("fairlock-crash", "three sessions: one crashes", false,
@@ -213,6 +220,14 @@ func (r *lockRules) releaseArgs(owner string, a attempt, token, used string) str
 	return join(owner, token, channelPrefix, number(retention), late, used)
 }
 
+// staysArg is what a release adds if the lock is to stay taken.
+func (a attempt) staysArg(now int64) string {
+	if a.Stays == 0 {
+		return ""
+	}
+	return separator + number(max(0, a.Stays-now)/1000)
+}
+
 // leave sends a copy of the release of an attempt.
 func (r *lockRules) leave(v *View[attempt], i int) {
 	a := &v.Actors[i]
@@ -225,7 +240,7 @@ func (r *lockRules) leave(v *View[attempt], i int) {
 		token, used = number(a.Token), number(a.Used)
 	}
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now,
-		Argv: r.releaseArgs(r.owner(i, *a), *a, token, used)})
+		Argv: r.releaseArgs(r.owner(i, *a), *a, token, used) + a.staysArg(v.Now)})
 }
 
 // startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended
@@ -358,6 +373,9 @@ func (r *lockRules) renew(v *View[attempt], i int) {
 
 func (r *lockRules) unlock(v *View[attempt], i int) {
 	v.Actors[i].Held = true
+	if r.stays {
+		v.Actors[i].Stays = v.Now + micro(staying)
+	}
 	r.leave(v, i)
 }
 

@@ -105,6 +105,12 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 			wrong("an operator frees another holder's lock than the one that was seen")
 		}
 	}
+	if fault := stayFault(env, argv, p.Script == releaseScript, before, did); fault != "" {
+		wrong("%s", fault)
+	}
+	if leaves != "" && is == leaves+taken {
+		return o
+	}
 	if was != "" && (was != is || wasToken != token) {
 		switch {
 		case leaves == was:
@@ -174,6 +180,58 @@ func lockFault(before, after *keyspace.Space) string {
 	return ""
 }
 
+// taken is what ends the owner field of a lock that stays taken though its holder has unlocked.
+const taken = "~"
+
+// stayFault returns what is wrong with how a release leaves a lock taken. The first copy of the request decides for
+// how long, and notifies the first two waiters of other sessions. Returns "" if nothing is wrong.
+func stayFault(
+	env keyspace.Env, argv []string, releases bool, before *keyspace.Space, did keyspace.Effect,
+) string {
+	is, _ := holder(did.Space, env.Now)
+	was, _ := holder(before, env.Now)
+	if strings.HasSuffix(was, taken) {
+		if was == is && lockEnds(did.Space) != lockEnds(before) {
+			return "another request changes for how long the lock stays taken"
+		}
+		return ""
+	}
+	if !strings.HasSuffix(is, taken) {
+		if releases && len(argv) > 6 && was == argv[0] {
+			return fmt.Sprintf("%s is to leave the lock taken, and does not", was)
+		}
+		return ""
+	}
+	stays := int64(0)
+	if releases && len(argv) > 6 {
+		stays = max(1, integer(argv[6]))
+	}
+	end := lockEnds(did.Space)
+	switch {
+	case stays == 0 || is != argv[0]+taken || was != argv[0]:
+		return fmt.Sprintf("the lock stays taken by %s, which did not unlock it", is)
+	case end < env.Now+micro(stays) || end > env.Now+micro(stays+slack):
+		return fmt.Sprintf("the lock stays taken for %d ms", (end-env.Now)/1000)
+	}
+	var sessions []string
+	for _, w := range lockQueue(before) {
+		session := sessionOf(w.owner)
+		listens := env.Listening(channelPrefix+session) > 0
+		if w.alive < env.Now || w.listened && !listens || slices.Contains(sessions, session) {
+			continue
+		}
+		if sessions = append(sessions, session); len(sessions) > 2 {
+			break
+		}
+		if listens && end+1000 < w.alive && !slices.ContainsFunc(did.Published, func(m keyspace.Message) bool {
+			return strings.HasPrefix(m.Text, w.owner+" ")
+		}) {
+			return fmt.Sprintf("the lock stays taken, and %s does not learn when to look", w.owner)
+		}
+	}
+	return ""
+}
+
 // handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue.
 // It is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
 // end. If it sends a heartbeat before that, no message is needed. Returns "" if nothing is wrong.
@@ -185,7 +243,8 @@ func handedOn(
 		session := sessionOf(w.owner)
 		listens := env.Listening(channelPrefix+session) > 0
 		switch {
-		case w.owner == leaves || w.alive < env.Now || session == sessionOf(holder):
+		case w.owner == leaves || w.alive < env.Now ||
+			session == sessionOf(holder) && !strings.HasSuffix(holder, taken):
 			continue
 		case w.listened && !listens:
 			continue
@@ -311,7 +370,7 @@ func (r *lockRules) End(v *View[attempt]) error {
 		s.Purge(now)
 	}
 	owner, _ := holder(s, now)
-	if i := r.current(v, owner); owner != "" && (i < 0 || v.Actors[i].Phase != expired) {
+	if i := r.current(v, owner); owner != "" && !strings.HasSuffix(owner, taken) && (i < 0 || v.Actors[i].Phase != expired) {
 		return fmt.Errorf("%s has the lock in Redis, and does not know it", owner)
 	}
 	for _, key := range lockKeys[1:] {

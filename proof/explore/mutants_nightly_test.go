@@ -11,8 +11,7 @@ import (
 	"github.com/lockline/lockline/proof/mutant"
 )
 
-// runs reports whether the mutant changes a script of the world, or what scripts share. No world has a lock that
-// stays taken.
+// runs reports whether the mutant changes a script of the world, or what scripts share.
 func (w World) runs(m mutant.Mutant) bool {
 	name, ok := strings.CutSuffix(strings.TrimPrefix(m.File, "internal/script/lua/"), ".lua")
 	return ok && (!strings.Contains(name, "/") || slices.Contains(w.scripts, name))

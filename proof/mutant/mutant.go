@@ -548,4 +548,7 @@ var Explored = []Mutant{
 		Old: "over = f[6] == attempt or f[13],", New: "over = f[6] == attempt,"},
 	{Name: "the common case does not look at tombstones", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "and not known[5] and not known[7]\n", New: "and not known[5]\n"},
+	{Name: "an Unlock that leaves the lock taken does not tell when to look", Kind: "fairlock",
+		File: lua + "lock/release.lua",
+		Old:  "      handOn(s, ARGV[3], q, true)\n", New: ""},
 }

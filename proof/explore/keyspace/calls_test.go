@@ -216,15 +216,23 @@ var kinds = []kind{
 		}},
 		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
 		{script: "lock/renew", argv: renewal, keys: hashAlone},
-		{script: "election/proclaim", argv: func(c *caller) []string {
+	}},
+	{"election", lockKeys, lockFields, []call{
+		{script: "lock/acquire", argv: queueLock, often: 3},
+		{script: "lock/release", argv: func(c *caller) []string {
+			argv := queueRelease(c)
+			argv[0], argv[1] = holderOr(c, "{k}"), tokenOr(c, "{k}")
+			return argv
+		}},
+		{script: "election/proclaim", often: 4, keys: hashAlone, argv: func(c *caller) []string {
 			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.about(), c.keep()}
-		}, keys: hashAlone},
-		{script: "election/retract", argv: func(c *caller) []string {
-			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}")}
-		}, keys: hashAlone},
-		{script: "election/leader", argv: func(c *caller) []string {
+		}},
+		{script: "election/leader", often: 3, keys: hashAlone, argv: func(c *caller) []string {
 			return []string{pick(c, "", "c:"+c.session())}
-		}, keys: hashAlone},
+		}},
+		{script: "election/retract", keys: hashAlone, argv: func(c *caller) []string {
+			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}")}
+		}},
 	}},
 	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, permitFields, []call{
 		{script: "permit/acquire", argv: keeping(permitAcquire), often: 6},

@@ -20,7 +20,7 @@ var (
 )
 
 const (
-	enough    = 250
+	enough    = 320
 	callsEach = 20
 )
 
