@@ -53,7 +53,7 @@ func (l exclusive) executed(c *call, now int64) {
 	}
 	if token != 0 && token != l.token && !strings.HasSuffix(owner, "~") {
 		if owner != asking {
-			w.counts.Add("handed over")
+			l.handedOver(owner, now)
 		}
 		l.granted(owner, token, now)
 	}

@@ -128,7 +128,7 @@ func (l *permits) executed(c *call, now int64) {
 	slices.SortFunc(granted, func(a, b string) int { return cmp.Compare(after[a].token, after[b].token) })
 	for _, owner := range granted {
 		if owner != asking {
-			w.counts.Add("handed over")
+			l.handedOver(owner, now)
 		}
 		l.granted(owner, after[owner], now)
 	}

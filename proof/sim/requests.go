@@ -156,6 +156,15 @@ func (l *lock) past(attempt string) string {
 	return ""
 }
 
+// handedOver checks that a waiter which was granted something by another's request is known to live.
+func (l *lock) handedOver(owner string, now int64) {
+	l.w.counts.Add("handed over")
+	const slack = 1000 // now is a little after the request
+	if e := l.waiting[owner]; e != nil && e.alive < now-slack {
+		l.w.fail("%s is granted %s, and was known to live until %d us ago", short(owner), l.name, now-e.alive)
+	}
+}
+
 // turn checks that it was owner's turn, and that it may be granted anything.
 func (l *lock) turn(owner string, token, now int64) {
 	w := l.w

@@ -12,7 +12,8 @@
 //     takes permits from a holder but its own release, the end of its lease, and force;
 //   - tokens grow from grant to grant and from holder to holder, and nested holds share one. A majority
 //     of a RedLock's servers grants only tokens above the holder's, which is not far above their clocks;
-//   - first come, first served, as the server saw the requests. No attempt that is known to live
+//   - first come, first served, as the server saw the requests. An attempt that is not known to live is granted
+//     nothing unless it asks. No attempt that is known to live
 //     is dropped from the queue, and none that has left gets into it. Only an attempt that wants more
 //     permits than there are at all is passed;
 //   - no attempt is granted anything once it is over;

@@ -61,6 +61,9 @@ if not token then
       q = lookUp(s, ARGV[8], { asking = session(me), mine = me, told = ARGV[10] })
     end
     if q.first and q.first.owner ~= me then
+      if waits and s.lives > 0 then -- while a slot moves, a queue that is empty could not be made again
+        stand(s, q)
+      end
       handOver(s, session(me), ARGV[8], q)
     else
       token = grant(s, me, ARGV[5], lease)
