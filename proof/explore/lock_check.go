@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// holder returns the owner that has the lock in Redis at a Redis time in microseconds, and the lock's token. The
-// owner is "" if no owner has it, which is so as well after the end of a lease.
+// holder returns the owner that has the lock in Redis at a Redis time in microseconds, and the lock's token.
+// The owner is "" if no owner has it, which is so as well after the end of a lease.
 func holder(space *keyspace.Space, now int64) (owner string, token int64) {
 	hash := space.Hash(lockKeys[0])
 	if lockEnds(space) > now {
@@ -154,9 +154,9 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	return o
 }
 
-// lockFault returns what is wrong with the keys after a script, as internal/script/lua/lock.lua and queue.lua tell
-// their content: the hash outlives the lease by the retention, and both that and the keys of the queue live for
-// as long as the hash says. Returns "" if nothing is wrong.
+// lockFault returns what is wrong with the keys after a script. The comments of lock.lua and queue.lua say
+// what they are: the hash outlives the lease by the retention, and both the hash and the keys of the queue
+// live for as long as the hash says. It returns "" if nothing is wrong.
 func lockFault(before, after *keyspace.Space) string {
 	hash, queue := after.Hash(lockKeys[0]), lockQueue(after)
 	lives, queued := integer(hash["lives"]), integer(hash["queued"])
@@ -183,8 +183,8 @@ func lockFault(before, after *keyspace.Space) string {
 // taken is what ends the owner field of a lock that stays taken though its holder has unlocked.
 const taken = "~"
 
-// stayFault returns what is wrong with how a release leaves a lock taken. The first copy of the request decides for
-// how long, and notifies the first two waiters of other sessions. Returns "" if nothing is wrong.
+// stayFault returns what is wrong with how a release leaves a lock taken. The first copy of the request
+// decides for how long, and notifies the first waiters of two sessions. It returns "" if nothing is wrong.
 func stayFault(
 	env keyspace.Env, argv []string, releases bool, before *keyspace.Space, did keyspace.Effect,
 ) string {
@@ -223,9 +223,10 @@ func stayFault(
 		if sessions = append(sessions, session); len(sessions) > 2 {
 			break
 		}
-		if listens && end+1000 < w.alive && !slices.ContainsFunc(did.Published, func(m keyspace.Message) bool {
+		told := slices.ContainsFunc(did.Published, func(m keyspace.Message) bool {
 			return strings.HasPrefix(m.Text, w.owner+" ")
-		}) {
+		})
+		if listens && end+1000 < w.alive && !told {
 			return fmt.Sprintf("the lock stays taken, and %s does not learn when to look", w.owner)
 		}
 	}
@@ -370,7 +371,8 @@ func (r *lockRules) End(v *View[attempt]) error {
 		s.Purge(now)
 	}
 	owner, _ := holder(s, now)
-	if i := r.current(v, owner); owner != "" && !strings.HasSuffix(owner, taken) && (i < 0 || v.Actors[i].Phase != expired) {
+	has := owner != "" && !strings.HasSuffix(owner, taken)
+	if i := r.current(v, owner); has && (i < 0 || v.Actors[i].Phase != expired) {
 		return fmt.Errorf("%s has the lock in Redis, and does not know it", owner)
 	}
 	for _, key := range lockKeys[1:] {

@@ -128,10 +128,12 @@ var expressions = map[string]string{
 		`call('HDEL', 'hash', unpack({ 'b', 'no', '' })), call('HGETALL', 'hash'), ` +
 		`call('ZREM', 'zset', unpack({ 'o', 'no', 'first', 'o' })), call('ZRANGE', 'zset', 0, -1), ` +
 		`call('HSET', 'hash', unpack({ 'c', '1', 'd', '2' })), call('HGETALL', 'hash'), ` +
-		`try('ZREM', 'zset', unpack({})), try('HDEL', 'hash', unpack({})), try('HMGET', 'hash', unpack({})), ` +
+		`try('ZREM', 'zset', unpack({})), try('HDEL', 'hash', unpack({})), ` +
+		`try('HMGET', 'hash', unpack({})), ` +
 		`redis['pcall']('HGET', 'hash', 'a'), redis[false or 'call']('HGET', 'hash', 'c')`,
 	"a key that ends": `call('PEXPIRE', 'ended', 1000), call('HSET', 'ended', 'lives', '0'), ` +
-		`call('PTTL', 'ended'), call('PEXPIRE', 'ended', '30000'), call('HSET', 'ended', 'a', '1', 'b', '2'), ` +
+		`call('PTTL', 'ended'), call('PEXPIRE', 'ended', '30000'), ` +
+		`call('HSET', 'ended', 'a', '1', 'b', '2'), ` +
 		`call('PTTL', 'ended'), call('HDEL', 'ended', '')`,
 	"subscribers": `call('PUBSUB', 'NUMSUB', 'c:A', 'c:B', 'c:C', 'c:B'), ` +
 		`call('PUBSUB', 'SHARDNUMSUB', 'c:A', 'c:B', 'c:C'), call('PUBSUB', 'numsub'), ` +
