@@ -258,8 +258,6 @@ var All = []Mutant{
 		Old: "local BLOCK = 1000", New: "local BLOCK = 2"},
 	{Name: "a token is the time alone", Kind: "rlock", File: lua + "lock.lua",
 		Old: "stamp(math.max(s.now, s.last + 1))", New: "stamp(s.now)"},
-	{Name: "RedLock: a token that was raised is not looked at", Kind: "redlock3", File: lua + "lock.lua",
-		Old: "math.max(field('token', f[3]), field('floor', f[4]))", New: "field('token', f[3])"},
 	{Name: "a ticket is the time alone", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "stamp(math.max(s.ticket + 1, s.now))", New: "stamp(s.now)"},
 	{Name: "one that does not wait stands in the queue", Kind: "rlock", File: "internal/engine/attempt.go",

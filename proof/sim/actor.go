@@ -265,7 +265,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	a.log("%s: %s of %s", a.name, h, m.Name())
 	if !h.nested && !h.try {
 		a.asking[q] = struct{}{}
-	} else if locks[0].initial != 0 {
+	} else if locks[0].initial != 0 || locks[0].kind == 'q' {
 		a.trying[q] = struct{}{}
 	}
 	a.mu.Unlock()

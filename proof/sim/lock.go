@@ -320,9 +320,11 @@ func (l *lock) endsFirst() (at int, ok bool) {
 		if e.attempt == one && !l.onAll(e.hold) {
 			return 0, false
 		}
-		for a := range l.w.asking {
-			if a.p == e.p && e.attempt == one { // it may be about to nest
-				return 0, false
+		for _, under := range []map[*ask]struct{}{l.w.asking, l.w.trying} {
+			for a := range under {
+				if a.p == e.p && e.attempt == one { // it may be about to nest
+					return 0, false
+				}
 			}
 		}
 		ok = ok || e.attempt == one

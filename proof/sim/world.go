@@ -66,7 +66,7 @@ type world struct {
 	ending  bool      // actors stop
 	quiet   time.Time // from when on nothing may be late; zero before
 	asking  map[*ask]struct{}
-	trying  map[*ask]struct{} // other calls that are about permits: of TryLock, and nested ones
+	trying  map[*ask]struct{} // other calls that are about permits or a RedLock: of TryLock, and nested ones
 	kept    []claim           // all there were, or a crash would look like one that was forgotten
 }
 
