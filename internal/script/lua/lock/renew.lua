@@ -19,6 +19,9 @@
 
 local now = clock()
 local s = read('', now, ARGV[6])
+if s.former == ARGV[1] then -- otherwise a clock that is set back would give its lease to it again
+  redis.call('HDEL', KEYS[1], 'owner', 'lingers')
+end
 if s.owner ~= ARGV[1] or s.token ~= ARGV[2] then
   return onMaster('L')
 end
