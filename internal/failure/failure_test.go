@@ -125,6 +125,17 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 	}
 }
 
+// The request that failed last may have been another caller's, who gave up.
+func TestAnOutageIsNoCanceledWait(t *testing.T) {
+	err := Outage(time.Now(), fmt.Errorf("x: %w", context.Canceled))
+	if errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "context canceled") {
+		t.Error(err)
+	}
+	if err := Outage(time.Now(), io.EOF); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
 func TestAWaitWithoutAnAnswerSaysHowLongItWas(t *testing.T) {
 	ran, over := Of("semaphore", "x", ErrNoAnswer), OfWait(ended(nil), false, "", "x", nil)
 	for _, c := range []struct {
