@@ -96,6 +96,29 @@ func ExampleMutex_TryLock() {
 	// second is locked out: true
 }
 
+// A factory makes the lock of each item, so code that takes it works with each kind of lock.
+func ExampleLocker() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	settle := func(ctx context.Context, lock func(name string) rlock.Locker, account string) error {
+		return rlock.Do(ctx, lock(account), func(context.Context) error {
+			fmt.Println("settles account", account)
+			return nil
+		}, rlock.WaitAtMost(time.Second))
+	}
+	locks := func(name string) rlock.Locker { return rlock.New(session, "account:"+name) }
+	fmt.Println(settle(context.Background(), locks, "7"))
+	fmt.Println(settle(context.Background(), locks, "8"))
+	// Output:
+	// settles account 7
+	// <nil>
+	// settles account 8
+	// <nil>
+}
+
 func ExampleHoldFrom() {
 	rdb, stop := exampleClient()
 	defer stop()

@@ -12,7 +12,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Locker is any lock of this module: what composes locks needs no more.
+// Locker is any lock of this module. The function [Do] runs a function under it. Code that locks items by
+// name can take a func(name string) Locker.
 type Locker interface {
 	// Name is the lock's name.
 	Name() string

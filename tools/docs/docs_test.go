@@ -104,6 +104,7 @@ func TestCommandsAndProgramsAreRun(t *testing.T) {
 			goBlock("", "package main\n\nimport \"github.com/lockline/lockline/x\"\n\nfunc main() { "+
 				"println(x.X + 1) }") +
 			goBlock("inside func(s string) error", "return errors.New(s)") +
+			goBlock("package", "package y\n\nvar Y = 1") +
 			goBlock("test", "package y\n\nimport "+
 				"(\n\t\"testing\"\n\n\t\"github.com/lockline/lockline/x\"\n)\n\nfunc TestX(t *testing.T) { "+
 				"t.Log(\"x is\", x.X) }") +
@@ -115,7 +116,7 @@ func TestCommandsAndProgramsAreRun(t *testing.T) {
 	}
 	for _, want := range []string{"\none\n", "\nfirst\n2\n", "\nwith --flag 7\n", "skipped: it is far away\n",
 		"\n+PONG", "\n42\n", "x is 41\n",
-		"5 blocks of commands and 3 of Go were run or compiled, 1 skipped"} {
+		"5 blocks of commands and 4 of Go were run or compiled, 1 skipped"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in the output:\n%s", want, out)
 		}
@@ -131,6 +132,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 		"a.md": sh("", "false\necho not reached") +
 			goBlock("", "package main\n\nfunc main() { panic(1) }") +
 			goBlock("inside func()", "no Go") +
+			goBlock("package", "package y\n\nvar Y = none") +
 			sh("skip,", "echo skipped without a reason") +
 			sh("rubbish", "echo rubbish") +
 			"<!-- check: --nothing -->\n\nfollows\n" +
@@ -143,7 +145,8 @@ func TestWhatFailsIsTold(t *testing.T) {
 			lines[place] = true
 		}
 	}
-	for _, want := range []string{"a.md:3", "a.md:8", "a.md:15", "a.md:20", "a.md:25", "a.md:27", "a.md:33"} {
+	for _, want := range []string{"a.md:3", "a.md:8", "a.md:15", "a.md:20", "a.md:27",
+		"a.md:32", "a.md:34", "a.md:40"} {
 		if !lines[want] {
 			t.Errorf("nothing is wrong at %s: %q", want, errs)
 		}

@@ -19,6 +19,7 @@
 //	<!-- check: in a module of its own -->       a command for the module of the reader
 //	<!-- check: inside func(x *rlock.Mutex) -->  the function that a fragment stands in
 //	<!-- check: test -->                         a package of tests, which are run
+//	<!-- check: package -->                      a package other than main, which is compiled
 //	<!-- check: skip, why -->                    it cannot be run; this is said in the output
 package main
 

@@ -92,6 +92,8 @@ func (s *stage) check(ctx context.Context, b block) error {
 		return s.program(ctx, b, "run", []byte(code))
 	case b.language == "go" && b.directive == "test":
 		return s.program(ctx, b, "test", []byte(code))
+	case b.language == "go" && b.directive == "package":
+		return s.program(ctx, b, "build", []byte(code))
 	case b.language == "go" && fragment:
 		// Unused, it is removed again. Not named, it could be any package of that name which the machine has.
 		const client = `import redis "github.com/redis/go-redis/v9"`
@@ -118,7 +120,7 @@ func (s *stage) command(ctx context.Context, b block, dir, script string) error 
 	return s.execute(ctx, dir, "bash", "-euo", "pipefail", "-c", script)
 }
 
-// program runs or builds a main package, or runs a package of tests, in the module of the reader.
+// program runs a main package or the tests of a package, or builds a package, in the module of the reader.
 func (s *stage) program(ctx context.Context, b block, how string, source []byte) error {
 	s.programs++
 	if err := s.readerModule(ctx); err != nil {
