@@ -34,30 +34,27 @@ func locked(m *rlock.Mutex) bool {
 	return errors.Is(err, rlock.ErrLocked)
 }
 
-func TestMiniredisFreesNoLockUntilItIsFastForwarded(t *testing.T) {
+func TestInMiniredisALeaseEndsByTheClock(t *testing.T) {
 	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
 		const lease = time.Second
 		ctx, hold := testlock.TryLock(t, mine, bg, rlock.WithLease(lease))
-		<-ctx.Done() // by the holder's own clock
+		server.FastForward(lease + time.Second)
 		if !locked(theirs) {
-			t.Error("it is free without FastForward")
+			t.Error("it is free by FastForward alone")
 		}
-		server.SetTime(time.Now().Add(time.Hour))
-		if !locked(theirs) {
-			t.Error("it is free by SetTime alone")
-		}
-		server.FastForward(lease)
+		<-ctx.Done()                               // by the holder's own clock
+		time.Sleep(lease/100 + 3*time.Millisecond) // its margin
 		if locked(theirs) {
-			t.Error("it is not free after FastForward")
+			t.Error("it is not free when its lease has ended")
 		}
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 	})
 }
 
-func TestWhoeverHoldsALockLearnsOfAFastForwardWithItsNextRequest(t *testing.T) {
+func TestAHolderLearnsWithItsNextRequestThatATestHasSetTheTime(t *testing.T) {
 	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex) {
 		ctx, hold := testlock.TryLock(t, mine, bg)
-		server.FastForward(31 * time.Second)
+		server.SetTime(time.Now().Add(31 * time.Second))
 		if locked(theirs) {
 			t.Error("its lease is not over")
 		}
@@ -69,6 +66,19 @@ func TestWhoeverHoldsALockLearnsOfAFastForwardWithItsNextRequest(t *testing.T) {
 			t.Errorf("Extend: %v, cause %v", err, context.Cause(ctx))
 		}
 		_ = hold.Unlock(bg)
+	})
+}
+
+func TestFastForwardDeletesWhatAFreeLockLeaves(t *testing.T) {
+	processes(t, func(t *testing.T, server *miniredis.Miniredis, mine, _ *rlock.Mutex) {
+		_, hold := testlock.TryLock(t, mine, bg)
+		testlock.Unlock(t, hold)
+		if len(server.Keys()) == 0 {
+			t.Error("nothing is left to forget")
+		}
+		if server.FastForward(time.Minute); len(server.Keys()) > 0 {
+			t.Errorf("%q are left", server.Keys())
+		}
 	})
 }
 

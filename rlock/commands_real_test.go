@@ -18,8 +18,8 @@ import (
 // inScripts is how many commands scripts have called on a server.
 func inScripts(t *testing.T, admin *redis.Client) (n int) {
 	t.Helper()
-	byScripts := []string{"del", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "publish", "pubsub|numsub",
-		"time", "zadd", "zrange", "zrem"}
+	byScripts := []string{"del", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "publish",
+		"pubsub|numsub", "time", "zadd", "zrange", "zrem"}
 	stats, err := admin.Info(bg, "commandstats").Result()
 	testlock.Must(t, err)
 	for _, name := range byScripts {
@@ -35,8 +35,8 @@ func inScripts(t *testing.T, admin *redis.Client) (n int) {
 	return n
 }
 
-// A server's time goes into the commands that scripts call. These counts are exact where nothing else uses the
-// server.
+// A server's time goes into the commands that scripts call. These counts are exact where nothing else uses
+// the server.
 func TestHowManyCommandsACycleCosts(t *testing.T) {
 	t.Parallel()
 	for kind, newMutex := range map[string]testlock.AnyMaker{

@@ -294,8 +294,9 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 // A hash of another program, or of an older version of Lockline, is no free lock.
 func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
 	for what, fields := range map[string][]string{
-		"another program's":  {"foo", "bar"},
-		"an older version's": {"abcdefghijklmnopqrstuv:1", "1", "t", "1795000000000000", "s", "0", "d", "1@host "},
+		"another program's": {"foo", "bar"},
+		"an older version's": {"abcdefghijklmnopqrstuv:1", "1", "t", "1795000000000000", "s", "0",
+			"d", "1@host "},
 	} {
 		t.Run(what, func(t *testing.T) {
 			everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {

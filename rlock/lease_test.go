@@ -19,7 +19,8 @@ func TestTheHashLivesForLongerThanTheLease(t *testing.T) {
 			t.Helper()
 			st, err := m.Inspect(bg)
 			testlock.Must(t, err)
-			if ttl := w.TTL(lockKey); st.Remaining < least || st.Remaining > most || ttl < st.Remaining+retention {
+			ttl := w.TTL(lockKey)
+			if st.Remaining < least || st.Remaining > most || ttl < st.Remaining+retention {
 				t.Errorf("the lease ends in %v, and the hash in %v", st.Remaining, ttl)
 			}
 		}

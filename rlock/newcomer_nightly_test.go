@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The newcomer's request hands the lock over to the only waiter, and puts itself into the queue. It must do the
-// latter first: from the moment that the queue is empty, this node refuses to read or to make it.
+// The newcomer's request hands the lock over to the only waiter, and puts itself into the queue. It must do
+// the latter first: from the moment that the queue is empty, this node refuses to read or to make it.
 func TestANewcomerThatHandsOnALockWhoseSlotIsAboutToMoveWaits(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)

@@ -49,11 +49,12 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 		"released, and nobody waits": {"token", last, "released", last, "queued", last},
 		"released, and others wait":  {"token", last, "released", last, "queued", last},
 		"held by another":            {"token", last, "owner", "s:6", "ends", future},
-		"held by this one":           {"token", last, "owner", owner, "ends", future, "count", "1", "change", "0"},
-		"held, and others wait":      {"token", last, "owner", owner, "ends", future, "queued", last},
-		"held, with a floor":         {"token", last, "owner", owner, "ends", future, "floor", "3000"},
-		"held, and kept":             {"token", last, "owner", owner, "ends", future, "lingers", "1"},
-		"its lease is over":          {"token", last, "owner", owner, "ends", "5"},
+		"held by this one": {"token", last, "owner", owner, "ends", future, "count", "1",
+			"change", "0"},
+		"held, and others wait": {"token", last, "owner", owner, "ends", future, "queued", last},
+		"held, with a floor":    {"token", last, "owner", owner, "ends", future, "floor", "3000"},
+		"held, and kept":        {"token", last, "owner", owner, "ends", future, "lingers", "1"},
+		"its lease is over":     {"token", last, "owner", owner, "ends", "5"},
 	}
 	for name, hash := range hashes {
 		for _, ttl := range []time.Duration{80 * time.Second, 100 * time.Second} { // due, not due

@@ -37,7 +37,7 @@ const (
 // boxed once, because a session may have very many locks.
 type Keys struct {
 	Name   string
-	Queued bool  // all keys but the first are those of a queue, and a release without waiters needs only that one
+	Queued bool  // the keys behind the first are of a queue, which only a release with waiters needs
 	boxed  []any // strings
 	few    int   // how many of these RequestFew names
 }
@@ -103,9 +103,9 @@ func NamedKeys(name string, keys ...string) *Keys {
 	return &Keys{Name: name, boxed: boxed, few: 2}
 }
 
-// NewKeys makes PREFIX:KIND:{NAME}, and further keys with these endings. RequestFew names the first key alone.
-// Braces in the name would end the hash tag early. That is harmless as long as the tag is the same for all keys
-// and not empty: only a name that begins with a closing brace needs an escape.
+// NewKeys makes PREFIX:KIND:{NAME}, and further keys with these endings. RequestFew names the first key
+// alone. Braces in the name would end the hash tag early. That is harmless as long as the tag is the same for
+// all keys and not empty: only a name that begins with a closing brace needs an escape.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ type lock struct {
 	kind  byte
 	name  string
 	key   string
-	// The key of the metadata of permits, and of a lock of package redisson. Other locks have everything in one
-	// hash.
+	// The key of the metadata of permits, and of a lock of package redisson. Other locks have everything in
+	// one hash.
 	memory  string
 	initial int64     // how many permits there are at first; 0: it is not about permits
 	on      []*server // the one that it is on; of a RedLock, all
@@ -259,9 +259,9 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	return e
 }
 
-// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash, with its
-// tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also checks
-// that the hash mentions a queue.
+// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash, with
+// its tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also
+// checks that the hash mentions a queue.
 func (l *lock) stored(s *server) {
 	w, now := l.w, s.tick()
 	if l.memory != "" {

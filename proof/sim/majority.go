@@ -147,7 +147,8 @@ func (l *majority) safe(e *held) {
 // forgot: a server has lost its data since the last holder entered, which may have released nothing, or the
 // lock was deleted there by hand. Then tokens are as good as its clock.
 func (l *majority) forgot() bool {
-	return later(l.wiped, l.forgotAt).After(l.set) || slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
+	return later(l.wiped, l.forgotAt).After(l.set) ||
+		slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
 }
 
 // near checks that the token is not far above the clocks, or it would be forgotten before these have passed

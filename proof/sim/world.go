@@ -404,8 +404,8 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	})
 }
 
-// dequeue deletes by hand what waits for one of the locks on one server. While there are faults, it may delete
-// the hash instead. Then tokens are as good as the clock, so that must not have been set back.
+// dequeue deletes by hand what waits for one of the locks on one server. While there are faults, it may
+// delete the hash instead. Then tokens are as good as the clock, so that must not have been set back.
 func (w *world) dequeue(rnd *rand.Rand) {
 	l := w.locks[rnd.IntN(len(w.locks))]
 	switch {

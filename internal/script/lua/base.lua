@@ -1,5 +1,5 @@
--- Constants and functions for the scripts of all kinds. Package script gives each script those that it uses, behind
--- the common case if possible, because creating a function takes time.
+-- Constants and functions for the scripts of all kinds. Package script gives each script those that it uses,
+-- behind the common case if possible, because creating a function takes time.
 
 -- BLOCK is how many tokens a grant reserves: Block in answer.go of package protocol.
 local BLOCK = 1000
@@ -11,8 +11,8 @@ local FIRST = 2000
 -- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
 local SPARE = 250
 
--- BATCH bounds how many living waiters one request passes over, how many attempts one command names, and how many
--- leases that are over a request clears away. The rest of these counts as in use until the next one.
+-- BATCH bounds how many living waiters one request passes over, how many attempts one command names, and how
+-- many leases that are over a request clears away. The rest of these counts as in use until the next one.
 local BATCH = 1000
 
 local function stamp(number)
@@ -29,8 +29,8 @@ local function sound(value, most)
   return number and number <= (most or MOST) and number or nil
 end
 
--- subscribed reports whether this server has a subscriber to a channel. Without the right to find out, it returns
--- `unknown`.
+-- subscribed reports whether this server has a subscriber to a channel. Without the right to find out, it
+-- returns `unknown`.
 local function subscribed(name, sharded, unknown)
   local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
   if count.err then
@@ -72,8 +72,8 @@ end
 -- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
 -- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
 -- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
--- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same. key is a hash, or
--- does not exist; nil: KEYS[1].
+-- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same. key is a hash,
+-- or does not exist; nil: KEYS[1].
 local function onMaster(reply, key)
   key = key or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')
@@ -104,8 +104,8 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- channel returns the name of the channel on which a session is notified. The name of a sharded channel has the
--- part of the lock's key behind the prefix, so it is in the slot of the lock.
+-- channel returns the name of the channel on which a session is notified. The name of a sharded channel has
+-- the part of the lock's key behind the prefix, so it is in the slot of the lock.
 local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end

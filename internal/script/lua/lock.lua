@@ -7,8 +7,8 @@
 --                        It ends with a '~' while the lock stays taken after the unlock
 --             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
 --                        `owner` still names the holder
---             token      first token of the block that was granted last. After the release, the last token that
---                        was used
+--             token      first token of the block that was granted last. After the release, the last token
+--                        that was used
 --             floor      no later holder may have this token, or a lower one. It is only there if it is above
 --                        `token`
 --             count      hold count
@@ -23,11 +23,11 @@
 --             queued     Redis time in µs until which the keys of the queue live, at least. It is missing if
 --                        the queue is empty
 --             lives      Redis time in µs until which this key lives, at least
---             refused    Redis time in µs at which a session was last refused the lock because another session
---                        kept it
+--             refused    Redis time in µs at which a session was last refused the lock because another
+--                        session kept it
 --             leader     of an election: OWNER TOKEN NUMBER VALUE, see election/proclaim.lua
---             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request may
---                        arrive, though the attempt has ended
+--             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request
+--                        may arrive, though the attempt has ended
 --
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least
@@ -37,9 +37,9 @@ local function notOurs(field, value)
   bad(KEYS[1], field, value, 'and no field "lives" (an older version of Lockline may write this key)')
 end
 
--- read returns the state of the lock for the request of an attempt. Only read and the common cases of acquire.lua
--- and release.lua look at `owner`, because each must compare the end of the lease with the Redis time. The fields
--- of the result:
+-- read returns the state of the lock for the request of an attempt. Only read and the common cases of
+-- acquire.lua and release.lua look at `owner`, because each must compare the end of the lease with the Redis
+-- time. The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
 --   former               the holder whose lease has ended, as long as `owner` still names it
@@ -100,8 +100,8 @@ local function set(s, till, ...)
   redis.call('HSET', KEYS[1], 'lives', stamp(s.lives), ...)
 end
 
--- grant makes an attempt the holder under a new block of tokens, for a lease in ms, and returns the first token.
--- The rest are further fields of the hash.
+-- grant makes an attempt the holder under a new block of tokens, for a lease in ms, and returns the first
+-- token. The rest are further fields of the hash.
 local function grant(s, owner, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
   -- A new hash does not know earlier grants. A session that believes in one has lost the lock.
@@ -119,16 +119,16 @@ local function grant(s, owner, info, lease, ...)
   return token
 end
 
--- released reports whether a token was granted and released: it is above the last token that was lost, and not above
--- the last token that was released.
+-- released reports whether a token was granted and released: it is above the last token that was lost, and
+-- not above the last token that was released.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
   return known[1] and tonumber(token) <= whole(KEYS[1], 'released', known[1])
     and tonumber(token) > whole(KEYS[1], 'lost', known[2])
 end
 
--- bury notes that an attempt has ended, though a copy of its request may arrive until the Redis time `late`, in
--- µs; '0' if no copy is under way. It clears tombstones that are not needed any more.
+-- bury notes that an attempt has ended, though a copy of its request may arrive until the Redis time `late`,
+-- in µs; '0' if no copy is under way. It clears tombstones that are not needed any more.
 local function bury(s, owner, late)
   if late == '0' then
     return

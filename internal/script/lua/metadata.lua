@@ -1,5 +1,5 @@
--- Functions for the scripts of permits and of package redisson, which keep tokens and tombstones in a key of its
--- own, the metadata. internal/script/lua/permit.lua and redisson.lua describe all keys.
+-- Functions for the scripts of permits and of package redisson, which keep tokens and tombstones in a key of
+-- its own, the metadata. internal/script/lua/permit.lua and redisson.lua describe all keys.
 --
 -- KEYS[1]   of package redisson: the hash of the lock
 -- KEYS[2]   the metadata, a hash:
@@ -16,8 +16,8 @@ local function outlive(ms, keep)
   end
 end
 
--- holder returns the owner field, the token and the holder info of the hash in KEYS[1]; nil if there is no owner. A
--- hash that cannot be a grant of ours is an error, unless `any` is given.
+-- holder returns the owner field, the token and the holder info of the hash in KEYS[1]; nil if there is no
+-- owner. A hash that cannot be a grant of ours is an error, unless `any` is given.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
   local about, owner, other, count, token = ''
@@ -93,8 +93,8 @@ local function update()
   return true
 end
 
--- released reports whether a token was granted and released: it is above the last token that was lost, and not above
--- the last token that was released.
+-- released reports whether a token was granted and released: it is above the last token that was lost, and
+-- not above the last token that was released.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
   return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1])

@@ -3,8 +3,8 @@
 -- KEYS[1]   the lock's hash. Sharded channels have its name
 -- KEYS[2]   the queue: waiting attempts by ticket, a sorted set
 -- KEYS[3]   the waiters: attempt -> 'ALIVE SIZE LEASE NONCE INFO', a hash
---             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests postpones
---                     that
+--             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests
+--                     postpones that
 --             SIZE    how many goroutines wait with it
 --             LEASE   the lease in ms that it wants
 --             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
@@ -22,11 +22,12 @@ local function waiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
   alive = alive and sound(alive)
-  return alive and { owner = owner, session = session(owner), alive = alive, size = size, lease = tonumber(lease),
-    nonce = nonce, sharded = sharded == '/', seen = seen == '+', info = info } or nil
+  return alive and { owner = owner, session = session(owner), alive = alive, size = size,
+    lease = tonumber(lease), nonce = nonce, sharded = sharded == '/', seen = seen == '+', info = info } or nil
 end
 
--- audience returns which of these channels have subscribers at this server, or nil without the right to find out.
+-- audience returns which of these channels have subscribers at this server, or nil without the right to find
+-- out.
 local function audience(names, sharded)
   local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
   if count.err then
@@ -46,8 +47,9 @@ end
 --   told      TOLD of the attempt in mine
 --   leaving   an attempt that is passed over
 -- The fields of the result:
---   first     the first waiter that lives and has a subscription. A waiter whose connection broke is passed over,
---             and keeps its place. If BATCH waiters are passed over and `but` is not given, the first of them
+--   first     the first waiter that lives and has a subscription. A waiter whose connection broke is passed
+--             over, and keeps its place. If BATCH waiters are passed over and `but` is not given, the first
+--             of them
 --   second    the next such waiter, of another session than first
 --   next      the next such waiter, of any session
 --   missing   a waiter before first is dead, or its connection broke
@@ -120,8 +122,9 @@ local function lookUp(s, channels, options)
   return q
 end
 
--- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued` right.
--- While a slot moves to another node, a queue that this has emptied cannot be read again in the same script.
+-- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued`
+-- right. While a slot moves to another node, a queue that this has emptied cannot be read again in the same
+-- script.
 local function leave(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
@@ -139,8 +142,8 @@ local function leave(s, q, owner)
   end
 end
 
--- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer there.
--- q is the result of lookUp for this attempt.
+-- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
+-- there. q is the result of lookUp for this attempt.
 local function stand(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
@@ -171,8 +174,8 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
--- tellNext notifies the waiter behind q.first, the new holder, when the lease in ms ends. It is a waiter of another
--- session if possible, because the new holder's process may be frozen.
+-- tellNext notifies the waiter behind q.first, the new holder, when the lease in ms ends. It is a waiter of
+-- another session if possible, because the new holder's process may be frozen.
 local function tellNext(channels, q, lease)
   local after = q.second or q.next
   if after then
@@ -180,10 +183,11 @@ local function tellNext(channels, q, lease)
   end
 end
 
--- handOver gives a free lock to the first waiter in q, if there is one. The lease is as long as that waiter wants,
--- but not longer than FIRST, or than the time for which the waiter is known to live. Its session is notified, unless
--- it is `asking`, which is notified by the reply. The next waiter is notified when the lease ends. The rest are
--- further fields of the hash. It returns the end of a release's reply, ' OWNER TOKEN LEASE', or nil.
+-- handOver gives a free lock to the first waiter in q, if there is one. The lease is as long as that waiter
+-- wants, but not longer than FIRST, or than the time for which the waiter is known to live. Its session is
+-- notified, unless it is `asking`, which is notified by the reply. The next waiter is notified when the lease
+-- ends. The rest are further fields of the hash. It returns the end of a release's reply, ' OWNER TOKEN
+-- LEASE', or nil.
 local function handOver(s, asking, channels, q, ...)
   local w = q.first
   if not w then
@@ -199,13 +203,13 @@ local function handOver(s, asking, channels, q, ...)
   return table.concat({ '', w.owner, token, stamp(lease) }, ' ')
 end
 
--- handOn notifies the first two sessions in the queue of the end of the lease, when they must send their requests
--- again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter is not notified
--- if it sends a heartbeat before, because the reply says the same. The second session sends its request SPARE ms
--- later than the first, in case the process of the first is frozen.
+-- handOn notifies the first two sessions in the queue of the end of the lease, when they must send their
+-- requests again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter
+-- is not notified if it sends a heartbeat before, because the reply says the same. The second session sends
+-- its request SPARE ms later than the first, in case the process of the first is frozen.
 --
--- Unless `all` is given, a waiter is notified only if it was behind an attempt that leaves, or if a waiter before the
--- first is missing.
+-- Unless `all` is given, a waiter is notified only if it was behind an attempt that leaves, or if a waiter
+-- before the first is missing.
 local function handOn(s, channels, q, all)
   local function tell(w, left)
     if w and s.now + s.left * 1000 < w.alive and (all or w.behind or q.missing) then
@@ -216,8 +220,8 @@ local function handOn(s, channels, q, all)
   tell(q.second, s.left + SPARE)
 end
 
--- lookout returns the session that is passed over when a lease ends. That is the holder's session, which may be
--- frozen, unless it has unlocked.
+-- lookout returns the session that is passed over when a lease ends. That is the holder's session, which may
+-- be frozen, unless it has unlocked.
 local function lookout(s)
   return string.sub(s.owner, -1) ~= '~' and session(s.owner) or nil
 end
@@ -237,8 +241,9 @@ local function flags(asking, channels, told, q)
 end
 
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
--- goroutine has it. The session must have a subscription, and no other session may have been refused the lock for
--- that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may, and flags.
+-- goroutine has it. The session must have a subscription, and no other session may have been refused the lock
+-- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may,
+-- and flags.
 local function mayLinger(now)
   local asking, told, hears = session(ARGV[1]), ARGV[10], nil
   if told ~= '0' then
@@ -254,8 +259,8 @@ local function mayLinger(now)
   return true, 'K' .. said
 end
 
--- want notifies the session of the holder, which may keep the lock while no goroutine has it, that another session
--- wants the lock. It notes the time.
+-- want notifies the session of the holder, which may keep the lock while no goroutine has it, that another
+-- session wants the lock. It notes the time.
 local function want(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' },

@@ -1,5 +1,6 @@
--- Functions for the scripts of locks that a JVM takes through Redisson, beside internal/script/lua/metadata.lua.
--- Redisson's own scripts read and write the first and the last of these keys, and publish on the channel.
+-- Functions for the scripts of locks that a JVM takes through Redisson, beside
+-- internal/script/lua/metadata.lua. Redisson's own scripts read and write the first and the last of these
+-- keys, and publish on the channel.
 --
 -- KEYS[1]   the lock's hash, Redisson's key of this name. Both sides keep owner field -> hold count in it,
 --           and its time to live is the lease. A session of ours has three fields more:

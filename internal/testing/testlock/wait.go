@@ -64,8 +64,8 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	})
 }
 
-// Remembers reports whether a key, which has these fields if it is a hash, only remembers tokens at a time of the
-// server: nobody holds its lock or waits for it.
+// Remembers reports whether a key, which has these fields if it is a hash, only remembers tokens at a time of
+// the server: nobody holds its lock or waits for it.
 func Remembers(key string, lock map[string]string, now time.Time) bool {
 	if strings.HasSuffix(key, "}:t") || strings.HasPrefix(key, "lockline_lock_memory:") {
 		return true

@@ -1,5 +1,5 @@
--- Takes a free lock that has no waiters. Otherwise the attempt waits in the queue. A free lock with a queue is granted
--- to the first waiter that lives and has a subscription.
+-- Takes a free lock that has no waiters. Otherwise the attempt waits in the queue. A free lock with a queue
+-- is granted to the first waiter that lives and has a subscription.
 --
 -- Sending the request again is harmless: a holder gets its token again, and its lease is made whole. A waiter
 -- keeps its place, and is known to live for longer.
@@ -15,13 +15,14 @@
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  TOLD
--- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless another session
---           was refused the lock for that reason less than so many µs ago
+-- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless another
+--           session was refused the lock for that reason less than so many µs ago
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
 --                           mayLinger in queue.lua
---   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. Second line: its holder info. Behind the
+--   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. Second line: its holder info. Behind
+--   the
 --                           Q stand flags of queue.lua
 --   V NOW                   void: arrived too late
 --   S NOW                   stale: this attempt has already ended
@@ -36,7 +37,8 @@ local call = redis.call -- looked up once, which saves time
 local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
 local expiry = tonumber(known[6] or 0) or 0
 if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7]
-    and now > (tonumber(known[2] or 0) or now) and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
+    and now > (tonumber(known[2] or 0) or now)
+    and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
   token = stamped
   call('HSET', KEYS[1], 'owner', me, 'ends', string.format('%.0f', now + lease * 1000), 'token', token,
     'count', '1', 'change', '0', 'info', ARGV[5])

@@ -1,11 +1,12 @@
--- Frees the lock from any holder, or only from the holder whose token was seen. It is granted to the first waiter
--- that lives and has a subscription. The holder finds out with its next request that it has lost the lock, or at once
--- if its session keeps the lock while no goroutine has it. A hash that somebody has damaged is deleted.
+-- Frees the lock from any holder, or only from the holder whose token was seen. It is granted to the first
+-- waiter that lives and has a subscription. The holder finds out with its next request that it has lost the
+-- lock, or at once if its session keeps the lock while no goroutine has it. A hash that somebody has damaged
+-- is deleted.
 --
 -- Sending the request again with a token is harmless: that token is not granted again.
 --
--- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there is a
---           queue, as in release.lua
+-- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there
+--           is a queue, as in release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
 -- ARGV[3]   the token that was seen; '': any

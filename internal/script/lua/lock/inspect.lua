@@ -1,7 +1,7 @@
 -- Reads all that is known of a lock at one instant.
 --
--- KEYS    see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there is a
---         queue, as in release.lua
+-- KEYS    see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there
+--         is a queue, as in release.lua
 --
 -- Reply: JSON {"now": MICROSECONDS, "lock": {FIELD: VALUE}, "queue": [ATTEMPT, TICKET, ...],
 --        "waiters": {ATTEMPT: ENTRY}}

@@ -1,20 +1,20 @@
--- Ends an attempt: it leaves the queue, and releases the lock if it holds it. A lock that is free then is granted to
--- the first waiter that lives and has a subscription. With ARGV[7], a lock that is released stays taken for a time.
--- Its owner field changes, so that no request of the attempt can change it any more.
+-- Ends an attempt: it leaves the queue, and releases the lock if it holds it. A lock that is free then is
+-- granted to the first waiter that lives and has a subscription. With ARGV[7], a lock that is released stays
+-- taken for a time. Its owner field changes, so that no request of the attempt can change it any more.
 --
 -- Sending the request again is harmless: an attempt that has ended holds nothing.
 --
--- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if they are
---           needed. While a slot moves to another node, a Cluster refuses requests for keys of which some exist,
---           and the queue often does not exist
+-- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if they
+--           are needed. While a slot moves to another node, a Cluster refuses requests for keys of which some
+--           exist, and the queue often does not exist
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of its grant; '': any. Whatever the attempt was granted ends. The reply depends on this
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
 --           attempt has ended. 0: no copy is in flight
--- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was used.
---           '': not known, so the whole block counts as used
+-- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was
+--           used. '': not known, so the whole block counts as used
 -- ARGV[7]   if it is there: ms for which the lock stays taken
 --
 -- Replies
@@ -56,7 +56,8 @@ if mine then
   if asked and ARGV[7] then
     s.owner, s.left = owner .. '~', math.max(1, tonumber(ARGV[7]))
     s.ends = now + s.left * 1000
-    set(s, s.ends, 'owner', s.owner, 'ends', stamp(s.ends), 'token', last, 'released', last, 'releaser', owner)
+    set(s, s.ends, 'owner', s.owner, 'ends', stamp(s.ends), 'token', last, 'released', last,
+      'releaser', owner)
     if s.queued > 0 then
       q = lookUp(s, ARGV[3], {})
       handOn(s, ARGV[3], q, true)

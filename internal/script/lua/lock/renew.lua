@@ -1,13 +1,13 @@
--- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry, the
--- unlock of a nested hold, renewal and Extend.
+-- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry,
+-- the unlock of a nested hold, renewal and Extend.
 --
 -- Sending the request again is harmless, also late: it sets and never adds, and ignores an old count.
 --
 -- KEYS[1]   see internal/script/lua/lock.lua
 -- ARGV[1]   owner field
 -- ARGV[2]   token of the grant
--- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count is
---           ignored
+-- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count
+--           is ignored
 -- ARGV[4]   hold count
 -- ARGV[5]   lease in ms; 0 leaves the lease as it is
 -- ARGV[6]   KEEP
