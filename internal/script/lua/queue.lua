@@ -258,6 +258,5 @@ end
 -- it, and notes the time.
 local function want(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
-  publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' },
-    unpack(lingers == '2' and { '0', '0', '/' } or {}))
+  publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end
