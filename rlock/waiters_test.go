@@ -92,3 +92,48 @@ func TestAReleaseOfALeaseThatHasEndedSaysThatItIsLost(t *testing.T) {
 		}
 	})
 }
+
+// request is a request of an attempt whose session is to be notified by PUBLISH. It returns the reply's first
+// word.
+func (w rawLock) request(owner string, more ...any) string {
+	w.Helper()
+	argv := append([]any{owner, 1, int64(1) << 52, 30000, "info", 15000, 30000,
+		testlock.Prefix(w.rdb) + ":s:", "nonce", 1}, more...)
+	return strings.Fields(w.run("lock/acquire", argv...))[0]
+}
+
+// release returns the first letter of the reply. late is ARGV[5].
+func (w rawLock) release(owner, token string, late any) string {
+	w.Helper()
+	return w.run("lock/release", owner, token, testlock.Prefix(w.rdb)+":s:", 15000, late, 0)[:1]
+}
+
+func (w rawLock) token() string { return w.rdb.HGet(bg, w.keys[0], "token").Val() }
+
+// A session whose connection breaks must be passed over, wherever in the queue it stands.
+func TestAWaiterFarBackInTheQueueStaysMarkedAsOneThatListened(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		w.request("a:1")
+		w.request("b:1")
+		w.request("c:1")
+		listens := w.rdb.Subscribe(bg, testlock.Prefix(w.rdb)+":s:d")
+		_, err := listens.Receive(bg)
+		testlock.Must(t, err)
+		seen := func() bool {
+			w.request("d:1")
+			return strings.Contains(w.rdb.HGet(bg, w.keys[2], "d:1").Val(), " nonce+ ")
+		}
+		if !seen() {
+			t.Fatal("it listens, and its entry does not say so")
+		}
+		testlock.Must(t, listens.Close())
+		settle()
+		if got := w.request("d:1"); got != "QBD" {
+			t.Errorf("the reply begins with %s", got)
+		}
+		if !seen() {
+			t.Error("it does not listen any more, and its entry does not say that it did")
+		}
+	})
+}

@@ -145,7 +145,11 @@ end
 local function stand(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
-  local seen = q.hears or q.mine and q.mine.seen and q.mine.sharded == sharded
+  local seen = q.hears
+  if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
+    local mine = q.mine or not q.size and waiter(me, redis.call('HGET', KEYS[3], me))
+    seen = mine and mine.seen and mine.sharded == sharded
+  end
   redis.call('HSET', KEYS[3], me, table.concat({ stamp(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
   local ticket = stamp(math.max(s.ticket + 1, s.now))
