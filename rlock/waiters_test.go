@@ -137,3 +137,26 @@ func TestAWaiterFarBackInTheQueueStaysMarkedAsOneThatListened(t *testing.T) {
 		}
 	})
 }
+
+// A session keeps an idle lock only while no other session waits.
+func TestALockForWhichOthersWaitIsNotKept(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		listens := w.rdb.Subscribe(bg, testlock.Prefix(w.rdb)+":s:b")
+		defer listens.Close()
+		_, err := listens.Receive(bg)
+		testlock.Must(t, err)
+		w.request("a:1")
+		w.request("b:1", 0)
+		w.request("c:1", 0)
+		w.ends()
+		if got := w.request("b:1", 0); got != "G" {
+			t.Errorf("the first in the queue gets %s", got)
+		}
+		w.release("c:1", "", 0)
+		w.ends()
+		if got := w.request("b:2", 0); got != "GK" {
+			t.Errorf("nobody waits, and it gets %s", got)
+		}
+	})
+}

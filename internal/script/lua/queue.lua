@@ -121,8 +121,9 @@ local function lookUp(s, channels, options)
   return q
 end
 
--- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued` right.
--- While a slot moves to another node, a queue that this has emptied cannot be read again in the same script.
+-- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued` right,
+-- and reports whether the queue is empty. While a slot moves to another node, a queue that this has emptied cannot
+-- be read again in the same script.
 local function leave(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
@@ -131,13 +132,13 @@ local function leave(s, q, owner)
     gone = gone + redis.call('ZREM', KEYS[2], unpack(q.dead, i, last))
     redis.call('HDEL', KEYS[3], unpack(q.dead, i, last))
   end
-  if q.size and q.size <= gone then
-    if s.queued > 0 then
-      redis.call('HDEL', KEYS[1], 'queued')
-    end
-  elseif s.queued == 0 then -- the hash was deleted by hand, and not the queue
+  local empty = q.size and q.size <= gone
+  if empty and s.queued > 0 then
+    redis.call('HDEL', KEYS[1], 'queued')
+  elseif not empty and s.queued == 0 then -- the hash was deleted by hand, and not the queue
     set(s, s.now, 'queued', stamp(s.now))
   end
+  return empty
 end
 
 -- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or has it live longer there.

@@ -15,8 +15,8 @@
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  TOLD
--- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless another session
---           was refused the lock for that reason less than so many µs ago
+-- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless others wait, or
+--           another session was refused the lock for that reason less than so many µs ago
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
@@ -30,7 +30,7 @@ local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
-local me, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
+local me, lease, keep, token, alone = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil, true
 local call = redis.call -- looked up once, which saves time
 -- The common case: nobody holds the lock or waits for it, and the last grant was released.
 local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
@@ -64,7 +64,7 @@ if not token then
       handOver(s, session(me), ARGV[8], q)
     else
       token = grant(s, me, ARGV[5], lease)
-      leave(s, q, q.mine and me)
+      alone = leave(s, q, q.mine and me)
       tellNext(ARGV[8], q, lease) -- if this attempt was the first in the queue
     end
   end
@@ -89,7 +89,7 @@ if not token then
   end
 end
 local may, said = false, ''
-if ARGV[11] then
+if ARGV[11] and alone then
   may, said = mayLinger(now)
 end
 if may then
