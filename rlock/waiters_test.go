@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -159,4 +160,39 @@ func TestALockForWhichOthersWaitIsNotKept(t *testing.T) {
 			t.Errorf("nobody waits, and it gets %s", got)
 		}
 	})
+}
+
+// Somebody deletes the hash while a:1 holds the lock. Whatever makes the hash again does not know the token.
+func TestAHoldWhoseHashWasDeletedIsLost(t *testing.T) {
+	for name, again := range map[string]func(w rawLock){
+		"the next grant": func(rawLock) {},
+		"a tombstone":    func(w rawLock) { w.release("x:1", "", time.Now().Add(time.Second).UnixMicro()) },
+		"a waiter":       func(w rawLock) { w.release("b:1", "", 0) },
+	} {
+		simulated := func(t *testing.T, s *testlock.Wire) {
+			w := newRawLock(t, s.Client)
+			w.request("a:1")
+			token := w.token()
+			time.Sleep(time.Millisecond) // tokens follow the clock
+			if name == "a waiter" {
+				w.request("b:1")
+				w.request("c:1")
+				// The connection of c broke.
+				e := strings.Replace(w.rdb.HGet(bg, w.keys[2], "c:1").Val(), " nonce ", " nonce+ ", 1)
+				testlock.Must(t, w.rdb.HSet(bg, w.keys[2], "c:1", e).Err())
+			}
+			testlock.Must(t, w.rdb.Del(bg, w.keys[0]).Err())
+			again(w)
+			if got := w.request("d:1"); got != "G" {
+				t.Fatalf("another gets %s", got)
+			}
+			if got := w.release("d:1", w.token(), 0); got != "R" {
+				t.Errorf("it releases it and gets %s", got)
+			}
+			if got := w.release("a:1", token, 0); got != "L" {
+				t.Errorf("the former holder gets %s", got)
+			}
+		}
+		t.Run(name, func(t *testing.T) { testlock.Simulated(t, simulated) })
+	}
 }

@@ -61,7 +61,7 @@ var All = []Mutant{
 	{Name: "the common case: the hash does not outlive a lease", Kind: "rlock",
 		File: lua + "lock/acquire.lua", Old: ">= now + (lease + keep) * 1000 and", New: "> 0 and"},
 	{Name: "the common case: a token is the time alone", Kind: "rlock", File: lua + "lock/acquire.lua",
-		Old: "now > (tonumber(known[2] or 0) or now)", New: "tonumber(known[2] or 0)"},
+		Old: "now > (tonumber(known[2] or now) or now)", New: "tonumber(known[2] or 0)"},
 	{Name: "a lock whose key cannot expire is left behind", Kind: "rlock", File: lua + "lock.lua",
 		Old: "      redis.call('DEL', KEYS[1])\n", New: "",
 		Test: [2]string{"./rlock", "TestALockWithoutTheRightToExpireItsKeyLeavesNoKey"}},

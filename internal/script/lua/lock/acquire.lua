@@ -36,7 +36,7 @@ local call = redis.call -- looked up once, which saves time
 local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
 local expiry = tonumber(known[6] or 0) or 0
 if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7]
-    and now > (tonumber(known[2] or 0) or now) and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
+    and now > (tonumber(known[2] or now) or now) and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
   token = stamped
   call('HSET', KEYS[1], 'owner', me, 'ends', string.format('%.0f', now + lease * 1000), 'token', token,
     'count', '1', 'change', '0', 'info', ARGV[5])
