@@ -196,3 +196,28 @@ func TestAHoldWhoseHashWasDeletedIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) { testlock.Simulated(t, simulated) })
 	}
 }
+
+// An error is one of a request that has changed nothing.
+func TestARequestThatCannotReadTheQueueChangesNothing(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		w.request("a:1")
+		w.request("b:1")
+		channels := testlock.Prefix(w.rdb) + ":s:"
+		testlock.Must(t, w.rdb.HSet(bg, w.keys[0], "floor", 8e15).Err())
+		testlock.Must(t, w.rdb.Set(bg, w.keys[1], "odd", 0).Err())
+		for name, argv := range map[string][]any{
+			"release": {"a:1", w.token(), channels, 15000, 0, 0},
+			"force":   {channels, 15000, ""},
+		} {
+			before := s.Dump()
+			err := redis.NewScript(script.Text("lock/"+name)).Run(bg, w.rdb, w.keys, argv...).Err()
+			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if after := s.Dump(); after != before {
+				t.Errorf("%s: the data became\n%s\nfrom\n%s", name, after, before)
+			}
+		}
+	})
+}
