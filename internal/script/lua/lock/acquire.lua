@@ -55,12 +55,16 @@ if not token then
   if s.over then
     return onMaster('S ' .. stamped)
   end
-  local waits, q = tonumber(ARGV[7]) > 0, { dead = {}, size = 0 }
+  local waits, stood, q = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }
   if not s.owner then
     if s.queued > 0 or s.lives == 0 then
       q = lookUp(s, ARGV[8], { asking = session(me), mine = me, told = ARGV[10] })
     end
     if q.first and q.first.owner ~= me then
+      if waits then -- first, or the hand-over could empty the queue: see leave
+        stand(s, q)
+        stood = true
+      end
       handOver(s, session(me), ARGV[8], q)
     else
       token = grant(s, me, ARGV[5], lease)
@@ -72,7 +76,9 @@ if not token then
     local said = ''
     if waits then
       q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10] })
-      stand(s, q)
+      if not stood then
+        stand(s, q)
+      end
       leave(s, q)
       said = flags(session(me), ARGV[8], ARGV[10], q)
       if q.missing and q.first and q.first.session ~= session(me) then
