@@ -221,3 +221,28 @@ func TestARequestThatCannotReadTheQueueChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Each of very many attempts of one session sends such a request every few seconds.
+func TestAHeartbeatReadsFewEntriesHoweverManyAttemptsOfItsSessionWait(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		w.request("a:1")
+		for i := range 100 {
+			w.request(fmt.Sprint("b:", i))
+		}
+		const counts = `local original, count = redis, 0
+local redis = setmetatable({ call = function(...)
+  count = count + (select(2, ...) == KEYS[3] and select('#', ...) - 2 or 0)
+  if count > 10 then
+    error('it reads more than 10 entries')
+  end
+  return original.call(...)
+end }, { __index = original })
+`
+		for _, owner := range []string{"b:0", "b:50"} {
+			_, err := redis.NewScript(counts+script.Text("lock/acquire")).Run(bg, w.rdb, w.keys, owner, 1,
+				int64(1)<<52, 30000, "info", 15000, 30000, testlock.Prefix(w.rdb)+":s:", "nonce", 1).Text()
+			testlock.Must(t, err)
+		}
+	})
+}

@@ -45,6 +45,7 @@ end
 --   but       a session that is passed over
 --   mine      the attempt of this request, which lives, whatever its entry says
 --   told      TOLD of the attempt in mine
+--   briefly   second and next are not needed if first is of the session of mine
 --   leaving   an attempt that is passed over
 -- The fields of the result:
 --   first     the first waiter that lives, and whose session listens. A waiter whose connection broke keeps its
@@ -59,7 +60,8 @@ end
 --   size      how many attempts are in the queue, the dead included; nil if not known
 local function lookUp(s, channels, options)
   local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
-  while not q.second and at - #q.dead < 2 * BATCH do
+  local enough = options.briefly and session(options.mine)
+  while not q.second and not (q.first and q.first.session == enough) and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
     local found, names = {}, { {}, {} }

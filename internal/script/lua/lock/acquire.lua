@@ -75,7 +75,7 @@ if not token then
   if s.owner ~= me then
     local said = ''
     if waits then
-      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10] })
+      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10], briefly = true })
       if not stood then
         stand(s, q)
       end
