@@ -246,3 +246,23 @@ end }, { __index = original })
 		}
 	})
 }
+
+// A server logs each PUBSUB of a user without the right to it.
+func TestAFreeLockIsGrantedWithoutAskingWhoListens(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
+		w := newRawLock(t, s.Client)
+		const refuses = `local original = redis
+local redis = setmetatable({ pcall = function(command, ...)
+  if command == 'PUBSUB' then
+    error('it asks who listens')
+  end
+  return original.pcall(command, ...)
+end }, { __index = original })
+`
+		reply, err := redis.NewScript(refuses+script.Text("lock/acquire")).Run(bg, w.rdb, w.keys, "a:1", 1,
+			int64(1)<<52, 30000, "info", 15000, 30000, testlock.Prefix(w.rdb)+":s:", "nonce", 1).Text()
+		if err != nil || !strings.HasPrefix(reply, "G ") {
+			t.Errorf("%q, %v", reply, err)
+		}
+	})
+}

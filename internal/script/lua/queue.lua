@@ -74,7 +74,8 @@ local function lookUp(s, channels, options)
       end
       found[i] = w or { owner = owner, session = session(owner), alive = 0 }
     end
-    local own = at == 0 and options.mine and options.told ~= '0'
+    -- Without a queue, mine is granted a free lock, and need not listen.
+    local own = at == 0 and options.mine and options.told ~= '0' and (s.owner or owners[1])
       and channel(channels, session(options.mine), options.told == '2')
     if own then
       local asks = names[options.told == '2' and 2 or 1]
