@@ -216,7 +216,7 @@ var kinds = []kind{
 		}},
 		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
 		{script: "lock/renew", argv: renewal, keys: hashAlone},
-		{script: "election/proclaim", argv: func(c *caller) []string {
+		{script: "election/proclaim", often: 2, argv: func(c *caller) []string {
 			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}"), c.small(), c.about(), c.keep()}
 		}, keys: hashAlone},
 		{script: "election/retract", argv: func(c *caller) []string {
