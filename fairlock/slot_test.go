@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
@@ -34,5 +35,60 @@ func TestARequestWithoutTheQueuesKeysChangesNothingIfOthersWait(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// moves is put before a script. Then the script cannot use a key that it has deleted, as in a Cluster while
+// the slot moves to another node.
+const moves = `local original, gone = redis, {}
+local redis = setmetatable({}, { __index = original })
+for _, how in ipairs({ 'call', 'pcall' }) do
+  redis[how] = function(...)
+    local _, key = ...
+    if key and gone[key] then
+      error('Script attempted to access a non local key in a cluster node: ' .. key)
+    end
+    local reply = original[how](...)
+    for _, k in ipairs(KEYS) do
+      gone[k] = k == key and original.call('EXISTS', k) == 0 or gone[k]
+    end
+    return reply
+  end
+end
+`
+
+// The only waiter leaves the queue, so its keys are deleted.
+func TestWhileASlotMovesNoScriptNeedsAKeyAgainThatItHasDeleted(t *testing.T) {
+	const channels = "lockline:s:"
+	acquire := func(owner string, liveness int) []any {
+		return []any{owner, 1, int64(1) << 52, 30000, "", 60000, liveness, channels, "nonce", "1", 0}
+	}
+	release := func(owner string) []any { return []any{owner, "", channels, 60000, 0, ""} }
+	for name, of := range map[string]struct {
+		script string
+		argv   []any
+		free   bool // the lease of s:1 is over
+	}{
+		"a newcomer hands over":        {"acquire", acquire("s:3", 15000), true},
+		"a try hands over":             {"acquire", acquire("s:3", 0), true},
+		"the waiter gets it":           {"acquire", acquire("s:2", 15000), true},
+		"the holder hands over":        {"release", release("s:1"), false},
+		"the waiter leaves":            {"release", release("s:2"), false},
+		"the waiter of a free lock":    {"release", release("s:2"), true},
+		"somebody else of a free lock": {"release", release("s:3"), true},
+		"an operator hands over":       {"force", []any{channels, 60000, ""}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *world) {
+				w.ask("s:1")
+				w.ask("s:2")
+				if of.free {
+					testlock.Must(t, w.Client.HSet(bg, lockKey, "ends", 1).Err())
+				}
+				keys := []string{lockKey, queueKey, waitersKey}
+				text := moves + script.Text("lock/"+of.script)
+				testlock.Must(t, w.Client.Eval(bg, text, keys, of.argv...).Err())
+			})
+		})
 	}
 }

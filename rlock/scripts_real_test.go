@@ -57,3 +57,42 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 		testlock.Eventually(t, "the answer says so again", func() bool { return deaf("s:1") })
 	}
 }
+
+// A session that keeps an idle lock learns that another one wants it from a message of its owner field alone.
+func TestTheKeeperOfAnIdleLockIsToldThatItIsWanted(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	sharded := rdb.Do(bg, "PUBSUB", "SHARDNUMSUB").Err() == nil // Redis 7
+	for _, told := range []string{"1", "2"} {
+		if told == "2" && !sharded {
+			continue
+		}
+		p := testlock.Prefix(rdb)
+		name := "kept" + told
+		lock, subscribe, channel := p+":r:{"+name+"}", rdb.Subscribe, p+":s:keeper"
+		if told == "2" {
+			subscribe, channel = rdb.SSubscribe, p+":s:r:{"+name+"}:keeper"
+		}
+		listens := subscribe(bg, channel)
+		_, err := listens.Receive(bg)
+		testlock.Must(t, err)
+		ask := func(attempt string) string {
+			t.Helper()
+			reply, err := redis.NewScript(script.Text("lock/acquire")).Run(bg, rdb,
+				[]string{lock, lock + ":q", lock + ":w"}, attempt, 1, int64(1)<<52, 30000, "about", 60000,
+				10000, p+":s:", "nonce", told, 0).Text()
+			testlock.Must(t, err)
+			return reply
+		}
+		if got := ask("keeper:1"); !strings.HasPrefix(got, "GK") {
+			t.Fatalf("told by %s: it may not keep the lock: %s", told, got)
+		}
+		ask("other:1")
+		message, err := listens.ReceiveMessage(testlock.Bounded(t))
+		testlock.Must(t, err)
+		if message.Payload != "keeper:1" {
+			t.Errorf("told by %s: the message is %q", told, message.Payload)
+		}
+		testlock.Must(t, listens.Close())
+	}
+}

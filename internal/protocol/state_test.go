@@ -83,7 +83,8 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
 	got, err := DecodeLock("x", `{"now": "5000000",
 		"queue": ["b:9", "2000000", "a:1", "4000000", "c:1", "9000000", "d:1", "x"],
-		"waiters": {"a:1": "7 2 30000 nonce 12@host a label", "c:1": "7 0 30000  @", "d:1": "7 1000000 1 n 1@h"}}`)
+		"waiters": {"a:1": "7 2 30000 nonce 12@host a label", "c:1": "7 0 30000  @",
+			"d:1": "7 1000000 1 n 1@h"}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,8 @@ func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
 }
 
 func TestAReplyThatIsNoStateIsAnError(t *testing.T) {
-	for _, decode := range []func(name, reply string) (State, error){DecodeLock, DecodePermits, DecodeRedisson} {
+	type decoder func(name, reply string) (State, error)
+	for _, decode := range []decoder{DecodeLock, DecodePermits, DecodeRedisson} {
 		for _, reply := range []string{"", "OK", `{"now": 5, "ttl": "x"}`, `{"lock": [], "held": []}`} {
 			st, err := decode("x", reply)
 			if err == nil || !reflect.DeepEqual(st, State{}) ||

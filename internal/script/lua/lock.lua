@@ -104,8 +104,8 @@ end
 -- token. The rest are further fields of the hash.
 local function grant(s, owner, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  -- A new hash does not know earlier grants. A session that believes in one has lost the lock.
-  local lost = s.lost or s.lives == 0 and token - 1
+  -- A hash without a token does not know earlier grants. A session that believes in one has lost the lock.
+  local lost = s.lost or s.granted == 0 and token - 1
   -- First, because a server that is full refuses only the first write.
   set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)

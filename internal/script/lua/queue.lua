@@ -45,6 +45,7 @@ end
 --   but       a session that is passed over
 --   mine      the attempt of this request, which lives even if its entry does not say so
 --   told      TOLD of the attempt in mine
+--   briefly   second and next are not needed if first is of the session of mine
 --   leaving   an attempt that is passed over
 -- The fields of the result:
 --   first     the first waiter that lives and has a subscription. A waiter whose connection broke is passed
@@ -60,7 +61,8 @@ end
 --   size      how many attempts are in the queue, the dead included; nil if not known
 local function lookUp(s, channels, options)
   local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
-  while not q.second and at - #q.dead < 2 * BATCH do
+  local enough = options.briefly and session(options.mine)
+  while not q.second and not (q.first and q.first.session == enough) and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
     local found, names = {}, { {}, {} }
@@ -73,7 +75,8 @@ local function lookUp(s, channels, options)
       end
       found[i] = w or { owner = owner, session = session(owner), alive = 0 }
     end
-    local own = at == 0 and options.mine and options.told ~= '0'
+    -- Without a queue, mine is granted a free lock, and need not listen.
+    local own = at == 0 and options.mine and options.told ~= '0' and (s.owner or owners[1])
       and channel(channels, session(options.mine), options.told == '2')
     if own then
       local asks = names[options.told == '2' and 2 or 1]
@@ -123,8 +126,8 @@ local function lookUp(s, channels, options)
 end
 
 -- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued`
--- right. While a slot moves to another node, a queue that this has emptied cannot be read again in the same
--- script.
+-- right, and reports whether the queue is empty. While a slot moves to another node, a queue that this has
+-- emptied cannot be read again in the same script.
 local function leave(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
@@ -133,13 +136,13 @@ local function leave(s, q, owner)
     gone = gone + redis.call('ZREM', KEYS[2], unpack(q.dead, i, last))
     redis.call('HDEL', KEYS[3], unpack(q.dead, i, last))
   end
-  if q.size and q.size <= gone then
-    if s.queued > 0 then
-      redis.call('HDEL', KEYS[1], 'queued')
-    end
-  elseif s.queued == 0 then -- the hash was deleted by hand, and not the queue
+  local empty = q.size and q.size <= gone
+  if empty and s.queued > 0 then
+    redis.call('HDEL', KEYS[1], 'queued')
+  elseif not empty and s.queued == 0 then -- the hash was deleted by hand, and not the queue
     set(s, s.now, 'queued', stamp(s.now))
   end
+  return empty
 end
 
 -- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
@@ -147,7 +150,11 @@ end
 local function stand(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
-  local seen = q.hears or q.mine and q.mine.seen and q.mine.sharded == sharded
+  local seen = q.hears
+  if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
+    local mine = q.mine or not q.size and waiter(me, redis.call('HGET', KEYS[3], me))
+    seen = mine and mine.seen and mine.sharded == sharded
+  end
   redis.call('HSET', KEYS[3], me, table.concat({ stamp(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
   local ticket = stamp(math.max(s.ticket + 1, s.now))
@@ -263,6 +270,5 @@ end
 -- session wants the lock. It notes the time.
 local function want(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
-  publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' },
-    unpack(lingers == '2' and { '0', '0', '/' } or {}))
+  publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end

@@ -15,8 +15,8 @@
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  TOLD
--- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless another
---           session was refused the lock for that reason less than so many µs ago
+-- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless others wait,
+--           or another session was refused the lock for that reason less than so many µs ago
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
@@ -31,13 +31,13 @@ local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
-local me, lease, keep, token = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil
+local me, lease, keep, token, alone = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil, true
 local call = redis.call -- looked up once, which saves time
 -- The common case: nobody holds the lock or waits for it, and the last grant was released.
 local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
 local expiry = tonumber(known[6] or 0) or 0
 if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7]
-    and now > (tonumber(known[2] or 0) or now)
+    and now > (tonumber(known[2] or now) or now)
     and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
   token = stamped
   call('HSET', KEYS[1], 'owner', me, 'ends', string.format('%.0f', now + lease * 1000), 'token', token,
@@ -57,27 +57,30 @@ if not token then
   if s.over then
     return onMaster('S ' .. stamped)
   end
-  local waits, q = tonumber(ARGV[7]) > 0, { dead = {}, size = 0 }
+  local waits, stood, q = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }
   if not s.owner then
     if s.queued > 0 or s.lives == 0 then
       q = lookUp(s, ARGV[8], { asking = session(me), mine = me, told = ARGV[10] })
     end
     if q.first and q.first.owner ~= me then
-      if waits and s.lives > 0 then -- while a slot moves, a queue that is empty could not be made again
+      if waits then -- first, or the hand-over could empty the queue: see leave
         stand(s, q)
+        stood = true
       end
       handOver(s, session(me), ARGV[8], q)
     else
       token = grant(s, me, ARGV[5], lease)
-      leave(s, q, q.mine and me)
+      alone = leave(s, q, q.mine and me)
       tellNext(ARGV[8], q, lease) -- if this attempt was the first in the queue
     end
   end
   if s.owner ~= me then
     local said = ''
     if waits then
-      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10] })
-      stand(s, q)
+      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10], briefly = true })
+      if not stood then
+        stand(s, q)
+      end
       leave(s, q)
       said = flags(session(me), ARGV[8], ARGV[10], q)
       if q.missing and q.first and q.first.session ~= session(me) then
@@ -94,7 +97,7 @@ if not token then
   end
 end
 local may, said = false, ''
-if ARGV[11] then
+if ARGV[11] and alone then
   may, said = mayLinger(now)
 end
 if may then

@@ -34,12 +34,11 @@ if not KEYS[2] and s.queued > 0 then
   return redis.error_reply('TRYAGAIN the queue is needed')
 end
 local lingers = s.lingers
+-- Somebody may have damaged the queue, so it is read before the first write.
+local q = s.queued > 0 and lookUp(s, ARGV[1], {})
 redis.call('HDEL', KEYS[1], 'owner', 'lingers')
-if s.queued > 0 then
-  local q = lookUp(s, ARGV[1], {})
-  if not handOver(s, nil, ARGV[1], q) then
-    leave(s, q)
-  end
+if q and not handOver(s, nil, ARGV[1], q) then
+  leave(s, q)
 end
 bury(s, owner, stamp(s.lives))
 if lingers then

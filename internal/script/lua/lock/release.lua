@@ -40,7 +40,13 @@ if not KEYS[2] and (not mine or s.queued > 0) then
 end
 local asked = mine and (token == '' or token == s.token) -- the holder may be released
 local reply = (asked or not mine and token ~= '' and released(token)) and 'R' or 'L'
-local q, handed
+local stays, q, handed = asked and ARGV[7], nil, nil
+-- The attempt is in the queue, unless it holds the lock or the hash was deleted. The queue is read before the
+-- first write, since somebody may have damaged it.
+if s.queued > 0 or not mine and s.lives == 0 then
+  q = lookUp(s, ARGV[3], { leaving = owner, but = not mine and s.owner and lookout(s),
+    asking = not stays and (mine or not s.owner) and session(owner) }) -- the reply names only new holders
+end
 call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
 if s.former == owner then -- otherwise a clock that is set back would give its lease to it again
   call('HDEL', KEYS[1], 'owner', 'lingers')
@@ -53,20 +59,18 @@ if mine then
   s.last, s.lost = math.max(used, s.granted), nil
   local last = stamp(s.last)
   call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
-  if asked and ARGV[7] then
+  if stays then
     s.owner, s.left = owner .. '~', math.max(1, tonumber(ARGV[7]))
     s.ends = now + s.left * 1000
     set(s, s.ends, 'owner', s.owner, 'ends', stamp(s.ends), 'token', last, 'released', last,
       'releaser', owner)
-    if s.queued > 0 then
-      q = lookUp(s, ARGV[3], {})
+    if q then
       handOn(s, ARGV[3], q, true)
       leave(s, q)
     end
   else
     s.owner = nil
-    if s.queued > 0 then
-      q = lookUp(s, ARGV[3], { asking = session(owner) })
+    if q then
       handed = handOver(s, session(owner), ARGV[3], q, 'released', last, 'releaser', owner)
     end
     if not handed then
@@ -76,18 +80,14 @@ if mine then
       end
     end
   end
-elseif s.queued > 0 or s.lives == 0 then -- the attempt may be in the queue
-  q = lookUp(s, ARGV[3], { leaving = owner, but = s.owner and lookout(s),
-    asking = not s.owner and session(owner) or nil }) -- the reply says only who was granted the lock
-  if s.owner then
-    handOn(s, ARGV[3], q)
-    leave(s, q, owner)
-  else
-    q.dead[#q.dead + 1] = owner
-    handed = handOver(s, session(owner), ARGV[3], q)
-    if not handed then
-      leave(s, q)
-    end
+elseif q and s.owner then
+  handOn(s, ARGV[3], q)
+  leave(s, q, owner)
+elseif q then
+  q.dead[#q.dead + 1] = owner
+  handed = handOver(s, session(owner), ARGV[3], q)
+  if not handed then
+    leave(s, q)
   end
 end
 bury(s, owner, ARGV[5])
