@@ -43,7 +43,7 @@ func TestInMiniredisALeaseEndsByTheClock(t *testing.T) {
 			t.Error("it is free by FastForward alone")
 		}
 		<-ctx.Done()                               // by the holder's own clock
-		time.Sleep(lease/100 + 3*time.Millisecond) // its margin
+		time.Sleep(lease/100 + 3*time.Millisecond) // the margin
 		if locked(theirs) {
 			t.Error("it is not free when its lease has ended")
 		}

@@ -67,7 +67,7 @@ func TestWhileASlotMovesNoScriptNeedsAKeyAgainThatItHasDeleted(t *testing.T) {
 	for name, of := range map[string]struct {
 		script string
 		argv   []any
-		free   bool // the lease of s:1 is over
+		free   bool // the lease of s:1 has ended
 	}{
 		"a newcomer hands over":        {"acquire", acquire("s:3", 15000), true},
 		"a try hands over":             {"acquire", acquire("s:3", 0), true},

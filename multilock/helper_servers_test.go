@@ -115,7 +115,7 @@ func remembers(w *testlock.Wire, token int64) {
 		"lives", strconv.FormatInt(time.Now().UnixMicro(), 10))
 }
 
-// stored is the last token that a server will grant no more of x.
+// stored returns the last token of lock x that a server will not grant again.
 func stored(w *testlock.Wire) (token int64) {
 	for _, field := range []string{"token", "floor"} {
 		n, _ := strconv.ParseInt(w.HGet(redKey, field), 10, 64)

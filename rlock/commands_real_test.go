@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// inScripts is how many commands scripts have called on a server.
+// inScripts counts the commands that scripts have called on a server.
 func inScripts(t *testing.T, admin *redis.Client) (n int) {
 	t.Helper()
 	byScripts := []string{"del", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "publish",
@@ -81,7 +81,7 @@ func TestHowManyCommandsACycleCosts(t *testing.T) {
 					testlock.Receive(t, "a turn", turns)
 				}
 			}
-			wait(100) // until all of them listen
+			wait(100) // until all of them have subscriptions
 			before = inScripts(t, admin)
 			wait(2000)
 			n := inScripts(t, admin) - before

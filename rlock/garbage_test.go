@@ -325,7 +325,7 @@ func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
 	}
 }
 
-// The end of a lease stands in the hash, so whoever keeps that from expiring holds nobody up.
+// The hash has the end of the lease, so a hash that does not expire holds nobody up.
 func TestALeaseEndsThoughItsKeyWasPersistedByHand(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		gone := testlock.NewSession(t, beside(t, w))

@@ -33,7 +33,7 @@ func TestANewcomerThatHandsOnALockWhoseSlotIsAboutToMoveWaits(t *testing.T) {
 	node := from.Client(t)
 	testlock.Must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING",
 		to.Client(t).ClusterMyID(bg).Val()).Err())
-	testlock.Must(t, node.HSet(bg, "lockline:f:{x}", "ends", 1).Err()) // the lease is over
+	testlock.Must(t, node.HSet(bg, "lockline:f:{x}", "ends", 1).Err()) // the lease has ended
 	newcomer := wait()
 	testlock.Receive(t, "the newcomer waits", waits)
 	cluster.MoveSlot(t, "{x}", to)

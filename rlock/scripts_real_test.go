@@ -58,7 +58,8 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 	}
 }
 
-// A session that keeps an idle lock learns that another one wants it from a message of its owner field alone.
+// A message that has only the owner field notifies a session that another one wants the idle lock that it
+// keeps.
 func TestTheKeeperOfAnIdleLockIsToldThatItIsWanted(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -15,12 +15,13 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// The common cases of lock/acquire.lua and lock/release.lua do what the rest of them would.
+// The common cases of lock/acquire.lua and lock/release.lua have the same effect as the rest of these
+// scripts.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { commonCaseIsAsTheOthers(t, w.Client) })
 }
 
-// withAndWithout is a script of a lock, and the same without its common case. old occurs in that alone.
+// withAndWithout returns a script of a lock, and the same without its common case. old occurs in that alone.
 func withAndWithout(t *testing.T, name, old, text string) [2]*redis.Script {
 	t.Helper()
 	whole := script.Text("lock/" + name)
@@ -106,7 +107,7 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-// blurred is a text with each Redis time, and each time until a distant one, replaced by the same.
+// blurred replaces each Redis time, and each time until a distant one, by the same word.
 func blurred(text string) string {
 	return regexp.MustCompile(`\b[1-9]\d{12,15}\b`).ReplaceAllString(text, "TIME")
 }

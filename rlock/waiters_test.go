@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// rawLock is a lock whose requests a test sends itself. No session listens.
+// rawLock is a lock whose requests a test sends itself. No session has a subscription.
 type rawLock struct {
 	*testing.T
 	rdb  *redis.Client
@@ -43,7 +43,7 @@ func (w rawLock) ends() {
 	testlock.Must(w.T, w.rdb.HSet(bg, w.keys[0], "ends", 1).Err())
 }
 
-// The reply tells the session, so it need not listen.
+// The reply notifies the session, so it needs no subscription.
 func TestTheFirstInTheQueueThatAsksGetsTheFreeLockThoughItDoesNotListen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -57,8 +57,8 @@ func TestTheFirstInTheQueueThatAsksGetsTheFreeLockThoughItDoesNotListen(t *testi
 	})
 }
 
-// A waiter whose entry somebody has deleted keeps its place when it asks, and leaves the queue when it gets
-// the lock.
+// A waiter whose entry somebody has deleted keeps its place with its next request, and leaves the queue when
+// it gets the lock.
 func TestAWaiterWithoutAnEntryLeavesTheQueueWhenItGetsTheLock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -94,8 +94,8 @@ func TestAReleaseOfALeaseThatHasEndedSaysThatItIsLost(t *testing.T) {
 	})
 }
 
-// request is a request of an attempt whose session is to be notified by PUBLISH. It returns the reply's first
-// word.
+// request sends a request of an attempt whose session must be notified by PUBLISH. It returns the reply's
+// first word.
 func (w rawLock) request(owner string, more ...any) string {
 	w.Helper()
 	argv := append([]any{owner, 1, int64(1) << 52, 30000, "info", 15000, 30000,
@@ -111,7 +111,7 @@ func (w rawLock) release(owner, token string, late any) string {
 
 func (w rawLock) token() string { return w.rdb.HGet(bg, w.keys[0], "token").Val() }
 
-// A session whose connection breaks must be passed over, wherever in the queue it stands.
+// A session whose connection breaks must be passed over, at any place in the queue.
 func TestAWaiterFarBackInTheQueueStaysMarkedAsOneThatListened(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -162,7 +162,8 @@ func TestALockForWhichOthersWaitIsNotKept(t *testing.T) {
 	})
 }
 
-// Somebody deletes the hash while a:1 holds the lock. Whatever makes the hash again does not know the token.
+// Somebody deletes the hash while a:1 holds the lock. The request that makes the hash again does not know the
+// token.
 func TestAHoldWhoseHashWasDeletedIsLost(t *testing.T) {
 	for name, again := range map[string]func(w rawLock){
 		"the next grant": func(rawLock) {},

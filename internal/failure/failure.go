@@ -211,8 +211,8 @@ var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
 // Outage is the error of a call that has waited long enough for Redis to carry out requests again. err is the
-// error of the last request. If that was canceled, its caller was another one that waited for the same, so
-// the result does not match context.Canceled: this call was not canceled.
+// error of the last request. If that was canceled, its caller was another goroutine. So the result does not
+// match context.Canceled, since this call was not canceled.
 func Outage(since time.Time, err error) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())

@@ -223,7 +223,8 @@ func Patience(lease time.Duration) time.Duration {
 // FirstLease is the longest lease of a lock that is handed over: FIRST in base.lua.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is how much later than the next in the queue the one behind it looks: SPARE in base.lua.
+// SpareDelay is the time by which the second session in the queue looks later than the first, SPARE in
+// base.lua.
 const SpareDelay = 250 * time.Millisecond
 
 // MaxExpired bounds how often in a row a request may come too late.

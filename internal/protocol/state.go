@@ -146,7 +146,7 @@ func DecodeRedisson(name, reply string) (State, error) {
 		h := Holder{Remaining: micros(1000 * raw.TTL)}
 		for field, value := range raw.Lock {
 			switch field {
-			case "t": // none if a JVM holds it
+			case "t": // missing if a JVM holds it
 				h.Token = TokenOrZero(value)
 			case "d", "s":
 			default:

@@ -220,7 +220,7 @@ func (r *lockRules) releaseArgs(owner string, a attempt, token, used string) str
 	return join(owner, token, channelPrefix, number(retention), late, used)
 }
 
-// staysArg is what a release adds if the lock is to stay taken.
+// staysArg returns the last argument of a release after which the lock stays taken.
 func (a attempt) staysArg(now int64) string {
 	if a.Stays == 0 {
 		return ""

@@ -154,8 +154,8 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 	return o
 }
 
-// lockFault returns what is wrong with the keys after a script. The comments of lock.lua and queue.lua say
-// what they are: the hash outlives the lease by the retention, and both the hash and the keys of the queue
+// lockFault returns a fault of the keys after a script. The comments of lock.lua and queue.lua describe
+// them: the hash outlives the lease by the retention, and both the hash and the keys of the queue
 // live for as long as the hash says. It returns "" if nothing is wrong.
 func lockFault(before, after *keyspace.Space) string {
 	hash, queue := after.Hash(lockKeys[0]), lockQueue(after)
@@ -180,10 +180,10 @@ func lockFault(before, after *keyspace.Space) string {
 	return ""
 }
 
-// taken is what ends the owner field of a lock that stays taken though its holder has unlocked.
+// taken is the end of the owner field of a lock that stays taken though its holder has unlocked.
 const taken = "~"
 
-// stayFault returns what is wrong with how a release leaves a lock taken. The first copy of the request
+// stayFault returns a fault of a release that leaves a lock taken. The first copy of the request
 // decides for how long, and notifies the first waiters of two sessions. It returns "" if nothing is wrong.
 func stayFault(
 	env keyspace.Env, argv []string, releases bool, before *keyspace.Space, did keyspace.Effect,

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// lockServer runs the scripts of locks one after another. Deaf sessions have no subscriber.
+// lockServer runs the scripts of locks one after another. Sessions in this list have no subscription.
 type lockServer struct {
 	t     *testing.T
 	now   int64
@@ -76,7 +76,7 @@ func TestAWaiterThatWasNeverSeenToHaveASubscriberLooksWhenTheLeaseEnds(t *testin
 	s.deaf = "B"
 	s.wants(s.acquire("B:1"), "QD")
 	s.wants(s.acquire("C:1"), "QS")
-	s.wants(s.acquire("B:1"), "QD") // and not QBD or QSD, by which C would be the one to look
+	s.wants(s.acquire("B:1"), "QD") // and not QBD or QSD, by which C would have to look
 }
 
 func TestAnAttemptWithoutAnEntryLeavesTheQueueWhenItIsGrantedTheLock(t *testing.T) {

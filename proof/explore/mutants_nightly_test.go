@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/proof/mutant"
 )
 
-// runs reports whether the mutant changes a script of the world, or what scripts share.
+// runs reports whether the mutant changes a script of the world, or a library of scripts.
 func (w World) runs(m mutant.Mutant) bool {
 	name, ok := strings.CutSuffix(strings.TrimPrefix(m.File, "internal/script/lua/"), ".lua")
 	return ok && (!strings.Contains(name, "/") || slices.Contains(w.scripts, name))

@@ -75,7 +75,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	w, s := l.w, l.on[0]
 	switch {
 	case c.name == "release" && len(c.argv) > 6 && owner == c.argv[0]+"~" &&
-		token >= c.number(1) && token < c.number(1)+protocol.Block && // it is the last that was used
+		token >= c.number(1) && token < c.number(1)+protocol.Block && // the last token that was used
 		(l.stayed != owner || l.excused): // a second copy may name another time, and changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")

@@ -82,7 +82,7 @@ type rules interface {
 	lingering() []string
 	// deleted is told that the lock was deleted by hand.
 	deleted()
-	// setBack is told that the clock of a server was set back. A lease that has ended may go on then.
+	// setBack takes in that the clock of a server was set back. A lease that has ended may continue then.
 	setBack(s *server)
 	// due checks what must have happened by now. It is asked while all is well.
 	due()
@@ -205,8 +205,8 @@ func (l *lock) present(s *server) (owner string, token int64) {
 	return owner, token
 }
 
-// lease is present, and also returns how much is left of the lease by the server's clock. A lease that has
-// ended is over, although its owner is still in the hash.
+// lease returns the results of present, and the rest of the lease by the server's clock. A lease may have
+// ended although its owner is still in the hash.
 func (l *lock) lease(s *server) (owner string, token int64, left time.Duration) {
 	now := s.tick()
 	if l.kind == 'j' {
@@ -237,11 +237,11 @@ func (l *lock) lastKnown(s *server) int64 {
 	return max(number(s.HGet(l.key, "token")), number(s.HGet(l.key, "floor")))
 }
 
-// queueEntry is what a server has of an attempt that waits.
+// queueEntry is a server's entry of an attempt that waits.
 type queueEntry struct {
 	alive int64 // until then it is known to live, by the server's clock in microseconds
 	n     int64 // permits, or how many goroutines wait with it
-	seen  bool  // the server has seen its session listen
+	seen  bool  // its session had a subscription at the server
 }
 
 // entryOf reads the entry of an attempt on a server.
@@ -259,7 +259,7 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	return e
 }
 
-// stored checks that a server keeps what it has of a lock for long enough, and not forever: the hash, with
+// stored checks that a server keeps the keys of a lock for long enough, and not forever: the hash, with
 // its tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also
 // checks that the hash mentions a queue.
 func (l *lock) stored(s *server) {
@@ -534,8 +534,11 @@ func (l *lock) deleted() {
 }
 
 // dequeued deletes the queue of the lock on a server by hand, or the hash of the waiters, and not the lock's
-// hash. No second attempt gets the lock by that. Those that wait have lost their places, or are known to live
-// no more. They are in the queue again as soon as they send their requests again, which they do before their
+// hash. No second attempt gets the lock by that. Waiters have lost their places, or are known to live no
+// more.
+//
+//	They are in the queue again as soon as they send their requests again, which they do before their
+//
 // time to live ends.
 func (l *lock) dequeued(s *server, what string) {
 	s.tick()

@@ -144,8 +144,8 @@ func (l *majority) safe(e *held) {
 	}
 }
 
-// forgot: a server has lost its data since the last holder entered, which may have released nothing, or the
-// lock was deleted there by hand. Then tokens are as good as its clock.
+// forgot reports whether a server has lost its data since the last holder entered, which may have released
+// nothing, or the lock was deleted there by hand. Then tokens are as good as its clock.
 func (l *majority) forgot() bool {
 	return later(l.wiped, l.forgotAt).After(l.set) ||
 		slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })

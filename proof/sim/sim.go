@@ -13,8 +13,7 @@
 //   - tokens grow from grant to grant and from holder to holder, and nested holds share one. A majority
 //     of a RedLock's servers grants only tokens above the holder's, which is not far above their clocks;
 //   - first come, first served, as the server saw the requests. An attempt that is not known to live is
-//     granted
-//     nothing unless it asks. No attempt that is known to live
+//     granted nothing, but by its own request. No attempt that is known to live
 //     is dropped from the queue, and none that has left gets into it. Only an attempt that wants more
 //     permits than there are at all is passed;
 //   - no attempt is granted anything once it is over;
@@ -43,13 +42,13 @@
 //     before, and nothing twice. Once the faults are over, it is shown each change in time, and Redis gets a
 //     value again that it lost.
 //
-// A lease has ended when Redis' clock says so, although its owner is still in the hash. A clock that is set
-// back may make such a lease go on, if nobody was granted the lock since. A server keeps the hash of a lock
-// for longer than its lease, and nothing forever.
+// A lease has ended when Redis' clock says so, although its owner is still in the hash. With a clock that is
+// set back, such a lease may continue, if nobody was granted the lock since. A server keeps the hash of a
+// lock for longer than its lease, and nothing forever.
 //
 // An operator may delete the hash of a lock, its queue, or the hash of its waiters, each alone. The first
 // makes the present hold void, and forgets the tokens. The other two leave the lock as it is: nobody else
-// gets it. Those that wait may lose their places to others. They are in the queue again after a heartbeat at
+// gets it. Waiters may lose their places to others. They are in the queue again after a heartbeat at
 // most.
 //
 // Redis may forget what it acknowledged: it comes back empty, or with an old snapshot. Then, and after a

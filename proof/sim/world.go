@@ -19,7 +19,7 @@ import (
 const (
 	lease    = 3 * time.Second // the watchdog timeout
 	liveness = 2 * time.Second
-	// heartbeat is how long a waiter rests at most, with time for a request that is repeated.
+	// heartbeat is the longest rest of a waiter, with time for a request that is repeated.
 	heartbeat = liveness * 3 / 4
 	longest   = 4 * time.Second // lease that anybody asks for
 	together  = 250 * time.Millisecond
@@ -266,7 +266,7 @@ func (w *world) run() {
 		w.mu.Lock()
 		often := 20
 		if w.Kind.locks[0].permits() || w.Kind.locks[0].kind == 'j' {
-			often = 100 // nobody is told, so nothing can be said of progress for a while
+			often = 100 // no session is notified, so progress cannot be judged for a while
 		}
 		// A latch's waiters need not notice that.
 		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' {
@@ -404,7 +404,7 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	})
 }
 
-// dequeue deletes by hand what waits for one of the locks on one server. While there are faults, it may
+// dequeue deletes by hand the queue of one lock on one server. While there are faults, it may
 // delete the hash instead. Then tokens are as good as the clock, so that must not have been set back.
 func (w *world) dequeue(rnd *rand.Rand) {
 	l := w.locks[rnd.IntN(len(w.locks))]

@@ -23,7 +23,7 @@ var scripts = sync.OnceValue(func() map[string]string {
 // others.
 func Script(run string) string { return scripts()[run] }
 
-// Remains reports whether a request is a release that leaves taken what it gives back.
+// Remains reports whether a request is a release after which the lock stays taken.
 func Remains(r *faultproxy.Request) bool {
 	if len(r.Args) < 3 {
 		return false

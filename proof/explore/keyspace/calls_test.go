@@ -165,7 +165,7 @@ func queueRelease(c *caller) []string {
 		pick(c, "0", "", c.token())}
 }
 
-// holderOr is most times the owner of a lock, also of one whose lease has ended.
+// holderOr mostly returns the owner of a lock, also if its lease has ended.
 func holderOr(c *caller, key string) string {
 	if owner, ok := c.space.Hash(key)["owner"]; ok && !c.rare(3) {
 		return owner
@@ -293,10 +293,10 @@ var kinds = []kind{
 	}},
 }
 
-// hashAlone are the keys of a request that needs the lock's hash alone.
+// hashAlone returns the keys of a request that needs the lock's hash alone.
 func hashAlone(*caller) []string { return lockKeys[:1] }
 
-// allOrHash are the keys of a release, which may name the hash alone if nobody waits.
+// allOrHash returns the keys of a release, which may name the hash alone if nobody waits.
 func allOrHash(c *caller) []string { return lockKeys[:pick(c, 3, 3, 1)] }
 
 func renewal(c *caller) []string {

@@ -42,7 +42,7 @@ func newComparison(t *testing.T) *comparison {
 	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
 	for _, name := range script.Names() {
 		if path.Dir(name) == "redisson" {
-			continue // its scripts use what the key space has not
+			continue // scripts of latches use commands that the key space lacks
 		}
 		text := script.Text(name)
 		compiled, err := Compile("script", text)
