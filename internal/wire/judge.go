@@ -177,6 +177,7 @@ var hints = []struct{ words, hint string }{
 		"and knows where the master is: use redis.NewFailoverClient"},
 	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
 	{"noperm", giveRights},
+	{"acl failure in script", giveRights}, // Redis 8, Valkey
 	{"the user executing the script can't", "so Redis 7.0 says that a right is missing: " + giveRights},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
 	{"oom command not allowed", "Redis is full: raise maxmemory, or remove other data"},

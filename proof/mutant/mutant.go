@@ -65,7 +65,7 @@ var All = []Mutant{
 	{Name: "the common case: a token is the time alone", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "now > (tonumber(known[2] or now) or now)", New: "tonumber(known[2] or 0)"},
 	{Name: "a lock whose key cannot expire is left behind", Kind: "rlock", File: lua + "lock.lua",
-		Old: "      redis.call('DEL', KEYS[1])\n", New: "",
+		Old: "    redis.call('DEL', KEYS[1])\n", New: "",
 		Test: [2]string{"./rlock", "TestALockWithoutTheRightToExpireItsKeyLeavesNoKey"}},
 	{Name: "what stays taken is its attempt's", Kind: "rlock", File: lua + "lock/release.lua",
 		Old: "s.owner, s.left = owner .. '~',", New: "s.owner, s.left = owner,"},

@@ -81,7 +81,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 		w.counts.Add("stays taken")
 		left := float64(c.number(6)) * float64(time.Millisecond)
 		l.left, l.stays, l.excused = time.Now(), time.Now().Add(time.Duration(left/s.rate)), false
-	case c.name == "force":
+	case c.name == "force" && owner != l.stayed: // otherwise it was for another holder
 		l.excused = true
 	}
 	const slack = 50 * time.Millisecond // for clocks that differ

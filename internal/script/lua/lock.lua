@@ -90,13 +90,11 @@ local function set(s, till, ...)
   local new = s.lives == 0
   redis.call('HSET', KEYS[1], 'lives', stamp(s.lives)) -- makes the key, unless the server is full
   s.lives = till + 2 * s.keep * 1000
-  local expires = redis.pcall('PEXPIRE', KEYS[1], stamp(math.ceil((s.lives - s.now) / 1000)))
-  if expires ~= 1 then -- the user has no right to PEXPIRE
-    if new then
-      redis.call('DEL', KEYS[1])
-    end
-    error(expires.err, 0)
+  local ms = stamp(math.ceil((s.lives - s.now) / 1000))
+  if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then -- the user has no right to PEXPIRE
+    redis.call('DEL', KEYS[1])
   end
+  redis.call('PEXPIRE', KEYS[1], ms)
   redis.call('HSET', KEYS[1], 'lives', stamp(s.lives), ...)
 end
 
