@@ -1,12 +1,12 @@
--- Reads the present leader and its value. A value counts only while the lock is held by the leader that
--- stored it.
+-- Reads the present leader and its value. A value counts only while the leader that stored it holds the lock.
 --
--- KEYS[1] see internal/script/lua/lock.lua
--- ARGV[1] the session's channel; '' where it does not listen, or where other servers know of listeners, too
+-- KEYS[1]   see internal/script/lua/lock.lua
+-- ARGV[1]   the session's channel; '': it has no subscription, or other servers may have it
 --
--- Reply: 'L LEFT OWNER TOKEN NUMBER VALUE', or 'N' if there is no leader with a value. The lease
---        ends in LEFT ms.
---        A 'D' behind the letter: this server knows of nobody that listens to ARGV[1]
+-- Replies
+--   L LEFT OWNER TOKEN NUMBER VALUE   the leader. Its lease ends in LEFT ms
+--   N                                 there is no leader with a value
+--   A D behind the letter means that this server has no subscriber to the channel in ARGV[1]
 
 lookOnMaster()
 local now = clock()

@@ -1,14 +1,17 @@
--- Stores the value of a leader and tells the observers. Renewals send it again, in case it was lost.
+-- Stores the value of a leader and notifies the observers. Renewals send the value again, in case it was lost.
 --
--- KEYS[1] see internal/script/lua/lock.lua. It is the channel, too
--- ARGV[1] owner field of the leader
--- ARGV[2] its token
--- ARGV[3] number of the value: the highest of this leader counts
--- ARGV[4] the value
--- ARGV[5] KEEP
+-- Sending the request again is harmless: a value that is stored, or a newer one of the same leader, stays.
 --
--- Reply: 'K' the value is stored, or a newer one of the same leader
---        'L' the lock is not held under this token
+-- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
+-- ARGV[1]   owner field of the leader
+-- ARGV[2]   its token
+-- ARGV[3]   number of the value. The highest number of this leader counts
+-- ARGV[4]   the value
+-- ARGV[5]   KEEP
+--
+-- Replies
+--   K   the value is stored, or a newer one of the same leader
+--   L   the lock is not held under this token
 
 local now = clock()
 local s = read('', now, ARGV[5])

@@ -1,11 +1,15 @@
--- Deletes the value of a leader that has resigned, and tells the observers, unless the next leader has one
+-- Deletes the value of a leader that has resigned and notifies the observers, unless the next leader has a value
 -- already.
 --
--- KEYS[1] see internal/script/lua/lock.lua. It is the channel, too
--- ARGV[1] owner field of the leader
--- ARGV[2] its token
+-- Sending the request again is harmless: the value of another leader stays.
 --
--- Reply: 'R' deleted, 'F' there was none
+-- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
+-- ARGV[1]   owner field of the leader
+-- ARGV[2]   its token
+--
+-- Replies
+--   R   deleted
+--   F   there was no value of this leader
 
 local owner, token = string.match(redis.call('HGET', KEYS[1], 'leader') or '', '^(%S+) (%d+) %d+ ')
 if owner ~= ARGV[1] or token ~= ARGV[2] then
