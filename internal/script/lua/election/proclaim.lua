@@ -1,4 +1,5 @@
--- Stores the value of a leader and notifies the observers. Renewals send the value again, in case it was lost.
+-- Stores the value of a leader and notifies the observers. Renewals send the value again, in case it was
+-- lost.
 --
 -- Sending the request again is harmless: a value that is stored, or a newer one of the same leader, stays.
 --

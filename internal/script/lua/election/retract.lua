@@ -1,5 +1,5 @@
--- Deletes the value of a leader that has resigned and notifies the observers, unless the next leader has a value
--- already.
+-- Deletes the value of a leader that has resigned and notifies the observers, unless the next leader has a
+-- value already.
 --
 -- Sending the request again is harmless: the value of another leader stays.
 --
