@@ -115,7 +115,8 @@ func remembers(w *testlock.Wire, token int64) {
 		"lives", strconv.FormatInt(time.Now().UnixMicro(), 10))
 }
 
-// stored returns the last token of lock x that a server will not grant again.
+// stored returns the higher one of the fields `token` and `floor` of lock x on a server, which grants only
+// higher tokens.
 func stored(w *testlock.Wire) (token int64) {
 	for _, field := range []string{"token", "floor"} {
 		n, _ := strconv.ParseInt(w.HGet(redKey, field), 10, 64)

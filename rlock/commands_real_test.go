@@ -96,7 +96,7 @@ func TestHowManyCommandsACycleCosts(t *testing.T) {
 				}
 			}
 			close(turns)
-			// Turns are counted a little later than their commands.
+			// The count is not exact, because a turn is counted a little later than its commands.
 			if n > 24*2000 {
 				t.Errorf("%d commands in 2000 cycles of %d sessions", n, sessions)
 			}

@@ -224,7 +224,8 @@ func TestDoctorLeavesNothing(t *testing.T) {
 	}
 }
 
-// expiresFree reports whether a key expires, and is of a lock that nobody holds or waits for.
+// expiresFree reports whether a key expires and is either the metadata of permits, or the hash of a lock that
+// names no owner and no queue.
 func expiresFree(t *testing.T, rdb *redis.Client, key string) bool {
 	t.Helper()
 	if rdb.TTL(t.Context(), key).Val() <= 0 {

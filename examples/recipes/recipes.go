@@ -1,5 +1,5 @@
-// Package recipes has the functions of docs/recipes.md. Each block there is the body of one of them, which a
-// test compares.
+// Package recipes has the functions of docs/recipes.md. A test checks that each Go block of that page is the
+// body of one of these functions.
 package recipes
 
 import (

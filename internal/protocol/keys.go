@@ -103,9 +103,10 @@ func NamedKeys(name string, keys ...string) *Keys {
 	return &Keys{Name: name, boxed: boxed, few: 2}
 }
 
-// NewKeys makes PREFIX:KIND:{NAME}, and further keys with these endings. RequestFew names the first key
-// alone. Braces in the name would end the hash tag early. That is harmless as long as the tag is the same for
-// all keys and not empty: only a name that begins with a closing brace needs an escape.
+// NewKeys returns the keys of a lock: PREFIX:KIND:{NAME}, and for each ending in more the same with that
+// ending. Its error names the fault of the name. RequestFew names the first key alone. Braces in the
+// name would end the hash tag early. That is harmless as long as the tag is the same for all keys and not
+// empty: only a name that begins with a closing brace needs an escape.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -191,7 +191,8 @@ func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		for i := 0; i+1 < len(queue); i += 2 {
 			var age time.Duration
-			// A ticket is the time, or later.
+			// A ticket is the Redis time in µs at which the attempt was queued, or a little more, since
+			// tickets must increase.
 			if ticket, err := strconv.ParseFloat(queue[i+1], 64); err == nil {
 				age = micros(now - ticket)
 			}

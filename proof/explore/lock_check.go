@@ -11,7 +11,7 @@ import (
 )
 
 // holder returns the owner that has the lock in Redis at a Redis time in microseconds, and the lock's token.
-// The owner is "" if no owner has it, which is so as well after the end of a lease.
+// The owner is "" if nobody holds the lock, or if its lease has ended.
 func holder(space *keyspace.Space, now int64) (owner string, token int64) {
 	hash := space.Hash(lockKeys[0])
 	if lockEnds(space) > now {
@@ -20,7 +20,7 @@ func holder(space *keyspace.Space, now int64) (owner string, token int64) {
 	return owner, integer(hash["token"])
 }
 
-// standing is one in a queue.
+// standing is an attempt that waits in the queue of a lock or of permits, as its entry in Redis describes it.
 type standing struct {
 	owner    string
 	n        int64 // permits that it wants

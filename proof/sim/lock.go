@@ -29,7 +29,7 @@ type lock struct {
 	on      []*server // the one that it is on; of a RedLock, all
 
 	// What the servers did, told from the requests as they got them.
-	owners []string        // by server: the attempt that had it after the last request
+	owners []string        // by server: the attempt that held the lock after the last request there
 	forgot map[string]bool // attempts that one server has forgotten (forgetOne)
 	// When forgetOne has last made a server forget the lock.
 	forgotAt time.Time
@@ -40,7 +40,7 @@ type lock struct {
 	left     time.Time         // when that hold ended
 	excused  bool              // something else has freed it
 	moved    time.Time         // when it was last granted
-	known    int64             // the last token that Redis knew when it had last forgotten something
+	known    int64             // the last token that Redis still knew after it last lost data; or 0
 	wiped    time.Time         // when it was last deleted by hand
 	evicted  time.Time         // when its queue, or the hash of the waiters, was last deleted alone
 	fell     time.Time         // when tokens were last granted again, or lower ones

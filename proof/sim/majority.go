@@ -145,7 +145,8 @@ func (l *majority) safe(e *held) {
 }
 
 // forgot reports whether a server has lost its data since the last holder entered, which may have released
-// nothing, or the lock was deleted there by hand. Then tokens are as good as its clock.
+// nothing, or the lock was deleted there by hand. After that, only the server's clock makes new tokens higher
+// than earlier ones.
 func (l *majority) forgot() bool {
 	return later(l.wiped, l.forgotAt).After(l.set) ||
 		slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })

@@ -266,7 +266,7 @@ func (w *world) run() {
 		w.mu.Lock()
 		often := 20
 		if w.Kind.locks[0].permits() || w.Kind.locks[0].kind == 'j' {
-			often = 100 // no session is notified, so progress cannot be judged for a while
+			often = 100 // no session is notified, so progress cannot be judged until they find out
 		}
 		// A latch's waiters need not notice that.
 		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' {

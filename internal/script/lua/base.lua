@@ -72,8 +72,8 @@ end
 -- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
 -- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
 -- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
--- may refuse HDEL for other reasons, such as a full disk, and its reply counts all the same. key is a hash,
--- or does not exist; nil: KEYS[1].
+-- may refuse HDEL for other reasons, such as a full disk. The reply of the script is valid then, too. The key
+-- must be a hash, or not exist. If key is nil, KEYS[1] is used.
 local function onMaster(reply, key)
   key = key or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')
@@ -110,7 +110,8 @@ local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end
 
--- map reads a hash; nil if it is empty, which would not encode as an object.
+-- map returns the fields of a hash as a table. It returns nil if the hash is empty or missing, and the reply
+-- of cjson lacks the field then.
 local function map(key)
   local flat, m = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do
@@ -119,7 +120,8 @@ local function map(key)
   return next(m) and m
 end
 
--- list reads a sorted set, each member with its score behind it; nil if it is empty.
+-- list returns a sorted set, each member with its score behind it. It returns nil if the set is empty,
+-- because cjson would encode an empty list as an object.
 local function list(key)
   local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   return all[1] and all

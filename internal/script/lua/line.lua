@@ -1,4 +1,4 @@
--- The queue of permits, for their scripts.
+-- Functions for the queue of attempts that wait for permits. Only the scripts of permits use them.
 --
 -- KEYS[1] what is waited for. Sharded channels have its name
 -- KEYS[2] the metadata; beside the rest q -> last ticket

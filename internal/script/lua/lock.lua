@@ -125,8 +125,9 @@ local function released(token)
     and tonumber(token) > whole(KEYS[1], 'lost', known[2])
 end
 
--- bury notes that an attempt has ended, though a copy of its request may arrive until the Redis time `late`,
--- in µs; '0' if no copy is under way. It clears tombstones that are not needed any more.
+-- bury stores a tombstone for an attempt that has ended, because a copy of its request may arrive until the
+-- Redis time `late`, in µs. If that is '0', no copy is in flight, and bury does nothing. Otherwise it also
+-- removes the tombstones whose time has passed.
 local function bury(s, owner, late)
   if late == '0' then
     return

@@ -72,9 +72,9 @@ local function renew(ms, keep)
   end
 end
 
--- update sets the hold count of a lock that is held under a token, and a lease that is no shorter than asked.
--- It ignores a change that is older than the last. It sets and never adds, so a copy that comes twice or late
--- changes nothing. It reports whether the lock is held. ARGV are those of a keep script.
+-- update reads the ARGV of a keep script. If ARGV[1] holds the lock under the token ARGV[2], update
+-- sets the hold count, and extends the lease to at least ARGV[5] ms. A change that is older than the last one
+-- is ignored, so a copy that comes twice or late changes nothing. It returns whether the lock is held.
 local function update()
   local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
   if held[1] ~= ARGV[2] or not held[3] then

@@ -1,7 +1,8 @@
 -- Takes a free lock that has no waiters. Otherwise the attempt waits in the queue. A free lock with a queue
 -- is granted to the first waiter that lives and has a subscription.
 --
--- Sending the request again is harmless: a holder gets its token again, and its lease is made whole. A waiter
+-- Sending the request again is harmless: a holder gets its token again, and its lease lasts for at least
+-- ARGV[4] ms from now. A waiter
 -- keeps its place, and is known to live for longer.
 --
 -- KEYS      see internal/script/lua/queue.lua
@@ -71,7 +72,7 @@ if not token then
     else
       token = grant(s, me, ARGV[5], lease)
       alone = leave(s, q, q.mine and me)
-      tellNext(ARGV[8], q, lease) -- if this attempt was the first in the queue
+      tellNext(ARGV[8], q, lease) -- the queue is empty, unless this attempt was the first there
     end
   end
   if s.owner ~= me then

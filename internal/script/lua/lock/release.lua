@@ -38,14 +38,18 @@ local mine = s.owner == owner
 if not KEYS[2] and (not mine or s.queued > 0) then
   return redis.error_reply('TRYAGAIN the queue may be needed')
 end
-local asked = mine and (token == '' or token == s.token) -- the holder may be released
-local reply = (asked or not mine and token ~= '' and released(token)) and 'R' or 'L'
-local stays, q, handed = asked and ARGV[7], nil, nil
+-- Any grant of the attempt ends. Under another token than the present one, the whole block counts as used,
+-- and the lock does not stay taken.
+local matches = mine and (token == '' or token == s.token)
+local reply = (matches or not mine and token ~= '' and released(token)) and 'R' or 'L'
+local stays, q, handed = matches and ARGV[7], nil, nil
 -- The attempt is in the queue, unless it holds the lock or the hash was deleted. The queue is read before the
 -- first write, since somebody may have damaged it.
 if s.queued > 0 or not mine and s.lives == 0 then
   q = lookUp(s, ARGV[3], { leaving = owner, but = not mine and s.owner and lookout(s),
-    asking = not stays and (mine or not s.owner) and session(owner) }) -- the reply names only new holders
+    asking = not stays and (mine or not s.owner) and session(owner) })
+  -- The reply notifies this session only if it is granted the lock. If the lock stays taken, it needs a
+  -- subscription as any other session does.
 end
 call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
 if s.former == owner then -- otherwise a clock that is set back would give its lease to it again
@@ -53,7 +57,7 @@ if s.former == owner then -- otherwise a clock that is set back would give its l
 end
 if mine then
   local used, most = tonumber(ARGV[6]), tonumber(s.token) + BLOCK - 1
-  if not used or not asked or token == '' and used ~= 0 and used < most then
+  if not used or not matches or token == '' and used ~= 0 and used < most then
     used = most
   end
   s.last, s.lost = math.max(used, s.granted), nil

@@ -1,4 +1,5 @@
--- Reads all that is known of permits at one instant.
+-- Reads the holders, the queue and the metadata of the permits of one name, as of one instant. It does not
+-- return the times until which the waiters are known to live.
 --
 -- KEYS    see internal/script/lua/permit.lua
 --
