@@ -435,13 +435,24 @@ func unlockBy(hold lease, t time.Time) error {
 	return hold.Unlock(ctx)
 }
 
-// lastTrouble remembers why the last renewal failed.
-type lastTrouble struct{ err atomic.Pointer[error] }
+// lastTrouble remembers why the last renewal failed, and why the lock was lost.
+type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.RenewFailed {
+	switch e.Kind {
+	case rlock.RenewFailed:
 		t.err.Store(&e.Err)
+	case rlock.Lost:
+		t.lost.Store(&e.Err)
 	}
+}
+
+// whyLost returns the reason of the loss behind a colon, or "" if it is not known.
+func (t *lastTrouble) whyLost() string {
+	if err := t.lost.Load(); err != nil {
+		return ": " + strings.TrimPrefix(say(*err), "lock lost: ")
+	}
+	return ""
 }
 
 func (t *lastTrouble) String() string {
