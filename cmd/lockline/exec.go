@@ -191,7 +191,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {
-		return &exitError{startFailure(err), err}
+		return &exitError{startFailure(err), unstarted(o.command[0], err)}
 	}
 	signals := listen()
 	defer signal.Stop(signals)
@@ -264,6 +264,30 @@ func startFailure(err error) int {
 		return exitNotFound
 	}
 	return exitCannotRun
+}
+
+// shellCharacters are those for which a shell would read a word in another way than as the name of a program.
+const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
+
+// unstarted adds to the error of a command that did not start what the user has likely overlooked. word is
+// the command without its arguments.
+func unstarted(word string, err error) error {
+	switch notFound := startFailure(err) == exitNotFound; {
+	case notFound && strings.ContainsAny(word, shellCharacters):
+		return fmt.Errorf("%w (exec runs no shell: if the words are for one, write -- sh -c '...')", err)
+	case notFound && errors.As(err, new(*os.PathError)) && fileExists(word):
+		return fmt.Errorf("%w (the file exists, but what it needs does not: the interpreter in its line "+
+			"with #!, or the loader of the program)", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w (it is no program for this machine, and a script needs a first line with #!: "+
+			"name the interpreter, as in -- sh FILE)", err)
+	}
+	return err
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ownersVariable is an environment variable with the sessions that hold the locks that a command runs under.
