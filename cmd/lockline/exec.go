@@ -123,7 +123,7 @@ func execCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return runExec(ctx, o, cmd.Root().ErrWriter)
+			return o.redis.located(runExec(ctx, o, cmd.Root().ErrWriter))
 		},
 	}
 }
@@ -198,7 +198,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	silent := o.redis.unanswered()
+	silent := o.redis.unanswered(o.atMost)
 	// Without a bound it takes much less than an hour.
 	opening, opened := context.WithTimeoutCause(waiting, cmp.Or(o.atMost, time.Hour), silent)
 	defer opened()
@@ -393,6 +393,9 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		return nil, nil, &exitError{c.locked, err}
 	}
 	_ = unlockBy(hold, c.leaveBy()) // which may have been granted in that instant
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w%s", err, shortWait(c.atMost))
+	}
 	return nil, nil, err
 }
 

@@ -248,7 +248,7 @@ func TestExecExitCodes(t *testing.T) {
 		{"free -- X=1 true", exitNotFound, "(exec runs no shell"},
 		{"free -- /bin/ls\t/tmp", exitNotFound, "(exec runs no shell"},
 		{"free -- " + noInterpreter, exitNotFound, "no such file or directory (the file exists, but"},
-		{"free -- " + noFirstLine, exitCannotRun, "exec format error (it is no program for this machine, and a"},
+		{"free -- " + noFirstLine, exitCannotRun, "exec format error (it is no program for this"},
 		{"free -- " + notExecutable, exitCannotRun, "permission denied"},
 		{"--redis redis://" + gone.Addr().String() + " free -- true", exitTrouble, "refused"},
 		{"free", exitTrouble, "command is missing"},

@@ -251,7 +251,8 @@ func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 			`lock "n": lost while the command ran: it was forced (exit code of the command: 7)`,
 		}, {
 			"not renewed", func(_ *fakeLease, _ *fakeGroup, troubles *lastTrouble) {
-				troubles.Observe(t.Context(), rlock.Event{Kind: rlock.RenewFailed, Err: errors.New("refused")})
+				failed := rlock.Event{Kind: rlock.RenewFailed, Err: errors.New("refused")}
+				troubles.Observe(t.Context(), failed)
 			},
 			`lock "n": the command was ended, because the lock could not be renewed (refused) ` +
 				`(exit code of the command: 7)`,
@@ -259,8 +260,8 @@ func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 			"ended by the warden", func(_ *fakeLease, g *fakeGroup, _ *lastTrouble) {
 				g.done <- report{Code: 137, Late: true}
 			},
-			`lock "n": the command was ended, because the lock could not be renewed by a lockline that stood ` +
-				`still (exit code of the command: 137)`,
+			`lock "n": the command was ended, because the lock could not be renewed by a lockline that ` +
+				`stood still (exit code of the command: 137)`,
 		},
 	} {
 		t.Run(test.what, func(t *testing.T) {
@@ -271,7 +272,8 @@ func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 					look: lease / 10, group: group, troubles: troubles, errOut: new(bytes.Buffer),
 				}
 				go test.play(l, group, troubles)
-				if err := g.release(g.watch(), time.Now().Add(time.Hour)); err == nil || err.Error() != test.want {
+				err := g.release(g.watch(), time.Now().Add(time.Hour))
+				if err == nil || err.Error() != test.want {
 					t.Errorf("%v, want %s", err, test.want)
 				}
 			})
