@@ -21,6 +21,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
@@ -327,6 +328,35 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	_, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x")
 	if code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
+	}
+}
+
+func TestAForcedUnlockOfWhatIsNotHeldNamesWhatIs(t *testing.T) {
+	m := theirRedis(t)
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
+	hold := take(t, rlock.New(session, "x"))
+	set, err := latch.New(session, "y").TrySet(t.Context(), 2)
+	if err != nil || !set {
+		t.Fatal(set, err)
+	}
+	const aLatch = `; "y" is a latch (count 2), which is no lock: there is nothing to free`
+	for args, says := range map[string]string{
+		"--kind fair x": `lock "x" (fair, prefix lockline): not held; ` +
+			`the reentrant lock of this name is held: --kind reentrant`,
+		"y":              `lock "y" (prefix lockline): not held` + aLatch,
+		"--kind latch y": `lock "y" (latch, prefix lockline): not held` + aLatch,
+		"--kind fair y":  `lock "y" (fair, prefix lockline): not held` + aLatch,
+		"z":              `lock "z" (prefix lockline): not held`,
+		"--redisson x":   `lock "x" (shared with Redisson): not held`,
+	} {
+		line := append([]string{"unlock", "--force"}, strings.Fields(args)...)
+		_, errOut, code := operate(t, m.Addr(), line...)
+		if code != exitWrong || errOut != "lockline: "+says+"\n" {
+			t.Errorf("%s: exit code %d: %s", args, code, errOut)
+		}
+	}
+	if hold.Err() != nil {
+		t.Error(hold.Err())
 	}
 }
 
