@@ -230,7 +230,7 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.HSet(t.Context(), "lockline:f:{older}", "s:1", "1", "t", "5", "s", "0", "d", "").Err())
 	// where those stand who wait for a RedLock
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "owner", "s:1").Err())
-	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err()) // a latch without a run id
+	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1", "w", "1").Err()) // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
 	if len(got) != 5 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
 		got[1].Name != "latch" || got[1].Count != 1 ||
