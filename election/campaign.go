@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		// nest in it, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
-			return ctx, nil, err
+			return ctx, nil, ofCampaign(err)
 		}
 		l, err := e.assume(held, hold, value)
 		if err == nil {
@@ -97,6 +98,20 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		}
 	}
 }
+
+// ofCampaign returns the error of the Lock of a Campaign with a hint about Campaign, if it has one about Lock.
+func ofCampaign(err error) error {
+	before, after, ok := strings.Cut(err.Error(), failure.SelfHint)
+	if !ok {
+		return err
+	}
+	const hint = " (held by this same session: if the leader called this Campaign, " +
+		"it must pass the context that its own Campaign returned)"
+	return failure.Worded(before+hint+after, err)
+}
+
+// errResigned is the error of the calls for a leadership that come after Resign.
+var errResigned = failure.Worded("the leadership has ended: Resign was called before", failure.ErrNotHeld)
 
 // assume makes a leadership of a hold of the lock. If it fails, the lock is released in the background.
 func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
@@ -149,6 +164,9 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := e.checkValue(value); err != nil {
 		return err
 	}
+	if l.resigned.Load() {
+		return e.fail(errResigned)
+	}
 	if err := l.Err(); err != nil {
 		return e.fail(err)
 	}
@@ -185,7 +203,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return err
 	}
 	if !l.resigned.CompareAndSwap(false, true) {
-		return e.fail(failure.ErrNotHeld)
+		return e.fail(errResigned)
 	}
 	l.cleanup.Stop()
 	handle.Drop(l)

@@ -146,6 +146,33 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 
 // A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted
 // before that, the Proclaim could store it again, for a lock that is free.
+func TestCallsThatCannotSucceedAreToldInTheWordsOfAnElection(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		_, l := lead(t, e, "a")
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		_, _, err := e.Campaign(ctx, "b") // with the outer context
+		testlock.WantError(t, "Campaign", err, context.DeadlineExceeded)
+		const hint = "(held by this same session: if the leader called this Campaign, " +
+			"it must pass the context that its own Campaign returned)"
+		if text := err.Error(); !strings.Contains(text, hint) || strings.Contains(text, "its own Lock") {
+			t.Error(text)
+		}
+		if !errors.As(err, new(*rlock.LockedError)) {
+			t.Errorf("the holder is not in %#v", err)
+		}
+		testlock.Must(t, l.Resign(bg))
+		for name, err := range map[string]error{"Resign": l.Resign(bg), "Proclaim": l.Proclaim(bg, "c")} {
+			testlock.WantError(t, name, err, rlock.ErrNotHeld)
+			const text = `lockline: lock "x": the leadership has ended: Resign was called before`
+			if err.Error() != text {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestNoValueStaysBehindALateRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)

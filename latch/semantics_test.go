@@ -29,6 +29,7 @@ var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Lat
 	"waiters of a deleted latch are told":            testDelete,
 	"inspect shows the count and the parties":        testInspect,
 	"an odd value is an error that names the key":    testOddValues,
+	"a hash of another program is no latch":          testForeign,
 	"a lease that has ended is not renewed":          testEndedLease,
 	"a late request says whether an earlier one ran": testLate,
 }
@@ -229,6 +230,34 @@ func testOddValues(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		testlock.Must(t, rdb.Set(bg, key, "a string", 0).Err())
 		odd()
 	}
+}
+
+func testForeign(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	l, key := ls[0], keyOf(rdb)
+	testlock.Must(t, rdb.HSet(bg, key, "foo", "bar").Err())
+	for name, call := range map[string]func() error{
+		"TrySet":    func() error { _, err := l.TrySet(bg, 2); return err },
+		"CountDown": func() error { return l.CountDown(bg) },
+		"Delete":    func() error { _, err := l.Delete(bg); return err },
+		"Join":      func() error { _, _, err := l.Join(bg, "p"); return err },
+		"Wait":      func() error { return l.Wait(bg) },
+		"Inspect":   func() error { _, err := l.Inspect(bg); return err },
+	} {
+		err := call()
+		if err == nil || !strings.Contains(err.Error(), key) ||
+			!strings.Contains(err.Error(), `it has the field "foo" and no field "w"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	left, ttl := rdb.HGetAll(bg, key).Val(), rdb.TTL(bg, key).Val()
+	if len(left) != 1 || left["foo"] != "bar" || ttl >= 0 {
+		t.Errorf("the hash became %v, and expires in %v", left, ttl)
+	}
+	testlock.Must(t, rdb.Del(bg, key).Err())
+	set(t, l, 1)
+	countDown(t, l)
+	set(t, l, 1) // once its end is all that the hash remembers
+	countDown(t, l)
 }
 
 func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {

@@ -234,6 +234,10 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 	if errors.As(taken, &locked) && locked.Holder != "" {
 		for i, p := range a.parts {
 			if engine.OwnerField((*handle.Hold)(p.hold)) == locked.Holder && p.hold.Name() == locked.Name {
+				if locked.What == "semaphore" {
+					return nil, a.l.about(taken.Index, fmt.Errorf("members[%d] has permits of the same "+
+						"semaphore: use one Locker(n) for all that the MultiLock takes of it", i))
+				}
 				return nil, a.l.about(taken.Index, fmt.Errorf("it is the same lock as members[%d], "+
 					"for another session: they exclude each other", i))
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // own is a user's own Locker: a Mutex behind something else.
@@ -400,6 +401,25 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 			t.Errorf("leases %v", all)
 		}
 		testlock.Unlock(t, hold)
+	})
+}
+
+func TestTooManyPermitsOfOneSemaphoreAreNotSaidToBeOfAnotherSession(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s, other := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		sem := semaphore.New(s, "x", 1)
+		for what, l := range map[string]*multilock.MultiLock{
+			"one session":  multilock.New(sem.Locker(1), semaphore.New(s, "x", 1).Locker(1)),
+			"two sessions": multilock.New(sem.Locker(1), semaphore.New(other, "x", 1).Locker(1)),
+		} {
+			_, _, err := l.Lock(testlock.Bounded(t))
+			var member *multilock.MemberError
+			if !errors.As(err, &member) || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(),
+				"members[0] has permits of the same semaphore: use one Locker(n)") {
+				t.Errorf("%s: %v", what, err)
+			}
+			testlock.Works(t, sem.Locker(1))
+		}
 	})
 }
 

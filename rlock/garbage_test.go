@@ -310,8 +310,9 @@ func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
 					"TryLock": func() error { _, _, err := m.TryLock(bg); return err },
 				} {
 					err := acquire()
-					if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the key %q has ", key)) ||
-						!strings.Contains(err.Error(), `no field "lives" (an older version of Lockline`) {
+					says := fmt.Sprintf("the key %q is not a lock ", key)
+					if err == nil || !strings.Contains(err.Error(), says) ||
+						!strings.Contains(err.Error(), `no field "lives"; an older version of Lockline`) {
 						t.Errorf("%s: %v", name, err)
 					}
 				}

@@ -76,10 +76,10 @@ type sessionOption func(*session.Config)
 func (o sessionOption) apply(c *session.Config) { o(c) }
 
 // WithPrefix sets what the names of all keys and channels of the session begin with, "lockline" by default.
-// Sessions that shall exclude each other need the same. It may contain one complete hash tag ("{app}"), which
-// puts all locks into one cluster slot, and no other braces. NewSession refuses prefixes with which a lock
-// could have the key of another one: those that contain a lower-case letter between ":" and ":{", as
-// ":r:{", or begin with "redisson_lock_token:" or "lockline_lock_memory:".
+// Sessions that shall exclude each other need the same. If it contains braces, the first ones must be a hash
+// tag ("{app}"), which puts all locks into one cluster slot. Braces behind the tag mean nothing. NewSession
+// refuses prefixes with which a lock could have the key of another one: those that contain a lower-case
+// letter between ":" and ":{", as ":r:{", or begin with "redisson_lock_token:" or "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }

@@ -128,7 +128,8 @@ func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 // nothing, and blocks for one request, not longer than ctx.
 func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.unwrap().Inspect(ctx) }
 
-// ForceUnlock takes the lock from the holder that writes, and reports whether there was one. It is for
+// ForceUnlock takes the lock from the holder that writes, and reports whether there was one. If the lock is
+// only held to read, ForceUnlock does nothing and returns false: ForceRUnlock frees it. ForceUnlock is for
 // operators: the holder goes on without the lock until its next request or renewal. That is at most a third
 // of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {

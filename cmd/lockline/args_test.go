@@ -127,6 +127,29 @@ func TestATimeThatMeansSomethingElseIsRefused(t *testing.T) {
 	}
 }
 
+func TestAValueThatCannotBeReadIsToldWhatItMustBe(t *testing.T) {
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr())
+	const durations = " is not a duration such as 500ms, 30s or 1h30m: its units are h, m, s, ms, us and ns"
+	for args, says := range map[string]string{
+		"exec --semaphore x n -- true":           `exec: --semaphore: "x" is not a whole number`,
+		"exec --replicas 1.5 n -- true":          `exec: --replicas: "1.5" is not a whole number`,
+		"exec -E x n -- true":                    `exec: -E: "x" is not a whole number`,
+		"exec -E 99999999999999999999 n -- true": `exec: -E: "99999999999999999999" is not a number that`,
+		"unlock --force --token abc x":           `unlock: --token: "abc" is not a whole number`,
+		"exec --wait 1d n -- true":               `exec: --wait: "1d"` + durations,
+		"exec --lease soon n -- true":            `exec: --lease: "soon"` + durations,
+		"exec --wait= n -- true":                 `exec: --wait: ""` + durations,
+		"demo --for 1week":                       `demo: --for: "1week"` + durations,
+		"ls --json=x":                            `ls: --json: "x" is not true or false`,
+	} {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), append([]string{"lockline"}, strings.Fields(args)...), &out, &errOut)
+		if code != exitTrouble || !strings.HasPrefix(errOut.String(), "lockline: "+says) {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
+		}
+	}
+}
+
 func TestOptionsBeforeTheCommandAreToldTheirPlace(t *testing.T) {
 	for args, misplaced := range map[string]bool{
 		"lockline --redis redis://a ls": true, "lockline ls --rediss redis://a": false,

@@ -53,7 +53,8 @@ func demoCommand() *cli.Command {
 			}
 			ctx, stop := untilSignal(ctx)
 			defer stop()
-			return runDemo(ctx, targetOf(cmd), cmd.Duration("for"), cmd.Root().Writer)
+			at := targetOf(cmd)
+			return at.located(runDemo(ctx, at, cmd.Duration("for"), cmd.Root().Writer))
 		},
 	}
 }

@@ -123,7 +123,7 @@ func execCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return runExec(ctx, o, cmd.Root().ErrWriter)
+			return o.redis.located(runExec(ctx, o, cmd.Root().ErrWriter))
 		},
 	}
 }
@@ -191,14 +191,14 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {
-		return &exitError{startFailure(err), err}
+		return &exitError{startFailure(err), unstarted(o.command[0], err)}
 	}
 	signals := listen()
 	defer signal.Stop(signals)
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	silent := o.redis.unanswered()
+	silent := o.redis.unanswered(o.atMost)
 	// Without a bound it takes much less than an hour.
 	opening, opened := context.WithTimeoutCause(waiting, cmp.Or(o.atMost, time.Hour), silent)
 	defer opened()
@@ -264,6 +264,30 @@ func startFailure(err error) int {
 		return exitNotFound
 	}
 	return exitCannotRun
+}
+
+// shellCharacters are those for which a shell would read a word in another way than as the name of a program.
+const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
+
+// unstarted adds to the error of a command that did not start what the user has likely overlooked. word is
+// the command without its arguments.
+func unstarted(word string, err error) error {
+	switch notFound := startFailure(err) == exitNotFound; {
+	case notFound && strings.ContainsAny(word, shellCharacters):
+		return fmt.Errorf("%w (exec runs no shell: if the words are for one, write -- sh -c '...')", err)
+	case notFound && errors.As(err, new(*os.PathError)) && fileExists(word):
+		return fmt.Errorf("%w (the file exists, but what it needs does not: the interpreter in its line "+
+			"with #!, or the loader of the program)", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w (it is no program for this machine, and a script needs a first line with #!: "+
+			"name the interpreter, as in -- sh FILE)", err)
+	}
+	return err
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ownersVariable is an environment variable with the sessions that hold the locks that a command runs under.
@@ -369,6 +393,9 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		return nil, nil, &exitError{c.locked, err}
 	}
 	_ = unlockBy(hold, c.leaveBy()) // which may have been granted in that instant
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w%s", err, shortWait(c.atMost))
+	}
 	return nil, nil, err
 }
 
@@ -435,13 +462,24 @@ func unlockBy(hold lease, t time.Time) error {
 	return hold.Unlock(ctx)
 }
 
-// lastTrouble remembers why the last renewal failed.
-type lastTrouble struct{ err atomic.Pointer[error] }
+// lastTrouble remembers why the last renewal failed, and why the lock was lost.
+type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.RenewFailed {
+	switch e.Kind {
+	case rlock.RenewFailed:
 		t.err.Store(&e.Err)
+	case rlock.Lost:
+		t.lost.Store(&e.Err)
 	}
+}
+
+// whyLost returns the reason of the loss behind a colon, or "" if it is not known.
+func (t *lastTrouble) whyLost() string {
+	if err := t.lost.Load(); err != nil {
+		return ": " + strings.TrimPrefix(say(*err), "lock lost: ")
+	}
+	return ""
 }
 
 func (t *lastTrouble) String() string {

@@ -214,6 +214,8 @@ func TestExecExitCodes(t *testing.T) {
 	testlock.Must(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
 	noInterpreter := filepath.Join(t.TempDir(), "script")
 	testlock.Must(t, os.WriteFile(noInterpreter, []byte("#!/nonexistent/interpreter\n"), 0o700))
+	noFirstLine := filepath.Join(t.TempDir(), "text")
+	testlock.Must(t, os.WriteFile(noFirstLine, []byte("echo hi\n"), 0o700))
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
 	gone.Close()
@@ -241,8 +243,12 @@ func TestExecExitCodes(t *testing.T) {
 		{"--wait 0 --conflict-exit-code=0 taken -- true", 0, "not free"},
 		{"-E 7 free -- true", 0, ""},
 		{"--prefix other --wait 0 taken -- true", 0, ""},
-		{"free -- no-such-command-anywhere", exitNotFound, "not found"},
-		{"free -- " + noInterpreter, exitNotFound, "no such file"},
+		{"free -- no-such-command-anywhere", exitNotFound, "not found in $PATH\n"},
+		{"free -- echo\thi\t|\twc", exitNotFound, "(exec runs no shell: if the words are"},
+		{"free -- X=1 true", exitNotFound, "(exec runs no shell"},
+		{"free -- /bin/ls\t/tmp", exitNotFound, "(exec runs no shell"},
+		{"free -- " + noInterpreter, exitNotFound, "no such file or directory (the file exists, but"},
+		{"free -- " + noFirstLine, exitCannotRun, "exec format error (it is no program for this"},
 		{"free -- " + notExecutable, exitCannotRun, "permission denied"},
 		{"--redis redis://" + gone.Addr().String() + " free -- true", exitTrouble, "refused"},
 		{"free", exitTrouble, "command is missing"},
@@ -667,7 +673,9 @@ func TestForcedUnlockEndsTheCommandAtOnce(t *testing.T) {
 	}
 	p.wantCode(exitLost)
 	endOfBeats(t, file)
-	if said := p.errOut.String(); !strings.Contains(said, `lock "n": lost; SIGTERM`) {
+	if said := p.errOut.String(); !strings.Contains(said, `lock "n": lost; SIGTERM`) ||
+		!strings.Contains(said, "because the lock was lost: it is not in Redis any more: its lease ran out "+
+			"there, it was forced, or data was lost (exit code of the command: ") {
 		t.Errorf("stderr: %q", said)
 	}
 }

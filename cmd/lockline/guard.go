@@ -22,7 +22,7 @@ type guard struct {
 	look     time.Duration // how often to look for renewals
 	group    commandGroup
 	signals  <-chan os.Signal
-	troubles fmt.Stringer // why renewals fail
+	troubles *lastTrouble // why renewals fail, and why the lock was lost
 	errOut   io.Writer
 
 	deadline time.Time // of the lease, as last known
@@ -144,14 +144,21 @@ func (g *guard) release(exit report, by time.Time) error {
 	if exit.Failed != "" {
 		complain(g.errOut, fmt.Errorf("lock %q: %s", g.name, exit.Failed))
 	}
+	lost := g.lease.Err() != nil // the Unlock ends this context, too
 	err := unlockBy(g.hold, by)
 	switch {
 	case told:
-		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock was lost "+
-			"or could not be kept (its own exit code: %d)", g.name, exit.Code)}
+		why := fmt.Sprintf("could not be renewed (%v)", g.troubles)
+		if lost {
+			why = "was lost" + g.troubles.whyLost()
+		} else if exit.Late && !g.told {
+			why = "could not be renewed by a lockline that stood still"
+		}
+		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock %s "+
+			"(exit code of the command: %d)", g.name, why, exit.Code)}
 	case errors.Is(err, rlock.ErrLost):
-		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran (its own exit code: %d)",
-			g.name, exit.Code)}
+		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran%s "+
+			"(exit code of the command: %d)", g.name, g.troubles.whyLost(), exit.Code)}
 	case err != nil:
 		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s",
 			say(err)))

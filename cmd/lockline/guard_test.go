@@ -224,6 +224,63 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 	}
 }
 
+// The end of the command has one line that says why, and not all that can be the reason.
+func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
+	const lease = 30 * time.Second
+	lost := rlock.Event{Kind: rlock.Lost, Err: fmt.Errorf("%w: it was forced", rlock.ErrLost)}
+	for _, test := range []struct {
+		what string
+		play func(l *fakeLease, g *fakeGroup, troubles *lastTrouble)
+		want string
+	}{
+		{
+			"lost", func(l *fakeLease, _ *fakeGroup, troubles *lastTrouble) {
+				time.Sleep(time.Second)
+				troubles.Observe(t.Context(), lost)
+				l.lose()
+			},
+			`lock "n": the command was ended, because the lock was lost: it was forced ` +
+				`(exit code of the command: 7)`,
+		}, {
+			"lost, and nobody knew until the release",
+			func(l *fakeLease, g *fakeGroup, troubles *lastTrouble) {
+				l.set(time.Now().Add(lease), rlock.ErrLost)
+				troubles.Observe(t.Context(), lost)
+				g.finish()
+			},
+			`lock "n": lost while the command ran: it was forced (exit code of the command: 7)`,
+		}, {
+			"not renewed", func(_ *fakeLease, _ *fakeGroup, troubles *lastTrouble) {
+				failed := rlock.Event{Kind: rlock.RenewFailed, Err: errors.New("refused")}
+				troubles.Observe(t.Context(), failed)
+			},
+			`lock "n": the command was ended, because the lock could not be renewed (refused) ` +
+				`(exit code of the command: 7)`,
+		}, {
+			"ended by the warden", func(_ *fakeLease, g *fakeGroup, _ *lastTrouble) {
+				g.done <- report{Code: 137, Late: true}
+			},
+			`lock "n": the command was ended, because the lock could not be renewed by a lockline that ` +
+				`stood still (exit code of the command: 137)`,
+		},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, group, troubles := newFakeLease(lease), newFakeGroup(syscall.SIGTERM), new(lastTrouble)
+				g := &guard{
+					name: "n", lease: l, hold: fakeHold{l}, grace: time.Second, lead: killLead(lease),
+					look: lease / 10, group: group, troubles: troubles, errOut: new(bytes.Buffer),
+				}
+				go test.play(l, group, troubles)
+				err := g.release(g.watch(), time.Now().Add(time.Hour))
+				if err == nil || err.Error() != test.want {
+					t.Errorf("%v, want %s", err, test.want)
+				}
+			})
+		})
+	}
+}
+
 func TestTheWardenLearnsOfARenewalLongBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second

@@ -32,7 +32,7 @@ entry. The queues of RedLocks, of locks with --redisson and of latches are not i
 Names of which locks of several kinds are held are named on stderr: they do not exclude
 each other.
 PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
-\ before one of them for itself.
+\ before one of them for itself. If nothing is found, that is said on a terminal alone.
 
 SCAN finds the keys, on every master of a Cluster. It does not slow down others, but takes
 its time on a large database. What is locked or freed meanwhile may be shown or not.
@@ -55,8 +55,20 @@ func lsCommand() *cli.Command {
 		if o.json {
 			return o.write(states)
 		}
+		if len(states) == 0 && terminal(o.out) {
+			complain(cmd.Root().ErrWriter, o.nothing())
+		}
 		return o.table(states)
 	})
+}
+
+// nothing says that ls has found nothing, and where. With a wrong prefix there is nothing, either.
+func (o *operator) nothing() error {
+	of := ""
+	if o.pattern != "*" {
+		of = fmt.Sprintf(" of the names %q", o.pattern)
+	}
+	return fmt.Errorf("nothing%s is held or waited for (%s)", of, o.where())
 }
 
 // found is a lock whose key was seen.

@@ -99,7 +99,7 @@ var (
 		"drop the client's TLSConfig", "--redis must begin with redis://",
 		"give the client a TLSConfig", "--redis must begin with rediss://",
 		"put its CA into RootCAs of the client's TLSConfig", "name the file of its CA with --cacert",
-		"WaitReplicas: ", "--replicas: ",
+		"WaitReplicas: ", "--replicas: ", "the wait that WaitAtMost allows", "the time of --wait",
 		"New says", "--semaphore says", " (SetLimit changes the number for all)",
 		"; give the same number, or let a program call SetLimit")
 )

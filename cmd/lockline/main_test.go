@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		}
 		switch os.Args[1] {
-		case "exec", "demo", "demo-process", "exec-warden", "inspect", "top":
+		case "exec", "demo", "demo-process", "exec-warden", "inspect", "ls", "top":
 			os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))

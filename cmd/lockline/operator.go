@@ -79,7 +79,7 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		default:
 			defer o.close()
 		}
-		return run(ctx, o, cmd)
+		return at.located(run(ctx, o, cmd))
 	}
 	return c
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
@@ -229,7 +230,7 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.HSet(t.Context(), "lockline:f:{older}", "s:1", "1", "t", "5", "s", "0", "d", "").Err())
 	// where those stand who wait for a RedLock
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "owner", "s:1").Err())
-	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1").Err()) // a latch without a run id
+	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1", "w", "1").Err()) // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")
 	if len(got) != 5 || got[0].Name != "dead holder" || len(got[0].Queue) != 1 || got[0].Held ||
 		got[1].Name != "latch" || got[1].Count != 1 ||
@@ -327,6 +328,35 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	_, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x")
 	if code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
+	}
+}
+
+func TestAForcedUnlockOfWhatIsNotHeldNamesWhatIs(t *testing.T) {
+	m := theirRedis(t)
+	session := testlock.NewSession(t, testlock.Client(t, m.Addr()))
+	hold := take(t, rlock.New(session, "x"))
+	set, err := latch.New(session, "y").TrySet(t.Context(), 2)
+	if err != nil || !set {
+		t.Fatal(set, err)
+	}
+	const aLatch = `; "y" is a latch (count 2), which is no lock: there is nothing to free`
+	for args, says := range map[string]string{
+		"--kind fair x": `lock "x" (fair, prefix lockline): not held; ` +
+			`the reentrant lock of this name is held: --kind reentrant`,
+		"y":              `lock "y" (prefix lockline): not held` + aLatch,
+		"--kind latch y": `lock "y" (latch, prefix lockline): not held` + aLatch,
+		"--kind fair y":  `lock "y" (fair, prefix lockline): not held` + aLatch,
+		"z":              `lock "z" (prefix lockline): not held`,
+		"--redisson x":   `lock "x" (shared with Redisson): not held`,
+	} {
+		line := append([]string{"unlock", "--force"}, strings.Fields(args)...)
+		_, errOut, code := operate(t, m.Addr(), line...)
+		if code != exitWrong || errOut != "lockline: "+says+"\n" {
+			t.Errorf("%s: exit code %d: %s", args, code, errOut)
+		}
+	}
+	if hold.Err() != nil {
+		t.Error(hold.Err())
 	}
 }
 

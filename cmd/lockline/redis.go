@@ -65,6 +65,7 @@ type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
 	from              string // where the URL is from
+	byDefault         bool   // neither an option nor a variable says where Redis is
 	noReplica         bool   // a connection to a replica is an error
 	wrong             error  // why there is no URL
 }
@@ -72,6 +73,7 @@ type target struct {
 func targetOf(cmd *cli.Command) target {
 	t := target{CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
 	t.URL, t.from, t.wrong = urlOf(cmd)
+	t.byDefault = !cmd.IsSet("redis") && cmd.String("redis-file") == ""
 	return t
 }
 
@@ -92,12 +94,65 @@ func (t target) broken(reason error) error {
 }
 
 // unanswered is the error of a first contact that was not answered within --wait.
-func (t target) unanswered() error {
-	hint := ""
+func (t target) unanswered(wait time.Duration) error {
+	hint := shortWait(wait)
 	if u, err := url.Parse(t.URL); err == nil && u.Scheme == "rediss" {
 		hint = " (does the server speak TLS? If not, --redis must begin with redis://)"
 	}
-	return fmt.Errorf("no answer from Redis at %s before the wait was over%s", t.host(), hint)
+	return fmt.Errorf("no answer from Redis at %s before the wait was over%s", t.place(), hint)
+}
+
+// shortWait returns a hint, in parentheses, if a wait may be over before a server that works has answered.
+// Otherwise it returns "". 0 means that there is no --wait or that it is 0.
+func shortWait(wait time.Duration) string {
+	if wait == 0 || wait >= 100*time.Millisecond {
+		return ""
+	}
+	return fmt.Sprintf(" (--wait %v may be shorter than a round trip to Redis; "+
+		"--wait 0 waits for no holder, but for the answer)", wait)
+}
+
+// place is the address for people, with what they may have overlooked.
+func (t target) place() string {
+	if t.byDefault {
+		return t.host() + ", the default without --redis and LOCKLINE_REDIS"
+	}
+	return t.host()
+}
+
+// located adds the address of Redis to an error that Redis has replied to a command of this program, and what
+// may be wrong with the URL.
+func (t target) located(err error) error {
+	ofKey, ofContact := errors.As(err, new(*wire.ValueError)), errors.As(err, new(*unreachable))
+	if err == nil || !refused(err) || ofKey || ofContact || t.URL == "" {
+		return err
+	}
+	at := "Redis at " + t.place()
+	o, unparsed := redis.ParseURL(t.URL)
+	if unparsed == nil && o.DB != 0 {
+		at += fmt.Sprintf(", database %d", o.DB)
+	}
+	return fmt.Errorf("%w (%s%s)", err, at, t.aboutPassword(err))
+}
+
+// aboutPassword returns what the URL must have if a server wants another password than it has, or none. It
+// returns "" for all other errors.
+func (t target) aboutPassword(err error) string {
+	wanted := func(word string) bool { return strings.Contains(err.Error(), word) }
+	u, unparsed := url.Parse(t.URL)
+	if unparsed != nil || !wanted("NOAUTH") && !wanted("WRONGPASS") && !wanted("unauthenticated") {
+		return ""
+	}
+	_, given := u.User.Password()
+	switch {
+	case given:
+		return "; the user or the password in the URL is wrong: redis://USER:PASSWORD@HOST:PORT, " +
+			"or redis://:PASSWORD@HOST:PORT for the default user"
+	case u.User.Username() != "":
+		return "; what the URL has before the @ is the user, because it has no colon: " +
+			"a password alone is redis://:PASSWORD@HOST:PORT"
+	}
+	return "; the URL has no password: redis://:PASSWORD@HOST:PORT, or redis://USER:PASSWORD@HOST:PORT"
 }
 
 // urlOf is the URL of --redis, or that in the file of --redis-file, and where it is from. What the command
@@ -156,6 +211,9 @@ func (t target) host() string {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return "?"
+	}
+	if o, err := redis.ParseURL(t.URL); err == nil { // which knows the default host and port
+		return o.Addr
 	}
 	return cmp.Or(u.Host, u.Path)
 }
@@ -224,7 +282,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	mode, err := t.hello(ctx, asking.Process, "mode")
 	switch {
 	case err != nil && !refused(err):
-		return nil, &unreachable{t.host(), "redis at " + t.host(), err}
+		return nil, &unreachable{t.host(), "redis at " + t.place(), err}
 	case mode == "cluster":
 		return t.openCluster(u)
 	case mode == "sentinel":

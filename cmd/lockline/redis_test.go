@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
@@ -67,5 +72,83 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 				t.Errorf("it tells the password: %s", &errOut)
 			}
 		})
+	}
+}
+
+func TestAnErrorThatRedisRepliesNamesItsAddressAndWhatTheURLLacks(t *testing.T) {
+	m := theirRedis(t)
+	m.RequireAuth("secret")
+	const alone = "; what the URL has before the @ is the user, because it has no colon: "
+	for _, test := range []struct{ before, behind, says string }{
+		{"", "", "; the URL has no password: redis://:PASSWORD@HOST:PORT"},
+		{"me@", "", alone},
+		{"me@", "?addr=" + m.Addr(), alone}, // as of a Cluster
+		{":no@", "", "; the user or the password in the URL is wrong: "},
+		{":secret@", "/3", ", database 3)"},
+	} {
+		if strings.HasSuffix(test.behind, "/3") {
+			m.SetError("ERR DB index is out of range")
+		}
+		for _, command := range []string{"ls", "inspect x", "unlock --force x", "watch x", "exec n -- true"} {
+			args := strings.Fields(command)
+			line := append([]string{"lockline", args[0], "--redis",
+				"redis://" + test.before + m.Addr() + test.behind}, args[1:]...)
+			var errOut strings.Builder
+			code := run(t.Context(), line, io.Discard, &errOut)
+			if said := errOut.String(); code != exitTrouble ||
+				!strings.Contains(said, "Redis at "+m.Addr()+test.says) || strings.Count(said, "\n") != 1 {
+				t.Errorf("%s: exit code %d: %s, want %s", line, code, said, test.says)
+			}
+		}
+	}
+}
+
+func TestTheAddressIsTheOneThatIsDialed(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://": "localhost:6379", "redis:///3": "localhost:6379", "redis://a": "a:6379",
+		"rediss://u:p@a:1/2": "a:1", "unix:///a/b?db=1": "/a/b", "redis://a:1?addr=b:1": "a:1",
+	} {
+		if got := (target{URL: url}).host(); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}
+
+func TestTheAddressThatNobodyGaveIsSaidToBeTheDefault(t *testing.T) {
+	t.Setenv("LOCKLINE_REDIS_FILE", "")
+	for _, test := range []struct {
+		variable, option string
+		byDefault        bool
+	}{{"", "", true}, {"redis://a", "", false}, {"", "redis://a", false}} {
+		t.Setenv("LOCKLINE_REDIS", test.variable) // which restores it after the test
+		if test.variable == "" {
+			testlock.Must(t, os.Unsetenv("LOCKLINE_REDIS"))
+		}
+		line := []string{"ls"}
+		if test.option != "" {
+			line = append(line, "--redis", test.option)
+		}
+		look := func(_ context.Context, c *cli.Command) error {
+			said := targetOf(c).unanswered(0).Error()
+			if strings.Contains(said, "at 127.0.0.1:6379, the default without --redis") != test.byDefault {
+				t.Errorf("%+v: %s", test, said)
+			}
+			return nil
+		}
+		c := &cli.Command{Name: "ls", Flags: redisFlags(), Action: look}
+		testlock.Must(t, c.Run(t.Context(), line))
+	}
+}
+
+func TestAWaitThatMayBeShorterThanARoundTripIsSaidToBe(t *testing.T) {
+	at := target{URL: "redis://a:1"}
+	const says = "(--wait 2ms may be shorter than a round trip to Redis; "
+	if said := at.unanswered(2 * time.Millisecond).Error(); !strings.Contains(said, says) {
+		t.Error(said)
+	}
+	for _, wait := range []time.Duration{0, time.Second} {
+		if said := at.unanswered(wait).Error(); strings.Contains(said, "round trip") {
+			t.Errorf("%v: %s", wait, said)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -31,16 +32,38 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 	return checkTime(cmd, flag, protocol.MinTime)
 }
 
-// withoutUnit is the error of the flags' parser for a duration such as 30.
-var withoutUnit = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): time: missing unit in duration`)
+// invalidValue is the error of the flags' parser for a value that it cannot read.
+var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
-// usageError says what is wrong instead of printing a page of help.
+// usageError says what is wrong instead of printing a page of help. The parser's own words for a value are
+// those of package strconv.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	if m := withoutUnit.FindStringSubmatch(err.Error()); m != nil {
-		return misused(cmd, "%s: --%s: %s has no unit: is it %[3]ss?", cmd.Name, m[2], m[1])
+	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
+		value, flag, reason := m[1], m[2], m[3]
+		dashes := "--"
+		if len(flag) == 1 {
+			dashes = "-"
+		}
+		if strings.HasPrefix(reason, "time: missing unit") {
+			return misused(cmd, "%s: %s%s: %s has no unit: is it %[4]ss?", cmd.Name, dashes, flag, value)
+		}
+		return misused(cmd, "%s: %s%s: %q is not %s", cmd.Name, dashes, flag, value, wanted(reason))
 	}
 	if cmd == cmd.Root() {
 		return misused(cmd, "%w: options stand behind the command, as in lockline ls --redis URL", err)
 	}
 	return misused(cmd, "%w", err)
+}
+
+// wanted returns what a value must be that the flags' parser refuses for this reason.
+func wanted(reason string) string {
+	switch {
+	case strings.HasPrefix(reason, "time: "):
+		return "a duration such as 500ms, 30s or 1h30m: its units are h, m, s, ms, us and ns"
+	case strings.HasSuffix(reason, "value out of range"):
+		return "a number that lockline can hold"
+	case strings.HasPrefix(reason, "strconv.ParseInt: "):
+		return "a whole number"
+	}
+	return "true or false"
 }

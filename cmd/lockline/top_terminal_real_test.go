@@ -148,3 +148,17 @@ func TestTopInATerminal(t *testing.T) {
 	p.keys("C-c")
 	p.shows("ended with 130", " icanon", " echo ")
 }
+
+// Without a word, a wrong prefix would look like a server without locks. In a pipe, no word is expected.
+func TestLsSaysOnATerminalAloneThatItFoundNothing(t *testing.T) {
+	t.Parallel()
+	ls := fmt.Sprintf("%s ls --redis redis://%s --prefix other", quoted(os.Args[0]), theirRedis(t).Addr())
+	p := startPane(t, 100, 24, fmt.Sprintf("%s; echo first; %[1]s '[ab]*'; echo second; "+
+		"%[1]s 2>&1 | cat; %[1]s --json; echo third; sleep 60", ls))
+	p.shows("third")
+	const want = "lockline: nothing is held or waited for (prefix other)\nfirst\n" +
+		"lockline: nothing of the names \"[ab]*\" is held or waited for (prefix other)\nsecond\n[]\nthird\n"
+	if got := p.screen(); !strings.HasPrefix(got, want) {
+		t.Errorf("it shows\n%s\nwant\n%s", got, want)
+	}
+}

@@ -64,7 +64,7 @@ func unlockCommand() *cli.Command {
 		meant := slices.DeleteFunc(slices.Clone(held), others)
 		switch len(meant) {
 		case 0:
-			return o.notFreed(held)
+			return o.notFreed(ctx, held)
 		case 1:
 			return o.forceUnlock(ctx, meant[0], token)
 		}
@@ -79,9 +79,10 @@ func (o *operator) held(ctx context.Context) ([]lockState, error) {
 }
 
 // notFreed says that the lock is free, or names the holder, which is not the one that was to lose it.
-func (o *operator) notFreed(held []lockState) error {
+func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	if len(held) == 0 {
-		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held", o.name, o.where())}
+		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held%s", o.name, o.whereOfKind(),
+			o.insteadHeld(ctx))}
 	}
 	var by []string
 	for _, s := range held {
@@ -95,6 +96,36 @@ func (o *operator) notFreed(held []lockState) error {
 		}
 	}
 	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
+}
+
+// whereOfKind is where, with the kind if --kind has chosen one.
+func (o *operator) whereOfKind() string {
+	if len(o.kinds) == 1 && !o.redisson {
+		return o.kinds[0].String() + ", " + o.where()
+	}
+	return o.where()
+}
+
+// insteadHeld names what is held by the name though not of the kinds that were looked at, and a latch, which
+// cannot be freed. It returns "" if there is nothing, or if Redis does not tell it.
+func (o *operator) insteadHeld(ctx context.Context) (text string) {
+	if o.redisson {
+		return ""
+	}
+	all := *o
+	all.kinds = lockKinds
+	states, _ := all.look(ctx)
+	for _, s := range states {
+		looked := slices.ContainsFunc(o.kinds, func(k lockKind) bool { return k.String() == s.Kind })
+		switch {
+		case s.counts():
+			text += fmt.Sprintf("; %q is a latch (count %d), which is no lock: there is nothing to free",
+				o.name, s.Count)
+		case s.Held && !looked:
+			text += fmt.Sprintf("; the %s lock of this name is held: --kind %[1]s", s.Kind)
+		}
+	}
+	return text
 }
 
 // forceUnlock frees the lock, and only from the holder with the token, if that is not 0.
@@ -111,7 +142,7 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 		return err
 	case !yes:
 		now, err := o.held(ctx)
-		return cmp.Or(err, o.notFreed(now))
+		return cmp.Or(err, o.notFreed(ctx, now))
 	case o.json:
 		return o.write(freed{yes, was})
 	}

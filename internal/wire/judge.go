@@ -131,13 +131,19 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
 
 // ValueError is the error of a script that found a value in a key that Lockline did not write (bad in
-// base.lua).
+// base.lua). Why is a clause, or the words of foreign in base.lua.
 type ValueError struct{ Key, Field, Value, Why string }
 
 // RedisError marks it as the server's answer, which will be the same until the key is mended.
 func (e *ValueError) RedisError() {}
 
 func (e *ValueError) Error() string {
+	if what, ok := strings.CutPrefix(e.Why, "foreign "); ok {
+		kind, lacks, _ := strings.Cut(what, " ")
+		return fmt.Sprintf("the key %q is not a %s of this version of Lockline: it has the field %q and no "+
+			"field %q; an older version of Lockline or another program writes it: stop that program and "+
+			"delete the key (redis-cli DEL), or use another prefix", e.Key, kind, e.Field, lacks)
+	}
 	field := ""
 	if e.Field != "" {
 		field = fmt.Sprintf(" in its field %q", e.Field)

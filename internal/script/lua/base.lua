@@ -63,6 +63,12 @@ local function bad(key, field, value, why)
     ',' .. plain(why) .. ' .', 0)
 end
 
+-- foreign ends the script because the hash KEYS[1] has this field, but not the one named `lacks`, which each
+-- hash of this sort has that this version of Lockline wrote. sort is 'lock' or 'latch'.
+local function foreign(sort, lacks, field, value)
+  bad(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
+end
+
 -- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
 local function whole(key, field, value)
   return not value and 0 or sound(value)

@@ -11,7 +11,8 @@
 --         and always, until a Redis time in microseconds with which the value begins:
 --           i:ID -> the reply to the request with this id,
 --           e:RUN -> how this run ended: Z at 0, D deleted
---           w -> when to look next what can be forgotten, and nothing else
+--           w -> when to look next what can be forgotten, and nothing else. It also shows that a latch wrote
+--                the hash, see other
 
 -- MEMORY is for how many microseconds after its deadline a request is remembered. A copy that comes within
 -- that time knows whether an earlier one ran.
@@ -28,9 +29,28 @@ local function live(lifetime)
   end
 end
 
--- tidy forgets what is over. Not each time: it looks at all fields.
-local function tidy(now)
-  local due = redis.call('HGET', KEYS[1], 'w')
+-- other returns a field of the hash and its value if no latch wrote the hash. due is the field w. The first
+-- request that sets a count, counts, joins or deletes writes that field, and nothing removes it. Before, the
+-- hash can only have fields i:ID, of leave.lua.
+local function other(due)
+  local all = due and {} or redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if not string.find(all[i], '^i:') then
+      return all[i], all[i + 1]
+    end
+  end
+end
+
+-- ours ends the script if no latch wrote the hash, see other.
+local function ours(due)
+  local field, value = other(due)
+  if field then
+    foreign('latch', 'w', field, value)
+  end
+end
+
+-- tidy forgets what is over. Not each time: it looks at all fields. due is the field w.
+local function tidy(now, due)
   if due and (tonumber(due) or 0) > now then
     return
   end
@@ -70,9 +90,11 @@ local function once(act)
   if reply then
     onMaster()
   else
+    local due = redis.call('HGET', KEYS[1], 'w')
+    ours(due)
     reply = act(now)
     remember(ARGV[1], deadline, reply)
-    tidy(now)
+    tidy(now, due)
   end
   return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
 end

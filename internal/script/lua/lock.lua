@@ -34,7 +34,7 @@
 
 -- notOurs ends the script because the hash has this field, but not `lives`, which these scripts always write.
 local function notOurs(field, value)
-  bad(KEYS[1], field, value, 'and no field "lives" (an older version of Lockline may write this key)')
+  foreign('lock', 'lives', field, value)
 end
 
 -- read returns the state of the lock for the request of an attempt. Only read and the common cases of

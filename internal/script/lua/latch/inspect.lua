@@ -7,13 +7,16 @@
 
 lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])
-local count, parties = 0, {}
+local count, parties, due = 0, {}, nil
 for i = 1, #all, 2 do
   if all[i] == 'n' then
     count = whole(KEYS[1], 'n', all[i + 1])
+  elseif all[i] == 'w' then
+    due = all[i + 1]
   elseif string.find(all[i], '^p:') then
     parties[string.sub(all[i], 3)] = all[i + 1]
   end
 end
+ours(due)
 local joined = next(parties) and cjson.encode(parties) or '{}' -- an empty table may be an array
 return 'I ' .. select(2, clock()) .. ' ' .. stamp(count) .. ' ' .. joined

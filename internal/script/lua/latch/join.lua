@@ -9,7 +9,8 @@
 
 local now, stamped = clock()
 local deadline = tonumber(ARGV[2])
-local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
+local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q', 'w')
+ours(run[5])
 local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
 local till, id = leased(ARGV[3])
 local alive = till and till > now
@@ -24,6 +25,6 @@ redis.call('HSET', KEYS[1], 'p:' .. ARGV[3], stamp(now + ARGV[4] * 1000) .. ' ' 
   'q', stamp(till and parties or parties + 1))
 redis.call('HDEL', KEYS[1], 'f')
 live(run[3])
-tidy(now)
+tidy(now, run[5])
 redis.call('PUBLISH', KEYS[1], 'L ' .. (run[2] or '') .. ' ' .. ARGV[4])
 return 'J ' .. stamped .. ' ' .. (run[2] or '')

@@ -18,7 +18,8 @@ if ARGV[3] == '0' then
   end
   return onMaster('L ' .. stamped)
 end
-if now <= tonumber(ARGV[3]) then -- a copy that comes now must not join
+-- A copy that comes now must not join. It could not if no latch wrote the hash, which is left as it is.
+if now <= tonumber(ARGV[3]) and not other(redis.call('HGET', KEYS[1], 'w')) then
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end
 if mine then

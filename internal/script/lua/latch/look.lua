@@ -16,6 +16,7 @@ if ARGV[1] ~= '' and run[2] ~= ARGV[1] then
   return ended(ARGV[1]) .. ' ' .. stamped
 end
 if not run[1] then
+  ours(redis.call('HGET', KEYS[1], 'w'))
   return 'Z ' .. stamped
 end
 local n = whole(KEYS[1], 'n', run[1])
