@@ -120,8 +120,8 @@ func (t target) place() string {
 	return t.host()
 }
 
-// located adds the address of Redis to an error that Redis has replied, and a hint if the URL may be wrong. It
-// returns all other errors as they are.
+// located adds the address of Redis to an error that Redis has replied, and a hint if the URL may be wrong.
+// It returns all other errors as they are.
 func (t target) located(err error) error {
 	ofKey, ofContact := errors.As(err, new(*wire.ValueError)), errors.As(err, new(*unreachable))
 	if err == nil || !refused(err) || ofKey || ofContact || t.URL == "" {

@@ -106,8 +106,8 @@ func (o *operator) whereOfKind() string {
 	return o.where()
 }
 
-// insteadHeld names the held locks of the name that --kind has left out, and a latch that counts, which cannot
-// be freed. It returns "" if there are none, or if a request fails.
+// insteadHeld names the held locks of the name that --kind has left out, and a latch that counts, which
+// cannot be freed. It returns "" if there are none, or if a request fails.
 func (o *operator) insteadHeld(ctx context.Context) (text string) {
 	if o.redisson {
 		return ""
