@@ -99,7 +99,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	}
 }
 
-// ofCampaign returns the error of the Lock of a Campaign with a hint about Campaign, if it has one about Lock.
+// ofCampaign returns the error of the Lock of a Campaign. A hint about Lock becomes one about Campaign.
 func ofCampaign(err error) error {
 	before, after, ok := strings.Cut(err.Error(), failure.SelfHint)
 	if !ok {

@@ -266,11 +266,11 @@ func startFailure(err error) int {
 	return exitCannotRun
 }
 
-// shellCharacters are those for which a shell would read a word in another way than as the name of a program.
+// shellCharacters are the characters that mean something to a shell, and are rare in names of programs.
 const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
 
-// unstarted adds to the error of a command that did not start what the user has likely overlooked. word is
-// the command without its arguments.
+// unstarted adds a hint at the likely mistake to the error of a command that did not start. word is the
+// command without its arguments.
 func unstarted(word string, err error) error {
 	switch notFound := startFailure(err) == exitNotFound; {
 	case notFound && strings.ContainsAny(word, shellCharacters):

@@ -65,7 +65,7 @@ type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
 	from              string // where the URL is from
-	byDefault         bool   // neither an option nor a variable says where Redis is
+	byDefault         bool   // no option or variable has named Redis
 	noReplica         bool   // a connection to a replica is an error
 	wrong             error  // why there is no URL
 }
@@ -112,7 +112,7 @@ func shortWait(wait time.Duration) string {
 		"--wait 0 waits for no holder, but for the answer)", wait)
 }
 
-// place is the address for people, with what they may have overlooked.
+// place returns the address for people, and says so if it is the default.
 func (t target) place() string {
 	if t.byDefault {
 		return t.host() + ", the default without --redis and LOCKLINE_REDIS"
@@ -120,8 +120,8 @@ func (t target) place() string {
 	return t.host()
 }
 
-// located adds the address of Redis to an error that Redis has replied to a command of this program, and what
-// may be wrong with the URL.
+// located adds the address of Redis to an error that Redis has replied, and a hint if the URL may be wrong.
+// It returns all other errors as they are.
 func (t target) located(err error) error {
 	ofKey, ofContact := errors.As(err, new(*wire.ValueError)), errors.As(err, new(*unreachable))
 	if err == nil || !refused(err) || ofKey || ofContact || t.URL == "" {
@@ -135,8 +135,8 @@ func (t target) located(err error) error {
 	return fmt.Errorf("%w (%s%s)", err, at, t.aboutPassword(err))
 }
 
-// aboutPassword returns what the URL must have if a server wants another password than it has, or none. It
-// returns "" for all other errors.
+// aboutPassword returns a hint at the form of the URL if err says that the server has refused the password or
+// wants one. Otherwise it returns "".
 func (t target) aboutPassword(err error) string {
 	wanted := func(word string) bool { return strings.Contains(err.Error(), word) }
 	u, unparsed := url.Parse(t.URL)

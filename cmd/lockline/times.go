@@ -35,8 +35,8 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 // invalidValue is the error of the flags' parser for a value that it cannot read.
 var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
-// usageError says what is wrong instead of printing a page of help. The parser's own words for a value are
-// those of package strconv.
+// usageError returns the mistake in one line, instead of a page of help. The parser quotes errors of package
+// strconv, which are replaced.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
 		value, flag, reason := m[1], m[2], m[3]
@@ -55,7 +55,7 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	return misused(cmd, "%w", err)
 }
 
-// wanted returns what a value must be that the flags' parser refuses for this reason.
+// wanted names the right sort of value, if the flags' parser has refused another for this reason.
 func wanted(reason string) string {
 	switch {
 	case strings.HasPrefix(reason, "time: "):

@@ -98,7 +98,7 @@ func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
 }
 
-// whereOfKind is where, with the kind if --kind has chosen one.
+// whereOfKind returns the text of where, after the kind if --kind has chosen one.
 func (o *operator) whereOfKind() string {
 	if len(o.kinds) == 1 && !o.redisson {
 		return o.kinds[0].String() + ", " + o.where()
@@ -106,8 +106,8 @@ func (o *operator) whereOfKind() string {
 	return o.where()
 }
 
-// insteadHeld names what is held by the name though not of the kinds that were looked at, and a latch, which
-// cannot be freed. It returns "" if there is nothing, or if Redis does not tell it.
+// insteadHeld names the held locks of the name that --kind has left out, and a latch that counts, which
+// cannot be freed. It returns "" if there are none, or if a request fails.
 func (o *operator) insteadHeld(ctx context.Context) (text string) {
 	if o.redisson {
 		return ""

@@ -48,8 +48,8 @@ func TestAValueErrorSaysWhereTheValueIs(t *testing.T) {
 func TestAHashOfAnotherProgramIsNotSaidToHaveAnOddValue(t *testing.T) {
 	err := &ValueError{"k", "s:1", "1", "foreign lock lives"}
 	const want = `the key "k" is not a lock of this version of Lockline: it has the field "s:1" and ` +
-		`no field "lives"; an older version of Lockline or another program writes it: stop that program and delete ` +
-		`the key (redis-cli DEL), or use another prefix`
+		`no field "lives"; an older version of Lockline or another program writes it: ` +
+		`stop that program and delete the key (redis-cli DEL), or use another prefix`
 	if text := err.Error(); text != want {
 		t.Error(text)
 	}
