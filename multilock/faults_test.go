@@ -199,8 +199,10 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
 			var n, released atomic.Int32
+			var held atomic.Value // the key of the request that is late
 			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 				if isLock(r) && n.Add(1) == 1 {
+					held.Store(r.Args[3])
 					if canceled {
 						cancel()
 					}
@@ -209,7 +211,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 				return faultproxy.Pass
 			})
 			proxy.OnReply(func(r faultproxy.Request) {
-				if isRelease(&r) {
+				if isRelease(&r) && r.Args[3] == held.Load() {
 					released.Add(1)
 				}
 			})
