@@ -206,12 +206,10 @@ func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 		return l.s.Link.Call(ctx, r, maxTries, nil)
 	}
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), call.Func(send), l.s.Lease)
-	switch {
-	case !answered && ctx.Err() != nil:
-		return l.fail(failure.OfContext(ctx))
-	case !answered:
-		return l.fail(failure.ErrNoAnswer)
+	b, begun := &call.Bounds{Until: ctx}, time.Now()
+	o, answered := call.Ask(b, l.s, l.n.keys.LockKey(), call.Func(send), l.s.Lease)
+	if !answered {
+		return call.Unanswered(b, l.s, l.n.keys, "", begun)
 	}
 	return g.onUpdate(o, d)
 }

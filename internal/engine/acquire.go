@@ -386,7 +386,7 @@ func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 	case holder != nil || a.cfg.Part != nil && a.trouble == nil:
 		return err
 	case a.trouble == nil:
-		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait)
+		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait, a.p.s.Link.SilenceHint())
 	}
 	return failure.Troubled(err, a.trouble)
 }

@@ -328,12 +328,10 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 		return s.Link.Call(ctx, r, maxTries, nil)
 	}
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.keys.LockKey(), call.Func(send), s.Lease)
-	switch {
-	case !answered && ctx.Err() != nil:
-		return p.fail(failure.OfContext(ctx))
-	case !answered:
-		return p.fail(failure.ErrNoAnswer)
+	b, begun := &call.Bounds{Until: ctx}, time.Now()
+	o, answered := call.Ask(b, s, p.keys.LockKey(), call.Func(send), s.Lease)
+	if !answered {
+		return call.Unanswered(b, s, p.keys, p.kind.Noun, begun)
 	}
 	return g.updated(o, d)
 }

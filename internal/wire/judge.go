@@ -263,8 +263,8 @@ var (
 )
 
 // Explain marks the error of a request with ctx, for Hint and Judge, if client and server may not agree about
-// TLS, or if the server is no Redis. secure reports whether the client speaks TLS, and answered whether the server has ever answered a
-// request.
+// TLS, or if the server is no Redis. secure reports whether the client speaks TLS, and answered whether the
+// server has ever answered a request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
