@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,14 @@ import (
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	// errResigned is the error of a second Resign.
+	errResigned = fmt.Errorf("%w: it was resigned before", failure.ErrNotHeld)
+	// errNilLeadership is the error of a call of a nil Leadership.
+	errNilLeadership = fmt.Errorf("%w: the Leadership is nil, because Campaign failed: check its error first",
+		failure.ErrNotHeld)
 )
 
 // A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
@@ -140,7 +149,7 @@ func (e *Election) background(f func()) bool {
 // the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil || l.hold == nil {
-		return failure.ErrNotHeld
+		return errNilLeadership
 	}
 	e := l.record.e
 	if err := e.check(ctx); err != nil {
@@ -175,7 +184,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 // The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
-		return failure.ErrNotHeld
+		return errNilLeadership
 	}
 	if ctx == nil { // the caller's mistake, but the leadership must end all the same
 		ctx = context.Background()
@@ -185,7 +194,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return err
 	}
 	if !l.resigned.CompareAndSwap(false, true) {
-		return e.fail(failure.ErrNotHeld)
+		return e.fail(errResigned)
 	}
 	l.cleanup.Stop()
 	handle.Drop(l)

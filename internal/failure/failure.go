@@ -32,6 +32,11 @@ var (
 	// ErrUnlocked is matched by the cause of the context of an unlocked hold. The cause names the lock, as
 	// UnlockedText does.
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
+	// ErrUnlockedBefore is the error of a call of a hold that was unlocked.
+	ErrUnlockedBefore = fmt.Errorf("%w: it was unlocked before", ErrNotHeld)
+	// ErrNilHold is the error of a call of a nil Hold.
+	ErrNilHold = fmt.Errorf("%w: the Hold is nil, because the call that should have returned it failed: "+
+		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
 	// ErrNilSession is the error of each use of a lock whose New was given no session.
@@ -194,6 +199,14 @@ var (
 	ErrGone           = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
 		"or data was lost")
 )
+
+// Lost returns the error of a hold that was lost for a reason; nil: the reason is not known.
+func Lost(reason error) error {
+	if reason == nil {
+		return ErrLost
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
 
 // LossReason is that of a lease which the watchdog has given up.
 func LossReason(deadlinePassed bool) error {
