@@ -297,7 +297,7 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	case last == nil:
 		return reason
 	}
-	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.failed(last)))
 }
 
 // RenewalFailed keeps the error for the log of a loss, and notifies the observer.

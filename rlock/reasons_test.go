@@ -34,7 +34,8 @@ func TestTheErrorOfAHoldThatHasEndedSaysWhy(t *testing.T) {
 		kinds[name] = func(s *rlock.Session) rlock.Locker { return newMutex(s, "x") }
 	}
 	const (
-		gone   = "lock lost: it is not in Redis any more: its lease ran out there, it was forced, or data was lost"
+		gone = "lock lost: it is not in Redis any more: its lease ran out there, it was forced, " +
+			"or data was lost"
 		fixed  = "lock lost: its fixed lease ran out before Unlock"
 		before = "lock not held: it was unlocked before"
 	)

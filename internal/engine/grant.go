@@ -422,7 +422,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	case last == nil:
 		return reason
 	}
-	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(p.kind.Failed(p.keys, last)))
 }
 
 // RenewalFailed keeps the error for the log of a loss, and tells the observer.
