@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
+
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
@@ -82,4 +84,28 @@ func TestANilHoldSaysThatItsLockFailed(t *testing.T) {
 		says(t, name, err, rlock.ErrNotHeld, "the Hold is nil, because the call that should have returned it "+
 			"failed: check the error of that call first")
 	}
+}
+
+// Such a waiter may name a holder that is gone, because it was not notified of the release.
+func TestAWaiterThatMayNotSubscribeSaysSo(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		testlock.Keep(t, testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "x")))
+		waiter := rlock.New(testlock.NewSession(t, w.Client), "x")
+		for _, refused := range []bool{true, false} {
+			w.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+				if refused && cmd == "SUBSCRIBE" {
+					c.WriteError("NOPERM this user has no permissions to run the 'subscribe' command")
+				}
+				return refused && cmd == "SUBSCRIBE"
+			})
+			ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+			_, _, err := waiter.Lock(ctx)
+			cancel()
+			const words = "(Redis refuses the subscription of this session, which notices a freed lock only at its " +
+				"next heartbeat: NOPERM this user has no permissions to run the 'subscribe' command (give "
+			if !errors.As(err, new(*rlock.LockedError)) || strings.Contains(err.Error(), words) != refused {
+				t.Errorf("refused %v: %v", refused, err)
+			}
+		}
+	})
 }
