@@ -177,10 +177,13 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 }
 
 // Refusal returns the error with which a server has refused to subscribe channels of the hub, for example
-// because a right is missing. It returns nil once a server has confirmed a channel since.
+// because a right is missing. It returns nil once a server has confirmed a channel since, and after Close.
 func (h *Hub) Refusal() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return nil
+	}
 	return h.refusal
 }
 

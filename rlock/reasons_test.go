@@ -79,10 +79,11 @@ func TestTheErrorOfAHoldThatHasEndedSaysWhy(t *testing.T) {
 func TestANilHoldSaysThatItsLockFailed(t *testing.T) {
 	var hold *rlock.Hold
 	for name, err := range map[string]error{
-		"Unlock": hold.Unlock(bg), "Extend": hold.Extend(bg, time.Minute), "WaitReplicas": hold.WaitReplicas(bg, 1),
+		"Unlock": hold.Unlock(bg), "Extend": hold.Extend(bg, time.Minute),
+		"WaitReplicas": hold.WaitReplicas(bg, 1),
 	} {
-		says(t, name, err, rlock.ErrNotHeld, "the Hold is nil, because the call that should have returned it "+
-			"failed: check the error of that call first")
+		says(t, name, err, rlock.ErrNotHeld, "the Hold is nil, because the call that should have "+
+			"returned it failed: check the error of that call first")
 	}
 }
 
@@ -101,8 +102,8 @@ func TestAWaiterThatMayNotSubscribeSaysSo(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, 10*time.Second)
 			_, _, err := waiter.Lock(ctx)
 			cancel()
-			const words = "(Redis refuses the subscription of this session, which notices a freed lock only at its " +
-				"next heartbeat: NOPERM this user has no permissions to run the 'subscribe' command (give "
+			const words = "(Redis refuses the subscription of this session, which notices a freed lock " +
+				"only at its next heartbeat: NOPERM this user has no permissions to run the 'subscribe' command (give "
 			if !errors.As(err, new(*rlock.LockedError)) || strings.Contains(err.Error(), words) != refused {
 				t.Errorf("refused %v: %v", refused, err)
 			}

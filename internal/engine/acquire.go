@@ -404,8 +404,8 @@ func (a *acquisition) refusedSubscription() string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf(" (Redis refuses the subscription of this session, which notices a freed lock only at "+
-		"its next heartbeat: %v%s)", err, wire.Hint(err))
+	return fmt.Sprintf(" (Redis refuses the subscription of this session, which notices a freed lock only "+
+		"at its next heartbeat: %v%s)", err, wire.Hint(err))
 }
 
 // holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
