@@ -103,7 +103,7 @@ func TestAWaiterThatMayNotSubscribeSaysSo(t *testing.T) {
 			_, _, err := waiter.Lock(ctx)
 			cancel()
 			const words = "(Redis refuses the subscription of this session, which notices a freed lock " +
-				"only at its next heartbeat: NOPERM this user has no permissions to run "+
+				"only at its next heartbeat: NOPERM this user has no permissions to run " +
 				"the 'subscribe' command (give "
 			if !errors.As(err, new(*rlock.LockedError)) || strings.Contains(err.Error(), words) != refused {
 				t.Errorf("refused %v: %v", refused, err)
