@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +17,14 @@ import (
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	// errResigned is the error of the calls for a leadership that come after Resign.
+	errResigned = failure.Worded("the leadership has ended: Resign was called before", failure.ErrNotHeld)
+	// errNilLeadership is the error of a call of a nil Leadership.
+	errNilLeadership = fmt.Errorf("%w: the Leadership is nil, because Campaign failed: check its error first",
+		failure.ErrNotHeld)
 )
 
 // A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
@@ -110,9 +119,6 @@ func ofCampaign(err error) error {
 	return failure.Worded(before+hint+after, err)
 }
 
-// errResigned is the error of the calls for a leadership that come after Resign.
-var errResigned = failure.Worded("the leadership has ended: Resign was called before", failure.ErrNotHeld)
-
 // assume makes a leadership of a hold of the lock. If it fails, the lock is released in the background.
 func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
 	entry := (*handle.Hold)(hold).Of().(*engine.Entry)
@@ -155,7 +161,7 @@ func (e *Election) background(f func()) bool {
 // the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil || l.hold == nil {
-		return failure.ErrNotHeld
+		return errNilLeadership
 	}
 	e := l.record.e
 	if err := e.check(ctx); err != nil {
@@ -193,7 +199,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 // The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
-		return failure.ErrNotHeld
+		return errNilLeadership
 	}
 	if ctx == nil { // the caller's mistake, but the leadership must end all the same
 		ctx = context.Background()

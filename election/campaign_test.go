@@ -424,3 +424,20 @@ func TestCandidatesAreListedInOrderWithTheLeaderMarked(t *testing.T) {
 		}
 	})
 }
+
+func TestASecondResignAndOneOfANilLeadershipSayWhatIsWrong(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, led, err := election.New(testlock.NewSession(t, w.Client), "x").Campaign(bg, "a")
+		testlock.Must(t, err)
+		testlock.Must(t, led.Resign(bg))
+		if err := led.Resign(bg); !errors.Is(err, rlock.ErrNotHeld) ||
+			!strings.HasSuffix(err.Error(), "the leadership has ended: Resign was called before") {
+			t.Errorf("%v", err)
+		}
+		led = nil
+		if err := led.Resign(bg); !errors.Is(err, rlock.ErrNotHeld) ||
+			!strings.Contains(err.Error(), "the Leadership is nil") {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -121,7 +121,11 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		for w.Wait(); !w.Over(); w.Wait() { // the text of the messages is not used
 			v, err := e.look(ctx, s.SoleChannel())
 			if err != nil {
-				if !w.Failed(err) && !w.Over() {
+				if w.Over() {
+					yield(Leader{}, w.EndOfWatch(err, e.fail))
+					return
+				}
+				if !w.Failed(err) {
 					yield(Leader{}, err)
 					return
 				}
@@ -136,7 +140,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				return
 			}
 		}
-		yield(Leader{}, e.fail(failure.Ended(ctx)))
+		yield(Leader{}, w.EndOfWatch(nil, e.fail))
 	}
 }
 

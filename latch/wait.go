@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
-	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 )
 
@@ -90,7 +89,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 	for {
 		messages := w.Wait()
 		if w.Over() {
-			return failure.Troubled(l.fail(failure.Ended(ctx)), w.Last)
+			return w.EndOfWatch(nil, l.fail)
 		}
 		for _, m := range messages {
 			kind, about, _ := strings.Cut(m, " ")
@@ -115,7 +114,9 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			w.Answered(seen.unsubscribed, seen.rest)
 		case err == nil:
 			return l.ending(seen.letter, seen.party)
-		case !w.Failed(err) || w.Over() || !w.Endures(w.Failing, w.Failing, l.s.Lease):
+		case w.Over():
+			return w.EndOfWatch(err, l.fail)
+		case !w.Failed(err) || !w.Endures(w.Failing, w.Failing, l.s.Lease):
 			return err
 		}
 	}

@@ -2,7 +2,9 @@ package latch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,5 +282,36 @@ func TestWaitEndsWithItsSession(t *testing.T) {
 		for i, err := range everyMethod(bg, l) {
 			testlock.WantError(t, fmt.Sprint("method ", i), err, rlock.ErrClosed)
 		}
+	})
+}
+
+// A count that is not reached ends a wait without such words.
+func TestAWaitThatItsContextEndsInAnOutageSaysWhatFailed(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
+		set(t, ls[0], 1)
+		ends := func(within, want string, call func(ctx context.Context) error) {
+			t.Helper()
+			d, err := time.ParseDuration(within)
+			testlock.Must(t, err)
+			ctx, cancel := context.WithTimeout(bg, d)
+			defer cancel()
+			err = call(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) ||
+				strings.Count(err.Error(), "lockline: ") != 1 {
+				t.Errorf("%v", err)
+			}
+		}
+		w.Net.Freeze()
+		const silent = `latch "x": context deadline exceeded; no answer from Redis within `
+		ends("1s", silent+"1s", ls[0].Wait)
+		ends("1s", silent+"1s", func(ctx context.Context) error {
+			_, err := ls[0].Count(ctx)
+			return err
+		})
+		w.Net.Thaw()
+		w.Net.Refuse(true)
+		w.Net.CutAll()
+		ends("3s", `latch "x": context deadline exceeded; the last request failed: dial `, ls[0].Wait)
+		w.Net.Refuse(false)
 	})
 }

@@ -156,6 +156,13 @@ func (e *entry) Err() error {
 	return m.state()
 }
 
+// LossReason returns why the majority was lost; nil: that is not known.
+func (e *entry) LossReason() error {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	return e.m.lossReason
+}
+
 // Servers are on how many servers it is.
 func (e *entry) Servers() int { return e.m.servers() }
 
@@ -206,7 +213,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	m.mu.Lock()
 	if e.over != nil {
 		m.mu.Unlock()
-		return failure.Named(m.l.name, failure.ErrNotHeld)
+		return failure.Named(m.l.name, failure.ErrUnlockedBefore)
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *entry) bool { return other == e })
 	lost, last := m.over, len(m.entries) == 0
@@ -228,6 +235,9 @@ func (e *entry) Unlock(ctx context.Context) error {
 		e.cancel(lost)
 		if open {
 			m.release(context.Background(), true)
+		}
+		if lost == failure.ErrLost {
+			lost = failure.Lost(e.LossReason())
 		}
 		return failure.Named(m.l.name, lost)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -166,7 +165,7 @@ func (h *holding) WaitReplicas(ctx context.Context, n int) error {
 
 func (h *holding) Unlock(ctx context.Context) error {
 	if h.unlocked.Swap(true) {
-		return failure.Within(fmt.Sprintf("lock %q", h.l.name), rlock.ErrNotHeld)
+		return failure.Named(h.l.name, failure.ErrUnlockedBefore)
 	}
 	for _, stop := range h.stops {
 		stop()

@@ -28,16 +28,17 @@ type majority struct {
 	seek context.Context // has the values of Lock's, and ends with it: parts that are missing are looked for
 	stop func()          // ends seek, and what goes on of the round
 
-	mu        sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
-	token     int64           // set when it becomes a hold; 0 before, while all of it belongs to its round
-	begun     time.Time       // when it became a hold
-	parts     []*engine.Entry // by server; nil where there is none
-	entries   []*entry        // each nested in the one before; they leave when they are unlocked
-	changed   chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
-	stays     time.Time       // until when its parts stay taken, also when it is unlocked
-	unrenewed []unrenewed     // by server: the last renewal that failed; nil if none did
-	over      error           // why it is not held any more
-	suspected bool            // the log says that its process may wait for itself
+	mu         sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
+	token      int64           // set when it becomes a hold; 0 before, while all of it belongs to its round
+	begun      time.Time       // when it became a hold
+	parts      []*engine.Entry // by server; nil where there is none
+	entries    []*entry        // each nested in the one before; they leave when they are unlocked
+	changed    chan struct{}   // closed when another one may nest; nil: no goroutine waits for that
+	stays      time.Time       // until when its parts stay taken, also when it is unlocked
+	unrenewed  []unrenewed     // by server: the last renewal that failed; nil if none did
+	over       error           // why it is not held any more
+	lossReason error           // nil: it was not lost, or check did not find that
+	suspected  bool            // the log says that its process may wait for itself
 }
 
 // unrenewed is a renewal of a part that failed.
@@ -150,6 +151,9 @@ func (m *majority) check() error {
 	reason := failure.LossReason(!time.Now().Before(m.deadline()))
 	if why := m.whyUnrenewed(); reason == failure.ErrExpired && why != "" {
 		reason = fmt.Errorf("%w; the last renewals failed: %s", reason, why)
+	}
+	if err == failure.ErrLost {
+		m.lossReason = reason
 	}
 	entries := slices.Clone(m.entries)
 	m.wake()
@@ -272,7 +276,7 @@ func (m *majority) released(ctx context.Context, answers <-chan answer[struct{}]
 	case t.yes >= q.need:
 		return nil
 	case lost(t) > len(q.servers)-q.need:
-		return failure.Named(m.l.name, failure.ErrLost)
+		return failure.Named(m.l.name, failure.Lost(failure.ErrGone))
 	}
 	err := q.noMajority(t.yes+lost(t), t.failing)
 	if until.Err() != nil {

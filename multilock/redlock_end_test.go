@@ -130,7 +130,11 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 		}
 		r[0].SetError("")
 		r[1].Net.Thaw()
-		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		err := hold.Unlock(bg)
+		testlock.WantError(t, "Unlock", err, rlock.ErrLost)
+		if want := strings.TrimPrefix(reason, "lockline: "); !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
 	})
 }
 

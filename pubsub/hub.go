@@ -66,6 +66,7 @@ type Hub struct {
 	channels map[string]*channel // channels that have a listener or linger
 	shards   map[Node]*shard     // each has an owner
 	warned   time.Time           // time of the last line of warn
+	refusal  error               // of the last SUBSCRIBE that a server refused, until one confirms a channel
 }
 
 type channel struct {
@@ -173,6 +174,24 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 		s.resubscribe()
 	}
 	return s
+}
+
+// Refusal returns the error with which a server has refused to subscribe channels of the hub, for example
+// because a right is missing. It returns nil once a server has confirmed a channel since, and after Close.
+func (h *Hub) Refusal() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return nil
+	}
+	return h.refusal
+}
+
+// refuse notes the error of a server that refuses to subscribe channels.
+func (h *Hub) refuse(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refusal = err
 }
 
 // Close closes the connections, and waits until the hub's goroutines have ended. If a dial does not return

@@ -260,6 +260,7 @@ func (l *link) refuse(err error) bool {
 	l.fail(1)
 	h.mu.Unlock()
 	if first.kind == subscribe && !strings.HasPrefix(err.Error(), "MOVED ") {
+		h.refuse(err)
 		h.warn(msgRefused, l.describe("channel", first.channel, "error", err)...)
 	}
 	return true
@@ -314,7 +315,7 @@ func (l *link) deliver(arrived any) (reconnected bool) {
 		case c == nil && kind == unsubscribe: // the channel's slot has moved
 			l.hub.displace(ch, longer(&ch.pause))
 		case c != nil && c == ch.asked: // the reply to the last SUBSCRIBE of the channel
-			ch.confirmed, ch.pause = time.Now(), 0
+			ch.confirmed, ch.pause, l.hub.refusal = time.Now(), 0, nil
 			if ch.outage != nil {
 				reconnected = !ch.outage.ended
 				ch.outage.ended, ch.outage = true, nil

@@ -125,3 +125,22 @@ func matches(t *testing.T, log *bytes.Buffer, patterns ...string) {
 		t.Errorf("%d lines, want %d", len(got), len(patterns))
 	}
 }
+
+func TestAHubKnowsOfARefusalUntilAChannelIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{t: t}
+		h := pubsub.NewHub(s.dial, pubsub.Options{})
+		defer h.Close()
+		s.set(func() { s.refuse = refusal("NOPERM no") })
+		h.Subscribe("a")
+		time.Sleep(time.Minute)
+		if h.Refusal() != refusal("NOPERM no") {
+			t.Errorf("%v", h.Refusal())
+		}
+		s.set(func() { s.refuse = nil })
+		time.Sleep(time.Minute)
+		if h.Refusal() != nil {
+			t.Errorf("after a confirmation: %v", h.Refusal())
+		}
+	})
+}

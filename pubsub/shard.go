@@ -50,6 +50,9 @@ func (s *shard) own() {
 		if err == nil || h.ctx.Err() != nil {
 			continue
 		}
+		if !misled && errors.As(err, new(redis.Error)) {
+			h.refuse(err)
+		}
 		switch {
 		case misled:
 			h.warn(msgReplaced, l.describe("channels", l.names(), "error", err)...)

@@ -350,7 +350,7 @@ func (a *acquisition) endOfWaitFor(holder *failure.LockedError) error {
 	case holder != nil:
 		return err
 	case a.trouble == nil:
-		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait)
+		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait, a.l.s.Link.SilenceHint())
 	}
 	return failure.Troubled(err, a.trouble)
 }

@@ -44,6 +44,7 @@ type grant struct {
 
 	renewError   error         // of the last renewal that failed; nil: none has failed
 	renewErrorAt time.Duration // age of the session when that renewal failed
+	lossReason   error         // nil: it was not lost
 }
 
 func (g *grant) ownerField() string { return g.owner.(string) }
@@ -128,6 +129,9 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
 	g.detach(why)
+	if why == handle.Lost {
+		g.lossReason = reason
+	}
 	holds := g.holds // when the grant has ended, nothing changes them
 	for _, h := range holds {
 		h.state = why
@@ -136,7 +140,7 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	held := s.Age() - g.began
 	event := &session.Event{Kind: session.EventReleased, Token: g.token, Held: held}
 	if why == handle.Lost {
-		event.Kind, event.Err = session.EventLost, lossError(reason)
+		event.Kind, event.Err = session.EventLost, failure.Lost(reason)
 	}
 	if !g.announced {
 		g.lost, event = event, nil // announce notifies the observer
@@ -193,8 +197,13 @@ func (g *grant) warnLost(held time.Duration, reason error) {
 		"held", held, "reason", reason)
 }
 
-// lossError returns the error of a hold that was lost for a reason.
-func lossError(reason error) error { return fmt.Errorf("%w: %w", failure.ErrLost, reason) }
+// errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold l.mu.
+func (g *grant) errorOf(s handle.State) error {
+	if s == handle.Lost {
+		return failure.Lost(g.lossReason)
+	}
+	return handle.ErrorOf(s)
+}
 
 func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
 
@@ -206,12 +215,10 @@ func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 		return l.s.Link.Call(ctx, r, maxTries, nil)
 	}
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, l.s, l.n.keys.LockKey(), call.Func(send), l.s.Lease)
-	switch {
-	case !answered && ctx.Err() != nil:
-		return l.fail(failure.OfContext(ctx))
-	case !answered:
-		return l.fail(failure.ErrNoAnswer)
+	b, begun := &call.Bounds{Until: ctx}, time.Now()
+	o, answered := call.Ask(b, l.s, l.n.keys.LockKey(), call.Func(send), l.s.Lease)
+	if !answered {
+		return call.Unanswered(b, l.s, l.n.keys, "", begun)
 	}
 	return g.onUpdate(o, d)
 }
@@ -226,7 +233,7 @@ func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 		g.end(handle.Lost, failure.ErrGone) // does nothing if the last hold was unlocked meanwhile
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.fail(handle.ErrorOf(g.state))
+		return l.fail(g.errorOf(g.state))
 	case d > 0:
 		l.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	}
@@ -268,11 +275,11 @@ func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 }
 
 // LeaseLost ends the grant.
-func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.lossReason(deadlinePassed)) }
+func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.whyLost(deadlinePassed)) }
 
-// lossReason returns the reason for which the watchdog has given the lease up, with the error that kept the
+// whyLost returns the reason for which the watchdog has given the lease up, with the error that kept the
 // lease from being renewed.
-func (g *grant) lossReason(deadlinePassed bool) error {
+func (g *grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
 	if !deadlinePassed {
@@ -290,7 +297,7 @@ func (g *grant) lossReason(deadlinePassed bool) error {
 	case last == nil:
 		return reason
 	}
-	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.failed(last)))
 }
 
 // RenewalFailed keeps the error for the log of a loss, and notifies the observer.
@@ -380,7 +387,7 @@ func (r *release) onReply(o wire.Outcome) error {
 		l.s.Go(func() { l.repeat(r, until) })
 		return l.failed(err)
 	case !released && o.Unanswered == nil: // otherwise an earlier copy has released the lock
-		return l.fail(failure.ErrLost)
+		return l.fail(failure.Lost(failure.ErrGone))
 	}
 	return nil
 }

@@ -198,6 +198,13 @@ func (h *hold) Err() error {
 	return err
 }
 
+// LossReason returns why the hold was lost; nil: that is not known.
+func (h *hold) LossReason() error {
+	h.g.l.mu.Lock()
+	defer h.g.l.mu.Unlock()
+	return h.g.lossReason
+}
+
 // Extend makes the lease at least d, and so confirms the hold. It blocks for the reply.
 func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	l := h.g.l
@@ -298,13 +305,13 @@ func (h *hold) tooLate(counted bool) error {
 	h.unlocked = true
 	switch {
 	case again:
-		return l.fail(failure.ErrNotHeld)
+		return l.fail(failure.ErrUnlockedBefore)
 	case h.state == handle.Held:
 		return l.fail(failure.ErrClosed)
 	case h.state == handle.Lost && counted:
 		g.giveBack()
 	}
-	return l.fail(handle.ErrorOf(h.state))
+	return l.fail(g.errorOf(h.state))
 }
 
 // giveBack releases, in the background, a grant that is lost here: its lease may still count in Redis, and no
@@ -367,7 +374,7 @@ func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
 	}
 	if isLost(err) { // Redis did not have it any more
 		g.warnLost(event.Held, failure.ErrGone)
-		event.Kind, event.Err = session.EventLost, lossError(failure.ErrGone)
+		event.Kind, event.Err = session.EventLost, failure.Lost(failure.ErrGone)
 	}
 	l.observe(ctx, event)
 	return err

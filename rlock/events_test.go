@@ -142,6 +142,25 @@ func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
 	})
 }
 
+// A value of another program under the key of the lock keeps the lease from being renewed.
+func TestALossByAKeyOfAnotherTypeIsLoggedWithTheHintOfLock(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		var log bytes.Buffer
+		s := testlock.NewSession(t, w.Net.Client(t),
+			rlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		testlock.Keep(t, testlock.Take(t, rlock.New(s, "x")))
+		w.SetError("WRONGTYPE Operation against a key holding the wrong kind of value")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.SetError("")
+		_, loss, _ := strings.Cut(log.String(), "lock lost")
+		if !strings.Contains(loss, "the last renewal failed: WRONGTYPE") ||
+			!strings.Contains(loss, "docs/operations.md#a-value-that-lockline-did-not-write") {
+			t.Error(log.String())
+		}
+	})
+}
+
 func TestEachHoldEndsOnceForObserversWhateverBefallsIt(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

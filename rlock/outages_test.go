@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -231,6 +232,50 @@ func TestAWaitInWhichRedisAnsweredNothingSaysSo(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), `context deadline exceeded; no answer from Redis within `) {
 			t.Errorf("a silent Redis: %v", err)
+		}
+	})
+}
+
+func TestACallWithoutADeadlineNamesTheServerThatDoesNotAnswer(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		w.Net.Freeze()
+		_, _, err := m.TryLock(bg)
+		want := `lock "x": no answer from Redis at ` + w.Net.Addr() + " within "
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A client with a TLSConfig waits for an answer to its handshake, which Redis without TLS does not give.
+func TestAWaitForAFirstAnswerThatDoesNotComeAsksForTLS(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		c := w.Net.Client(t, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })
+		session := testlock.NewSession(t, c)
+		l := latch.New(session, "x")
+		const hint = "(the client has a TLSConfig: does the server speak TLS?)"
+		for _, answered := range []bool{false, true} {
+			if answered {
+				w.Net.Thaw()
+				testlock.Must(t, l.Wait(bg))
+			}
+			w.Net.Freeze()
+			for name, wait := range map[string]func(context.Context) error{
+				"Lock": func(ctx context.Context) error {
+					_, _, err := rlock.New(session, "x").Lock(ctx)
+					return err
+				},
+				"Wait": l.Wait,
+			} {
+				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+				err := wait(ctx)
+				cancel()
+				if !strings.Contains(err.Error(), "; no answer from Redis within 3") ||
+					strings.HasSuffix(err.Error(), hint) == answered {
+					t.Errorf("%s, answered %v: %v", name, answered, err)
+				}
+			}
 		}
 	})
 }

@@ -102,7 +102,7 @@ func (t target) unanswered(wait time.Duration) error {
 	return fmt.Errorf("no answer from Redis at %s before the wait was over%s", t.place(), hint)
 }
 
-// shortWait returns a hint, in parentheses, if a wait may be over before a server that works has answered.
+// shortWait returns a hint, in parentheses, if a wait may end before a server that works has answered.
 // Otherwise it returns "". 0 means that there is no --wait or that it is 0.
 func shortWait(wait time.Duration) string {
 	if wait == 0 || wait >= 100*time.Millisecond {

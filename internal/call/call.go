@@ -13,6 +13,9 @@ package call
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -143,18 +146,41 @@ func Do(
 		return wire.Outcome{}, failure.Of(noun, keys.Name, failure.ErrClosed)
 	}
 	defer s.End()
+	begun := time.Now()
 	b := &Bounds{Until: ctx, Closing: s.Closing()}
 	o, answered := Ask(b, s, keys.LockKey(), r, s.Lease)
 	switch {
-	case !answered && b.Over():
-		return o, failure.Of(noun, keys.Name, failure.Ended(ctx))
-	case !answered: // ctx has no deadline
-		return o, failure.Of(noun, keys.Name, failure.ErrNoAnswer)
+	case !answered:
+		return o, Unanswered(b, s, keys, noun, begun)
 	case o.Err != nil:
 		s.Go(func() { r.RollBack(o) })
+		if ctx.Err() != nil && timedOut(o.Err) { // the client has ended the request with ctx
+			return o, Unanswered(b, s, keys, noun, begun)
+		}
 		return o, keys.Failed(noun, o.Err)
 	}
 	return o, nil
+}
+
+// Unanswered returns the error of a call that began at begun and did not wait for the reply any longer: b has
+// ended or, if it has not, the time that the library sets. The error has the state of the server, as far as
+// it is known. noun is for failure.Of.
+func Unanswered(b *Bounds, s *session.Session, keys *protocol.Keys, noun string, begun time.Time) error {
+	err := failure.Of(noun, keys.Name, failure.ErrNoAnswer)
+	if b.Over() {
+		err = failure.Of(noun, keys.Name, failure.Ended(b.Until))
+	}
+	_, trouble := s.Link.Trouble(b.Until, keys.LockKey())
+	if trouble == nil || wire.Silent(trouble) || timedOut(trouble) {
+		return failure.Unanswered(err, time.Since(begun), 0, s.Link.SilenceHint())
+	}
+	return failure.Troubled(err, fmt.Errorf("%w%s", trouble, wire.Hint(trouble)))
+}
+
+// timedOut reports whether a request failed because its time, or its context, has ended.
+func timedOut(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)
 }
 
 // apart sends a request in another goroutine. earlier is the error of a copy that was not answered and may

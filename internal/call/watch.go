@@ -1,9 +1,12 @@
 package call
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
+	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/pubsub"
@@ -65,6 +68,15 @@ func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 		w.own.Unheard(w.readAt)
 	}
 	w.failures, w.Last, w.Next = 0, nil, time.Now().Add(rest)
+}
+
+// EndOfWatch returns the error of a watch that a bound has ended. err is the error of a read that returned
+// after that; nil: there was none. name prefixes an error with the name of the lock.
+func (w *Watch) EndOfWatch(err error, name func(error) error) error {
+	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // which has its reason
+		return err
+	}
+	return failure.Troubled(name(failure.Ended(w.Until)), cmp.Or(err, w.Last))
 }
 
 // Failed notes that a read failed, and plans the next one soon. It reports whether another read makes sense.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -380,15 +381,31 @@ func (a *acquisition) endOfWait(holder *failure.LockedError) error {
 	k := a.p.kind
 	if holder != nil {
 		holder.What = k.Noun
+		holder.Hint += a.refusedSubscription()
 	}
 	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
 	switch {
 	case holder != nil || a.cfg.Part != nil && a.trouble == nil:
 		return err
 	case a.trouble == nil:
-		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait)
+		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait, a.p.s.Link.SilenceHint())
 	}
 	return failure.Troubled(err, a.trouble)
+}
+
+// refusedSubscription returns a hint, in parentheses, if Redis refuses the subscription by which the session
+// is notified. It returns "" otherwise.
+func (a *acquisition) refusedSubscription() string {
+	s := a.p.s
+	err := s.Hub.Refusal()
+	if err == nil && s.ShardedHub != nil {
+		err = s.ShardedHub.Refusal()
+	}
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (Redis refuses the subscription of this session, which notices a freed lock only "+
+		"at its next heartbeat: %v%s)", err, wire.Hint(err))
 }
 
 // holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if

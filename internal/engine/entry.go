@@ -157,6 +157,14 @@ func (e *Entry) Err() error {
 	return err
 }
 
+// LossReason returns why the hold was lost; nil: that is not known.
+func (e *Entry) LossReason() error {
+	p := e.g.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return e.g.lossReason
+}
+
 // Stay leaves the permits taken until d from now, whenever they are given back.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g

@@ -54,6 +54,7 @@ type Grant struct {
 
 	renewError   error         // of the last renewal that failed; nil: none has
 	renewErrorAt time.Duration // age of the session at that time
+	lossReason   error         // nil: it was not lost
 }
 
 // newGrant makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
@@ -201,6 +202,9 @@ func (g *Grant) endNow(why handle.State, reason error) (after func()) {
 	p := g.p
 	s := p.s
 	g.leavePool(why)
+	if why == handle.Lost {
+		g.lossReason = reason
+	}
 	holds := g.holds // those of a grant that is over change no more
 	for _, e := range holds {
 		e.state = why
@@ -259,7 +263,7 @@ func (g *Grant) endChains(why handle.State, reason error) (events []session.Even
 			Kind: session.EventReleased, Token: e.root.token, Held: g.p.s.Age() - e.root.began,
 		}
 		if why == handle.Lost {
-			event.Kind, event.Err = session.EventLost, lossError(reason)
+			event.Kind, event.Err = session.EventLost, failure.Lost(reason)
 		}
 		if c.announced {
 			events = append(events, event)
@@ -302,8 +306,13 @@ func (p *pool) warnLost(token int64, held time.Duration, reason error) {
 		"reason", reason)
 }
 
-// lossError returns the error of a hold that was lost for a reason.
-func lossError(reason error) error { return fmt.Errorf("%w: %w", failure.ErrLost, reason) }
+// errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold pool.mu.
+func (g *Grant) errorOf(s handle.State) error {
+	if s == handle.Lost {
+		return failure.Lost(g.lossReason)
+	}
+	return handle.ErrorOf(s)
+}
 
 // lastUsed is the last token of its block that was used, for scripts. mu held.
 func (g *Grant) lastUsed() any {
@@ -328,12 +337,10 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 		return s.Link.Call(ctx, r, maxTries, nil)
 	}
-	o, answered := call.Ask(&call.Bounds{Until: ctx}, s, p.keys.LockKey(), call.Func(send), s.Lease)
-	switch {
-	case !answered && ctx.Err() != nil:
-		return p.fail(failure.OfContext(ctx))
-	case !answered:
-		return p.fail(failure.ErrNoAnswer)
+	b, begun := &call.Bounds{Until: ctx}, time.Now()
+	o, answered := call.Ask(b, s, p.keys.LockKey(), call.Func(send), s.Lease)
+	if !answered {
+		return call.Unanswered(b, s, p.keys, p.kind.Noun, begun)
 	}
 	return g.updated(o, d)
 }
@@ -348,7 +355,7 @@ func (g *Grant) updated(o wire.Outcome, d time.Duration) error {
 		g.end(handle.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.fail(handle.ErrorOf(g.state))
+		return p.fail(g.errorOf(g.state))
 	case d > 0:
 		p.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	}
@@ -393,11 +400,11 @@ func (g *Grant) Renewal() (r *wire.Request, prolongs bool) {
 
 // LeaseLost ends the grant.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
-	g.end(handle.Lost, g.lossReason(deadlinePassed))
+	g.end(handle.Lost, g.whyLost(deadlinePassed))
 }
 
-// lossReason returns why the watchdog has given the lease up, with what kept it from being renewed.
-func (g *Grant) lossReason(deadlinePassed bool) error {
+// whyLost returns why the watchdog has given the lease up, with what kept it from being renewed.
+func (g *Grant) whyLost(deadlinePassed bool) error {
 	p := g.p
 	reason := failure.LossReason(deadlinePassed)
 	if !deadlinePassed {
@@ -415,7 +422,7 @@ func (g *Grant) lossReason(deadlinePassed bool) error {
 	case last == nil:
 		return reason
 	}
-	return fmt.Errorf("%w; the last renewal failed: %v", reason, last)
+	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(p.kind.Failed(p.keys, last)))
 }
 
 // RenewalFailed keeps the error for the log of a loss, and tells the observer.

@@ -96,7 +96,7 @@ func (e *Entry) ended(ctx context.Context, err error) error {
 	}
 	if errors.Is(err, failure.ErrLost) { // Redis did not have it any more
 		p.warnLost(event.Token, event.Held, failure.ErrGone)
-		event.Kind, event.Err = session.EventLost, lossError(failure.ErrGone)
+		event.Kind, event.Err = session.EventLost, failure.Lost(failure.ErrGone)
 	}
 	p.observe(ctx, event)
 	return err
@@ -126,13 +126,13 @@ func (e *Entry) tooLate(counted bool) error {
 	e.unlocked = true
 	switch {
 	case again:
-		return p.fail(failure.ErrNotHeld)
+		return p.fail(failure.ErrUnlockedBefore)
 	case e.state == handle.Held:
 		return p.fail(failure.ErrClosed)
 	case e.state == handle.Lost && counted:
 		g.giveBack()
 	}
-	return p.fail(handle.ErrorOf(e.state))
+	return p.fail(g.errorOf(e.state))
 }
 
 // giveBack tells Redis, in the background, of a grant that is lost here: its lease may still count there, and
@@ -273,7 +273,7 @@ func (n *notice) released(o wire.Outcome) error {
 	case err != nil:
 		return n.failed(err)
 	case answer.Status == protocol.Lost && o.Unanswered == nil: // else an earlier copy has released it
-		return p.fail(failure.ErrLost)
+		return p.fail(failure.Lost(failure.ErrGone))
 	}
 	return nil
 }
@@ -347,7 +347,7 @@ func (n *notice) reduced(o wire.Outcome) error {
 		return n.failed(err)
 	case r.Status == protocol.Lost && n.g.end(handle.Lost, failure.ErrGone):
 		// Else the last reader's release was faster.
-		return p.fail(failure.ErrLost)
+		return p.fail(failure.Lost(failure.ErrGone))
 	}
 	return nil
 }

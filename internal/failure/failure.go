@@ -32,6 +32,11 @@ var (
 	// ErrUnlocked is matched by the cause of the context of an unlocked hold. The cause names the lock, as
 	// UnlockedText does.
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
+	// ErrUnlockedBefore is the error of a call of a hold that was unlocked.
+	ErrUnlockedBefore = fmt.Errorf("%w: it was unlocked before", ErrNotHeld)
+	// ErrNilHold is the error of a call of a nil Hold.
+	ErrNilHold = fmt.Errorf("%w: the Hold is nil, because the call that should have returned it failed: "+
+		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
 	// ErrNilSession is the error of each use of a lock whose New was given no session.
@@ -195,6 +200,14 @@ var (
 		"or data was lost")
 )
 
+// Lost returns the error of a hold that was lost for a reason; nil: the reason is not known.
+func Lost(reason error) error {
+	if reason == nil {
+		return ErrLost
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
+
 // LossReason is that of a lease which the watchdog has given up.
 func LossReason(deadlinePassed bool) error {
 	if deadlinePassed {
@@ -232,24 +245,26 @@ func Troubled(err, last error) error {
 		refused := "Redis refused the last request before the wait was over: " + last.Error()
 		return Of(n.what, n.name, Worded(refused, ErrNoAnswer))
 	}
-	return fmt.Errorf("%w; the last request failed: %v", err, last)
+	return fmt.Errorf("%w; the last request failed: %s", err, Unnamed(last))
 }
 
 // Unanswered returns the error of a wait in which Redis answered nothing and no request failed, with the time
-// that it lasted. err is OfWait's, without a holder. atMost is the option's time; 0: there was none.
-func Unanswered(err error, waited, atMost time.Duration) error {
+// that it lasted. err is OfWait's, without a holder. atMost is the option's time; 0: there was none. hint is
+// a likely reason, in parentheses; "": none is known.
+func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	n, ok := err.(*named)
+	waited = max(waited.Round(time.Millisecond), time.Millisecond)
 	switch {
 	case !ok || errors.Is(err, ErrClosed):
 		return err
 	case n.err != ErrNoAnswer:
-		waited = max(waited.Round(time.Millisecond), time.Millisecond)
-		return Of(n.what, n.name, fmt.Errorf("%w; no answer from Redis within %v", n.err, waited))
+		return Of(n.what, n.name, fmt.Errorf("%w; no answer from Redis within %v%s", n.err, waited, hint))
 	case atMost > 0:
-		text := fmt.Sprintf("no answer from Redis within %v, the wait that WaitAtMost allows", atMost)
+		text := fmt.Sprintf("no answer from Redis within %v, the wait that WaitAtMost allows%s", atMost, hint)
 		return Of(n.what, n.name, Worded(text, ErrNoAnswer))
 	}
-	return err
+	text := fmt.Sprintf("no answer from Redis within %v%s", waited, hint)
+	return Of(n.what, n.name, Worded(text, ErrNoAnswer))
 }
 
 // OfWait is the error when a wait has ended with its context, its session or its time. what is a noun for it,

@@ -145,13 +145,18 @@ func TestAWaitWithoutAnAnswerSaysHowLongItWas(t *testing.T) {
 	}{
 		{ran, time.Second, 2 * time.Millisecond, `lockline: semaphore "x": ` +
 			"no answer from Redis within 2ms, the wait that WaitAtMost allows"},
-		{ran, time.Second, 0, ran.Error()},
-		{over, 2 * time.Second, 0, `lockline: lock "x": context canceled; no answer from Redis within 2s`},
+		{ran, time.Second, 0, `lockline: semaphore "x": no answer from Redis within 1s (why)`},
+		{over, 2 * time.Second, 0,
+			`lockline: lock "x": context canceled; no answer from Redis within 2s (why)`},
 		{over, time.Microsecond, time.Hour,
 			`lockline: lock "x": context canceled; no answer from Redis within 1ms`},
 		{Named("x", ErrClosed), time.Second, 0, `lockline: lock "x": session closed`},
 	} {
-		got := Unanswered(c.err, c.waited, c.atMost)
+		hint := ""
+		if c.atMost == 0 {
+			hint = " (why)"
+		}
+		got := Unanswered(c.err, c.waited, c.atMost, hint)
 		if got.Error() != c.want || errors.Is(got, os.ErrDeadlineExceeded) != (c.err == ran) ||
 			errors.Is(got, context.Canceled) != (c.err == over) {
 			t.Errorf("%v", got)

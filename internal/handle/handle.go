@@ -151,13 +151,24 @@ func (hd *Hold) Stay(d time.Duration) {
 func (hd *Hold) check(ctx context.Context) error {
 	switch err := hd.Err(); {
 	case hd.Of() == nil:
-		return err
+		return failure.ErrNilHold
 	case err != nil:
-		return failure.Named(hd.Name(), err)
+		return failure.Named(hd.Name(), hd.why(err))
 	case ctx == nil:
 		return failure.Named(hd.Name(), failure.ErrNilContext)
 	}
 	return nil
+}
+
+// why returns the error of a hold that has ended with more words than err, which is its Err.
+func (hd *Hold) why(err error) error {
+	if of, ok := hd.of.(interface{ LossReason() error }); ok && err == failure.ErrLost {
+		return failure.Lost(of.LossReason())
+	}
+	if err == failure.ErrNotHeld {
+		return failure.ErrUnlockedBefore
+	}
+	return err
 }
 
 func (hd *Hold) Extend(ctx context.Context, d time.Duration) error {
@@ -179,7 +190,7 @@ func (hd *Hold) WaitReplicas(ctx context.Context, n int) error {
 
 func (hd *Hold) Unlock(ctx context.Context) error {
 	if hd == nil || hd.of == nil {
-		return failure.ErrNotHeld
+		return failure.ErrNilHold
 	}
 	if ctx == nil { // a mistake, for which no lock should stay held
 		ctx = context.Background()

@@ -143,18 +143,17 @@ func (l *Link) Batch(
 	for i := range n {
 		b.requests = append(b.requests, build(i))
 	}
-	sent := time.Now()
+	at, sent := l.serverAt(to), time.Now()
 	l.pipeline(to, b)
 	var outcome error // nil if the server has carried out one of the requests
 	for i, r := range b.requests {
 		reply, err := l.answer(ctx, b, r)
-		err = l.explained(ctx, err)
+		err = l.explained(ctx, at, sent, err)
 		if i == 0 || err == nil {
 			outcome = err
 		}
 		answer(i, reply, err)
 	}
-	at := l.serverAt(to)
 	if failing := l.returned(at, sent, outcome); !failing.IsZero() {
 		l.logFailure(at, failing, outcome)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,9 @@ func TestHints(t *testing.T) {
 		"NOPERM this user has no permissions to run the 'publish' command":      "operations.md#acl-rules",
 		"ERR The user executing the script can't run this command":              "#acl-rules",
 		"ERR The user executing the script can't access at least one of":        "#acl-rules",
+		"CLUSTERDOWN Hash slot not served":                                      "redis.NewClusterClient",
+		"ERR SELECT is not allowed in cluster mode":                             "redis.NewClusterClient",
+		"ERR DB index is out of range":                                          "DB in the client's options",
 		"OOM command not allowed when used memory > 'maxmemory'.":               "raise maxmemory",
 		"dial tcp 127.0.0.1:6379: connect: connection redisError":               "",
 		"LOADING Redis is loading the dataset in memory":                        "",
@@ -52,6 +56,43 @@ func TestAnAddressThatCannotBeDialedIsExplained(t *testing.T) {
 	}
 	if got := Hint(dialing(&net.DNSError{Err: "no such host", Name: "a"})); got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestAnExhaustedPoolIsExplained(t *testing.T) {
+	if got := Hint(fmt.Errorf("wrapped: %w", redis.ErrPoolTimeout)); !strings.Contains(got, "PoolSize") {
+		t.Errorf("%q", got)
+	}
+}
+
+// answerHTTP answers every request as an HTTP server does.
+func answerHTTP(conn net.Conn) {
+	defer conn.Close()
+	_, _ = conn.Read(make([]byte, 1024))
+	_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request")
+}
+
+func TestAServerThatSpeaksHTTPIsExplainedAndNoOutage(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		var servers sync.WaitGroup
+		c := redis.NewClient(&redis.Options{Protocol: protocol, DisableIdentity: true,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				servers.Go(func() { answerHTTP(theirs) })
+				return ours, nil
+			}})
+		defer servers.Wait()
+		defer c.Close()
+		l := NewLink(c, Options{Context: t.Context()})
+		o := l.Call(t.Context(), copier{NewScript("return 'x'")}, 1, nil)
+		if o.Err == nil || Judge(o.Err) != (Verdict{}) || !strings.Contains(Hint(o.Err), "speaks HTTP") {
+			t.Errorf("protocol %d: %v%s", protocol, o.Err, Hint(o.Err))
+		}
+		l.answered.Store(true) // a Redis was there before: a proxy may show an error page now
+		o = l.Call(t.Context(), copier{NewScript("return 'x'")}, 1, nil)
+		if o.Err == nil || !Judge(o.Err).Transient || !strings.Contains(Hint(o.Err), "speaks HTTP") {
+			t.Errorf("protocol %d, after an answer: %v%s", protocol, o.Err, Hint(o.Err))
+		}
 	}
 }
 

@@ -49,6 +49,9 @@ var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
 	`: (unknown|invalid) port|unknown network `)
 
+// notRedis matches the error of go-redis about a reply that an HTTP server gave.
+var notRedis = regexp.MustCompile(`redis: .*"HTTP/1\.[01] `)
+
 // unmendable reports whether err is the error of an address to which no dial will succeed. A name that the
 // DNS does not know is not such an address: it may be known in a moment, as in Kubernetes.
 func unmendable(err error) bool {
@@ -86,7 +89,7 @@ func Judge(err error) Verdict {
 		}
 		return Verdict{Refused: true}
 	case errors.Is(err, ErrUnsent), errors.Is(err, redis.ErrClosed), errors.As(err, new(Unexpected)),
-		tlsRefused.MatchString(err.Error()), unmendable(err):
+		errors.Is(err, errNotRedis), tlsRefused.MatchString(err.Error()), unmendable(err):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		// The request was never sent, and go-redis has already retried the dial.
@@ -179,6 +182,12 @@ var hints = []struct{ words, hint string }{
 	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
 		"use redis.NewClusterClient"},
 	{"cluster support disabled", "the server is no node of a Cluster: use redis.NewClient"},
+	{"clusterdown", "the server is a node of a Cluster that does not cover all slots: redis-cli --cluster " +
+		"check shows which; the client of a Cluster is redis.NewClusterClient"},
+	{"select is not allowed in cluster mode", "a node of a Cluster has only the DB 0: " +
+		"use redis.NewClusterClient"},
+	{"db index is out of range", "the server has no database of that number: " +
+		"it is the DB in the client's options"},
 	{"unknown command 'evalsha'", "the server runs no scripts; a Sentinel runs none, " +
 		"and knows where the master is: use redis.NewFailoverClient"},
 	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
@@ -212,6 +221,11 @@ func Hint(err error) string {
 		case errors.Is(err, errHungUp):
 			return " (the server hung up before it answered anything: " +
 				"if it speaks TLS, give the client a TLSConfig; else maxclients may be reached)"
+		case errors.Is(err, redis.ErrPoolTimeout):
+			return " (all connections of the client were in use for its PoolTimeout: raise its PoolSize)"
+		case notRedis.MatchString(err.Error()):
+			return " (the server at this address speaks HTTP and is no Redis: " +
+				"mend the address in the client's options)"
 		case errors.Is(err, redis.ErrClosed):
 			return " (close the session before its client)"
 		case unmendable(err):
@@ -249,11 +263,15 @@ var (
 	errUnshaken = errors.New("no TLS handshake")
 	// errHungUp means that the server has closed the connection, although it never answered a request.
 	errHungUp = errors.New("the server hung up")
+	// errNotRedis means that an HTTP server has answered, and that no server of this client ever answered as
+	// Redis does. Such a server has done nothing. After an answer of a Redis, an HTTP server at its address
+	// counts as an outage: a proxy may show an error page while it cannot reach the Redis behind it.
+	errNotRedis = errors.New("the server speaks HTTP")
 )
 
-// Explain marks the error of a request with ctx if client and server may not agree about TLS, for Hint and
-// Judge. secure reports whether the client speaks TLS, and answered whether the server has ever answered a
-// request.
+// Explain marks the error of a request with ctx, for Hint and Judge, if client and server may not agree about
+// TLS, or if the server is no Redis. secure reports whether the client speaks TLS, and answered whether the
+// server has ever answered a request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
@@ -262,6 +280,8 @@ func Explain(ctx context.Context, err error, secure, answered bool) error {
 		return marked(err, errUnshaken)
 	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
 		return marked(err, errHungUp)
+	case err != nil && !answered && notRedis.MatchString(err.Error()):
+		return marked(err, errNotRedis)
 	}
 	return err
 }

@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -13,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/contain"
+	"github.com/lockline/lockline/internal/failure"
 )
 
 // Options of a Link.
@@ -166,16 +171,41 @@ func (l *Link) stale() int {
 	return 0
 }
 
-// explained returns the error of a request, marked with its cause if the Link knows it (see marked).
-func (l *Link) explained(ctx context.Context, err error) error {
+// explained returns the error of a request that was sent to s at this time, marked with its cause if the Link
+// knows it (see marked).
+func (l *Link) explained(ctx context.Context, s *server, sent time.Time, err error) error {
 	if err == nil {
 		return nil
+	}
+	if op := (*net.OpError)(nil); errors.Is(err, os.ErrDeadlineExceeded) &&
+		!(errors.As(err, &op) && op.Op == "dial") {
+		// go-redis returns the error of the socket, which often names no server.
+		waited := max(time.Since(sent).Round(time.Millisecond), time.Millisecond)
+		text := fmt.Sprintf("no answer from Redis%s within %v: %v", l.place(s), waited, err)
+		err = failure.Worded(text, err)
 	}
 	err = refusal(err)
 	if moved(err) && l.Single() {
 		err = marked(err, errMisdirected)
 	}
 	return Explain(ctx, err, l.reading.speaksTLS, l.answered.Load())
+}
+
+// place returns " at " and the address of a server, or "" if the address is not known.
+func (l *Link) place(s *server) string {
+	if addr := cmp.Or(s.addr, l.Addr()); addr != "" {
+		return " at " + addr
+	}
+	return ""
+}
+
+// SilenceHint returns a possible reason why a server answers nothing, in parentheses, or "" if there is
+// nothing to say.
+func (l *Link) SilenceHint() string {
+	if l.reading.speaksTLS && !l.answered.Load() {
+		return " (the client has a TLSConfig: does the server speak TLS?)"
+	}
+	return ""
 }
 
 // Closed reports whether c is closed. Nothing may be sent on c.
@@ -216,7 +246,7 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 		b = s.join(l, to, r)
 	}
 	reply, err := l.answer(ctx, b, r)
-	o.Reply, o.Err = reply, l.explained(ctx, err)
+	o.Reply, o.Err = reply, l.explained(ctx, s, o.Sent, err)
 	if o.Failing = l.returned(s, o.Sent, o.Err); !o.Failing.IsZero() {
 		l.logFailure(s, o.Failing, o.Err)
 	}
@@ -317,6 +347,9 @@ type outage struct {
 
 // errSilent is the error of Trouble for a server that is silent.
 var errSilent = errors.New("it has not answered for a while")
+
+// Silent reports whether an error of Trouble means that the server is silent.
+func Silent(err error) bool { return err == errSilent }
 
 // isSilent reports whether requests are in flight, and the server has answered none of them for slow.
 func (s *server) isSilent() bool {

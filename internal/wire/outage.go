@@ -118,10 +118,7 @@ func (l *Link) watchRequest(s *server) (stop func() bool) {
 		if s.answers.Load() && !s.isSilent() || !s.logged.due(1) {
 			return
 		}
-		text := "a request is in flight without an answer"
-		if l.reading.speaksTLS && !l.answered.Load() {
-			text += " (the client has a TLSConfig: does the server speak TLS?)"
-		}
+		text := "a request is in flight without an answer" + l.SilenceHint()
 		l.warnOutage("Redis does not answer", s, time.Since(epoch)-time.Duration(s.since.Load()), text)
 	}).Stop
 }

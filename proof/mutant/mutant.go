@@ -407,9 +407,9 @@ var All = []Mutant{
 		File: "internal/engine/attempt.go",
 		Old:  "	a.earlier = o.Unanswered\n", New: ""},
 	{Name: "what is idle is not lost", Kind: "rlock", File: "internal/engine/grant.go",
-		Old: "	g.end(handle.Lost, g.lossReason(deadlinePassed))\n",
+		Old: "	g.end(handle.Lost, g.whyLost(deadlinePassed))\n",
 		New: "	if g.entries > 0 {\n" +
-			"		g.end(handle.Lost, g.lossReason(deadlinePassed))\n	}\n",
+			"		g.end(handle.Lost, g.whyLost(deadlinePassed))\n	}\n",
 		Test: [2]string{"./semaphore", "TestContractOfOnePermit"}},
 	{Name: "the release of what is idle is overtaken by the next entry", Kind: "rlock",
 		File: "internal/engine/leave.go",
