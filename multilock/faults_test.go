@@ -223,6 +223,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 			}
 			// The undoing tells Redis of the copy, once the request's time is over.
 			testlock.Eventually(t, "marked as over", func() bool { return released.Load() > 0 })
+			testlock.Eventually(t, "the others are released", func() bool { return free(t, ms...) })
 			testlock.Must(t, proxy.Release(proxy.Held()[0]))
 			if !free(t, ms...) {
 				t.Errorf("canceled %v: the late copy took something", canceled)

@@ -191,7 +191,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	path, err := exec.LookPath(o.command[0])
 	if err != nil {
-		return &exitError{startFailure(err), unstarted(o.command[0], err)}
+		return &exitError{startFailure(err), startError(o.command[0], err)}
 	}
 	signals := listen()
 	defer signal.Stop(signals)
@@ -269,9 +269,9 @@ func startFailure(err error) int {
 // shellCharacters are the characters that mean something to a shell, and are rare in names of programs.
 const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
 
-// unstarted adds a hint at the likely mistake to the error of a command that did not start. word is the
+// startError adds a hint at the likely mistake to the error of a command that did not start. word is the
 // command without its arguments.
-func unstarted(word string, err error) error {
+func startError(word string, err error) error {
 	switch notFound := startFailure(err) == exitNotFound; {
 	case notFound && strings.ContainsAny(word, shellCharacters):
 		return fmt.Errorf("%w (exec runs no shell: if the words are for one, write -- sh -c '...')", err)

@@ -35,8 +35,8 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 // invalidValue is the error of the flags' parser for a value that it cannot read.
 var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
-// usageError returns the mistake in one line, instead of a page of help. The parser quotes errors of package
-// strconv, which are replaced.
+// usageError returns the mistake in one line, instead of a page of help. The parser quotes errors of
+// `strconv`, which are replaced.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
 		value, flag, reason := m[1], m[2], m[3]
@@ -59,7 +59,7 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 func wanted(reason string) string {
 	switch {
 	case strings.HasPrefix(reason, "time: "):
-		return "a duration such as 500ms, 30s or 1h30m: its units are h, m, s, ms, us and ns"
+		return "a duration such as 500ms, 30s or 1h30m: its units are h, m, s, ms and smaller ones"
 	case strings.HasSuffix(reason, "value out of range"):
 		return "a number that lockline can hold"
 	case strings.HasPrefix(reason, "strconv.ParseInt: "):

@@ -72,7 +72,7 @@ func runWarden(args []string) error {
 	w := &warden{news: news, reports: json.NewEncoder(files[1])}
 	ended, err := w.start(path, command, foreground)
 	if err != nil {
-		return w.reports.Encode(report{Code: startFailure(err), Failed: unstarted(path, err).Error()})
+		return w.reports.Encode(report{Code: startFailure(err), Failed: startError(path, err).Error()})
 	}
 	_ = w.reports.Encode(report{PID: w.command})
 	go func() {

@@ -162,8 +162,8 @@ func Do(
 	return o, nil
 }
 
-// Unanswered returns the error of a call that began at begun and did not wait for the reply any longer: b has
-// ended or, if it has not, the time that the library sets. The error has the state of the server, as far as
+// Unanswered returns the error of a call that began at begun and did not wait for the reply any longer.
+// Either b has ended, or the time that the library sets. The error has the state of the server, as far as
 // it is known. noun is for failure.Of.
 func Unanswered(b *Bounds, s *session.Session, keys *protocol.Keys, noun string, begun time.Time) error {
 	err := failure.Of(noun, keys.Name, failure.ErrNoAnswer)

@@ -50,8 +50,8 @@ func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv)
 }
 
-// RequestFew builds a call of a script that needs only the keys in which a held lock is: of a lock of package
-// redisson the first two, of any other lock the first.
+// RequestFew builds a call of a script that needs no key of a queue. A lock of package redisson has two such
+// keys, any other lock one.
 func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }

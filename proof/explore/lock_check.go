@@ -155,8 +155,8 @@ func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, 
 }
 
 // lockFault returns a fault of the keys after a script. The comments of lock.lua and queue.lua describe
-// them: the hash outlives the lease by the retention, and both the hash and the keys of the queue
-// live for as long as the hash says. It returns "" if nothing is wrong.
+// them. The hash outlives the lease by the retention. The hash and the keys of the queue live for as long
+// as the hash says. It returns "" if nothing is wrong.
 func lockFault(before, after *keyspace.Space) string {
 	hash, queue := after.Hash(lockKeys[0]), lockQueue(after)
 	lives, queued := integer(hash["lives"]), integer(hash["queued"])

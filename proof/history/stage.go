@@ -330,8 +330,8 @@ func (p *play) leftovers(url string) error {
 	}
 }
 
-// memory reports whether a key may stay for a while: the hash of a lock that nobody holds or waits for, the
-// metadata of permits, and the hash of a latch, which remembers its last run.
+// memory reports whether a key may stay for a while. It is the hash of a lock that nobody holds or waits for,
+// the metadata of permits, or the hash of a latch, which remembers its last run.
 func memory(ctx context.Context, rdb *redis.Client, key string) bool {
 	if strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch) {
 		return true

@@ -217,7 +217,7 @@ var All = []Mutant{
 		Old:  "if s.queued > 0 or s.lives == 0 then", New: "if s.queued > 0 then"},
 	{Name: "a waiter does not say that it waits", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "if added or longer then", New: "if false then"},
-	{Name: "a queue is taken for empty though waiters are left", Kind: "fairlock", File: lua + "queue.lua",
+	{Name: "a queue counts as empty though waiters are left", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "local empty = q.size and q.size <= gone", New: "local empty = gone > 0"},
 	{Name: "a queue whose hash was deleted is forgotten", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "  elseif not empty and s.queued == 0 then", New: "  elseif false then"},

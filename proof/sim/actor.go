@@ -312,8 +312,8 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 }
 
 // shortened reports whether a hold of one lock ends before the time that its deadline was earlier, though no
-// server has lost it. A server that has lost it grants a lease of its own at the next request, and the
-// deadline of a RedLock is the median: it may end earlier than before, also when all servers have it again.
+// server has lost it. A server that has lost it grants a lease of its own at the next request. The
+// deadline of a RedLock is the median, so it may be earlier than before, also when all servers have it again.
 func (e *entry) shortened(before time.Time) bool {
 	return len(e.locks) == 1 && e.hold.Err() == nil && e.hold.Deadline().Before(before) &&
 		e.locks[0].onAll(e.hold) && !e.locks[0].forgotAt.After(e.parts[0].since)

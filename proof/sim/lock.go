@@ -259,8 +259,8 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	return e
 }
 
-// stored checks that a server keeps the keys of a lock for long enough, and not forever: the hash, with
-// its tokens and tombstones, for longer than the lease, and each key for as long as the hash says. It also
+// stored checks that a server keeps the keys of a lock for long enough, and not forever. The hash, with its
+// tokens and tombstones, must outlive the lease, and each key must live for as long as the hash says. It also
 // checks that the hash mentions a queue.
 func (l *lock) stored(s *server) {
 	w, now := l.w, s.tick()
