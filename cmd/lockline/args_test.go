@@ -129,7 +129,8 @@ func TestATimeThatMeansSomethingElseIsRefused(t *testing.T) {
 
 func TestAValueThatCannotBeReadIsToldWhatItMustBe(t *testing.T) {
 	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr())
-	const durations = " is not a duration such as 500ms, 30s or 1h30m: its units are h, m, s, ms and smaller ones"
+	const durations = " is not a duration such as 500ms, 30s or 1h30m: " +
+		"its units are h, m, s, ms and smaller ones"
 	for args, says := range map[string]string{
 		"exec --semaphore x n -- true":           `exec: --semaphore: "x" is not a whole number`,
 		"exec --replicas 1.5 n -- true":          `exec: --replicas: "1.5" is not a whole number`,
