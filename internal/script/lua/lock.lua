@@ -39,7 +39,7 @@ end
 
 -- read returns the state of the lock for the request of an attempt. Only read and the common cases of
 -- acquire.lua and release.lua look at `owner`, because each must compare the end of the lease with the Redis
--- time. The fields of the result:
+-- time. (force.lua looks at it in a damaged hash, which read refuses.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
 --   former               the holder whose lease has ended, as long as `owner` still names it
