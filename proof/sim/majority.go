@@ -57,8 +57,10 @@ func (l *majority) executed(c *call, now int64) {
 		if c.name == "acquire" && now > c.number(2) {
 			w.fail("%s is granted %s by a request that is void", short(owner), l.name)
 		}
-		if l.over[here].why != "" && c.server.forgot.IsZero() {
-			w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, l.over[here].why)
+		// A server that has lost the hash since has lost the tombstone, too.
+		if end := l.over[here]; end.why != "" && c.server.forgot.IsZero() &&
+			!later(l.wiped, l.forgotAt).After(end.at) {
+			w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, end.why)
 		}
 		for e := range l.considered {
 			if e.attempt == holderOf(owner) {
