@@ -193,8 +193,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //   - [rlock.ErrClosed] if the session has released the lock.
 //
 // Otherwise it returns an error of ctx or of go-redis, and it is not known whether Redis has released the
-// lock. The release is tried again in the background until the lease has expired, unless the error says that
-// it is not. Observers may see the end of the leadership only after that.
+// lock. The release is tried again in the background until the lease has expired, unless the error says
+// "not tried again". Observers may see the end of the leadership only when the lease has expired.
 //
 // The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {

@@ -78,8 +78,8 @@ func (o sessionOption) apply(c *session.Config) { o(c) }
 // WithPrefix sets what the names of all keys and channels of the session begin with, "lockline" by default.
 // Sessions that shall exclude each other need the same. If it contains braces, the first ones must be a hash
 // tag ("{app}"), which puts all locks into one cluster slot. Braces behind the tag mean nothing. NewSession
-// refuses prefixes with which a lock could have the key of another one: those that contain a lower-case
-// letter between ":" and ":{", as ":r:{", or begin with "redisson_lock_token:" or "lockline_lock_memory:".
+// refuses a prefix with which a lock could have the key of another lock. Such a prefix contains a lower-case
+// letter between ":" and ":{", as ":r:{", or begins with "redisson_lock_token:" or "lockline_lock_memory:".
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }

@@ -135,7 +135,8 @@ func Ask(
 
 // Do sends a request like [Ask], for a caller that is not counted in the work of s, and waits for the reply
 // as long as ctx and s last. If ctx has no deadline, it waits for at most the session's lease, because an
-// outage may last that long. If the reply is an error, the request is rolled back. noun is for failure.Of.
+// outage may last that long. If the reply is an error, the request is rolled back. The argument noun is
+// passed to failure.Of.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {

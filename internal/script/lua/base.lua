@@ -1,7 +1,7 @@
--- Constants and functions for the scripts of all kinds. Package script gives each script those that it uses,
--- behind the common case if possible, because creating a function takes time.
+-- Constants and functions for the scripts of all kinds. Package script puts into each script the ones it
+-- uses, behind the common case if possible, because creating a function takes time.
 
--- BLOCK is how many tokens a grant reserves: Block in answer.go of package protocol.
+-- BLOCK is the number of tokens that a grant reserves. Package protocol has it as Block, in answer.go.
 local BLOCK = 1000
 
 -- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a
@@ -69,7 +69,8 @@ local function foreign(sort, lacks, field, value)
   bad(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
 
--- whole is what a field has, as a number; 0 if there is no such field. For a key without fields, field is ''.
+-- whole returns the value of a field as a number, or 0 if the field is missing. For a key without fields,
+-- field is ''.
 local function whole(key, field, value)
   return not value and 0 or sound(value)
     or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
