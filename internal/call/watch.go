@@ -73,8 +73,11 @@ func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 // EndOfWatch returns the error of a watch that a bound has ended. err is the error of a read that returned
 // after that; nil: there was none. name prefixes an error with the name of the lock.
 func (w *Watch) EndOfWatch(err error, name func(error) error) error {
-	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // which has its reason
-		return err
+	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // the bound ended the read
+		if w.Last == nil {
+			return err
+		}
+		err = nil // the read before it failed, and its error says more
 	}
 	return failure.Troubled(name(failure.Ended(w.Until)), cmp.Or(err, w.Last))
 }
