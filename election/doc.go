@@ -53,10 +53,8 @@
 //     no candidate has to wait.
 //
 // After a failover of Redis, a leadership continues if the replica knew of it. If the replica did not know of
-// it, another candidate can be elected. If its session notices the outage, the former leader finds that out
-// as soon as Redis answers again. Otherwise it finds out with its next renewal, a third of the lease later at
-// most. Tokens still grow, unless the clock of the new master is behind. A value that the replica did not
-// know is stored again by the leader's next renewal.
+// it, another candidate can be elected. docs/failures.md describes when the former leader finds out. A value
+// that the replica did not know is stored again by the leader's next renewal.
 //
 // # What it uses in Redis
 //

@@ -23,9 +23,8 @@
 // unless [rlock.WithWaiterTimeout] says otherwise). A waiter whose session Redis has seen listen, and which
 // does not listen any more, is passed over; it keeps its place, as its connection may have just broken. Redis
 // cannot see that by classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while the
-// connection looks open. A session whose process is dead or frozen then costs 2 s for each of its places.
-// Several such sessions in a row cost until the next heartbeat of a living one each. All together they cost
-// the waiter timeout and a heartbeat at most, because they are dropped then.
+// connection looks open. docs/failures.md has the delays that such sessions cause. All together they cost the
+// waiter timeout and a heartbeat at most, because they are dropped then.
 //
 // A lock that is handed over is at first leased for 2 s, and no longer than its new owner is known to live.
 // Its session then renews it to the session's lease, or, with [rlock.WithLease], sets the lease that was

@@ -74,9 +74,9 @@ import (
 // # A server that comes back empty
 //
 // Such a server has forgotten which locks it granted and which token it stored, and may give a held lock to
-// another session. So run the servers with appendonly yes and appendfsync always, or keep one that crashed
-// away for longer than the longest lease, those of [rlock.WithLease] and Extend included. Clocks need to
-// agree within 10 minutes: that is how long the last token of a free lock is remembered.
+// another session (docs/failures.md). So run the servers with appendonly yes and appendfsync always, or keep
+// one that crashed away for longer than the longest lease, those of [rlock.WithLease] and Extend included.
+// Clocks need to agree within 10 minutes: that is how long the last token of a free lock is remembered.
 //
 // # Operators
 //

@@ -42,8 +42,10 @@
 // the lease (30 s unless [WithWatchdogTimeout] says otherwise) at a third of it. How long a hold is valid is
 // counted on the local monotonic clock from before the request was sent that granted or last renewed it, less
 // 1 % and 2 ms. Then its context is canceled. A process that is frozen for longer than its lease, or a
-// machine that sleeps, can act before it notices: what must never be written twice is guarded by
-// [Hold.Token].
+// machine that sleeps, can act before it notices. If that does harm, check [Hold.Token] with each write.
+//
+// docs/failures.md describes failures of holders, of Redis, of clocks and of machines. It says for each
+// whether two holders can be inside at the same time, for how long, and how to prepare for it.
 //
 // # Waiting
 //
@@ -57,10 +59,9 @@
 // goroutines wants, until another session does.
 //
 // A session keeps its place in the queue by a heartbeat at three fifths of the waiter timeout
-// ([WithWaiterTimeout]), every 6 s by default. A waiter
-// whose process died is passed over at once where Redis can see that its session does not listen. Else it
-// costs the others 2 s or, if more of them died, up to a heartbeat each. A lock that is handed over is leased
-// for 2 s at first, and then renewed.
+// ([WithWaiterTimeout]), every 6 s by default. A waiter whose process died is passed over at once if Redis
+// sees that its session has no subscription. Otherwise it delays the others by some seconds
+// (docs/failures.md). A lock that is handed over is leased for 2 s at first, and then renewed.
 //
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count whose time to live is the
 // lease, and a watchdog. Locks that a JVM shares are in a package of their own, named after Redisson.

@@ -36,8 +36,8 @@
 // # What is guaranteed
 //
 // At no instant are more permits held than the limit, under the conditions of rlock's mutual exclusion.
-// Clocks run at the same rate to within 1 %, and Redis does not lose what it has acknowledged. After a
-// failover, or a restart without appendfsync always, permits that were granted last may be granted again.
+// Clocks run at the same rate to within 1 %, and Redis does not lose what it has acknowledged. Where
+// docs/failures.md says that two holders can be inside, permits may be granted that are still in use.
 //
 // Each grant of Redis has a token, which is larger than that of all grants before. Goroutines of one session
 // that have a permit one after the other, in memory, have the same token. A token tells which grant is newer.
