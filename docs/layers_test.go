@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,44 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	testlock.Must(t, err)
 	if seen != len(layer) {
 		t.Errorf("%d packages of %d in layers were found", seen, len(layer))
+	}
+}
+
+// mapped matches a package in the first cell of a row.
+var mapped = regexp.MustCompile("`([\\w/]+)`")
+
+func TestTheMapOfTheDesignHasEachPackageAboveThePackagesThatItImports(t *testing.T) {
+	page, err := os.ReadFile("design.md")
+	testlock.Must(t, err)
+	_, table, _ := strings.Cut(string(page), "## The packages\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	layer, number := map[string]int{}, 0
+	for i, folders := range layers {
+		for _, folder := range folders {
+			layer[folder] = i
+			number++
+		}
+	}
+	highest := len(layers)
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) != 4 {
+			continue
+		}
+		for _, m := range mapped.FindAllStringSubmatch(cells[1], -1) {
+			of, known := layer[m[1]]
+			if !known || of > highest {
+				t.Errorf("%s: not a package of the library, listed twice, or too far down", m[1])
+			}
+			highest = min(highest, of)
+			delete(layer, m[1])
+		}
+	}
+	for folder := range layer {
+		t.Errorf("%s is not on the map", folder)
+	}
+	if len(layer) == number {
+		t.Error("no map was found")
 	}
 }
 
