@@ -285,7 +285,7 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 			return err
 		}
 	}
-	if _, err := lock.state(ctx); err != nil {
+	if _, err := lock.state(held); err != nil {
 		return err
 	}
 	done := make(chan error, 1)

@@ -97,6 +97,7 @@ func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) 
 	account := rlock.New(session, "account:1")
 
 	// The first one takes the lock, reads, and stands still until its lease is over.
+	//lockvet:ignore it does not look at the context that it gets
 	lost, frozen, err := account.Lock(ctx, rlock.WithLease(50*time.Millisecond))
 	if err != nil {
 		return o, err

@@ -126,6 +126,40 @@ func TestCommandsAndProgramsAreRun(t *testing.T) {
 	}
 }
 
+func TestMistakesThatLockvetFindsAreTold(t *testing.T) {
+	files := map[string]string{
+		"go.mod": "module github.com/lockline/lockline\n\ngo 1.26\n",
+		"rlock/rlock.go": "package rlock\n\nimport \"context\"\n\ntype Hold struct{}\n\n" +
+			"func Lock(ctx context.Context) (context.Context, *Hold, error) { return ctx, nil, nil }\n",
+		"a.md": sh("in a module of its own", "go get github.com/lockline/lockline/rlock") +
+			goBlock("package", "package y\n\nimport (\n\t\"context\"\n\n"+
+				"\t\"github.com/lockline/lockline/rlock\"\n)\n\nfunc Y(ctx context.Context) error {\n"+
+				"\t_, _, err := rlock.Lock(ctx)\n\treturn err\n}"),
+	}
+	lockvet := filepath.Join("..", "..", "contrib", "lockvet")
+	err := filepath.WalkDir(lockvet, func(name string, d os.DirEntry, err error) error {
+		switch {
+		case err != nil || strings.HasSuffix(name, "_test.go"):
+			return err
+		case d.Name() == "testdata":
+			return filepath.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		files[strings.TrimPrefix(filepath.ToSlash(name), "../../")] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs := problems(t, repository(t, files), false)
+	if len(errs) != 1 || !strings.HasPrefix(errs[0], "a.md:9: ") ||
+		!strings.Contains(out, "the result that ends this Lock is discarded") {
+		t.Errorf("found %q, want an error in line 9; output:\n%s", errs, out)
+	}
+}
+
 func TestWhatFailsIsTold(t *testing.T) {
 	dir := repository(t, map[string]string{
 		"go.mod": "module github.com/lockline/lockline\n\ngo 1.26\n",

@@ -21,6 +21,8 @@
 //	<!-- check: test -->                         a package of tests, which are run
 //	<!-- check: package -->                      a package other than main, which is compiled
 //	<!-- check: skip, why -->                    it cannot be run; this is said in the output
+//
+// Programs and fragments are also vetted by contrib/lockvet, except for tests.
 package main
 
 import (

@@ -35,6 +35,7 @@ type stage struct {
 
 	reader    string   // the module of somebody who follows the instructions
 	readerEnv []string // with a module proxy that has the checkout; nil before the module is made
+	lockvet   string   // command that vets the programs; empty if the checkout does not have it
 
 	redis     *miniredis.Miniredis
 	redisAddr string
@@ -121,6 +122,7 @@ func (s *stage) command(ctx context.Context, b block, dir, script string) error 
 }
 
 // program runs a main package or the tests of a package, or builds a package, in the module of the reader.
+// Then it vets the package.
 func (s *stage) program(ctx context.Context, b block, how string, source []byte) error {
 	s.programs++
 	if err := s.readerModule(ctx); err != nil {
@@ -140,7 +142,10 @@ func (s *stage) program(ctx context.Context, b block, how string, source []byte)
 		os.WriteFile(filepath.Join(dir, file), source, 0o644)); err != nil {
 		return err
 	}
-	return s.execute(ctx, s.reader, "go", args...)
+	if err := s.execute(ctx, s.reader, "go", args...); err != nil || s.lockvet == "" {
+		return err
+	}
+	return s.execute(ctx, s.reader, "go", "vet", "-vettool="+s.lockvet, "./"+name)
 }
 
 // readerModule makes the module, once, and releases the checkout to it.
@@ -157,7 +162,15 @@ func (s *stage) readerModule(ctx context.Context) error {
 	if s.readerEnv, err = release.Env(ctx, proxy, filepath.Join(s.dir, "go")); err != nil {
 		return err
 	}
-	return s.execute(ctx, s.reader, "go", "mod", "init", "example.com/reader")
+	if err := s.execute(ctx, s.reader, "go", "mod", "init", "example.com/reader"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(s.checkout, "contrib", "lockvet")); err != nil {
+		return nil
+	}
+	s.lockvet = filepath.Join(s.dir, "go", "bin", "lockvet")
+	return s.execute(ctx, s.reader, "go", "install",
+		release.Library+"/contrib/lockvet/cmd/lockvet@"+published)
 }
 
 // execute ends the command's whole process group if it takes too long.

@@ -57,7 +57,7 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "git push origin v0.9.1 otel/v0.9.1 contrib/gocron/v0.9.1 contrib/certmagic/v0.9.1 " +
-		"cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
+		"contrib/lockvet/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("it says %q, want %q at its end", &out, want)
 	}
 	if now := git(t, repo, "rev-parse", "HEAD") + git(t, repo, "status", "--porcelain") + git(t, repo,
@@ -65,10 +65,12 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 		t.Errorf("HEAD, the changes and the work trees are %q, and were %q", now, head)
 	}
 	changed := ""
-	for _, folder := range []string{"cmd/lockline/", "contrib/certmagic/", "contrib/gocron/", "otel/"} {
+	for _, folder := range []string{"cmd/lockline/", "contrib/certmagic/", "contrib/gocron/",
+		"contrib/lockvet/", "otel/"} {
 		changed += folder + "go.mod\n" + folder + "go.sum\n"
 	}
-	for _, module := range []string{"", "otel/", "contrib/gocron/", "contrib/certmagic/", "cmd/lockline/"} {
+	for _, module := range []string{"", "otel/", "contrib/gocron/", "contrib/certmagic/", "contrib/lockvet/",
+		"cmd/lockline/"} {
 		tag := module + version
 		if got := git(t, repo, "diff", "--name-only", "HEAD", tag); got != changed {
 			t.Errorf("%s changes %q, want %q", tag, got, changed)

@@ -25,7 +25,8 @@ import (
 const Library = "github.com/lockline/lockline"
 
 // folders of the modules that are released, the library first. The others require it alone.
-var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "cmd/lockline"}
+var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "contrib/lockvet",
+	"cmd/lockline"}
 
 // Snapshot makes a git repository of the files that another one would have in its next commit with all
 // changes.

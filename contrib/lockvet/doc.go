@@ -1,0 +1,52 @@
+// Package lockvet finds mistakes in the use of Lockline's locks. go vet runs it:
+//
+//	go install github.com/lockline/lockline/contrib/lockvet/cmd/lockvet@latest
+//	go vet -vettool=$(go env GOPATH)/bin/lockvet ./...
+//
+// It knows all kinds of locks, [rlock.Locker], elections, and your own functions that return the same results
+// as Lock. It reports
+//
+//   - a context from outside that is used under a lock: the context of a Do in the function literal of the
+//     Do, or the context of a Lock before the Unlock;
+//   - a Hold that is discarded, or that is not unlocked on a path to a return;
+//   - the context of a hold that is used after the Unlock;
+//   - a duration without a unit, as in WaitAtMost(2);
+//   - an error of a Lock or a Do that is dropped.
+//
+// It reports no mistake that it is not sure of, so it does not find all of them:
+//
+//   - A context counts as used where it, or a context derived from it, is an argument of a call that has a
+//     result. Methods of holds and sessions may have any context, and so may functions that are named Ctx, or
+//     whose names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
+//   - Deferred calls, goroutines, and function literals may use any context, except for the literal of a Do.
+//     So may all code of a package that calls rlock.WithOwner.
+//   - A hold that is returned, stored, captured, or passed to a function counts as unlocked. So does any hold
+//     in a function that closes a session. With rlock.WithLease, a hold may be discarded.
+//   - Files of tests, and files that import testing, are not read. A test often plays several holders at
+//     once, and makes mistakes on purpose.
+//
+// The comment //lockvet:ignore REASON hides the reports for its line and for the next line. At a Lock or Do,
+// it hides all reports about this call.
+//
+// # golangci-lint
+//
+// A golangci-lint with lockvet is built by the command golangci-lint custom. It reads .custom-gcl.yml:
+//
+//	version: v2.15.0
+//	plugins:
+//	  - module: github.com/lockline/lockline/contrib/lockvet
+//	    import: github.com/lockline/lockline/contrib/lockvet/plugin
+//	    version: latest
+//
+// In .golangci.yml, the linter is a custom one:
+//
+//	version: "2"
+//	linters:
+//	  enable: [lockvet]
+//	  settings:
+//	    custom:
+//	      lockvet:
+//	        type: module
+//
+// [rlock.Locker]: https://pkg.go.dev/github.com/lockline/lockline/rlock#Locker
+package lockvet

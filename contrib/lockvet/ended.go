@@ -1,0 +1,92 @@
+package lockvet
+
+import (
+	"go/ast"
+	"go/types"
+	"slices"
+)
+
+// unlocks reports where the context of a hold is passed on after the Unlock. It looks at the statements after
+// the Unlock in the same list, and if this is the body of a loop, then at the statements before the Unlock.
+func (c *checker) unlocks(list []ast.Stmt, isLoop bool) {
+	for i, statement := range list {
+		for _, hold := range c.unlockedBy(statement) {
+			a := c.acquisitionOf(hold, statement)
+			if a == nil || a.held == nil {
+				continue
+			}
+			after := slices.Concat(inner(statement), list[i+1:])
+			if isLoop && !leaves(list[len(list)-1]) {
+				after = append(after, list[:i]...)
+			}
+			c.ended(a, after, c.line(statement).number)
+		}
+	}
+}
+
+// unlockedBy returns the variables of the holds that statement unlocks in any case.
+func (c *checker) unlockedBy(statement ast.Stmt) []*types.Var {
+	switch s := statement.(type) {
+	case *ast.ExprStmt, *ast.AssignStmt, *ast.GoStmt:
+		return c.releases(s)
+	case *ast.IfStmt:
+		if s.Init != nil {
+			return slices.Concat(c.releases(s.Init), c.releases(s.Cond))
+		}
+		return c.releases(s.Cond)
+	}
+	return nil
+}
+
+// inner returns the parts of statement that run after its Unlock.
+func inner(statement ast.Stmt) (list []ast.Stmt) {
+	if s, ok := statement.(*ast.IfStmt); ok {
+		list = append(list, s.Body)
+		if s.Else != nil {
+			list = append(list, s.Else)
+		}
+	}
+	return list
+}
+
+// leaves reports whether statement leaves its list of statements.
+func leaves(statement ast.Stmt) bool {
+	switch statement.(type) {
+	case *ast.ReturnStmt, *ast.BranchStmt:
+		return true
+	}
+	return false
+}
+
+// acquisitionOf returns the last acquisition of hold before statement. It returns nil if there is none.
+func (c *checker) acquisitionOf(hold *types.Var, statement ast.Stmt) (last *acquisition) {
+	for _, a := range c.acquisitions {
+		before := a.hold == hold && a.assign.Pos() < statement.Pos()
+		if before && (last == nil || last.assign.Pos() < a.assign.Pos()) {
+			last = a
+		}
+	}
+	return last
+}
+
+// ended reports where the statements pass on the context of a hold that was unlocked in the given line. It
+// stops at a statement that assigns another context to the variable.
+func (c *checker) ended(a *acquisition, list []ast.Stmt, unlockedIn int) {
+	held := c.newContexts(a.assign.Lhs[0])
+	for _, statement := range list {
+		changed := c.assigns(statement, a.held)
+		if _, simple := statement.(*ast.AssignStmt); changed && !simple {
+			return
+		}
+		c.passed(statement, held, func(call *ast.CallExpr, arg ast.Expr) {
+			if c.name(call) != "HoldFrom" {
+				c.report(a.call, arg, "%s has ended with the %s in line %d: pass on the context from before "+
+					"the %s, or move this call before the %[2]s",
+					types.ExprString(arg), c.release(a.call), unlockedIn, c.name(a.call))
+			}
+		})
+		if changed {
+			return
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package lockvet
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/types"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/tools/go/types/typeutil"
+)
+
+const library = "github.com/lockline/lockline"
+
+// release returns the name of the method that ends a lock or a leadership, if call acquires one: if its
+// results are a context, a hold or leadership, and an error. It returns "" for another call.
+func (c *checker) release(call *ast.CallExpr) string {
+	results, ok := c.TypesInfo.TypeOf(call).(*types.Tuple)
+	if !ok || results.Len() != 3 || !isContext(results.At(0).Type()) {
+		return ""
+	}
+	return releaseOf(results.At(1).Type())
+}
+
+// releaseOf returns "Unlock" for *rlock.Hold, "Resign" for *election.Leadership, and "" for another type.
+func releaseOf(t types.Type) string {
+	switch p, ok := types.Unalias(t).(*types.Pointer); {
+	case ok && isNamed(p.Elem(), library+"/rlock", "Hold"):
+		return "Unlock"
+	case ok && isNamed(p.Elem(), library+"/election", "Leadership"):
+		return "Resign"
+	}
+	return ""
+}
+
+// isDo reports whether call runs a function under a lock, as Do of a lock and Run of an election do. The
+// first argument of such a call is a context.
+func (c *checker) isDo(call *ast.CallExpr) bool {
+	fn := c.funcOf(call)
+	if fn == nil || fn.Pkg() == nil || path.Dir(fn.Pkg().Path()) != library || len(call.Args) < 2 {
+		return false
+	}
+	params := fn.Signature().Params()
+	for p := range params.Variables() {
+		f, ok := p.Type().(*types.Signature)
+		if ok && f.Params().Len() == 1 && isContext(f.Params().At(0).Type()) && f.Results().Len() == 1 {
+			return isContext(params.At(0).Type())
+		}
+	}
+	return false
+}
+
+// needsHeld reports whether call, of a function with this signature, should have the context of the hold
+// under which it runs. It returns false
+//   - for a function without a result, because such functions log and count;
+//   - for functions that only read a context, or derive another one;
+//   - for the methods of a hold or a session.
+func (c *checker) needsHeld(call *ast.CallExpr, sig *types.Signature) bool {
+	fn := c.funcOf(call)
+	switch {
+	case sig.Results().Len() == 0:
+		return false
+	case fn == nil || fn.Pkg() == nil:
+		return true
+	case fn.Pkg().Path() == "context":
+		return false
+	}
+	recv := fn.Signature().Recv()
+	if recv != nil && (releaseOf(recv.Type()) != "" || isSession(recv.Type())) {
+		return false
+	}
+	return !strings.HasSuffix(fn.Name(), "FromContext") && fn.Name() != "Ctx"
+}
+
+// durations reports numbers without a unit that a function of the library takes as durations. Larger numbers
+// can be nanoseconds, so it does not report them.
+func (c *checker) durations(call *ast.CallExpr) {
+	fn := c.funcOf(call)
+	if fn == nil || fn.Pkg() == nil || !fn.Exported() || !strings.HasPrefix(fn.Pkg().Path(), library+"/") {
+		return
+	}
+	params := fn.Signature().Params()
+	for i, arg := range call.Args {
+		if i >= params.Len() || !isNamed(params.At(i).Type(), "time", "Duration") || !c.lacksUnit(arg) {
+			continue
+		}
+		n, exact := constant.Int64Val(constant.ToInt(c.TypesInfo.Types[arg].Value))
+		if exact && 0 < n && n < int64(time.Millisecond) {
+			c.report(call, arg, "%s has no unit, so %s gets %v: multiply it by time.Second, or by another "+
+				"unit", types.ExprString(arg), fn.Name(), time.Duration(n))
+		}
+	}
+}
+
+// lacksUnit reports whether e is a constant that consists of numbers alone.
+func (c *checker) lacksUnit(e ast.Expr) bool {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.BasicLit:
+		return true
+	case *ast.UnaryExpr:
+		return c.lacksUnit(e.X)
+	case *ast.BinaryExpr:
+		return c.lacksUnit(e.X) && c.lacksUnit(e.Y)
+	case *ast.SelectorExpr:
+		return c.lacksUnit(e.Sel)
+	case *ast.Ident:
+		constant, ok := c.TypesInfo.ObjectOf(e).(*types.Const)
+		return ok && !isNamed(constant.Type(), "time", "Duration")
+	}
+	return false
+}
+
+func isContext(t types.Type) bool { return isNamed(t, "context", "Context") }
+
+func isSession(t types.Type) bool {
+	p, ok := types.Unalias(t).(*types.Pointer)
+	return ok && isNamed(p.Elem(), library+"/rlock", "Session")
+}
+
+func isNamed(t types.Type, pkg, name string) bool {
+	n, ok := types.Unalias(t).(*types.Named)
+	return ok && n.Obj().Name() == name && n.Obj().Pkg() != nil && n.Obj().Pkg().Path() == pkg
+}
+
+// funcOf returns the function or method that call calls. It returns nil for a value of a function type.
+func (c *checker) funcOf(call *ast.CallExpr) *types.Func {
+	fn, _ := typeutil.Callee(c.TypesInfo, call).(*types.Func)
+	return fn
+}
+
+// name returns the name of the function of call, for a report.
+func (c *checker) name(call *ast.CallExpr) string {
+	if fn := c.funcOf(call); fn != nil {
+		return fn.Name()
+	}
+	return types.ExprString(call.Fun)
+}
+
+// method returns the name of the method of v that call calls. It returns "" for another call.
+func (c *checker) method(call *ast.CallExpr, v *types.Var) string {
+	if sel, ok := call.Fun.(*ast.SelectorExpr); ok && v != nil && c.variable(sel.X) == v {
+		return sel.Sel.Name
+	}
+	return ""
+}
+
+// variable returns the variable that e names. It returns nil for the blank identifier and for other
+// expressions.
+func (c *checker) variable(e ast.Expr) *types.Var {
+	id, ok := ast.Unparen(e).(*ast.Ident)
+	if !ok || isBlank(id) {
+		return nil
+	}
+	v, _ := c.TypesInfo.ObjectOf(id).(*types.Var)
+	return v
+}
+
+func isBlank(e ast.Expr) bool {
+	id, ok := e.(*ast.Ident)
+	return ok && id.Name == "_"
+}
+
+// root returns the variable with which e begins: ctx in ctx, r in r.Context(), s in s.ctx. It returns nil for
+// other expressions.
+func (c *checker) root(e ast.Expr) *types.Var {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+		return c.variable(e)
+	case *ast.SelectorExpr:
+		return c.root(e.X)
+	case *ast.CallExpr:
+		if sel, ok := e.Fun.(*ast.SelectorExpr); ok && len(e.Args) == 0 {
+			return c.root(sel)
+		}
+	}
+	return nil
+}
+
+// mentions reports whether n names v.
+func (c *checker) mentions(n ast.Node, v *types.Var) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		found = found || ok && v != nil && c.variable(id) == v
+		return !found
+	})
+	return found
+}
+
+// assigns reports whether n assigns to v or to a part of v.
+func (c *checker) assigns(n ast.Node, v *types.Var) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if assign, ok := n.(*ast.AssignStmt); ok {
+			for _, to := range assign.Lhs {
+				found = found || v != nil && c.root(to) == v
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// releases returns the variables of the holds that n unlocks, except in function literals.
+func (c *checker) releases(n ast.Node) (holds []*types.Var) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.SelectorExpr:
+			if v := c.variable(n.X); v != nil && n.Sel.Name == releaseOf(v.Type()) {
+				holds = append(holds, v)
+			}
+		}
+		return true
+	})
+	return holds
+}

@@ -1,0 +1,122 @@
+package lockvet
+
+import (
+	"go/ast"
+	"go/types"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/cfg"
+)
+
+// effect is the effect of a context from outside.
+const effect = "does not end with the lock, and a Lock of the same name waits for its own caller"
+
+// literals reports where a function literal of a Do passes on the context of the Do itself.
+func (c *checker) literals(do *ast.CallExpr) {
+	if !c.isDo(do) || c.hasOwners {
+		return
+	}
+	outer := do.Args[0]
+	root := c.root(outer)
+	for _, arg := range do.Args[1:] {
+		lit, ok := ast.Unparen(arg).(*ast.FuncLit)
+		if !ok || root == nil || c.assigns(lit.Body, root) {
+			continue
+		}
+		remedy := "name the parameter of the function, and pass it on"
+		for _, field := range lit.Type.Params.List {
+			if len(field.Names) > 0 && !isBlank(field.Names[0]) {
+				remedy = "pass on " + field.Names[0].Name
+			}
+		}
+		c.passed(lit.Body, c.newContexts(outer), func(_ *ast.CallExpr, arg ast.Expr) {
+			c.report(do, arg, "%s comes from outside of this %s, so it %s: %s",
+				types.ExprString(arg), c.name(do), effect, remedy)
+		})
+	}
+}
+
+// outer reports where the context of a Lock is passed on before the Unlock. The acquisition is node i of b.
+func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
+	at := slices.IndexFunc(a.call.Args, func(e ast.Expr) bool { return isContext(c.TypesInfo.TypeOf(e)) })
+	if at < 0 || c.hasOwners {
+		return
+	}
+	outer := a.call.Args[at]
+	root := c.root(outer)
+	if root == nil || root == a.held {
+		return // context.Background(), for example, or a variable that is overwritten
+	}
+	remedy := "pass on the context that it returned, which is discarded here"
+	if a.held != nil {
+		remedy = "pass on " + a.held.Name()
+	}
+	contexts := c.newContexts(outer)
+	c.walk(b, i, a, func(n ast.Node) bool {
+		if _, ok := n.(*ast.DeferStmt); ok {
+			return true
+		}
+		c.passed(n, contexts, func(_ *ast.CallExpr, arg ast.Expr) {
+			c.report(a.call, arg, "%s is from before this %s, so it %s: %s",
+				types.ExprString(arg), c.name(a.call), effect, remedy)
+		})
+		return (!c.assigns(n, root) || contexts.derived[root]) && !slices.Contains(c.releases(n), a.hold)
+	})
+}
+
+// contexts are a context and the contexts that are derived from it, as far as variables have them.
+type contexts struct {
+	first   ast.Expr
+	derived map[*types.Var]bool
+}
+
+func (c *checker) newContexts(first ast.Expr) contexts {
+	return contexts{first, map[*types.Var]bool{}}
+}
+
+// has reports whether e is one of the contexts.
+func (c *checker) has(s contexts, e ast.Expr) bool {
+	if v := c.variable(e); v != nil && s.derived[v] {
+		return true
+	}
+	if call, ok := ast.Unparen(e).(*ast.CallExpr); ok {
+		if fn := c.funcOf(call); fn != nil && strings.HasPrefix(fn.FullName(), "context.With") {
+			return fn.Name() != "WithoutCancel" && c.has(s, call.Args[0])
+		}
+	}
+	return c.root(e) == c.root(s.first) && types.ExprString(e) == types.ExprString(s.first)
+}
+
+// passed calls onFound with each call in n that has an argument among the contexts, and adds variables to the
+// contexts. It leaves out calls that may have any context, and code that runs later or in another goroutine.
+func (c *checker) passed(n ast.Node, s contexts, onFound func(*ast.CallExpr, ast.Expr)) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt, *ast.DeferStmt, *ast.FuncLit:
+			return false
+		case *ast.AssignStmt:
+			if v := c.variable(n.Lhs[0]); v != nil {
+				s.derived[v] = c.has(s, n.Rhs[0])
+			}
+		case *ast.CallExpr:
+			if c.isDo(n) {
+				for _, arg := range n.Args {
+					if lit, ok := ast.Unparen(arg).(*ast.FuncLit); ok {
+						c.passed(lit.Body, s, onFound)
+					}
+				}
+			}
+			sig, ok := c.TypesInfo.TypeOf(n.Fun).Underlying().(*types.Signature)
+			if !ok || !c.needsHeld(n, sig) {
+				return true
+			}
+			for i, arg := range n.Args {
+				if i < sig.Params().Len() && isContext(sig.Params().At(i).Type()) && c.has(s, arg) {
+					onFound(n, arg)
+				}
+			}
+		}
+		return true
+	})
+}

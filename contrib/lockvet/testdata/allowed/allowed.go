@@ -1,0 +1,376 @@
+// Allowed has code that looks like a mistake and is none.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+func work(ctx context.Context) error { return ctx.Err() }
+
+func report(ctx context.Context, err error) error { return errors.Join(ctx.Err(), err) }
+
+func count(context.Context) {}
+
+func nameFromContext(context.Context) string { return "name" }
+
+func Ctx(context.Context) *log.Logger { return log.Default() }
+
+// The function of a Do shadows ctx, or uses the outer one where no lock is needed.
+func outerInDo(ctx context.Context, m *rlock.Mutex) error {
+	return m.Do(ctx, func(held context.Context) error {
+		defer report(ctx, nil)
+		go work(ctx)
+		slog.InfoContext(ctx, "it runs")
+		count(ctx)
+		log.Print(nameFromContext(ctx), Ctx(ctx))
+		time.AfterFunc(time.Second, func() { _ = work(ctx) })
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := rlock.HoldFrom(held).WaitReplicas(ctx, 1); err != nil {
+			return err
+		}
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		return errors.Join(work(held), work(cleanup))
+	})
+}
+
+func deadlineOfUnlock(ctx context.Context, m rlock.Locker) error {
+	_, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return hold.Unlock(soon)
+}
+
+func derivedFromHeld(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(ctx)
+	soon, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	soon = held
+	return work(soon)
+}
+
+func shadowed(ctx context.Context, m *rlock.Mutex, s *semaphore.Semaphore) error {
+	return m.Do(ctx, func(ctx context.Context) error {
+		return s.Do(ctx, 2, func(ctx context.Context) error { return work(ctx) })
+	})
+}
+
+func assigned(ctx context.Context, m *rlock.Mutex) error {
+	return m.Do(ctx, func(held context.Context) error {
+		ctx = held
+		return work(ctx)
+	})
+}
+
+// The outer context is used where Lock has failed, after the Unlock, or in deferred code.
+func outerWithoutLock(ctx context.Context, m rlock.Locker) (err error) {
+	held, hold, err := m.TryLock(ctx)
+	switch {
+	case errors.Is(err, rlock.ErrLocked):
+		return report(ctx, err)
+	case err != nil && ctx.Err() == nil, !(err == nil):
+		return report(ctx, err)
+	}
+	defer func() { _ = report(ctx, nil) }()
+	if err := work(held); err != nil {
+		return errors.Join(err, hold.Unlock(ctx))
+	}
+	if err := hold.Unlock(ctx); err != nil {
+		return report(ctx, err)
+	}
+	return work(ctx)
+}
+
+func retried(ctx context.Context, m rlock.Locker) error {
+	for ctx.Err() == nil {
+		held, hold, err := m.TryLock(ctx, rlock.WaitAtMost(0))
+		if err == nil {
+			defer hold.Unlock(ctx)
+			return work(held)
+		}
+		if err := report(ctx, err); err != nil {
+			return err
+		}
+	}
+	return work(ctx)
+}
+
+func overwritten(ctx context.Context, m rlock.Locker) error {
+	ctx, hold, err := m.Lock(ctx)
+	if err != nil {
+		return report(ctx, err)
+	}
+	defer hold.Unlock(ctx)
+	return work(ctx)
+}
+
+func otherCheck(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if failed := err != nil; failed {
+		return report(ctx, err)
+	}
+	defer hold.Unlock(ctx)
+	return work(held)
+}
+
+func isBad(err error) bool { return err != nil }
+
+func checkedByCondition(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if isBad(err) {
+		return report(ctx, err)
+	}
+	defer hold.Unlock(ctx)
+	return work(held)
+}
+
+func checkedBySwitch(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	switch err {
+	case nil:
+		return errors.Join(work(held), hold.Unlock(ctx))
+	default:
+		return report(ctx, err)
+	}
+}
+
+func checkedByFunction(ctx context.Context, m rlock.Locker) {
+	_, hold, err := m.Lock(ctx)
+	if err != nil {
+		fatal(err)
+	}
+	_ = hold.Unlock(ctx)
+}
+
+func fatal(err error) { log.Fatal(err) }
+
+func sometimes(ctx context.Context, m rlock.Locker, alone bool) error {
+	if alone {
+		held, hold, err := m.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer hold.Unlock(ctx)
+		ctx = held
+	}
+	return work(ctx)
+}
+
+// Other code unlocks these.
+func returned(ctx context.Context, m rlock.Locker) (context.Context, *rlock.Hold, error) {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("no lock: %w", err)
+	}
+	if err := work(ctx); err != nil {
+		return nil, nil, errors.Join(err, hold.Unlock(ctx))
+	}
+	return held, hold, nil
+}
+
+func named(ctx context.Context, m rlock.Locker) (held context.Context, hold *rlock.Hold, err error) {
+	held, hold, err = m.Lock(ctx)
+	return
+}
+
+func unlocker(ctx context.Context, m rlock.Locker) (func() error, error) {
+	_, hold, err := m.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unlock := func() error { return hold.Unlock(ctx) }
+	if err := unlock(); err != nil {
+		return nil, report(ctx, err)
+	}
+	return unlock, nil
+}
+
+func deferredBefore(ctx context.Context, m rlock.Locker) error {
+	var hold *rlock.Hold
+	defer func() { _ = hold.Unlock(ctx) }()
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func shutDown(ctx context.Context, s *rlock.Session) error {
+	held, hold, err := rlock.New(s, "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Println(hold.Token())
+	return errors.Join(work(held), s.Shutdown(ctx))
+}
+
+func closed(ctx context.Context, s *rlock.Session) error {
+	defer s.Close()
+	held, hold, err := rlock.New(s, "x").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Println(hold.Token())
+	return work(held)
+}
+
+type service struct {
+	ctx  context.Context
+	hold *rlock.Hold
+}
+
+func (s *service) run(m rlock.Locker) error {
+	return rlock.Do(s.ctx, m, func(held context.Context) error {
+		s.ctx = held
+		return work(s.ctx)
+	})
+}
+
+func (s *service) start(ctx context.Context, m rlock.Locker) (err error) {
+	s.ctx, s.hold, err = m.Lock(ctx)
+	return err
+}
+
+// The lock is free when its lease has expired, so the job runs once a minute at most.
+func eachMinute(ctx context.Context, m rlock.Locker) error {
+	held, _, err := m.TryLock(ctx, rlock.WithLease(time.Minute))
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+// The variable has another context when it is used again.
+func again(ctx context.Context, m rlock.Locker) error {
+	var held context.Context
+	var hold *rlock.Hold
+	var err error
+	for range 2 {
+		if held, hold, err = m.Lock(ctx); err != nil {
+			return err
+		}
+		if err := work(held); err != nil {
+			_ = hold.Unlock(ctx)
+			return err
+		}
+		if err := hold.Unlock(ctx); err != nil {
+			return fmt.Errorf("the lock of %v: %w", rlock.HoldFrom(held).Token(), context.Cause(held))
+		}
+		held = ctx
+		if err := work(held); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func once(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := work(held); err != nil {
+			return errors.Join(err, hold.Unlock(ctx))
+		}
+		_ = hold.Unlock(ctx)
+		return nil
+	}
+}
+
+func againAndAgain(ctx context.Context, m rlock.Locker) (err error) {
+	var held context.Context
+	var hold *rlock.Hold
+	for err == nil {
+		if held, hold, err = m.Lock(ctx); err == nil {
+			err = work(held)
+		}
+		_ = hold.Unlock(ctx)
+	}
+	return err
+}
+
+func onlyTheSecond(ctx context.Context, a, b rlock.Locker, kept **rlock.Hold) error {
+	first, hold, err := a.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	*kept = hold
+	_, hold, err = b.Lock(first)
+	if err != nil {
+		return err
+	}
+	_ = hold.Unlock(ctx)
+	return work(first)
+}
+
+func each(ctx context.Context, locks []rlock.Locker) error {
+	for _, m := range locks {
+		_, hold, err := m.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer hold.Unlock(ctx)
+	}
+	return nil
+}
+
+func hidden(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx) //lockvet:ignore the second program does not look at its context
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(ctx), hold.Unlock(ctx), context.Cause(held))
+}
+
+func hiddenAbove(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	_ = hold.Unlock(ctx)
+	//lockvet:ignore the error is wanted
+	return work(held)
+}
+
+func units(s *rlock.Session) []*rlock.Mutex {
+	const lease, handover = 30 * time.Second, 100 * time.Microsecond
+	_ = rlock.WithHandover(handover)
+	return []*rlock.Mutex{
+		rlock.New(s, "a", rlock.WithLease(lease), rlock.HoldAtLeast(2*time.Second), rlock.WaitAtMost(0)),
+		rlock.New(s, "b", rlock.WithLease(time.Duration(5)), rlock.HoldAtLeast(time.Second/2)),
+		rlock.New(s, "c", rlock.WithLease(3e10), rlock.HoldAtLeast(-1)),
+	}
+}
+
+func background(ctx context.Context, e *election.Election) {
+	go e.Run(ctx, "here", work)
+	_ = e.Run(ctx, "here", work)
+}
+
+// The end of a process frees its locks, sooner or later.
+func main() {
+	_, hold, err := rlock.New(nil, "x").Lock(context.Background())
+	if err != nil {
+		return
+	}
+	log.Println(hold.Token())
+}

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"context"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// A test makes mistakes on purpose.
+func Example() {
+	ctx := context.Background()
+	m := rlock.New(nil, "x")
+	held, _, _ := m.Lock(ctx, rlock.WaitAtMost(2))
+	_ = work(held)
+}

@@ -1,0 +1,201 @@
+package mistakes
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/lockline/lockline/rlock"
+)
+
+// The following functions make the mistakes that docs/faq.md describes.
+
+// The result of Lock has overwritten the caller's context, which the next Lock gets.
+func overwritten(ctx context.Context, orders, stock *rlock.Mutex) error {
+	ctx, hold, err := orders.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := hold.Unlock(ctx); err != nil {
+		return err
+	}
+	return stock.Do(ctx, work) // want `ctx has ended with the Unlock in line 21`
+}
+
+func overwrittenInLoop(ctx context.Context, orders *rlock.Mutex) (err error) {
+	var hold *rlock.Hold
+	for range 2 {
+		ctx, hold, err = orders.Lock(ctx) // want `ctx has ended with the Unlock in line 35`
+		if err != nil {
+			return err
+		}
+		err = work(ctx)
+		err = errors.Join(err, hold.Unlock(ctx))
+	}
+	return err
+}
+
+// Lock never returns, because the caller holds the lock and does not pass on the context of its hold.
+func waitsForItself(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(held)
+	_, nested, err := orders.Lock(ctx) // want `ctx is from before this Lock, .*its own caller`
+	if err != nil {
+		return err
+	}
+	return nested.Unlock(ctx)
+}
+
+func waitsForItselfInDo(ctx context.Context, orders *rlock.Mutex) error {
+	return orders.Do(ctx, func(context.Context) error {
+		return orders.Do(ctx, work) // want `ctx comes from outside of this Do, .*: name the parameter`
+	})
+}
+
+// The function does not notice that the lock is lost.
+func deaf(w http.ResponseWriter, r *http.Request, db *sql.DB, orders *rlock.Mutex) {
+	err := orders.Do(r.Context(), func(ctx context.Context) error {
+		_, err := db.ExecContext(r.Context(), "UPDATE") // want `r.Context\(\) comes from outside of this Do`
+		return err
+	})
+	if err != nil {
+		http.Error(w, "busy", http.StatusConflict)
+	}
+}
+
+func deafWithDeadline(ctx context.Context, orders *rlock.Mutex) error {
+	return orders.Do(ctx, func(held context.Context) error {
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return errors.Join(work(soon), // want `soon comes from outside of this Do, .*: pass on held`
+			work(context.WithValue(ctx, "a", "b"))) // want `context.WithValue\(.*\) comes from outside`
+	})
+}
+
+func deafAfterLock(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(held)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return work(ctx) // want `ctx is from before this Lock, .*: pass on held`
+}
+
+// The transaction does not end with the lock.
+func transaction(ctx context.Context, db *sql.DB, orders *rlock.Mutex) (err error) {
+	_, hold, err := orders.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hold.Unlock(ctx)) }()
+	tx, err := db.BeginTx(ctx, nil) // want `ctx is from before this Lock`
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// A canceled context unlocks nothing, and the garbage collector is no substitute for an Unlock.
+func forgotten(ctx context.Context, orders *rlock.Mutex) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	held, _, err := orders.Lock(ctx) // want `the result that ends this Lock is discarded, so the lock stays`
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func forgottenOnOnePath(ctx context.Context, orders *rlock.Mutex, ready bool) error {
+	held, hold, err := orders.TryLock(ctx) // want `hold has no Unlock before the return in line 122`
+	if errors.Is(err, rlock.ErrLocked) || err != nil {
+		return err
+	}
+	if !ready && hold.Err() == nil {
+		return nil
+	}
+	err = work(held)
+	return errors.Join(err, hold.Unlock(ctx))
+}
+
+func forgottenAfterError(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx) // want `hold has no Unlock`
+	if err != nil {
+		return err
+	}
+	err = work(held)
+	if err != nil {
+		return err
+	}
+	return hold.Unlock(ctx)
+}
+
+// Unlock says "the Hold is nil", because Lock has failed.
+func failed(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, _ := orders.Lock(ctx) // want `the error of Lock is dropped, so the code after it may`
+	defer hold.Unlock(ctx)
+	return work(held)
+}
+
+// WaitAtMost is shorter than a round trip.
+func shortWait(ctx context.Context, orders *rlock.Mutex) error {
+	const tries = 2
+	return orders.Do(ctx, work, rlock.WaitAtMost(tries*10)) // want `tries \* 10 has no unit, .* gets 20ns`
+}
+
+func deafInInnerDo(ctx context.Context, orders, stock *rlock.Mutex) error {
+	return orders.Do(ctx, func(held context.Context) error {
+		return stock.Do(held, func(context.Context) error {
+			return work(ctx) // want `ctx comes from outside of this Do`
+		})
+	})
+}
+
+func deafIfLocked(ctx context.Context, orders *rlock.Mutex) error {
+	_, hold, err := orders.TryLock(ctx)
+	if err == nil {
+		defer hold.Unlock(ctx)
+		return work(ctx) // want `ctx is from before this TryLock`
+	}
+	return work(ctx)
+}
+
+func unlockedElsewhere(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	go hold.Unlock(ctx)
+	return work(held) // want `held has ended with the Unlock`
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func deafAfterMust(ctx context.Context, orders *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx)
+	must(err)
+	defer hold.Unlock(held)
+	return work(ctx) // want `ctx is from before this Lock`
+}
+
+func variableReused(ctx context.Context, orders, stock *rlock.Mutex) error {
+	held, hold, err := orders.Lock(ctx)
+	must(err)
+	must(hold.Unlock(ctx))
+	must(work(held)) // want `held has ended with the Unlock`
+	other, hold, err := stock.Lock(ctx)
+	must(err)
+	defer hold.Unlock(ctx)
+	return work(other)
+}
