@@ -22,9 +22,10 @@ import (
 
 const doctorDescription = `Looks for what could lose a lock, delay it or refuse it: on the server, or on every
 master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, looks
-for names that are locked (SCAN), and takes, hands over and frees locks of its own
-("lockline-doctor-..."), under the user of the URL: run it with the user of your program
-to see that its rights suffice, and with an administrator to see all settings.
+for names that are locked (SCAN) and for sessions that wait for each other, and takes,
+hands over and frees locks of its own ("lockline-doctor-..."), under the user of the URL:
+run it with the user of your program to see that its rights suffice, and with an
+administrator to see all settings.
 
 Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
@@ -33,6 +34,7 @@ type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
 	judgment
+	Circles []waitingCircle `json:"circles,omitempty"` // of the check "waits"
 }
 
 // judgment is what a check concludes.
@@ -89,7 +91,7 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{o.down.host, "reach", unreached(o.down)}}
+		return []finding{{Server: o.down.host, Check: "reach", judgment: unreached(o.down)}}
 	}
 	var (
 		mu       sync.Mutex // guards findings
@@ -104,7 +106,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 			if f.info != nil || !c.info {
 				says = c.judge(f)
 			}
-			findings = append(findings, finding{f.server, c.name, says})
+			findings = append(findings, finding{Server: f.server, Check: c.name, judgment: says})
 		}
 		return nil
 	})
@@ -112,7 +114,7 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, finding{"", "reach", unreached(err)})
+		findings = append(findings, finding{Check: "reach", judgment: unreached(err)})
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
@@ -120,25 +122,45 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
-	return append(findings, finding{"", "names", o.checkNames(ctx)}, finding{"", "locks", o.tryLocks(ctx)})
+	findings = append(findings, o.checkLocked(ctx)...)
+	return append(findings, finding{Check: "locks", judgment: o.tryLocks(ctx)})
 }
 
 // scanTime is for how long the doctor looks for names. To scan a large database takes longer.
 const scanTime = 10 * time.Second
 
-// checkNames looks for names that locks of several kinds have, which do not exclude each other.
-func (o *operator) checkNames(ctx context.Context) judgment {
+// checkLocked looks at all that is locked or waited for: for names that locks of several kinds have, which do
+// not exclude each other, and for sessions that wait for each other.
+func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
+	begun := time.Now()
 	states, err := o.list(ctx)
-	switch several := severalKinds(states); {
+	var found []waitingCircle
+	if err == nil {
+		_, found, err = o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
+	}
+	if err != nil {
+		says := unlisted(err)
+		return []finding{{Check: "names", judgment: says}, {Check: "waits", judgment: says}}
+	}
+	return []finding{{Check: "names", judgment: judgeNames(severalKinds(states))},
+		{Check: "waits", judgment: judgeWaits(found), Circles: found}}
+}
+
+// unlisted returns the judgment if the locks cannot be listed.
+func unlisted(err error) judgment {
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return judgment{unknown, fmt.Sprintf("SCAN takes longer than %v", scanTime), "see lockline ls"}
-	case err != nil && strings.Contains(err.Error(), "NOPERM"):
+	case strings.Contains(err.Error(), "NOPERM"):
 		return judgment{unknown, "this user may not SCAN", adminDo}
-	case err != nil:
-		return judgment{unknown, say(err), "see the error"}
-	case len(several) > 0:
+	}
+	return judgment{unknown, say(err), "see the error"}
+}
+
+func judgeNames(several []string) judgment {
+	if len(several) > 0 {
 		return judgment{warning, strings.Join(several, ", "), severalDo}
 	}
 	return judgment{fine, "no name is locked in two kinds", ""}
