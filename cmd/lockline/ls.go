@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -351,9 +350,5 @@ func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
 		return nil // as ls(1)
 	}
-	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	for _, cells := range table(columns, states) {
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	return w.Flush()
+	return writeTable(o.out, table(columns, states))
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/lockline/lockline/election"
@@ -186,12 +185,11 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tKIND\tFOR\tWAITER\tHOLDER\tHELD FOR\tCIRCLE")
-	for _, of := range shown {
-		fmt.Fprintln(w, strings.Join(of.cells(found), "\t"))
+	rows := [][]string{{"NAME", "KIND", "FOR", "WAITER", "HOLDER", "HELD FOR", "CIRCLE"}}
+	for _, w := range shown {
+		rows = append(rows, w.cells(found))
 	}
-	if err := w.Flush(); err != nil {
+	if err := writeTable(o.out, rows); err != nil {
 		return err
 	}
 	for i, c := range found {

@@ -11,8 +11,9 @@ import (
 )
 
 const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
-hold count or its queue is another than before, until ctrl-C. Of a latch, it is the count
-and the parties, and of an election also the leader's value. What happens between two
+hold count or its queue is another than before, until ctrl-C, or until nobody reads its
+lines any more (exit code 141). Of a latch, it is the count and the parties, and of an
+election also the leader's value. What happens between two
 looks is not seen. While Redis does not answer, it says so and goes on. With --json
 each line is a JSON object.
 
@@ -50,6 +51,8 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 		switch {
 		case ctx.Err() != nil:
 			return &exitError{code: exitInterrupted}
+		case readerGone(o.out):
+			return &exitError{code: exitUnread}
 		case err != nil && first:
 			return err
 		case err != nil && !failing:
