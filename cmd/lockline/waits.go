@@ -205,7 +205,7 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 }
 
 // waitsPage is the symptom of the runbook.
-const waitsPage = "docs/operations.md#sessions-wait-for-each-other"
+const waitsPage = runbook + "#sessions-wait-for-each-other"
 
 // cells returns the row of lockline ls --waits.
 func (w waitEntry) cells(found []waitingCircle) []string {
