@@ -32,7 +32,7 @@ With Sentinels (?master_name=NAME) it looks at these, too: whether they answer, 
 quorum, and how long a failover takes beside the lease of your programs (--lease). With
 --also for each of the others, it looks at all servers of a RedLock, alone and together.
 
-Each finding that is not "ok" names a remedy and a symptom of the runbook.
+Each finding that is not "ok" names a remedy and a heading of docs/operations.md.
 
 Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
@@ -41,7 +41,7 @@ type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
 	judgment
-	See     string          `json:"see,omitempty"`     // symptom in the runbook
+	See     string          `json:"see,omitempty"`     // heading in docs/operations.md
 	Circles []waitingCircle `json:"circles,omitempty"` // of the check "waits"
 }
 

@@ -47,10 +47,10 @@ func (e examination) want(t *testing.T, check string, s status, found string) {
 	}
 }
 
-// leads reports whether a heading of the runbook has this anchor.
+// leads reports whether a heading of docs/operations.md has this anchor.
 func leads(t *testing.T, see string) bool {
 	t.Helper()
-	_, anchor, _ := strings.Cut(see, runbook+"#")
+	_, anchor, _ := strings.Cut(see, operationsPage+"#")
 	for line := range strings.Lines(testlock.Operations(t)) {
 		heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
 		if strings.HasPrefix(line, "#") && anchor == strings.NewReplacer(" ", "-", ":", "").Replace(heading) {
@@ -60,7 +60,7 @@ func leads(t *testing.T, see string) bool {
 	return false
 }
 
-func TestEachCheckLeadsToASymptomOfTheRunbook(t *testing.T) {
+func TestEachCheckLeadsToASymptomInOperations(t *testing.T) {
 	t.Parallel()
 	for check := range symptoms {
 		if f := (finding{Check: check, judgment: judgment{Status: warning}}); !leads(t, f.symptom()) {

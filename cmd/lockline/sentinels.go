@@ -139,7 +139,7 @@ func judgeSentinels(name string, views []sentinelView, lease time.Duration) (fin
 			"see the connections between Sentinels: " + withoutFailover})
 	case known < 3:
 		add(all, "quorum", judgment{warning, votes,
-			"have three Sentinels, each on a machine of its own: now the loss of one prevents failovers"})
+			"have three Sentinels, each on a machine of its own: now the loss of one prevents a failover"})
 	case answered+denied < known:
 		add(all, "quorum", judgment{warning, votes, "bring the others back, before one more fails"})
 	default:

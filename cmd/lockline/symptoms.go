@@ -2,10 +2,10 @@ package main
 
 import "strings"
 
-// runbook is the page to which findings lead.
-const runbook = "docs/operations.md"
+// operationsPage is the page to which findings lead.
+const operationsPage = "docs/operations.md"
 
-// symptoms has the heading in the runbook for each check.
+// symptoms has the heading in operationsPage for each check.
 var symptoms = map[string]string{
 	"reach": "redis-does-not-answer", "version": "upgrades", "cluster": "what-a-failover-costs",
 	"eviction": "keys-are-evicted", "memory": "redis-refuses", "persistence": "redis-was-restarted",
@@ -29,5 +29,5 @@ func (f finding) symptom() string {
 	case f.Do == adminDo:
 		heading = "acl-rules"
 	}
-	return runbook + "#" + heading
+	return operationsPage + "#" + heading
 }

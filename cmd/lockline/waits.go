@@ -204,8 +204,8 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 	return nil
 }
 
-// waitsPage is the symptom of the runbook.
-const waitsPage = runbook + "#sessions-wait-for-each-other"
+// waitsPage is the symptom in operationsPage.
+const waitsPage = operationsPage + "#sessions-wait-for-each-other"
 
 // cells returns the row of lockline ls --waits.
 func (w waitEntry) cells(found []waitingCircle) []string {

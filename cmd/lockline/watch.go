@@ -11,11 +11,11 @@ import (
 )
 
 const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
-hold count or its queue is another than before, until ctrl-C, or until nobody reads its
-lines any more (exit code 141). Of a latch, it is the count and the parties, and of an
-election also the leader's value. What happens between two
-looks is not seen. While Redis does not answer, it says so and goes on. With --json
-each line is a JSON object.
+hold count or its queue is another than before, until ctrl-C. It also ends when nobody
+reads its lines any more (exit code 141). Of a latch, it is the count and the parties,
+and of an election also the leader's value. What happens between two looks is not seen.
+While Redis does not answer, it says so and goes on. With --json each line is a JSON
+object.
 
 While sessions wait for the lock for longer than a second, it also looks, every 5 s at
 most, whether sessions seem to wait for each other: a line says "suspected circle". That
