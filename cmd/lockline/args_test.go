@@ -43,6 +43,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline help --help",
 		"lockline completion tcsh",
 		"lockline doctor --lease 1ms",
+		"lockline ls --waits --redisson",
 		"lockline --nonsense",
 		"lockline demo extra",
 		"lockline demo --for -1s",

@@ -33,10 +33,12 @@ func (o execOptions) contact(ctx context.Context, errOut io.Writer) (redis.Unive
 		rdb, err := o.redis.open(opening)
 		down, ok := errors.AsType[*unreachable](err)
 		switch timedOut := opening.Err() != nil && ctx.Err() == nil; {
+		case err == nil:
+			return rdb, nil
 		case timedOut && failed != nil:
 			return nil, fmt.Errorf("%w (tried for %v)", failed, bound)
 		case once, !ok, !down.passing:
-			return rdb, err
+			return nil, err
 		}
 		failed = err
 		if !said && time.Since(begun) > silence {

@@ -179,12 +179,15 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 	if err == nil {
 		_, found, err = o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
 	}
+	names, waits := judgeNames(severalKinds(states)), judgeWaits(found)
 	if err != nil {
-		says := unlisted(err)
-		return []finding{{Check: "names", judgment: says}, {Check: "waits", judgment: says}}
+		names, waits = unlisted(err), unlisted(err)
 	}
-	return []finding{{Check: "names", judgment: judgeNames(severalKinds(states))},
-		{Check: "waits", judgment: judgeWaits(found), Circles: found}}
+	findings := []finding{{Check: "names", judgment: names}}
+	if !o.redisson { // of which Redis does not know who waits
+		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
+	}
+	return findings
 }
 
 // unlisted returns the judgment if the locks cannot be listed.

@@ -96,7 +96,7 @@ func execCommand() *cli.Command {
 		&cli.IntFlag{Name: "semaphore", DefaultText: "a lock",
 			Usage: "one of `N` permits of the semaphore of that name"},
 		&cli.DurationFlag{Name: "wait", DefaultText: "indefinitely",
-			Usage: "how long to wait for the lock at most, 0 for not at all"},
+			Usage: "how long to wait for Redis and the lock at most, 0 for not at all"},
 		&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked,
 			Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},

@@ -53,7 +53,10 @@ func lsCommand() *cli.Command {
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "waits",
 			Usage: "list who waits for whom, and sessions that seem to wait for each other"}},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		if cmd.Bool("waits") {
+		switch {
+		case cmd.Bool("waits") && o.redisson:
+			return misused(cmd, "ls: Redis does not know who waits for locks with --redisson")
+		case cmd.Bool("waits"):
 			return o.listWaits(ctx, cmd.Root().ErrWriter)
 		}
 		states, err := o.list(ctx)
