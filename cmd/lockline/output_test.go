@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
@@ -33,30 +31,6 @@ func TestACommandThatCannotWriteFails(t *testing.T) {
 		if code != exitTrouble || errOut.String() != "lockline: no space left\n" {
 			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
 		}
-	}
-}
-
-func TestWatchEndsWhenNobodyReadsItsLines(t *testing.T) {
-	m := theirRedis(t)
-	reads, writes, err := os.Pipe()
-	testlock.Must(t, err)
-	defer writes.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var errOut bytes.Buffer
-	code := make(chan int, 1)
-	go func() {
-		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + m.Addr(), "--interval", "2ms",
-			"--kind", "f", "x"}, writes, &errOut)
-	}()
-	line := make([]byte, 100)
-	n, err := reads.Read(line)
-	if !strings.Contains(string(line[:n]), "free") {
-		t.Errorf("%q, %v", line[:n], err)
-	}
-	testlock.Must(t, reads.Close()) // as grep -q does; nothing more is written
-	if c := <-code; c != exitUnread || errOut.String() != "" {
-		t.Errorf("exit code %d: %s", c, &errOut)
 	}
 }
 
