@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
@@ -31,7 +32,14 @@ func TestWatchEndsWhenNobodyReadsItsLines(t *testing.T) {
 		t.Errorf("%q, %v", line[:n], err)
 	}
 	testlock.Must(t, reads.Close()) // as grep -q does; nothing more is written
-	if c := <-code; c != exitUnread || errOut.String() != "" {
-		t.Errorf("exit code %d: %s", c, &errOut)
+	select {
+	case c := <-code:
+		if c != exitUnread || errOut.String() != "" {
+			t.Errorf("exit code %d: %s", c, &errOut)
+		}
+	case <-time.After(testlock.Patience):
+		t.Error("it has not ended")
+		cancel()
+		<-code
 	}
 }
