@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -47,6 +48,7 @@ type story struct {
 	server *testlock.Wire
 	lock   *rlock.Mutex
 	told   *told
+	log    *slog.Logger
 
 	scrapes int
 	values  map[string][]string // of each series, at each scrape
@@ -84,8 +86,10 @@ func (o *told) durations(wait, held time.Duration) {
 
 func newStory(t *testing.T, w *testlock.Wire) *story {
 	s := &story{process: newProcess(t), server: w, values: map[string][]string{}}
+	s.log = s.logger(slog.DiscardHandler)
 	s.told = &told{Observer: s.observer, wait: 10 * time.Millisecond, held: 50 * time.Millisecond}
-	s.lock = rlock.New(testlock.NewSession(t, w.Client, rlock.WithObserver(s.told)), "x")
+	session := testlock.NewSession(t, w.Client, rlock.WithObserver(s.told), rlock.WithLogger(s.log))
+	s.lock = rlock.New(session, "x")
 	s.scraped() // before the first lock
 	return s
 }
@@ -122,13 +126,20 @@ func (s *story) firing(names ...string) {
 		Firing: []map[string]any{},
 	}
 	for _, name := range names {
+		of := `, lockline_lock_kind="reentrant", lockline_lock_pattern="*"`
+		if slices.Contains(ofLogs, name) {
+			of = ""
+		}
 		w.Firing = append(w.Firing, map[string]any{
-			"labels": fmt.Sprintf(`{alertname=%q, lockline_lock_kind="reentrant", lockline_lock_pattern="*"}`,
-				name), "value": 1,
+			"labels": fmt.Sprintf(`{alertname=%q%s}`, name, of), "value": 1,
 		})
 	}
 	s.wants = append(s.wants, w)
 }
+
+// ofLogs are the alerts on log lines, which are not of a kind and a pattern.
+var ofLogs = []string{"LocklineRedLockBareMajority", "LocklineRedisSilent", "LocklineSubscriptionRefused",
+	"LocklineEndpointMoved"}
 
 func (s *story) held() *rlock.Hold {
 	s.t.Helper()
@@ -312,14 +323,52 @@ var stories = map[string]func(*story){
 		hold := s.held()
 		s.scraped()
 		granted := s.waiter()
-		s.pass(5*time.Minute, nothing)
+		time.Sleep(31 * time.Second) // in fake time, as the server's clock
+		s.pass(30*time.Second, nothing)
 		s.firing()
 		s.pass(time.Minute, nothing)
-		s.firing("LocklineWaitersStuck")
+		s.firing("LocklineWaitOutlastsLease")
+		s.pass(3*time.Minute+30*time.Second, nothing)
+		s.firing("LocklineWaitOutlastsLease")
+		s.pass(time.Minute, nothing)
+		s.firing("LocklineWaitOutlastsLease", "LocklineWaitersStuck")
 		s.unlock(hold)
 		s.unlock(granted())
 		s.scraped()
 		s.firing()
+	},
+	"a Redis that refuses all requests raises one, of the line that the session logs": func(s *story) {
+		hold := s.held()
+		s.scraped()
+		s.server.SetError("LOADING it will be back")
+		granted := make(chan *rlock.Hold)
+		go func() {
+			_, other, _ := rlock.New(testlock.NewSession(s.t, s.server.Client, rlock.WithLogger(s.log)), "y").
+				Lock(s.t.Context())
+			granted <- other
+		}()
+		time.Sleep(8 * time.Second) // in fake time, as the server's clock
+		s.server.SetError("")
+		other := <-granted
+		s.scraped()
+		s.firing("LocklineRedisSilent")
+		s.pass(6*time.Minute, nothing)
+		s.firing()
+		testlock.Must(s.t, other.Unlock(s.t.Context()))
+		s.unlock(hold)
+	},
+	"other log lines raise one each": func(s *story) {
+		for line, alert := range map[string]string{
+			"a RedLock is held by a bare majority":                    "LocklineRedLockBareMajority",
+			"subscription refused, trying again; until then":          "LocklineSubscriptionRefused",
+			"subscription gets a new connection, because the old one": "LocklineEndpointMoved",
+		} {
+			s.log.Warn("lockline: " + line)
+			s.scraped()
+			s.firing(alert)
+			s.pass(11*time.Minute, nothing)
+			s.firing()
+		}
 	},
 	"waiters that are served raise none": func(s *story) {
 		hold := s.held()
@@ -398,5 +447,54 @@ func (s *story) check(t *testing.T, rules string) {
 	if out, err := exec.CommandContext(t.Context(), promtool(), "test", "rules",
 		path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAlertsOnRedisAreRaisedWhenTheyShould(t *testing.T) {
+	t.Parallel()
+	needPromtool(t)
+	path, err := filepath.Abs("alerts-redis.yaml")
+	testlock.Must(t, err)
+	if out, err := exec.Command(promtool(), "check", "rules", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(path)
+	testlock.Must(t, err)
+	calm := map[string]string{ // of an hour, each 30 s
+		"redis_rejected_connections_total": "3x120", "redis_evicted_keys_total": "0x120",
+		"redis_memory_used_bytes": "50x120", "redis_memory_max_bytes": "100x120",
+		"redis_master_link_up": "1x120", "redis_aof_last_write_status": "1x120",
+	}
+	raised := 0
+	for alert, changed := range map[string]map[string]string{
+		"":                         {},
+		"LocklineClientsRefused":   {"redis_rejected_connections_total": "3x110 4x10"},
+		"LocklineKeysEvicted":      {"redis_evicted_keys_total": "0x110 7x10"},
+		"LocklineMemoryNearlyFull": {"redis_memory_used_bytes": "50x100 91x20"},
+		"LocklineReplicaCutOff":    {"redis_master_link_up": "1x110 0x10"},
+		"LocklineDiskFails":        {"redis_aof_last_write_status": "1x110 0x10"},
+	} {
+		s := &story{values: map[string][]string{}, scrapes: 121}
+		for name, values := range calm {
+			if v := changed[name]; v != "" {
+				values = v
+			}
+			s.values[name+`{instance="a"}`] = []string{values}
+		}
+		unlimited := `{instance="no maxmemory"}`
+		s.values["redis_memory_used_bytes"+unlimited] = []string{"50x120"}
+		s.values["redis_memory_max_bytes"+unlimited] = []string{"0x120"}
+		w := want{At: "60m", Expr: `count by (alertname, instance) (ALERTS{alertstate="firing"})`,
+			Firing: []map[string]any{}}
+		if alert != "" {
+			raised++
+			w.Firing = append(w.Firing, map[string]any{"value": 1,
+				"labels": fmt.Sprintf(`{alertname=%q, instance="a"}`, alert)})
+		}
+		s.wants = []want{w}
+		s.check(t, path)
+	}
+	if n := strings.Count(string(text), "alert:"); n != raised {
+		t.Errorf("%d alerts of %d are raised", raised, n)
 	}
 }

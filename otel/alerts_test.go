@@ -35,7 +35,7 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 	text, err := os.ReadFile("alerts.yaml")
 	testlock.Must(t, err)
 	for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(string(text), -1) {
-		if m[1] != "lockline_lock_kind" && m[1] != "lockline_lock_pattern" {
+		if m[1] != "lockline_lock_kind" && m[1] != "lockline_lock_pattern" && m[1] != "lockline_log_message" {
 			t.Errorf("an alert has no label %s", m[1])
 		}
 	}
@@ -44,13 +44,23 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 var runbook = regexp.MustCompile(`(?m)^ +runbook_url: ` +
 	`https://github\.com/lockline/lockline/blob/main/docs/operations\.md#([a-z-]+)$`)
 
-func TestEachAlertNamesASectionOfTheRunbook(t *testing.T) {
+var descriptions = regexp.MustCompile(`(?m)^ +description: >-\n(?: {12}.*\n)+`)
+
+func TestEachAlertNamesASectionOfTheRunbookAndACommand(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
 	testlock.Must(t, err)
+	ofRedis, err := os.ReadFile("alerts-redis.yaml")
+	testlock.Must(t, err)
+	text = append(text, ofRedis...)
 	runbooks := runbook.FindAllStringSubmatch(string(text), -1)
-	if want := len(alerts(t)); len(runbooks) != want {
+	if want := strings.Count(string(text), "alert:"); len(runbooks) != want {
 		t.Errorf("%d alerts of %d have a runbook_url", len(runbooks), want)
+	}
+	for _, description := range descriptions.FindAllString(string(text), -1) {
+		if !strings.Contains(description, `"lockline `) && !strings.Contains(description, `"redis-cli `) {
+			t.Errorf("no command to begin with: %s", description)
+		}
 	}
 	page, err := os.ReadFile("../docs/operations.md")
 	testlock.Must(t, err)

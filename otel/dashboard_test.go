@@ -29,6 +29,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 		e.Lock, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
 		p.observer.Observe(ctx, e)
 	}
+	p.logger(nil)
 	names := map[string]map[string]bool{}
 	for series := range p.scrape() {
 		name, labels, _ := strings.Cut(scopeLabels.ReplaceAllString(series, ""), "{")

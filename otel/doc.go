@@ -15,9 +15,12 @@
 //	lockline.lock.waiters           up-down        acquisitions that wait now
 //	lockline.lock.holds             up-down        locks that are held now
 //	lockline.lock.hold.age          gauge, s       age of the oldest hold of this process, 0 if none is held
+//	lockline.lock.wait.age          gauge, s       age of the oldest present wait, 0 if there is none
 //	lockline.lock.handovers         counter        locks granted after a wait, or from memory
 //	lockline.lock.losses            counter        locks that were lost while they were held
 //	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
+//
+// A [LogHandler] counts log lines in lockline.log.warnings, by lockline.log.message.
 //
 // The hand-overs say in lockline.lock.in_memory whether the lock went from one goroutine
 // of a session to the next without a request.

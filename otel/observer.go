@@ -71,6 +71,7 @@ type Observer struct {
 	tracer  trace.Tracer
 	waiting waiting
 	holding holding
+	oldest  oldest
 	seen    seen
 
 	wait, hold                          metric.Float64Histogram
@@ -103,7 +104,7 @@ func NewObserver(options ...Option) (*Observer, error) {
 	}
 	o.tracer = o.tracers.Tracer(scope)
 	m := o.meters.Meter(scope)
-	var errs [8]error
+	var errs [9]error
 	o.wait, errs[0] = m.Float64Histogram("lockline.lock.wait.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time from Lock to its end, granted or not, without re-entries"))
 	o.hold, errs[1] = m.Float64Histogram("lockline.lock.hold.duration", metric.WithUnit("s"), seconds,
@@ -122,6 +123,9 @@ func NewObserver(options ...Option) (*Observer, error) {
 	_, errs[7] = m.Float64ObservableGauge("lockline.lock.hold.age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest hold, 0 if none is held"),
 		metric.WithFloat64Callback(o.holding.observe))
+	_, errs[8] = m.Float64ObservableGauge("lockline.lock.wait.age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest wait that has not ended, 0 if there is none"),
+		metric.WithFloat64Callback(o.oldest.observe))
 	return o, errors.Join(errs[:]...)
 }
 
@@ -145,11 +149,13 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	case rlock.Waiting:
 		if o.waiting.begin(ctx, e) {
 			o.waiters.Add(ctx, 1, all)
+			o.oldest.begin(series{kind, pattern}, all, e.At)
 		}
 	case rlock.Acquired, rlock.NotAcquired:
 		since, waited := o.waiting.end(ctx, e)
 		if waited {
 			o.waiters.Add(ctx, -1, all)
+			o.oldest.end(series{kind, pattern}, since)
 		}
 		if e.Kind == rlock.NotAcquired || e.Depth == 1 {
 			o.wait.Record(ctx, e.Wait.Seconds(), withError)

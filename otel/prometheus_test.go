@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -25,7 +26,16 @@ import (
 // process is one whose locks Prometheus sees.
 type process struct {
 	*stage
-	page http.Handler
+	page   http.Handler
+	meters *metric.MeterProvider
+}
+
+// logger returns a logger whose warnings are counted.
+func (p *process) logger(next slog.Handler) *slog.Logger {
+	p.t.Helper()
+	handler, err := otellock.NewLogHandler(next, otellock.WithMeterProvider(p.meters))
+	testlock.Must(p.t, err)
+	return slog.New(handler)
 }
 
 func newProcess(t *testing.T, options ...otellock.Option) *process {
@@ -36,8 +46,9 @@ func newProcess(t *testing.T, options ...otellock.Option) *process {
 	reader := metric.NewManualReader()
 	meters := metric.NewMeterProvider(metric.WithReader(exporter), metric.WithReader(reader))
 	p := &process{
-		stage: newStage(t, append(options, otellock.WithMeterProvider(meters))...),
-		page:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		stage:  newStage(t, append(options, otellock.WithMeterProvider(meters))...),
+		meters: meters,
+		page:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 	}
 	p.reader = reader
 	return p

@@ -15,10 +15,11 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 		"lockline demo --help": {"--redis", "--for", "fencing token"},
 		"lockline exec --help": {"--wait", "--lease", "--grace", "--fair", "--quiet", "--conflict-exit-code",
 			"-E", "--cacert", "123", "124", "125", "126", "127", "LOCKLINE_TOKEN"},
-		"lockline ls --help":  {"--redis", "--prefix", "--redisson", "--json", "SCAN", "WAITING", "FIRST"},
+		"lockline ls --help": {"--redis", "--prefix", "--redisson", "--json", "--waits", "SCAN", "WAITING",
+			"FIRST"},
 		"lockline top --help": {"--redis", "--prefix", "--redisson", "--interval", "Keys:"},
 		"lockline unlock -h":  {"--force", "--kind", "--json", "125"},
-		"lockline doctor -h":  {"--json", "125"},
+		"lockline doctor -h":  {"--json", "125", "--also", "--lease"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &errOut); code != exitOK {
@@ -39,6 +40,10 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // it is not what is wrong
 	for _, args := range []string{
 		"lockline nonsense",
+		"lockline help --help",
+		"lockline completion tcsh",
+		"lockline doctor --lease 1ms",
+		"lockline ls --waits --redisson",
 		"lockline --nonsense",
 		"lockline demo extra",
 		"lockline demo --for -1s",

@@ -17,7 +17,8 @@ var checks = []struct {
 	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
 	{"eviction", true, checkEviction}, {"memory", true, checkMemory}, {"persistence", true, checkPersistence},
 	{"replication", false, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
-	{"clients", true, checkClients}, {"scripts", false, checkScripts},
+	{"clients", true, checkClients}, {"client memory", true, checkClientMemory},
+	{"scripts", false, checkScripts},
 }
 
 const adminDo = "run the doctor as an administrator, too"
@@ -69,6 +70,11 @@ func checkCluster(f facts) judgment {
 	case state != "ok":
 		return judgment{failure, found, "see CLUSTER NODES: slots without a master take no locks"}
 	}
+	if ms, err := strconv.Atoi(f.config["cluster-node-timeout"]); err == nil {
+		says := judgeOutage("cluster-node-timeout", time.Duration(ms)*time.Millisecond, f.lease,
+			"set cluster-node-timeout 5000 on each node")
+		return judgment{says.Status, found + "; " + says.Found, says.Do}
+	}
 	return judgment{fine, found, ""}
 }
 
@@ -119,6 +125,10 @@ func checkPersistence(f facts) judgment {
 	case f.info["rdb_last_bgsave_status"] == "err" && stop != "no" && save != "":
 		return judgment{failure, "the last snapshot failed",
 			"see the server's log, and its disk: it refuses writes until a snapshot succeeds"}
+	case aof && fsync != "no" && f.config["no-appendfsync-on-rewrite"] == "yes":
+		return judgment{warning, "append-only file, appendfsync " + fsync + ", no-appendfsync-on-rewrite yes",
+			"set no-appendfsync-on-rewrite no: a crash of the machine during a rewrite of the file loses " +
+				"all that the kernel had not written, up to half a minute of locks"}
 	case aof && fsync == "no":
 		return judgment{warning, "append-only file, appendfsync no", "set appendfsync everysec: " +
 			"a crash of the machine loses what the kernel had not written, up to half a minute of locks"}
@@ -164,6 +174,9 @@ func checkReplication(f facts) judgment {
 		return judgment{fine, "no replica: while this server is down, no lock can be had", ""}
 	case !known:
 		return unasked(fmt.Sprintf("%d replicas; ", replicas), "min-replicas-to-write")
+	case f.config["min-replicas-max-lag"] == "0":
+		return judgment{warning, found + ", min-replicas-max-lag 0",
+			"set min-replicas-max-lag 10: with 0, min-replicas-to-write has no effect"}
 	case least == "0":
 		do := "set min-replicas-to-write 1 and min-replicas-max-lag 10: " +
 			"else a master that is cut off goes on granting locks, which the failover forgets"
@@ -275,6 +288,33 @@ func checkScripts(f facts) judgment {
 	case ms > 0 && ms < leastBusy: // with 0, requests wait for a script's end
 		return judgment{warning, found,
 			"set lua-time-limit 5000: while any program's script runs for longer, requests are refused"}
+	}
+	return judgment{fine, found, ""}
+}
+
+const leastClientMemory = 10 << 20 // bytes
+
+// checkClientMemory judges maxmemory-clients, which Redis has since version 7. Beyond it, Redis closes the
+// connections that use most memory.
+func checkClientMemory(f facts) judgment {
+	text, ok := f.config["maxmemory-clients"]
+	evicted := f.number("evicted_clients")
+	found := fmt.Sprintf("maxmemory-clients %s, %d connections closed for it since the start", text, evicted)
+	limit, _ := strconv.ParseInt(text, 10, 64)
+	if percent, isPart := strings.CutSuffix(text, "%"); isPart {
+		n, _ := strconv.ParseInt(percent, 10, 64)
+		limit = f.number("maxmemory") / 100 * n // 0 without maxmemory, which is no limit
+	}
+	const do = ": a connection that is closed for it may be the one of a renewal or a subscription"
+	switch version := f.info["redis_version"]; {
+	case !ok && len(f.config) > 0, strings.HasPrefix(version, "6."):
+		return judgment{fine, "this version has no maxmemory-clients", ""}
+	case !ok:
+		return unasked("", "maxmemory-clients")
+	case evicted > 0:
+		return judgment{warning, found, "raise maxmemory-clients, or set it to 0" + do}
+	case limit > 0 && limit < leastClientMemory:
+		return judgment{warning, found, "raise maxmemory-clients to at least 10mb, or set it to 0" + do}
 	}
 	return judgment{fine, found, ""}
 }

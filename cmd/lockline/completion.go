@@ -24,6 +24,13 @@ var (
 
 func setUpCompletion(c *cli.Command) {
 	c.Hidden = false
+	c.Before = func(ctx context.Context, cmd *cli.Command) (context.Context, error) {
+		known := func(shell *cli.Command) bool { return shell.Name == cmd.Args().First() }
+		if name := cmd.Args().First(); name != "" && !slices.ContainsFunc(c.Commands, known) {
+			return ctx, misused(cmd, "there is no completion for %q", name)
+		}
+		return ctx, nil
+	}
 	for _, shell := range c.Commands {
 		script := map[string]string{"bash": bashCompletion, "fish": fishCompletion}[shell.Name]
 		if script != "" {

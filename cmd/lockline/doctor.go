@@ -17,14 +17,22 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/rlock"
 )
 
 const doctorDescription = `Looks for what could lose a lock, delay it or refuse it: on the server, or on every
 master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, looks
-for names that are locked (SCAN), and takes, hands over and frees locks of its own
-("lockline-doctor-..."), under the user of the URL: run it with the user of your program
-to see that its rights suffice, and with an administrator to see all settings.
+for names that are locked (SCAN) and for sessions that wait for each other, and takes,
+hands over and frees locks of its own ("lockline-doctor-..."), under the user of the URL:
+run it with the user of your program to see that its rights suffice, and with an
+administrator to see all settings.
+
+With Sentinels (?master_name=NAME) it looks at these, too: whether they answer, their
+quorum, and how long a failover takes beside the lease of your programs (--lease). With
+--also for each of the others, it looks at all servers of a RedLock, alone and together.
+
+Each finding that is not "ok" names a remedy and a heading of docs/operations.md.
 
 Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
@@ -33,6 +41,8 @@ type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
 	judgment
+	See     string          `json:"see,omitempty"`     // heading in docs/operations.md
+	Circles []waitingCircle `json:"circles,omitempty"` // of the check "waits"
 }
 
 // judgment is what a check concludes.
@@ -55,8 +65,21 @@ func doctorCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "doctor", Usage: "look for what could go wrong with locks on this Redis",
 		Description: doctorDescription,
-	}, func(ctx context.Context, o *operator, _ *cli.Command) error {
-		findings := o.examine(ctx, time.Now)
+		Flags: []cli.Flag{
+			&cli.StringSliceFlag{Name: "also",
+				Usage: "`URL` of another server of a RedLock; may be given again"},
+			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
+				Usage: "the lease of your programs (WithWatchdogTimeout)"},
+		},
+	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		if err := checkTime(cmd, "lease", protocol.MinLease); err != nil {
+			return err
+		}
+		o.lease = cmd.Duration("lease")
+		findings, err := o.examineAll(ctx, cmd.StringSlice("also"), time.Now)
+		if err != nil {
+			return err
+		}
 		if o.json {
 			if err := o.write(findings); err != nil {
 				return err
@@ -78,9 +101,9 @@ func printFindings(out io.Writer, findings []finding) {
 			server = f.Server
 			fmt.Fprintln(out, server)
 		}
-		fmt.Fprintf(out, "  %-8s %-12s %s\n", f.Status, f.Check, printable(f.Found))
+		fmt.Fprintf(out, "  %-8s %-13s %s\n", f.Status, f.Check, printable(f.Found))
 		if !said[f.Do] {
-			fmt.Fprintf(out, "  %-8s %-12s -> %s\n", "", "", f.Do)
+			fmt.Fprintf(out, "  %-8s %-13s -> %s\n", "", "", f.Do+"; see "+f.See)
 			said[f.Do] = true
 		}
 	}
@@ -88,8 +111,21 @@ func printFindings(out io.Writer, findings []finding) {
 
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
+	o.lease = cmp.Or(o.lease, defaultLease)
+	findings := append(o.examineServer(ctx, now), o.at.checkSentinels(ctx, o.lease)...)
+	for i, f := range findings {
+		findings[i].See = f.symptom()
+	}
+	return findings
+}
+
+// defaultLease is the default of WithWatchdogTimeout.
+const defaultLease = 30 * time.Second
+
+// examineServer examines a server, or each master of a Cluster.
+func (o *operator) examineServer(ctx context.Context, now func() time.Time) []finding {
 	if o.down != nil {
-		return []finding{{o.down.host, "reach", unreached(o.down)}}
+		return []finding{{Server: o.down.host, Check: "reach", judgment: unreached(o.down)}}
 	}
 	var (
 		mu       sync.Mutex // guards findings
@@ -97,14 +133,16 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 	)
 	err := eachMaster(ctx, o.rdb, func(ctx context.Context, server *redis.Client) error {
 		f := ask(ctx, server, now)
+		f.lease = o.lease
 		mu.Lock()
 		defer mu.Unlock()
+		o.seen = append(o.seen, f)
 		for _, c := range checks {
 			says := judgment{unknown, "this user may not ask INFO", adminDo}
 			if f.info != nil || !c.info {
 				says = c.judge(f)
 			}
-			findings = append(findings, finding{f.server, c.name, says})
+			findings = append(findings, finding{Server: f.server, Check: c.name, judgment: says})
 		}
 		return nil
 	})
@@ -112,33 +150,59 @@ func (o *operator) examine(ctx context.Context, now func() time.Time) []finding 
 		err = errors.New("no server of the Cluster serves any slot")
 	}
 	if err != nil {
-		findings = append(findings, finding{"", "reach", unreached(err)})
+		findings = append(findings, finding{Check: "reach", judgment: unreached(err)})
 	}
-	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Server, b.Server) })
+	byServer := func(a, b finding) int { return cmp.Compare(a.Server, b.Server) }
+	slices.SortStableFunc(findings, byServer)
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
 	if slices.ContainsFunc(findings, down) {
 		// Nothing else can be known of it, and to try locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
-	return append(findings, finding{"", "names", o.checkNames(ctx)}, finding{"", "locks", o.tryLocks(ctx)})
+	ofAll := append(o.checkLocked(ctx), finding{Check: "locks", judgment: o.tryLocks(ctx)})
+	findings = append(findings, o.checkPaces(ctx, o.seen, now)...)
+	slices.SortStableFunc(findings, byServer)
+	return append(findings, ofAll...)
 }
 
 // scanTime is for how long the doctor looks for names. To scan a large database takes longer.
 const scanTime = 10 * time.Second
 
-// checkNames looks for names that locks of several kinds have, which do not exclude each other.
-func (o *operator) checkNames(ctx context.Context) judgment {
+// checkLocked looks at all that is locked or waited for: for names that locks of several kinds have, which do
+// not exclude each other, and for sessions that wait for each other.
+func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
+	begun := time.Now()
 	states, err := o.list(ctx)
-	switch several := severalKinds(states); {
+	var found []waitingCircle
+	if err == nil {
+		_, found, err = o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
+	}
+	names, waits := judgeNames(severalKinds(states)), judgeWaits(found)
+	if err != nil {
+		names, waits = unlisted(err), unlisted(err)
+	}
+	findings := []finding{{Check: "names", judgment: names}}
+	if !o.redisson { // of which Redis does not know who waits
+		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
+	}
+	return findings
+}
+
+// unlisted returns the judgment if the locks cannot be listed.
+func unlisted(err error) judgment {
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return judgment{unknown, fmt.Sprintf("SCAN takes longer than %v", scanTime), "see lockline ls"}
-	case err != nil && strings.Contains(err.Error(), "NOPERM"):
+	case strings.Contains(err.Error(), "NOPERM"):
 		return judgment{unknown, "this user may not SCAN", adminDo}
-	case err != nil:
-		return judgment{unknown, say(err), "see the error"}
-	case len(several) > 0:
+	}
+	return judgment{unknown, say(err), "see the error"}
+}
+
+func judgeNames(several []string) judgment {
+	if len(several) > 0 {
 		return judgment{warning, strings.Join(several, ", "), severalDo}
 	}
 	return judgment{fine, "no name is locked in two kinds", ""}
@@ -151,28 +215,32 @@ type facts struct {
 	info    map[string]string // nil if it may not be asked
 	config  map[string]string // what was asked of it and answered
 	replica bool              // it says so
-	ahead   time.Duration     // its clock, against this machine's
-	rtt     time.Duration     // by so much ahead can be wrong
+	clock   clockReading
+	ahead   time.Duration // its clock, against this machine's
+	rtt     time.Duration // by so much ahead can be wrong
+	lease   time.Duration // of the programs
 }
 
 // settings are what the checks ask CONFIG for.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
-	"client-output-buffer-limit", "maxclients", "lua-time-limit"}
+	"client-output-buffer-limit", "maxclients", "lua-time-limit", "maxmemory-clients",
+	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag"}
+
+func serverName(server *redis.Client) string {
+	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of this one
+		return addr
+	}
+	return "the master that the Sentinels name"
+}
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
-	f := facts{server: server.Options().Addr, config: map[string]string{}}
-	if f.server == "FailoverClient" { // go-redis has no address of it
-		f.server = "the master that the Sentinels name"
-	}
+	f := facts{server: serverName(server), config: map[string]string{}}
 	// TIME says, too, whether the server can be reached at all, and by this user.
 	server.Time(ctx) // it may have to dial, which would count
-	sent := now()
-	clock, err := server.Time(ctx).Result()
-	if f.rtt = now().Sub(sent); err != nil {
-		f.err = err
+	if f.clock, f.err = readClock(ctx, server, now); f.err != nil {
 		return f
 	}
-	f.ahead = clock.Sub(sent.Add(f.rtt / 2))
+	f.rtt, f.ahead = f.clock.rtt, f.clock.server.Sub(f.clock.local)
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello") // which any user may send
 	f.replica = server.Process(ctx, hello) == nil && isReplica(hello.Val())
 	if sections, err := server.InfoMap(ctx).Result(); err == nil {

@@ -22,8 +22,8 @@ type examination []finding
 
 func examine(t *testing.T, url string, now func() time.Time) examination {
 	t.Helper()
-	o := &operator{prefix: "lockline", kinds: lockKinds}
-	testlock.Must(t, o.open(t.Context(), target{URL: url}))
+	o := &operator{prefix: "lockline", kinds: lockKinds, at: target{URL: url}}
+	testlock.Must(t, o.open(t.Context(), o.at))
 	defer o.close()
 	return o.examine(t.Context(), now)
 }
@@ -39,6 +39,38 @@ func (e examination) want(t *testing.T, check string, s status, found string) {
 		t.Errorf("no finding %q, %q with %q in %+v", check, s, found, e)
 	case s != fine && e[i].Do == "":
 		t.Errorf("no advice with %+v", e[i])
+	}
+	for _, f := range e {
+		if f.Status != fine && !leads(t, f.See) {
+			t.Errorf("no symptom for %+v", f)
+		}
+	}
+}
+
+// leads reports whether a heading of docs/operations.md has this anchor.
+func leads(t *testing.T, see string) bool {
+	t.Helper()
+	_, anchor, _ := strings.Cut(see, operationsPage+"#")
+	for line := range strings.Lines(testlock.Operations(t)) {
+		heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+		if strings.HasPrefix(line, "#") && anchor == strings.NewReplacer(" ", "-", ":", "").Replace(heading) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEachCheckLeadsToASymptomInOperations(t *testing.T) {
+	t.Parallel()
+	for check := range symptoms {
+		if f := (finding{Check: check, judgment: judgment{Status: warning}}); !leads(t, f.symptom()) {
+			t.Errorf("%s: %s", check, f.symptom())
+		}
+	}
+	for _, c := range checks {
+		if symptoms[c.name] == "" {
+			t.Errorf("no symptom for %s", c.name)
+		}
 	}
 }
 
@@ -57,6 +89,8 @@ func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
 		"no fsync": {"--appendonly yes --appendfsync no",
 			"persistence", warning, "appendfsync no", fine},
 		"append-only file": {"--appendonly yes", "persistence", fine, "everysec", fine},
+		"no fsync during rewrites": {"--appendonly yes --no-appendfsync-on-rewrite yes",
+			"persistence", warning, "no-appendfsync-on-rewrite yes", fine},
 		"eviction": {"--maxmemory-policy volatile-lru --maxmemory 100mb",
 			"eviction", failure, "volatile-lru", fine},
 		"eviction some day":   {"--maxmemory-policy allkeys-lfu", "eviction", warning, "allkeys-lfu", fine},

@@ -96,11 +96,11 @@ func execCommand() *cli.Command {
 		&cli.IntFlag{Name: "semaphore", DefaultText: "a lock",
 			Usage: "one of `N` permits of the semaphore of that name"},
 		&cli.DurationFlag{Name: "wait", DefaultText: "indefinitely",
-			Usage: "how long to wait for the lock at most, 0 for not at all"},
+			Usage: "how long to wait for Redis and the lock at most, 0 for not at all"},
 		&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked,
 			Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
-			Usage: "do not name the holder on stderr while it waits"},
+			Usage: "do not write on stderr that the lock is not free, neither while it waits nor at the end"},
 		&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
 			Usage: "how long the lock stays taken if this machine dies"},
 		&cli.DurationFlag{Name: "hold-at-least",
@@ -198,11 +198,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 	waiting, granted := untilEnded(ctx, signals)
 	defer granted()
-	silent := o.redis.unanswered(o.atMost)
-	// Without a bound it takes much less than an hour.
-	opening, opened := context.WithTimeoutCause(waiting, cmp.Or(o.atMost, time.Hour), silent)
-	defer opened()
-	rdb, err := o.redis.open(opening)
+	begun := time.Now()
+	rdb, err := o.contact(waiting, errOut)
 	if err != nil {
 		return err
 	}
@@ -216,7 +213,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	leaveBy := sync.OnceValue(func() time.Time { return time.Now().Add(shutdownWait) })
 	defer func() { closeSessionBy(session, leaveBy()) }()
 
-	c := &contender{o, rdb, session, o.open(session, o.name), errOut, leaveBy}
+	c := &contender{o, rdb, session, o.open(session, o.name), errOut, leaveBy, begun}
 	if err := c.refuseOwn(waiting); err != nil {
 		return err
 	}
@@ -341,6 +338,7 @@ type contender struct {
 	lock    subject
 	errOut  io.Writer
 	leaveBy func() time.Time // when this process ends at the latest, counted from the first call
+	begun   time.Time        // when the time of --wait began
 }
 
 // refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the
@@ -350,9 +348,15 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	if len(own) == 0 || !c.lock.nests() {
 		return nil
 	}
-	state, err := c.lock.state(ctx)
+	looking := ctx
+	if c.atMost > 0 {
+		var cancel context.CancelFunc
+		looking, cancel = context.WithTimeoutCause(ctx, c.left(), c.redis.unanswered(c.atMost))
+		defer cancel()
+	}
+	state, err := c.lock.state(looking)
 	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+		return cmp.Or(context.Cause(looking), err)
 	}
 	for _, h := range state.Holders {
 		if slices.Contains(own, h.Session) {
@@ -367,7 +371,7 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
 	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast)}
 	if c.bounded {
-		options = append(options, rlock.WaitAtMost(c.atMost))
+		options = append(options, rlock.WaitAtMost(c.left()))
 	}
 	told := c.tell(ctx)
 	held, hold, err := c.lock.Lock(ctx, options...)
@@ -390,6 +394,9 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		cancel()
 		err = fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)
+		if c.quiet { // the exit code says it
+			err = nil
+		}
 		return nil, nil, &exitError{c.locked, err}
 	}
 	_ = unlockBy(hold, c.leaveBy()) // which may have been granted in that instant

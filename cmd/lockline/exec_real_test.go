@@ -250,7 +250,7 @@ func TestExecExitCodes(t *testing.T) {
 		{"free -- " + noInterpreter, exitNotFound, "no such file or directory (the file exists, but"},
 		{"free -- " + noFirstLine, exitCannotRun, "exec format error (it is no program for this"},
 		{"free -- " + notExecutable, exitCannotRun, "permission denied"},
-		{"--redis redis://" + gone.Addr().String() + " free -- true", exitTrouble, "refused"},
+		{"--redis redis://" + gone.Addr().String() + " --wait 0 free -- true", exitTrouble, "refused"},
 		{"free", exitTrouble, "command is missing"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

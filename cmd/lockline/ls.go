@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,6 +30,13 @@ FIRST is how long its first entry has waited. Goroutines of a process can share 
 entry. The queues of RedLocks, of locks with --redisson and of latches are not in Redis.
 Names of which locks of several kinds are held are named on stderr: they do not exclude
 each other.
+
+With --waits, it lists the waiters instead, each with a holder for which it waits, and
+numbers sessions that seem to wait for each other in a CIRCLE. That may be a deadlock or
+not, because the goroutines of a session hold and wait independently. Waits of less than
+a second, and of elections, are part of no circle. The queues of RedLocks and of locks
+with --redisson are not seen.
+
 PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
 \ before one of them for itself. If nothing is found, that is said on a terminal alone.
 
@@ -44,7 +50,15 @@ func lsCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "ls", Usage: "list the locks that are held or waited for", ArgsUsage: onePattern,
 		Description: lsDescription,
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "waits",
+			Usage: "list who waits for whom, and sessions that seem to wait for each other"}},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
+		switch {
+		case cmd.Bool("waits") && o.redisson:
+			return misused(cmd, "ls: Redis does not know who waits for locks with --redisson")
+		case cmd.Bool("waits"):
+			return o.listWaits(ctx, cmd.Root().ErrWriter)
+		}
 		states, err := o.list(ctx)
 		if err != nil {
 			return err
@@ -339,9 +353,5 @@ func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
 		return nil // as ls(1)
 	}
-	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	for _, cells := range table(columns, states) {
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	return w.Flush()
+	return writeTable(o.out, table(columns, states))
 }

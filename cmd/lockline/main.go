@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +29,7 @@ const (
 	exitNotFound    = 127 // exec: the command was not found
 	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
 	exitInterrupted = 130 // demo, top, watch: ctrl-C
+	exitUnread      = 141 // the reader of watch has gone, as if SIGPIPE had ended it
 )
 
 // exitError is an error that chooses the exit code. Without an err there is nothing left to say.
@@ -61,17 +63,21 @@ func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) 
 
 // run is the program: arguments in, exit code out.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	err := program(out, errOut).Run(ctx, args)
-	if err == nil {
-		return exitOK
+	stdout := &output{to: out}
+	err := program(stdout, errOut).Run(ctx, args)
+	code, silent := exitOK, err == nil
+	switch exit, ok := errors.AsType[*exitError](err); {
+	case ok:
+		code, silent = exit.code, exit.err == nil
+	case err != nil:
+		code = exitTrouble
 	}
-	code := exitTrouble
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		if code = exit.code; exit.err == nil {
-			return code
-		}
+	if failed := stdout.failed(); failed != nil && silent {
+		code, silent, err = exitTrouble, false, failed
 	}
-	complain(errOut, err)
+	if !silent {
+		complain(errOut, err)
+	}
 	return code
 }
 
@@ -84,11 +90,17 @@ func complain(errOut io.Writer, err error) {
 // that is wrong, if one is, or say what to write in a program.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
+	if m := noHelp.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("there is no command %q; see lockline --help", m[1])
+	}
 	if option, rest, ok := strings.Cut(text, ": "); ok && flags[option] != "" {
 		text = flags[option] + ": " + rest
 	}
 	return clients.Replace(text)
 }
+
+// noHelp is the error of the cli package for a word that is no command.
+var noHelp = regexp.MustCompile(`^No help topic for '(.*)'$`)
 
 var (
 	flags = map[string]string{
@@ -98,6 +110,8 @@ var (
 		"redis.NewFailoverClient", "?master_name=NAME behind the URL of --redis",
 		"drop the client's TLSConfig", "--redis must begin with redis://",
 		"give the client a TLSConfig", "--redis must begin with rediss://",
+		"the address in the client's options must be HOST:PORT; redis.ParseURL makes options of a URL",
+		"the URL of --redis must name HOST:PORT",
 		"put its CA into RootCAs of the client's TLSConfig", "name the file of its CA with --cacert",
 		"WaitReplicas: ", "--replicas: ", "the wait that WaitAtMost allows", "the time of --wait",
 		"New says", "--semaphore says", " (SetLimit changes the number for all)",

@@ -62,9 +62,13 @@ func said(t *testing.T, addr string, args ...string) string {
 // operateJSON is said with --json.
 func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 	t.Helper()
-	out := said(t, addr, append([]string{args[0], "--json"}, args[1:]...)...)
+	return decoded[T](t, said(t, addr, append([]string{args[0], "--json"}, args[1:]...)...))
+}
+
+func decoded[T any](t *testing.T, out string) (v T) {
+	t.Helper()
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
+		t.Fatalf("%v: %s", err, out)
 	}
 	return v
 }

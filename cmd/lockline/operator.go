@@ -23,7 +23,10 @@ import (
 type operator struct {
 	rdb      redis.UniversalClient
 	session  *rlock.Session
-	down     *unreachable // doctor: why there is neither
+	at       target
+	down     *unreachable  // the reason, if the doctor has neither rdb nor session
+	lease    time.Duration // lease of the programs, for the doctor
+	seen     []facts       // facts of all masters that the doctor has examined
 	prefix   string
 	redisson bool
 	json     bool
@@ -69,6 +72,7 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 			return err
 		}
 		at := targetOf(cmd)
+		o.at = at
 		at.noReplica = c.Name != "doctor" // which says more
 		err := o.open(ctx, at)
 		switch down, ok := errors.AsType[*unreachable](err); {

@@ -3,12 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -65,6 +64,7 @@ type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
 	from              string // where the URL is from
+	file              string // of --redis-file, if the URL is from there
 	byDefault         bool   // no option or variable has named Redis
 	noReplica         bool   // a connection to a replica is an error
 	wrong             error  // why there is no URL
@@ -73,9 +73,15 @@ type target struct {
 func targetOf(cmd *cli.Command) target {
 	t := target{CACert: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")}
 	t.URL, t.from, t.wrong = urlOf(cmd)
+	if t.from == cmd.String("redis-file") {
+		t.file = t.from
+	}
 	t.byDefault = !cmd.IsSet("redis") && cmd.String("redis-file") == ""
 	return t
 }
+
+// quotation matches the part of a URL that an error quotes. It may be a password, if the URL lacks the host.
+var quotation = regexp.MustCompile(` ?"[^"]*"`)
 
 // broken is the error of a URL that is none, with a parser's reason where that can quote no password.
 func (t target) broken(reason error) error {
@@ -83,9 +89,13 @@ func (t target) broken(reason error) error {
 	secret := func(part string) bool {
 		return strings.Contains(part, "@") || strings.Contains(part, "password")
 	}
-	switch u, err := url.Parse(t.URL); {
+	u, err := url.Parse(t.URL)
+	var unparsed *url.Error
+	switch {
 	case err == nil && !secret(u.Opaque+u.Path+u.RawQuery+u.Fragment):
 		text += " (" + strings.TrimPrefix(reason.Error(), "redis: ") + ")"
+	case errors.As(err, &unparsed) && !secret(t.URL):
+		text += " (" + quotation.ReplaceAllString(unparsed.Err.Error(), "") + ")"
 	case secret(t.URL):
 		text += " (special characters of the user and the password must be percent-encoded, " +
 			"as %2F for a slash)"
@@ -166,44 +176,15 @@ func urlOf(cmd *cli.Command) (url, from string, err error) {
 	case cmd.IsSet("redis") && url != "" && inLine("redis") == inLine("redis-file"):
 		return "", "", errors.New("give one: --redis (LOCKLINE_REDIS) or --redis-file (LOCKLINE_REDIS_FILE)")
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
+	if url, err = readURL(path); err != nil {
 		return "", "", fmt.Errorf("--redis-file: %w", err)
 	}
-	return strings.TrimSpace(string(text)), path, nil
+	return url, path, nil
 }
 
-// secure adds to the TLS configuration that the URL has made; nil if it has no TLS. A server without TLS may
-// not answer a handshake: go-redis would dial five times, for five seconds each.
-func (t target) secure(c *tls.Config, dials *int) error {
-	if c != nil {
-		*dials = cmp.Or(*dials, 2)
-	}
-	if c == nil && cmp.Or(t.CACert, t.Cert, t.Key) != "" {
-		return errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: " +
-			"the URL of --redis must begin with rediss://")
-	}
-	if (t.Cert == "") != (t.Key == "") {
-		return errors.New("--cert and --key go together")
-	}
-	if t.CACert != "" {
-		pem, err := os.ReadFile(t.CACert)
-		if err != nil {
-			return fmt.Errorf("--cacert: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("--cacert: no certificate in %s", t.CACert)
-		}
-	}
-	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return fmt.Errorf("--cert and --key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return nil
+func readURL(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	return strings.TrimSpace(string(text)), err
 }
 
 // host is the target for people, without a password.
@@ -267,9 +248,11 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, t.broken(err)
 	}
-	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
+	options.Dialer, err = t.secure(options.TLSConfig, &options.DialerRetries, options.DialTimeout)
+	if err != nil {
 		return nil, err
 	}
+	options.CredentialsProviderContext = t.rotated(userOf)
 	if t.noReplica {
 		options.OnConnect = t.refuseReplica
 		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, lookingLifetime)
@@ -282,7 +265,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 	mode, err := t.hello(ctx, asking.Process, "mode")
 	switch {
 	case err != nil && !refused(err):
-		return nil, &unreachable{t.host(), "redis at " + t.place(), err}
+		return nil, &unreachable{t.host(), "redis at " + t.place(), err, mayPass(err)}
 	case mode == "cluster":
 		return t.openCluster(u)
 	case mode == "sentinel":
@@ -345,10 +328,22 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 		}
 		options.TLSConfig.InsecureSkipVerify = true
 	}
-	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
+	options.Dialer, err = t.secure(options.TLSConfig, &options.DialerRetries, options.DialTimeout)
+	if err != nil {
 		return nil, err
 	}
+	options.CredentialsProviderContext = t.rotated(userOf)
 	return redis.NewClusterClient(options), nil
+}
+
+// userOf reads the user and the password of a URL that names a server or a node of a Cluster.
+func userOf(text string) (user, password string, err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", "", err
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password, nil
 }
 
 // openMaster makes a client of the master that Sentinels know.
@@ -360,9 +355,17 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
 		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")
 	}
-	if err := t.secure(options.TLSConfig, &options.DialerRetries); err != nil {
+	options.Dialer, err = t.secure(options.TLSConfig, &options.DialerRetries, options.DialTimeout)
+	if err != nil {
 		return nil, err
 	}
+	options.CredentialsProviderContext = t.rotated(func(url string) (string, string, error) {
+		o, err := redis.ParseFailoverURL(url)
+		if err != nil {
+			return "", "", err
+		}
+		return o.Username, o.Password, nil
+	})
 	if err := t.findMaster(ctx, options); err != nil {
 		return nil, err
 	}
@@ -381,7 +384,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 		go func() {
 			sentinel := redis.NewSentinelClient(&redis.Options{
 				Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword,
-				TLSConfig: o.TLSConfig, DialerRetries: o.DialerRetries,
+				TLSConfig: o.TLSConfig, Dialer: o.Dialer, DialerRetries: o.DialerRetries,
 				DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
 			})
 			defer sentinel.Close()
@@ -390,7 +393,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 		}()
 	}
 	var errs []string
-	answered := false
+	answered, passing := false, false
 	for range o.SentinelAddrs {
 		a := <-answers
 		switch a.err {
@@ -402,19 +405,20 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 		default:
 			errs = append(errs, fmt.Sprintf("the Sentinel %s: %v%s", a.addr, a.err, wire.Hint(a.err)))
 		}
-		answered = answered || refused(a.err)
+		answered, passing = answered || refused(a.err), passing || mayPass(a.err)
 	}
 	all := errors.New(strings.Join(errs, "; "))
 	if answered {
 		return all
 	}
-	return &unreachable{t.host(), "no Sentinel can be reached", all}
+	return &unreachable{t.host(), "no Sentinel can be reached", all, passing}
 }
 
 // unreachable is the error of a Redis that does not answer.
 type unreachable struct {
 	host, what string
 	err        error
+	passing    bool // Redis may answer in a moment
 }
 
 func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() + wire.Hint(e.err) }

@@ -39,6 +39,8 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 		"no such file":                    {"", "", "--redis-file " + none, "--redis-file: open " + none},
 		"a file without a URL":            {"", "", "--redis-file /dev/null", "/dev/null is not a Redis URL"},
 		"an empty variable":               {" ", "", "", "--redis (LOCKLINE_REDIS) is not a Redis URL"},
+		"a port that is none":             {"redis://host:port", "", "", "(invalid port after host)"},
+		"a host that is missing":          {"redis://user:secret", "", "", "(invalid port after host)"},
 		"an unknown parameter":            {"", "", "--redis redis://host?foo=1", "(unexpected option: foo)"},
 		"a database that is no number": {
 			"", "", "--redis redis://user:secret@host/x", `(invalid database number: "x")`,

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -57,7 +59,7 @@ func TestNamesThatLocksOfSeveralKindsHaveArePointedAt(t *testing.T) {
 	o := &operator{prefix: "lockline", kinds: lockKinds, pattern: "*"}
 	testlock.Must(t, o.open(t.Context(), target{URL: "redis://" + addr}))
 	defer o.close()
-	if got := o.checkNames(t.Context()); got.Status != warning || got.Found != `"n" (fair, reentrant)` {
+	if got := o.checkLocked(t.Context())[0]; got.Status != warning || got.Found != `"n" (fair, reentrant)` {
 		t.Errorf("doctor: %+v", got)
 	}
 }

@@ -23,7 +23,7 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	t.noReplica = true
 	for i, url := range append([]string{t.URL}, cmd.StringSlice("also")...) {
 		if t.URL = url; i > 0 {
-			t.from = "--also"
+			t.from, t.file = "--also", ""
 		}
 		if slices.ContainsFunc(all, func(s lockState) bool { return s.Server == t.host() }) {
 			return fmt.Errorf("--also: %s is named twice: each server has one vote", t.host())

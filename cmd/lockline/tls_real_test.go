@@ -117,7 +117,8 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 		execTLS("rediss://"+to, exitTrouble, "--redis must begin with redis://")
 	}
 	for _, to := range []string{server, sentinel + "?master_name=lockline"} {
-		execTLS("redis://"+to, exitTrouble, "--redis must begin with rediss://")
+		// Redis might also restart just then, so exec waits.
+		execTLS("redis://"+to, exitTrouble, "--redis must begin with rediss://", "--wait", "3s")
 	}
 	execTLS("rediss://"+server, exitTrouble, "--cert and --key go together", s.flags()[:4]...)
 	execTLS("rediss://"+server, exitTrouble, "no certificate in", "--cacert", s.key)

@@ -37,8 +37,8 @@ func topCommand() *cli.Command {
 		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: time.Second,
 			Usage: "between two looks"}},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
-		out, ok := cmd.Root().Writer.(*os.File)
-		if !ok || !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
+		out := fileOf(cmd.Root().Writer)
+		if !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
 			return errors.New("top needs a terminal; lockline ls lists the locks once, " +
 				"and lockline watch NAME writes a line for each change")
 		}
@@ -51,8 +51,8 @@ func topCommand() *cli.Command {
 }
 
 func terminal(f any) bool {
-	file, ok := f.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	file := fileOf(f)
+	return file != nil && term.IsTerminal(int(file.Fd()))
 }
 
 // What a terminal is told: another screen, no cursor, and that what is too wide is cut; then all this back.
@@ -235,8 +235,11 @@ func (p *page) trouble(now time.Time) (text string) {
 // table is the names of the columns, and the rows below them.
 func (p *page) table(states []lockState) (lines []string) {
 	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
-		return c.name == "TOKEN" && p.width < 110 // which is for wide screens
+		return c.name == "TOKEN" && p.width < wideScreen || c.name == "COUNT" && p.width < 100
 	})
+	if last := &shown[len(shown)-1]; p.width < wideScreen { // HOLDER
+		last.cell = func(s lockState) string { return cmp.Or(printable(s.Error), s.brieflyHeldBy()) }
+	}
 	left, shares := p.width-len(shown)+1, 0
 	for _, c := range shown {
 		if left -= c.width; c.width == 0 {
@@ -250,6 +253,26 @@ func (p *page) table(states []lockState) (lines []string) {
 		lines = append(lines, strings.Join(cells, " "))
 	}
 	return lines
+}
+
+// wideScreen is the number of columns that a screen needs for tokens and for holders in full.
+const wideScreen = 110
+
+// brieflyHeldBy names the first holder so that a narrow column shows the process and its host. A holder with
+// a remark is named in full.
+func (s lockState) brieflyHeldBy() string {
+	if len(s.Holders) == 0 {
+		return ""
+	}
+	h := s.Holders[0]
+	if h.PID == 0 || h.Party != "" || h.Lingers || strings.HasSuffix(h.Owner, "~") {
+		return s.heldBy()
+	}
+	text := fmt.Sprintf("%s%d@%s", share(h.Side, h.Permits), h.PID, printable(h.Host))
+	if more := len(s.Holders) - 1; more > 0 {
+		text += fmt.Sprintf(" +%d", more)
+	}
+	return strings.TrimRight(text+" "+printable(h.Label), " ")
 }
 
 // fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for

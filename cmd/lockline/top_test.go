@@ -61,12 +61,12 @@ func TestTopFitsASmallScreen(t *testing.T) {
 	want := `lockline top  12:00:00  every 1s  127.0.0.1:6379  *
 5 of 5 locks, sorted by waiting
 
-NAME             KIND      COUNT HELD FOR LEASE  WAITING FIRST  HOLDER
-printer          fair      1     3s       29.9s  2       1m1s   process 42 on d…
-orders:42        reentrant 1     1h0m0s   12.3s  0              process 42 on d…
-ledger           redlock   1     9s       8s     ?              process 42 on d…
-boot             latch     2
-text             reentrant                                      its key is some…
+NAME                KIND      HELD FOR LEASE  WAITING FIRST  HOLDER
+printer             fair      3s       29.9s  2       1m1s   42@db1 till 3
+orders:42           reentrant 1h0m0s   12.3s  0              42@db1 till 3
+ledger              redlock   9s       8s     ?              42@db1 till 3
+boot                latch
+text                reentrant                                its key is somethi…
 
 
 q quit   s sort   ↑↓ scroll`

@@ -87,7 +87,7 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	group.Sentinels[0].Kill()
 	execs(t, one+"?addr="+two+"&master_name="+name, 0, "n", "--", "true")
 	group.Sentinels[1].Kill()
-	said := execs(t, one+"?addr="+two+"&master_name="+name, exitTrouble, "n", "--", "true")
+	said := execs(t, one+"?addr="+two+"&master_name="+name, exitTrouble, "--wait", "2s", "n", "--", "true")
 	if !strings.Contains(said, "no Sentinel can be reached") || !strings.Contains(said, one) ||
 		!strings.Contains(said, two) {
 		t.Errorf("Sentinels are down: %s", said)
@@ -110,6 +110,30 @@ func TestDoctorFollowsSentinels(t *testing.T) {
 		!strings.Contains(errOut, "add ?master_name=NAME") {
 		t.Errorf("without the master's name: exit code %d: %s", code, errOut)
 	}
+}
+
+func TestDoctorFindsFrozenSentinelsAndLongTimeouts(t *testing.T) {
+	t.Parallel()
+	group := testredis.StartSentinel(t, 1)
+	url := "redis://" + group.Sentinels[0].Addr + "?master_name=" + masterOf(t, group)
+	e := examine(t, url, time.Now)
+	e.want(t, "quorum", fine, "3 of 3 answer, 2 are needed") // the others are not in the URL
+	e.want(t, "down-after", fine, "down-after-milliseconds 500")
+
+	client := redis.NewSentinelClient(&redis.Options{Addr: group.Sentinels[0].Addr})
+	defer client.Close()
+	testlock.Must(t, client.Set(t.Context(), masterOf(t, group), "down-after-milliseconds", "120000").Err())
+	e = examine(t, url, time.Now)
+	e.want(t, "down-after", warning, "down-after-milliseconds 120000")
+	e.want(t, "agreement", warning, "120000")
+	group.Sentinels[1].Freeze()
+	defer group.Sentinels[1].Thaw()
+	e = examine(t, url, time.Now)
+	e.want(t, "reach", warning, "timeout")
+	e.want(t, "quorum", warning, "2 of 3 answer")
+	group.Sentinels[2].Freeze()
+	defer group.Sentinels[2].Thaw()
+	examine(t, url, time.Now).want(t, "quorum", failure, "1 of 3 answer")
 }
 
 // masterOf is the name under which the Sentinels know their master.

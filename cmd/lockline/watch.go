@@ -11,10 +11,15 @@ import (
 )
 
 const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
-hold count or its queue is another than before, until ctrl-C. Of a latch, it is the count
-and the parties, and of an election also the leader's value. What happens between two
-looks is not seen. While Redis does not answer, it says so and goes on. With --json
-each line is a JSON object.`
+hold count or its queue is another than before, until ctrl-C. It also ends when nobody
+reads its lines any more (exit code 141). Of a latch, it is the count and the parties,
+and of an election also the leader's value. What happens between two looks is not seen.
+While Redis does not answer, it says so and goes on. With --json each line is a JSON
+object.
+
+While sessions wait for the lock for longer than a second, it also looks, every 5 s at
+most, whether sessions seem to wait for each other: a line says "suspected circle". That
+may be a deadlock or not, see lockline ls --help.`
 
 func watchCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
@@ -33,26 +38,35 @@ func watchCommand() *cli.Command {
 type sight struct {
 	At time.Time `json:"at"`
 	lockState
+	Circle waitingCircle `json:"circle,omitempty"` // of sessions that seem to wait for each other
 }
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
 	ticks := time.Tick(interval)
-	last := map[string]string{} // by kind, what was written
+	last := map[string]string{} // by kind: the last line and its circle
 	failing := false
+	search := newCircleSearch(o)
 	for first := true; ; first = false {
 		states, err := o.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return &exitError{code: exitInterrupted}
+		case readerGone(o.out):
+			return &exitError{code: exitUnread}
 		case err != nil && first:
 			return err
 		case err != nil && !failing:
 			trouble(err)
 		case err == nil:
+			if err := search.look(ctx, states); err != nil {
+				trouble(fmt.Errorf("circles of waiting sessions are not looked for: %w", err))
+			}
 			for _, s := range states {
-				if line := s.line(); line != last[s.Kind] {
-					last[s.Kind] = line
-					if err := o.show(s, line); err != nil {
+				circle := search.of(s)
+				line := s.line()
+				if key := line + circle.key(); key != last[s.Kind] {
+					last[s.Kind] = key
+					if err := o.show(s, line, circle); err != nil {
 						return err
 					}
 				}
@@ -67,13 +81,13 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 	}
 }
 
-func (o *operator) show(s lockState, line string) error {
+func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 	now := time.Now()
 	if !o.json {
-		_, err := fmt.Fprintf(o.out, "%s  %s\n", now.Format("15:04:05.000"), line)
+		_, err := fmt.Fprintf(o.out, "%s  %s%s\n", now.Format("15:04:05.000"), line, circle.mark())
 		return err
 	}
-	return json.NewEncoder(o.out).Encode(sight{now, s})
+	return json.NewEncoder(o.out).Encode(sight{now, s, circle})
 }
 
 // line is all of a lock that does not change by itself.

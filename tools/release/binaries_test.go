@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,15 @@ func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 	here := systems[runtime.GOOS+"_"+runtime.GOARCH]
 	if out, err := exec.Command("tar", "-xf", here, "-C", dist, "lockline").CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", here, err, out)
+	}
+	names, err := exec.Command("tar", "-tf", here).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"LICENSE", "CHANGELOG.md", "THIRD_PARTY_NOTICES.txt", "sbom.cdx.json"} {
+		if !slices.Contains(strings.Fields(string(names)), name) {
+			t.Errorf("the archive has no %s: %s", name, names)
+		}
 	}
 	out, err := exec.Command(filepath.Join(dist, "lockline"), "--version").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), strings.TrimPrefix(version, "v")) {

@@ -1,0 +1,99 @@
+package main
+
+import "slices"
+
+// edge is one session that waits for others, as far as circles looks at it.
+type edge struct {
+	from string   // session that waits
+	to   []string // sessions that hold the lock; may contain from
+	any  bool     // the release of one of them may be enough, as of a semaphore
+}
+
+// circles returns the edges that lie on a circle of at least two sessions, by circle, as indexes into edges.
+// Both the circles and the edges of each one are in the order of edges. If an edge needs only one of several
+// sessions, it lies on a circle only if all of these sessions are stuck.
+func circles(edges []edge) (found [][]int) {
+	stuck := stuckEdges(edges)
+	next := map[string][]string{}
+	for _, i := range stuck {
+		next[edges[i].from] = append(next[edges[i].from], edges[i].to...)
+	}
+	group := components(next)
+	at := map[int]int{} // from a group to its index in found
+	for _, i := range stuck {
+		e := edges[i]
+		inside := func(to string) bool { return to != e.from && group[to] == group[e.from] }
+		if !slices.ContainsFunc(e.to, inside) {
+			continue
+		}
+		g := group[e.from]
+		if _, ok := at[g]; !ok {
+			at[g] = len(found)
+			found = append(found, nil)
+		}
+		found[at[g]] = append(found[at[g]], i)
+	}
+	return found
+}
+
+// stuckEdges returns the indexes of the edges that no release can end. A session that waits for nothing will
+// release its locks. Their waiters then wait for nothing either, so the search repeats until nothing changes.
+func stuckEdges(edges []edge) []int {
+	stuck := make([]int, len(edges))
+	for i := range stuck {
+		stuck[i] = i
+	}
+	for {
+		waits := map[string]bool{}
+		for _, i := range stuck {
+			waits[edges[i].from] = true
+		}
+		before := len(stuck)
+		stuck = slices.DeleteFunc(stuck, func(i int) bool {
+			e := edges[i]
+			others := slices.DeleteFunc(slices.Clone(e.to), func(to string) bool { return to == e.from })
+			free := func(to string) bool { return !waits[to] }
+			blocks := func(to string) bool { return waits[to] }
+			if e.any {
+				return len(others) == 0 || slices.ContainsFunc(others, free)
+			}
+			return !slices.ContainsFunc(others, blocks)
+		})
+		if len(stuck) == before {
+			return stuck
+		}
+	}
+}
+
+// components returns a number for each session of a graph. Two sessions have the same one if each can be
+// reached from the other. It is Tarjan's algorithm.
+func components(next map[string][]string) map[string]int {
+	group, index, low := map[string]int{}, map[string]int{}, map[string]int{}
+	var path []string // sessions that have no group yet
+	var visit func(string)
+	visit = func(s string) {
+		index[s] = len(index) + 1
+		low[s] = index[s]
+		path = append(path, s)
+		for _, to := range next[s] {
+			if index[to] == 0 {
+				visit(to)
+				low[s] = min(low[s], low[to])
+			} else if group[to] == 0 {
+				low[s] = min(low[s], index[to])
+			}
+		}
+		if low[s] != index[s] {
+			return
+		}
+		for i := slices.Index(path, s); len(path) > i; path = path[:len(path)-1] {
+			group[path[len(path)-1]] = index[s]
+		}
+	}
+	for s := range next {
+		if index[s] == 0 {
+			visit(s)
+		}
+	}
+	return group
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// contactPause is the time between two attempts to reach Redis.
+const contactPause = 250 * time.Millisecond
+
+// contact connects to Redis for exec. While Redis cannot be reached, contact tries again, for as long as a
+// Lock does: for the time of --wait, or for one lease. With --wait 0 it tries once. After a second, it writes
+// the error, unless --quiet is set.
+func (o execOptions) contact(ctx context.Context, errOut io.Writer) (redis.UniversalClient, error) {
+	begun, once := time.Now(), o.bounded && o.atMost == 0
+	bound := cmp.Or(o.atMost, o.lease)
+	if once {
+		bound = time.Hour // much longer than an attempt takes
+	}
+	opening, cancel := context.WithTimeoutCause(ctx, bound, o.redis.unanswered(o.atMost))
+	defer cancel()
+	var failed error // of the last attempt that Redis did not answer
+	for said := o.quiet; ; {
+		rdb, err := o.redis.open(opening)
+		down, ok := errors.AsType[*unreachable](err)
+		switch timedOut := opening.Err() != nil && ctx.Err() == nil; {
+		case err == nil:
+			return rdb, nil
+		case timedOut && failed != nil:
+			return nil, fmt.Errorf("%w (tried for %v)", failed, bound)
+		case once, !ok, !down.passing:
+			return nil, err
+		}
+		failed = err
+		if !said && time.Since(begun) > silence {
+			said = true
+			complain(errOut, fmt.Errorf("lock %q: waiting; %w", o.name, err))
+		}
+		select {
+		case <-time.After(contactPause):
+		case <-opening.Done(): // the next attempt returns at once
+		}
+	}
+}
+
+// mayPass reports whether Redis may answer in a moment. It returns false for a TLS handshake without an
+// answer (Unknown without Resend), because go-redis has repeated it for long, and most such servers lack TLS.
+func mayPass(err error) bool {
+	v := wire.Judge(err)
+	return v.Transient && (v.Resend || !v.Unknown)
+}
+
+// left returns the rest of --wait. It returns the shortest time that a Lock can wait if no time is left, and
+// 0 if --wait is 0.
+func (c *contender) left() time.Duration {
+	if c.atMost == 0 {
+		return 0
+	}
+	return max(protocol.MinTime, c.atMost-time.Since(c.begun))
+}

@@ -1,0 +1,72 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/internal/testing/testredis"
+)
+
+func TestExecWaitsForARedisThatRestarts(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	server.Kill()
+	for _, args := range [][]string{{"--wait", "60s"}, {}} {
+		loud := startExec(t, server.Addr, append(args, "n", "--", "true")...)
+		silent := startExec(t, server.Addr, append(args, "-q", "m", "--", "true")...)
+		testlock.Eventually(t, "it says for what it waits", func() bool {
+			return strings.Contains(loud.errOut.String(), `lock "n": waiting; redis at `+server.Addr)
+		})
+		server.Restart(t)
+		loud.wantCode(0)
+		silent.wantCode(0)
+		if said := silent.errOut.String(); said != "" || strings.Count(loud.errOut.String(), "\n") != 1 {
+			t.Errorf("%v: loud: %q, silent: %q", args, loud.errOut.String(), said)
+		}
+		server.Kill()
+	}
+	said := execs(t, server.Addr, exitTrouble, "--wait", "1500ms", "n", "--", "true")
+	if !strings.Contains(said, "connection refused (tried for 1.5s)") {
+		t.Errorf("the wait has ended: %s", said)
+	}
+	said = execs(t, server.Addr, exitTrouble, "--wait", "0", "n", "--", "true")
+	if !strings.Contains(said, "connection refused") || strings.Contains(said, "tried") {
+		t.Errorf("without a wait: %s", said)
+	}
+	began := time.Now()
+	said = execs(t, server.Addr+"x", exitTrouble, "n", "--", "true") // no server can have such a port
+	if took := time.Since(began); took > 10*time.Second || strings.Contains(said, "waiting") {
+		t.Errorf("an address that time does not mend: after %v, %s", took, said)
+	}
+}
+
+func TestExecIsSilentAboutALockThatIsTakenIfItIsToBeQuiet(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	session := testlock.NewSession(t, server.Client(t))
+	take(t, openReentrant(session, "n"))
+	for _, wait := range []string{"0", "100ms"} {
+		if said := execs(t, server.Addr, 7, "-q", "--wait", wait, "-E", "7", "n", "--", "true"); said != "" {
+			t.Errorf("--wait %s: %s", wait, said)
+		}
+	}
+}
+
+func TestTheFirstContactTakesFromTheTimeOfTheWait(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ wait, took, least, most time.Duration }{
+		{0, time.Minute, 0, 0},
+		{time.Minute, 20 * time.Second, 30 * time.Second, 40 * time.Second},
+		{time.Minute, time.Hour, protocol.MinTime, protocol.MinTime},
+	} {
+		c := &contender{execOptions: execOptions{atMost: test.wait}, begun: time.Now().Add(-test.took)}
+		if left := c.left(); left < test.least || left > test.most {
+			t.Errorf("%v after %v: %v", test.wait, test.took, left)
+		}
+	}
+}

@@ -1,0 +1,21 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// readerGone reports whether w is a pipe, a socket or a terminal that nobody can read any more. A command
+// that writes rarely would find that out too late.
+func readerGone(w io.Writer) bool {
+	file := fileOf(w)
+	if file == nil {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // errors need no Events
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// dialer is the type of Dialer in the options of go-redis.
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialTimeout is the default of go-redis.
+const dialTimeout = 5 * time.Second
+
+// keepAlive is the setting of go-redis.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// secure returns the dialer for the files of --cacert, --cert and --key. It reads them again for each
+// connection, because certificates may be replaced while a command runs. If a file cannot be read then, the
+// dialer uses the last ones: a program may be replacing them. The dialer is nil if there are no such files.
+//
+// c is the TLS configuration that the URL has made, or nil if it has no TLS. A server without TLS may not
+// answer a handshake, and go-redis would dial five times, for five seconds each, so secure lowers dials.
+func (t target) secure(c *tls.Config, dials *int, timeout time.Duration) (dialer, error) {
+	if c != nil {
+		*dials = cmp.Or(*dials, 2)
+	}
+	switch {
+	case cmp.Or(t.CACert, t.Cert, t.Key) == "":
+		return nil, nil
+	case c == nil:
+		return nil, errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: " +
+			"the URL of --redis must begin with rediss://")
+	case (t.Cert == "") != (t.Key == ""):
+		return nil, errors.New("--cert and --key go together")
+	}
+	last, err := t.withFiles(c)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // guards last
+	current := func() *tls.Config {
+		mu.Lock()
+		defer mu.Unlock()
+		if read, err := t.withFiles(c); err == nil {
+			last = read
+		}
+		return last
+	}
+	plain := &net.Dialer{Timeout: cmp.Or(timeout, dialTimeout), KeepAliveConfig: keepAlive}
+	return func(_ context.Context, network, addr string) (net.Conn, error) {
+		return tls.DialWithDialer(plain, network, addr, current()) // as go-redis does
+	}, nil
+}
+
+// withFiles returns a copy of c with the certificates of the files.
+func (t target) withFiles(c *tls.Config) (*tls.Config, error) {
+	c = c.Clone()
+	if t.CACert != "" {
+		pem, err := os.ReadFile(t.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert: no certificate in %s", t.CACert)
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// credentials is the type of CredentialsProviderContext in the options of go-redis.
+type credentials = func(context.Context) (user, password string, err error)
+
+// rotated returns a function that returns the user and the password of --redis-file, as the file has them at
+// that time. parse reads them from a URL. If the file has no URL then, the function returns the last ones.
+// rotated returns nil if the URL comes from elsewhere.
+func (t target) rotated(parse func(url string) (user, password string, err error)) credentials {
+	if t.file == "" {
+		return nil
+	}
+	var mu sync.Mutex // guards user and password
+	user, password, _ := parse(t.URL)
+	return func(context.Context) (string, string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if url, err := readURL(t.file); err == nil {
+			if u, p, err := parse(url); err == nil {
+				user, password = u, p
+			}
+		}
+		return user, password, nil
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// examineAll examines the server of --redis. If there are others, it examines these, too, and all of them as
+// the servers of a RedLock.
+func (o *operator) examineAll(ctx context.Context, also []string, now func() time.Time) ([]finding, error) {
+	if len(also) == 0 {
+		return o.examine(ctx, now), nil
+	}
+	var findings []finding
+	var seen [][]facts
+	for i, url := range append([]string{o.at.URL}, also...) {
+		each := o
+		if i > 0 {
+			t := o.at
+			t.URL, t.from, t.file = url, "--also", ""
+			each = &operator{prefix: o.prefix, kinds: o.kinds, at: t, lease: o.lease}
+			switch err := each.open(ctx, t); {
+			case errors.As(err, &each.down):
+			case err != nil:
+				return nil, err
+			default:
+				defer each.close()
+			}
+		}
+		for _, f := range each.examine(ctx, now) {
+			if f.Server == "" {
+				f.Server = each.at.host()
+			}
+			findings = append(findings, f)
+		}
+		seen = append(seen, each.seen)
+	}
+	for _, f := range judgeTogether(seen) {
+		f.See = f.symptom()
+		findings = append(findings, f)
+	}
+	return findings, nil
+}
+
+// maxApart is the most by which the clocks of a RedLock's servers may differ.
+const maxApart = 10 * time.Minute
+
+// judgeTogether returns findings about the servers of a RedLock. seen has the facts of each URL.
+func judgeTogether(seen [][]facts) (findings []finding) {
+	add := func(check string, s status, found, do string) {
+		says := judgment{s, found, do}
+		findings = append(findings, finding{Server: "all servers", Check: check, judgment: says})
+	}
+	var all []facts
+	for _, f := range seen {
+		all = append(all, f...)
+	}
+	byID := map[string]string{} // the address of a run
+	lagging, unsynced := []string(nil), []string(nil)
+	for _, f := range all {
+		if id := f.info["run_id"]; id != "" {
+			if other, twice := byID[id]; twice {
+				add("independent", failure, other+" and "+f.server+" are the same server",
+					"name each server once: it has one vote, so a RedLock over it survives nothing")
+			}
+			byID[id] = f.server
+		}
+		switch fsync, known := f.config["appendfsync"]; {
+		case f.info["role"] == "slave":
+			lagging = append(lagging, f.server)
+		case known && f.info != nil && (f.info["aof_enabled"] != "1" || fsync != "always"):
+			unsynced = append(unsynced, f.server)
+		}
+	}
+	if len(lagging) > 0 {
+		add("independent", failure, strings.Join(lagging, ", ")+": a replica",
+			"name masters that replicate to none of the others: a replica takes no votes")
+	}
+	if !slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "independent" }) {
+		add("independent", fine, fmt.Sprintf("%d servers, no two of them the same", len(seen)), "")
+	}
+	if n := len(seen); n%2 == 0 {
+		add("number", warning, fmt.Sprintf("%d servers", n), "use three or five: "+
+			"of an even number, no more may fail than of one less")
+	}
+	if len(unsynced) > 0 {
+		found := "appendonly is off, or appendfsync is not always: " + strings.Join(unsynced, ", ")
+		add("durability", warning, found, "set appendonly yes and appendfsync always, "+
+			"or leave a server that crashed off for the longest lease: "+
+			"one that forgets its vote may give a second holder a majority")
+	}
+	byClock := func(a, b facts) int { return int(a.ahead - b.ahead) }
+	if len(all) > 0 {
+		first, last := slices.MinFunc(all, byClock), slices.MaxFunc(all, byClock)
+		if apart := last.ahead - first.ahead; apart > maxApart {
+			add("clocks", failure, fmt.Sprintf("%s is ahead of %s by %v", last.server, first.server,
+				apart.Round(time.Second)), "set the clocks by NTP: they must agree within 10 minutes")
+		}
+	}
+	return findings
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
+	server := func(name, id, fsync string, ahead time.Duration) []facts {
+		return []facts{{server: name, ahead: ahead, config: map[string]string{"appendfsync": fsync},
+			info: map[string]string{"run_id": id, "aof_enabled": "1", "role": "master"}}}
+	}
+	a, b, c := server("a", "1", "always", 0), server("b", "2", "always", 0), server("c", "3", "always", 0)
+	for name, test := range map[string]struct {
+		seen [][]facts
+		want string // check and status of each finding
+	}{
+		"three":                    {[][]facts{a, b, c}, "independent ok"},
+		"one that does not answer": {[][]facts{a, b, nil}, "independent ok"},
+		"an even number":           {[][]facts{a, b}, "independent ok, number warning"},
+		"one that syncs too rarely": {[][]facts{a, b, server("c", "3", "everysec", 0)},
+			"independent ok, durability warning"},
+		"one server twice": {[][]facts{a, b, server("a2", "1", "always", 0)}, "independent failure"},
+		"clocks 10 minutes apart": {[][]facts{server("a", "1", "always", -5*time.Minute), b,
+			server("c", "3", "always", 5*time.Minute)}, "independent ok"},
+		"clocks further apart": {[][]facts{server("a", "1", "always", -6*time.Minute), b,
+			server("c", "3", "always", 5*time.Minute)}, "independent ok, clocks failure"},
+	} {
+		var got []string
+		for _, f := range judgeTogether(test.seen) {
+			got = append(got, f.Check+" "+string(f.Status))
+			if f.Found == "" || (f.Status == fine) != (f.Do == "") || f.Server == "" {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("%s: %s, want %s", name, text, test.want)
+		}
+	}
+}
+
+func TestDoctorJudgesTheRateOfAClockByItsMargin(t *testing.T) {
+	begun := time.Unix(1_000_000_000, 0)
+	for _, test := range []struct {
+		server, rtt time.Duration // time that passed at the server in 10 s
+		want        status
+	}{
+		{10 * time.Second, time.Millisecond, fine},
+		{10_090 * time.Millisecond, time.Millisecond, fine},
+		{10_110 * time.Millisecond, time.Millisecond, warning},
+		{9_890 * time.Millisecond, time.Millisecond, warning},
+		{10_110 * time.Millisecond, 50 * time.Millisecond, fine},
+		{10 * time.Second, 200 * time.Millisecond, unknown},
+		{11 * time.Second, 200 * time.Millisecond, warning},
+	} {
+		got := judgePace(clockReading{begun, begun, test.rtt},
+			clockReading{begun.Add(test.server), begun.Add(10 * time.Second), test.rtt})
+		if got.Status != test.want || got.Found == "" || (got.Status == fine) != (got.Do == "") {
+			t.Errorf("%v in 10 s, round trips of %v: %+v", test.server, test.rtt, got)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package otellock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// oldest remembers the time at which each present waiter began to wait. A wait that does not end is in no
+// histogram.
+type oldest struct {
+	mu     sync.Mutex // guards series
+	series map[series]*waits
+}
+
+type waits struct {
+	attributes metric.MeasurementOption
+	begun      map[time.Time]int // number of the waiters that began at this time
+}
+
+func (o *oldest) begin(s series, attributes metric.MeasurementOption, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.series == nil {
+		o.series = map[series]*waits{}
+	}
+	if o.series[s] == nil {
+		o.series[s] = &waits{attributes, map[time.Time]int{}}
+	}
+	o.series[s].begun[at]++
+}
+
+func (o *oldest) end(s series, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := o.series[s]
+	if of == nil {
+		return
+	}
+	if of.begun[at]--; of.begun[at] <= 0 {
+		delete(of.begun, at)
+	}
+	if len(of.begun) == 0 && len(o.series) > most { // the gauge ends, instead of staying at 0
+		delete(o.series, s)
+	}
+}
+
+// observe reports the age of the oldest wait of each series, or 0 if there is none.
+func (o *oldest) observe(_ context.Context, to metric.Float64Observer) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, of := range o.series {
+		age := time.Duration(0)
+		for begun := range of.begun {
+			age = max(age, time.Since(begun))
+		}
+		to.Observe(age.Seconds(), of.attributes)
+	}
+	return nil
+}
