@@ -170,6 +170,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 		func() error { return severalAtOnce(ctx, rdb) },
 		func() error { return permits(ctx, rdb) },
 		func() error { return linger(ctx, rdb, admin) },
+		func() error { return damaged(ctx, rdb, admin) },
 	}
 	for kind, newMutex := range testlock.AnyKinds {
 		todo = append(todo, func() error {
@@ -188,6 +189,28 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 		all = errors.Join(all, <-errs)
 	}
 	return all
+}
+
+// damaged frees a lock whose hash somebody has edited.
+func damaged(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
+	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	m := rlock.New(s, "damaged")
+	_, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := admin.HSet(ctx, "lockline:r:{damaged}", "token", "x").Err(); err != nil {
+		return err
+	}
+	if _, err = m.ForceUnlock(ctx); err != nil {
+		return err
+	}
+	_ = hold.Unlock(ctx) // which was lost
+	return nil
 }
 
 // permits takes two permits.

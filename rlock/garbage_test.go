@@ -14,6 +14,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
 )
 
 // odd are values that Lockline never wrote where it keeps numbers. A real server's Lua converts the real ones
@@ -52,8 +53,12 @@ func placesOf(kind string) []place {
 	}
 	at := []place{{field: "token", alike: "released"}, {field: "token", alike: "released", idle: true},
 		{key: ":w", field: "another:1"}}
-	for _, field := range []string{"owner", "ends", "token", "floor", "count", "change", "released", "lost",
-		"releaser", "ticket", "queued", "lives", "refused", "lingers", "gone:1"} {
+	fields := []string{"owner", "ends", "token", "floor", "count", "change", "released", "lost",
+		"releaser", "ticket", "queued", "lives", "refused", "lingers", "gone:1"}
+	if kind == "writer" {
+		fields = append(fields, "permits", "shared", "limit", "limiter", "lingerers", "held another:1")
+	}
+	for _, field := range fields {
 		at = append(at, place{field: field})
 		if field != "owner" { // somebody who writes this takes the lock
 			at = append(at, place{field: field, idle: true})
@@ -69,7 +74,7 @@ func eachPlace(
 ) {
 	for kind, newMutex := range map[string]testlock.AnyMaker{
 		"reentrant": testlock.Any(rlock.New), "fair": testlock.Any(fairlock.New),
-		"redisson": testlock.Any(redisson.New),
+		"redisson": testlock.Any(redisson.New), "writer": testlock.Any(rwlock.New),
 	} {
 		for _, at := range placesOf(kind) {
 			t.Run(fmt.Sprintf("%s/%s", kind, at), func(t *testing.T) {
@@ -122,7 +127,7 @@ func (v *vandal) suffer(at place, value string) {
 }
 
 func (v *vandal) place(kind string, at place) {
-	letter := map[string]string{"reentrant": "r", "fair": "f"}[kind]
+	letter := map[string]string{"reentrant": "r", "fair": "f", "writer": "w"}[kind]
 	switch lock := testlock.Prefix(v.rdb) + ":" + letter + ":{" + v.name + "}"; {
 	case kind != "redisson":
 		v.key = lock + at.key

@@ -12,7 +12,9 @@ import (
 
 func TestTheCommonCaseIsAsTheOthersOnARealServer(t *testing.T) {
 	t.Parallel()
-	commonCaseIsAsTheOthers(t, testlock.Shared(t))
+	for _, shared := range []bool{false, true} {
+		commonCaseIsAsTheOthers(t, testlock.Shared(t), shared)
+	}
 }
 
 // A session whose subscription is at another server than its lock learns it with each answer (flag D).

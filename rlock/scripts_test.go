@@ -18,7 +18,11 @@ import (
 // The common cases of lock/acquire.lua and lock/release.lua have the same effect as the rest of these
 // scripts.
 func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { commonCaseIsAsTheOthers(t, w.Client) })
+	for _, shared := range []bool{false, true} {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			commonCaseIsAsTheOthers(t, w.Client, shared)
+		})
+	}
 }
 
 // withAndWithout returns a script of a lock, and the same without its common case. old occurs in that alone.
@@ -31,11 +35,14 @@ func withAndWithout(t *testing.T, name, old, text string) [2]*redis.Script {
 	return [2]*redis.Script{redis.NewScript(whole), redis.NewScript(strings.Replace(whole, old, text, 1))}
 }
 
-func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
+// commonCaseIsAsTheOthers compares the effects of the scripts on a lock. If shared is true, the lock has
+// permits.
+func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client, shared bool) {
+	t.Helper()
 	acquire := withAndWithout(t, "acquire", "local expiry = tonumber(known[6] or 0) or 0", "local expiry = 0")
 	release := withAndWithout(t, "release", "if held[1] == owner and", "if false and")
 
-	const owner, last, future = "s:7", "1000", "4102444800000001"
+	const owner, last, future, all = "s:7", "1000", "4102444800000001", "1000000000"
 	hashes := map[string][]any{
 		"none":                       nil,
 		"released":                   {"token", last, "released", last, "releaser", "s:6", "lost", "4"},
@@ -57,6 +64,29 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 		"held, and kept":        {"token", last, "owner", owner, "ends", future, "lingers", "1"},
 		"its lease is over":     {"token", last, "owner", owner, "ends", "5"},
 	}
+	permits := map[string][]any{
+		"free permits":        {"token", last, "released", last, "permits", "2", "limit", "5"},
+		"an odd limit":        {"token", last, "released", last, "permits", "2", "limit", "many"},
+		"a lower limit":       {"token", last, "released", last, "limit", "2"},
+		"a lower limit, set":  {"token", last, "released", last, "limit", "2", "limiter", "s:3"},
+		"a higher limit, set": {"token", last, "released", last, "limit", "9", "limiter", "s:3"},
+		"free, and shared":    {"token", last, "released", last, "limit", "5"},
+		"held, and shared": {"token", last, "owner", "s:6", "ends", future,
+			"permits", "2", "limit", "5"},
+		"held by it, and shared": {"token", last, "owner", owner, "ends", future,
+			"permits", "1", "limit", "5"},
+		"a writer holds": {"token", last, "owner", "s:6", "ends", future,
+			"permits", all, "limit", all},
+		"it holds all": {"token", last, "owner", owner, "ends", future,
+			"permits", all, "limit", all},
+		"it holds, others wait": {"token", last, "owner", owner, "ends", future,
+			"permits", "2", "limit", "5"},
+		"it holds, one was above": {"token", last, "owner", owner, "ends", future,
+			"permits", "2", "floor", "1004"},
+	}
+	if shared {
+		maps.Copy(hashes, permits)
+	}
 	for name, hash := range hashes {
 		for _, ttl := range []time.Duration{80 * time.Second, 100 * time.Second} { // due, not due
 			for what, of := range map[string]struct {
@@ -64,6 +94,8 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 				argv []any
 			}{
 				"acquire": {acquire, []any{owner, 1, int64(1) << 52, 30000, "about", 60000, 15000,
+					"lockline:s:", "", 0}},
+				"acquire all": {acquire, []any{owner, all, int64(1) << 52, 30000, "about", 60000, 0,
 					"lockline:s:", "", 0}},
 				"release":                {release, []any{owner, last, "lockline:s:", 60000, 0, 1005}},
 				"release, none was used": {release, []any{owner, last, "lockline:s:", 60000, 0, 0}},
@@ -75,8 +107,19 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 				var left [2]time.Duration
 				for i, sc := range of.both {
 					l := testlock.Prefix(rdb) + ":l"
-					q, w := l+":q", l+":w"
-					testlock.Must(t, rdb.Del(bg, l, q, w).Err())
+					q, w, h := l+":q", l+":w", l+":h"
+					testlock.Must(t, rdb.Del(bg, l, q, w, h).Err())
+					keys, argv := []string{l, q, w}, of.argv
+					if shared {
+						keys = append(keys, h)
+						if len(argv) == 10 {
+							argv = append(slices.Clip(argv), "", "5", "")
+						}
+					}
+					if strings.HasSuffix(name, "shared") {
+						rdb.ZAdd(bg, h, redis.Z{Score: 4102444800000001, Member: "other:2"})
+						rdb.HSet(bg, l, "shared", "2", "held other:2", "2 900 - about", "floor", last)
+					}
 					now := rdb.Time(bg).Val()
 					if hash != nil {
 						testlock.Must(t, rdb.HSet(bg, l, hash...).Err())
@@ -87,12 +130,13 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 						testlock.Must(t, rdb.ZAdd(bg, q, redis.Z{Score: 1000, Member: "other:1"}).Err())
 						testlock.Must(t, rdb.HSet(bg, w, "other:1", future+" 1 30000 nonce about").Err())
 					}
-					reply, err := sc.Run(bg, rdb, []string{l, q, w}, of.argv...).Text()
+					reply, err := sc.Run(bg, rdb, keys, argv...).Text()
 					state := []any{reply, err}
 					fields := rdb.HGetAll(bg, l).Val()
 					for _, field := range sorted(fields) {
 						state = append(state, field, fields[field])
 					}
+					state = append(state, rdb.ZRangeWithScores(bg, h, 0, -1).Val())
 					left[i] = rdb.PTTL(bg, l).Val()
 					got[i] = fmt.Sprintln(state...)
 				}
@@ -107,8 +151,9 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-// blurred replaces each Redis time, and each time until a distant one, by the same word.
+// blurred replaces each Redis time, each time until a distant one, and each name of a script by a word.
 func blurred(text string) string {
+	text = regexp.MustCompile(`\b[0-9a-f]{40}\b`).ReplaceAllString(text, "SCRIPT") // in an error
 	return regexp.MustCompile(`\b[1-9]\d{12,15}\b`).ReplaceAllString(text, "TIME")
 }
 

@@ -205,11 +205,14 @@ func TestNeitherSideStarvesTheOther(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// The lease of a reader beside others, whose leases are shorter.
 func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
-	simulated(t, 2, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
+	simulated(t, 3, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		rdb := wire.Client
-		_, long := testlock.Lock(t, locks[0].RLocker(), bg, rlock.WithLease(time.Hour))
+		first := testlock.Take(t, locks[2].RLocker())
 		short := testlock.Take(t, locks[1].RLocker())
+		_, long := testlock.Lock(t, locks[0].RLocker(), bg, rlock.WithLease(time.Hour))
 		testlock.Renewed(t, short, time.Second)
 		testlock.Unlock(t, short)
 		for _, k := range []string{key, key + ":h"} {
@@ -217,7 +220,7 @@ func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
 				t.Errorf("%s is kept for %v", k, left)
 			}
 		}
-		testlock.Unlock(t, long)
+		testlock.Unlock(t, long, first)
 	})
 }
 

@@ -24,7 +24,7 @@ func TestWhileRedisIsFullHoldsGoOnAndAreHandedOverAndNewOnesAreRefused(t *testin
 	hold := testlock.Take(t, locks[0])
 	waiting := testlock.Go(testlock.Bounded(t), locks[1].RLocker())
 	testlock.Eventually(t, "it waits, and has asked again when it listened", func() bool {
-		about := rdb.HVals(bg, key+":d").Val()
+		about := rdb.HVals(bg, key+":w").Val()
 		return len(about) == 1 && strings.Contains(about[0], "+ ")
 	})
 	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())

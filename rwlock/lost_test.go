@@ -103,12 +103,11 @@ func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 		rdb := wire.Client
 		w := testlock.Take(t, locks[0])
 		token := w.Token()
-		keys := []string{"lockline:w:{x}", "lockline:w:{x}:t", "lockline:w:{x}:q", "lockline:w:{x}:a",
-			"lockline:w:{x}:d", "lockline:w:{x}:h"}
+		keys := []string{"lockline:w:{x}", "lockline:w:{x}:q", "lockline:w:{x}:w", "lockline:w:{x}:h"}
 		owner := testlock.Inspect(t, locks[0]).Owner
-		testlock.Must(t, rdb.Eval(bg, script.Text("permit/release"), keys,
+		testlock.Must(t, rdb.Eval(bg, script.Text("lock/release"), keys,
 			owner, "", "nobody:s:", "15000", "0", token-500).Err())
-		if last, err := rdb.HGet(bg, keys[1], "t").Int64(); err != nil || last < token {
+		if last, err := rdb.HGet(bg, keys[0], "token").Int64(); err != nil || last < token {
 			t.Errorf("the last token is %d, %v, below %d, which was used", last, err, token)
 		}
 		_ = w.Unlock(bg)

@@ -28,7 +28,6 @@ var _ rlock.Locker = (*RWMutex)(nil)
 var kind = &engine.Kind{
 	Letter:    protocol.ReadWrite,
 	Want:      engine.Exclusive,
-	Scripts:   engine.Shares,
 	Reentrant: true,
 	Lingers:   true,
 	Limited: func(name string, _ engine.Want, limit int64) error {

@@ -111,7 +111,7 @@ func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 		_, hold := acquire(t, sems[0], 1)
 		waiting := join(sems[1], 1)
 		owner, channel := listener(t, sems[0])
-		nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:d", owner).Val())[2], "/+")
+		nonce := strings.TrimRight(strings.Fields(rdb.HGet(bg, "lockline:p:{x}:w", owner).Val())[3], "/+")
 		tell := func(token int64) {
 			later := rdb.Time(bg).Val().Add(time.Hour).UnixMicro()
 			testlock.Must(t, rdb.Publish(bg, channel,

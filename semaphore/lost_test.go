@@ -22,14 +22,13 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		testlock.Keep(t, hold)
 		waiter := join(b, 1)
 		synctest.Wait()
-		keys := []string{"lockline:p:{x}", "lockline:p:{x}:t", "lockline:p:{x}:q", "lockline:p:{x}:a",
-			"lockline:p:{x}:d", "lockline:p:{x}:h"}
+		keys := []string{"lockline:p:{x}", "lockline:p:{x}:q", "lockline:p:{x}:w", "lockline:p:{x}:h"}
 		// Its message goes to another channel.
 		sub := w.Client.Subscribe(bg, "nobody:s:"+testlock.Inspect(t, a).Queue[0].Session)
 		defer sub.Close()
 		_, err := sub.Receive(bg)
 		testlock.Must(t, err)
-		testlock.Must(t, w.Client.Eval(bg, script.Text("permit/release"), keys,
+		testlock.Must(t, w.Client.Eval(bg, script.Text("lock/release"), keys,
 			testlock.Inspect(t, a).Holders[0].Owner, "", "nobody:s:", "15000", "0", "").Err())
 		got := testlock.Granted(t, waiter)
 		testlock.Keep(t, got)
@@ -48,7 +47,7 @@ func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 		testlock.Keep(t, lost)
 		waiter := join(sem, 1, rlock.WaitAtMost(2*time.Second))
 		synctest.Wait()
-		w.Del("lockline:p:{x}")
+		w.HDel("lockline:p:{x}", "owner")
 		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", lost.Unlock(bg), rlock.ErrLost)
 		hold := testlock.Granted(t, waiter)

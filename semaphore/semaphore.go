@@ -26,7 +26,6 @@ type Semaphore struct {
 
 var kind = &engine.Kind{
 	Letter:  protocol.Semaphore,
-	Scripts: engine.Shares,
 	Lingers: true,
 	Noun:    noun,
 	Limited: func(name string, want engine.Want, limit int64) error {

@@ -380,7 +380,7 @@ func (o *operator) sweep(k lockKind, name string) (stays string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
 	lock := fmt.Sprintf("%s:%s:{%s}", o.prefix, string(k.Kind), name)
-	keys := []string{lock, lock + ":q", lock + ":w", lock + ":t", lock + ":a", lock + ":d", lock + ":h"}
+	keys := []string{lock, lock + ":q", lock + ":w", lock + ":h"}
 	if o.redisson {
 		keys = []string{name, "lockline_lock_memory:{" + name + "}"}
 	}

@@ -216,14 +216,18 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
 		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
 		a.nonce, mode)
-	if !p.kind.Counts {
-		argv[1] = a.l.want.N
-		argv = append(argv, a.l.want.Limit, joins)
-	}
+	quiet := any("")
 	if p.lingers(a.lease) {
-		argv = append(argv, args.Quiet)
+		quiet = args.Quiet
 	}
-	return p.keys.Request(p.kind.Acquire, argv...)
+	switch {
+	case !p.kind.Counts:
+		argv[1] = a.l.want.N
+		argv = append(argv, quiet, a.l.want.Limit, joins)
+	case quiet != "":
+		argv = append(argv, quiet)
+	}
+	return p.keys.Request(acquireScript, argv...)
 }
 
 // run asks until it is known what becomes of the attempt; if it was answered before, after a rest.

@@ -17,7 +17,7 @@ func (ps *Permits) LearnClock(ctx context.Context) error {
 		return nil
 	}
 	args := &s.Args
-	r := &protocol.Same{Script: ps.kind.Acquire, Keys: ps.keys, Argv: []any{
+	r := &protocol.Same{Script: acquireScript, Keys: ps.keys, Argv: []any{
 		s.Attempt(), 1, 0, args.Lease, args.About, args.Keep, "0", args.Channels, "", "0",
 	}}
 	o, err := ps.Ask(ctx, r)

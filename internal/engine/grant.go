@@ -314,12 +314,9 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed is the last token of its block that was used, for scripts. mu held.
+// lastUsed returns the last token that was used of the grant, for scripts. The caller must hold pool.mu.
 func (g *Grant) lastUsed() any {
-	switch {
-	case !g.exclusive():
-		return "" // there is one token, and nothing of it to give back
-	case max(g.token, g.floor) == g.first.(int64): // which is so with most
+	if max(g.token, g.floor) == g.first.(int64) { // which is so with most
 		return g.first // which is boxed
 	}
 	return max(g.token, g.floor)
@@ -374,12 +371,12 @@ func (u *update) Request(time.Time) *wire.Request {
 	g, p := u.g, u.g.p
 	keep := p.s.Args.Keep
 	if !p.kind.Counts {
-		return p.keys.Request(p.kind.Renew, g.owner, g.first, u.ms, keep)
+		return p.keys.Request(renewScript, g.owner, g.first, "0", "1", u.ms, keep, "0")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	holds := max(g.entries, 1) // that of an idle one is the next goroutine's
-	return p.keys.RequestFew(p.kind.Renew, g.owner, g.first, g.change, holds, u.ms, keep, g.floor)
+	return p.keys.RequestFew(renewScript, g.owner, g.first, g.change, holds, u.ms, keep, g.floor)
 }
 
 // A Grant is a session.Lessee.

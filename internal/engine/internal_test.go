@@ -38,7 +38,7 @@ type server struct {
 
 func (s *server) answer(c fake.Call) (string, error) {
 	r := request{kind: "release", at: time.Now(), owner: c.Argv[0].(string)}
-	if c.Is(kind.Acquire) {
+	if c.Is(acquireScript) {
 		r.kind, r.size = "ask", c.Argv[1].(int)
 	}
 	s.mu.Lock()

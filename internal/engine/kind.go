@@ -15,7 +15,6 @@ import (
 type Kind struct {
 	Letter string // in keys and events
 	Want   Want   // of its Lock, unless a call says otherwise
-	Scripts
 
 	Reentrant bool // a context that descends from a hold enters that again
 	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
@@ -31,7 +30,7 @@ type Kind struct {
 
 // NewLock is a kind of lock, with its letter.
 func NewLock(letter string, fair bool) *Kind {
-	return &Kind{Letter: letter, Want: Exclusive, Scripts: Hash, Counts: true, Fair: fair, Reentrant: true}
+	return &Kind{Letter: letter, Want: Exclusive, Counts: true, Fair: fair, Reentrant: true}
 }
 
 // Named puts what it is, and its name, before an error.
@@ -48,10 +47,11 @@ func (k *Kind) locked(e *failure.LockedError) error {
 
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
-	if !k.Counts {
-		return protocol.NewKeys(s.Prefix, k.Letter, name, ":t", ":q", ":a", ":d", ":h")
+	endings := []string{":q", ":w", ":h"}
+	if k.Counts { // only permits have further holders
+		endings = endings[:2]
 	}
-	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, ":q", ":w")
+	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
 	if err == nil {
 		keys.Queued = true
 	}
@@ -75,39 +75,15 @@ var Exclusive = Want{N: All, Limit: All}
 // All is how many permits one takes that excludes all others.
 const All = protocol.All
 
-// Scripts are those of a kind.
-type Scripts struct {
-	Acquire, Renew, Release *wire.Script
-	Inspect, Force          *wire.Script
-
-	Remain *wire.Script // a Release that leaves what is held taken for a time
-	Reduce *wire.Script // goes on with one permit of All; nil: there are no others than All
-
-	Decode func(name, reply string) (protocol.State, error) // reads the reply of Inspect
-}
-
-// Shares are the scripts of permits, which are leases in a sorted set.
-var Shares = Scripts{
-	Acquire: wire.Named("permit/acquire"),
-	Renew:   wire.Named("permit/renew"),
-	Release: wire.Named("permit/release"),
-	Inspect: wire.Named("permit/inspect"),
-	Force:   wire.Named("permit/force"),
-	Remain:  wire.Named("permit/remain"),
-	Reduce:  wire.Named("permit/reduce"),
-	Decode:  protocol.DecodePermits,
-}
-
-// Hash are the scripts of locks, which are hashes with an owner field and a hold count.
-var Hash = Scripts{
-	Acquire: wire.Named("lock/acquire"),
-	Renew:   wire.Named("lock/renew"),
-	Release: wire.Named("lock/release"),
-	Inspect: wire.Named("lock/inspect"),
-	Force:   wire.Named("lock/force"),
-	Remain:  wire.Named("lock/release"),
-	Decode:  protocol.DecodeLock,
-}
+// The scripts of all kinds.
+var (
+	acquireScript = wire.Named("lock/acquire")
+	renewScript   = wire.Named("lock/renew")
+	releaseScript = wire.Named("lock/release")
+	inspectScript = wire.Named("lock/inspect")
+	forceScript   = wire.Named("lock/force")
+	limitScript   = wire.Named("lock/limit")
+)
 
 // Config is what one acquisition is told by its options. It never changes once the acquisition has begun.
 type Config struct {

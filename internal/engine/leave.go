@@ -202,7 +202,7 @@ func (g *Grant) endEntry(write bool) (tell *notice) {
 	case !g.held():
 		return nil // Shutdown, the Unlock of a lost hold, or decline gives it back
 	case g.entries > 0 && g.p.kind.Counts:
-		same := protocol.Same{Script: g.p.kind.Renew, Keys: g.p.keys}
+		same := protocol.Same{Script: renewScript, Keys: g.p.keys}
 		return &notice{Same: same, g: g, onReply: (*notice).counted}
 	case g.entries > 0:
 		if g.exclusive() && g.writers == 0 && g.p.s.Age() >= g.whole {
@@ -244,7 +244,7 @@ func (g *Grant) notice() *notice {
 	r := p.releaseRequest(g.owner, g.first, g.late, g.lastUsed())
 	n := &notice{Same: r, g: g, onReply: (*notice).released}
 	if g.stays > p.s.Age() {
-		n.Script, n.stays = p.kind.Remain, g.stays
+		n.stays = g.stays
 	}
 	return n
 }
@@ -317,7 +317,7 @@ func (n *notice) counted(o wire.Outcome) error {
 func (g *Grant) reduce() (tell *notice) {
 	p := g.p
 	p.releases++
-	lastUsed := g.lastUsed() // before n changes: only a grant of all has a block
+	lastUsed := g.lastUsed()
 	g.n = 1
 	g.endLinger()
 	g.since = p.s.Age()
@@ -331,8 +331,8 @@ func (g *Grant) reduce() (tell *notice) {
 		g.l.live = g
 	}
 	args := &p.s.Args
-	argv := []any{g.owner, g.first, args.Channels, args.Keep, lastUsed}
-	same := protocol.Same{Script: p.kind.Reduce, Keys: p.keys, Argv: argv}
+	argv := []any{g.owner, g.first, args.Channels, args.Keep, "0", lastUsed, "", "1"}
+	same := protocol.Same{Script: releaseScript, Keys: p.keys, Argv: argv}
 	return &notice{Same: same, g: g, onReply: (*notice).reduced}
 }
 
@@ -356,7 +356,7 @@ func (n *notice) reduced(o wire.Outcome) error {
 func (p *pool) releaseRequest(owner, token any, late int64, lastUsed any) protocol.Same {
 	s := p.s
 	argv := []any{owner, token, s.Args.Channels, s.Args.Keep, late, lastUsed}
-	return protocol.Same{Script: p.kind.Release, Keys: p.keys, Argv: argv}
+	return protocol.Same{Script: releaseScript, Keys: p.keys, Argv: argv}
 }
 
 // repeat sends a request that ends an attempt until it is answered, or until when it may matter. It blocks

@@ -36,11 +36,11 @@ func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
 	}
-	reply, err := ps.ask(ctx, ps.kind.Inspect)
+	reply, err := ps.ask(ctx, inspectScript)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := ps.kind.Decode(ps.Name(), reply)
+	st, err := protocol.DecodeLock(ps.Name(), reply)
 	if err != nil {
 		err = failure.Named(ps.Name(), err)
 	}
@@ -60,7 +60,7 @@ func (ps *Permits) Force(ctx context.Context, which string) (int, error) {
 		return 0, err
 	}
 	args := &ps.s.Args // waiters of any session are told on channels that begin alike
-	text, err := ps.ask(ctx, ps.kind.Force, args.Channels, args.Keep, which)
+	text, err := ps.ask(ctx, forceScript, args.Channels, args.Keep, which)
 	if err != nil {
 		return 0, err
 	}
@@ -79,8 +79,6 @@ func (ps *Permits) ForceToken(ctx context.Context, token int64) (bool, error) {
 	n, err := ps.Force(ctx, protocol.Number(token))
 	return n > 0, err
 }
-
-var limitScript = wire.Named("permit/limit")
 
 // SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It
 // blocks for one request, not longer than ctx.

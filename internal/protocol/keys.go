@@ -85,7 +85,7 @@ func (k *Keys) Failed(what string, err error) error {
 	hint := wire.Hint(err)
 	switch {
 	case strings.Contains(err.Error(), "WRONGTYPE"):
-		hint = fmt.Sprintf(" (Lockline did not write one of its keys %q: "+
+		hint = fmt.Sprintf(" (this version of Lockline did not write one of its keys %q: "+
 			"see docs/operations.md#a-value-that-lockline-did-not-write)", k.boxed)
 	case errors.As(err, new(wire.Unexpected)):
 		hint = fmt.Sprintf(" (its keys are %q)", k.boxed)

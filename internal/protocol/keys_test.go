@@ -102,7 +102,7 @@ func keys(t *testing.T, name string) *Keys {
 }
 
 func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
-	k, err := NewKeys("p", Semaphore, "x", ":t", ":q", ":h")
+	k, err := NewKeys("p", Semaphore, "x", ":q", ":w", ":h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +111,10 @@ func TestAFailedRequestNamesItsLockAndSaysWhatToDo(t *testing.T) {
 		hint string
 	}{
 		{reply("WRONGTYPE Operation against a key"),
-			`(Lockline did not write one of its keys ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"]: ` +
+			`(this version of Lockline did not write one of its keys ` +
+				`["p:p:{x}" "p:p:{x}:q" "p:p:{x}:w" "p:p:{x}:h"]: ` +
 				"see docs/operations.md#a-value-that-lockline-did-not-write)"},
-		{wire.Unexpected("OK"), `(its keys are ["p:p:{x}" "p:p:{x}:t" "p:p:{x}:q" "p:p:{x}:h"])`},
+		{wire.Unexpected("OK"), `(its keys are ["p:p:{x}" "p:p:{x}:q" "p:p:{x}:w" "p:p:{x}:h"])`},
 		{reply("MOVED 1 a:1"), "NewClusterClient"},
 		{reply("ERR unknown command 'evalsha', with args"), "NewFailoverClient"},
 		{reply("ERR unknown command `EVALSHA`, with args"), "NewFailoverClient"},

@@ -1,9 +1,11 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,80 +58,76 @@ func DecodeLock(name, reply string) (State, error) {
 	var raw struct {
 		Now           string
 		Lock, Waiters map[string]string
-		Queue         []string
+		Queue, Leases []string
 	}
 	if err := decode(reply, &raw); err != nil {
 		return State{}, err
 	}
-	st, now := State{Name: name}, float(raw.Now)
-	granted := TokenOrZero(raw.Lock["token"])
-	if end := float(raw.Lock["ends"]); raw.Lock["owner"] != "" && end > now {
-		h := Holder{Owner: raw.Lock["owner"], Token: granted, Remaining: micros(end - now)}
-		h.Count, _ = strconv.Atoi(raw.Lock["count"])
-		_, h.Lingers = raw.Lock["lingers"]
-		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, raw.Lock["info"])
-		st.hold(h)
+	lock, now := raw.Lock, float(raw.Now)
+	p := permits{TokenOrZero(lock["limit"])}
+	st, granted := State{Name: name, Limit: p.shown()}, TokenOrZero(lock["token"])
+	if end := float(lock["ends"]); lock["owner"] != "" && end > now {
+		h := Holder{Owner: lock["owner"], Token: granted, Remaining: micros(end - now)}
+		_, h.Lingers = lock["lingers"]
+		if h.Shared, h.Permits = p.of(lock["permits"]); p.limit == 0 {
+			h.Count, _ = strconv.Atoi(lock["count"])
+		}
+		st.hold(h, lock["info"])
+	}
+	for i := 0; i+1 < len(raw.Leases); i += 2 {
+		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
+		part := words(lock["held "+h.Owner], 3) // permits, token, whether the session may keep them
+		if end <= now || part[1] == "" {
+			continue // it was not cleared away yet
+		}
+		h.Shared, h.Permits = p.of(part[0])
+		h.Token, h.Lingers, h.Remaining = TokenOrZero(part[1]), part[2] != "-", micros(end-now)
+		st.hold(h, part[3])
+	}
+	slices.SortStableFunc(st.Holders, func(a, b Holder) int { return cmp.Compare(a.Remaining, b.Remaining) })
+	if st.tokens(max(granted, TokenOrZero(lock["floor"])), lock); st.Held {
+		st.Holder = st.Holders[0]
 	} else {
 		st.Token = granted
 	}
-	st.tokens(max(granted, TokenOrZero(raw.Lock["floor"])), raw.Lock)
 	for owner, age := range waiting(raw.Queue, now) {
 		part := words(raw.Waiters[owner], 4) // alive, size, lease, nonce
 		w := newWaiter(owner, age, part[4])
-		n, _ := strconv.Atoi(part[1]) // goroutines that wait with one request
-		for range min(max(n, 1), Block) {
+		size, _ := strconv.Atoi(part[1]) // goroutines that wait with one request
+		if p.limit != 0 {
+			w.Shared, w.Permits = p.of(part[1])
+			size = 1
+		}
+		for range min(max(size, 1), Block) {
 			st.Queue = append(st.Queue, w)
 		}
 	}
 	return st, nil
 }
 
-// DecodePermits reads the reply of permit/inspect.
-func DecodePermits(name, reply string) (State, error) {
-	var raw struct {
-		Now                   string
-		Metadata, Held, About map[string]string
-		Holders, Queue        []string
+// permits reads the permits of a lock, as State shows them. The limit is 0 for a lock without permits, and
+// All for a read-write lock.
+type permits struct{ limit int64 }
+
+// shown returns the limit, or 0 if there is none to show.
+func (p permits) shown() int {
+	if p.limit == All {
+		return 0
 	}
-	if err := decode(reply, &raw); err != nil {
-		return State{}, err
+	return int(p.limit)
+}
+
+// of reads a number of permits. It returns whether a read-write lock is shared by that, and the permits of a
+// semaphore.
+func (p permits) of(n string) (shared bool, number int) {
+	switch n := TokenOrZero(n); {
+	case p.limit == 0 || n == All:
+		return false, 0
+	case p.limit == All:
+		return true, 0
+	default:
+		return false, int(n)
 	}
-	st, now, limit := State{Name: name}, float(raw.Now), TokenOrZero(raw.Metadata["n"])
-	if limit != All {
-		st.Limit = int(limit)
-	}
-	// of is how many permits a number is, as the two fields say it.
-	of := func(n string) (shared bool, permits int) {
-		switch n := TokenOrZero(n); {
-		case n == All:
-			return false, 0
-		case limit == All:
-			return true, 0
-		default:
-			return false, int(n)
-		}
-	}
-	for i := 0; i+1 < len(raw.Holders); i += 2 {
-		h := Holder{Owner: raw.Holders[i]}
-		end := float(raw.Holders[i+1])
-		part := words(raw.Held[h.Owner], 2)
-		if end <= now || part[1] == "" {
-			continue // it was not cleared away yet
-		}
-		h.Shared, h.Permits = of(part[0])
-		token, _, lingers := strings.Cut(part[1], "+")
-		h.Token, h.Lingers, h.Remaining = TokenOrZero(token), lingers, micros(end-now)
-		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, part[2])
-		st.hold(h)
-	}
-	st.tokens(TokenOrZero(raw.Metadata["t"]), raw.Metadata)
-	for owner, age := range waiting(raw.Queue, now) {
-		part := words(raw.About[owner], 3) // permits, lease, nonce
-		w := newWaiter(owner, age, part[3])
-		w.Shared, w.Permits = of(part[0])
-		st.Queue = append(st.Queue, w)
-	}
-	return st, nil
 }
 
 // DecodeRedisson reads the reply of redisson/inspect.
@@ -154,8 +152,7 @@ func DecodeRedisson(name, reply string) (State, error) {
 				h.Count, _ = strconv.Atoi(value)
 			}
 		}
-		h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, raw.Lock["d"])
-		st.hold(h)
+		st.hold(h, raw.Lock["d"])
 	} else {
 		st.Token = TokenOrZero(raw.Metadata["t"])
 	}
@@ -170,8 +167,9 @@ func decode(reply string, into any) error {
 	return nil
 }
 
-// hold adds a holder.
-func (st *State) hold(h Holder) {
+// hold adds a holder with its holder info.
+func (st *State) hold(h Holder, info string) {
+	h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, info)
 	st.Holders = append(st.Holders, h)
 	st.Held, st.Holder = true, st.Holders[0]
 }
@@ -180,7 +178,7 @@ func (st *State) hold(h Holder) {
 func (st *State) tokens(floor int64, hash map[string]string) {
 	st.Floor = floor
 	for field := range hash {
-		if strings.Contains(field, ":") {
+		if strings.Contains(field, ":") && !strings.Contains(field, " ") {
 			st.Over = append(st.Over, field)
 		}
 	}

@@ -49,28 +49,34 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1})},
 		{DecodeRedisson, "one of a thousand years", `{"ttl": 3.2e+13, "lock": {"b:2": "1"}}`,
 			held(State{}, Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: MaxLeft})},
-		{DecodePermits, "permits that nobody uses", `{"now": "5"}`, State{}},
-		{DecodePermits, "permits, of which one lease is over", `{"now": "1000000", "metadata": {"n": "4"},
-			"holders": ["a:1", "900000", "b:1", "3000000", "c:1", "9000000"],
-			"held": {"u": "9", "a:1": "1 5 1@h x", "b:1": "3 6+ 42@db a label"},
-			"queue": ["d:1", "400000"], "about": {"d:1": "2 30000 nonce/+ 43@db "}}`,
-			held(State{Limit: 4, Queue: []Waiter{
+		{DecodeLock, "permits that nobody uses", `{"now": "5", "lock": {"limit": "4", "token": "7"}}`,
+			State{Limit: 4, Floor: 7, Holder: Holder{Token: 7}}},
+		{DecodeLock, "permits, of which one lease is over", `{"now": "1000000",
+			"lock": {"limit": "4", "owner": "e:1", "ends": "4000000", "token": "7", "permits": "1",
+				"info": "1@h ", "count": "1", "shared": "4", "held a:1": "1 5 - 1@h x",
+				"held b:1": "3 6 2 42@db a label"},
+			"leases": ["a:1", "900000", "b:1", "3000000", "c:1", "9000000"],
+			"queue": ["d:1", "400000"], "waiters": {"d:1": "9 2 30000 nonce/+ 43@db "}}`,
+			held(State{Limit: 4, Floor: 7, Queue: []Waiter{
 				{Owner: "d:1", Session: "d", Host: "db", PID: 43, Permits: 2, Age: 600 * time.Millisecond}}},
 				Holder{Owner: "b:1", Session: "b", Host: "db", PID: 42, Label: "a label", Permits: 3,
-					Token: 6, Remaining: 2 * time.Second, Lingers: true})},
-		{DecodePermits, "readers, behind whom one waits to write", `{"now": "0",
-			"metadata": {"n": "1000000000"}, "holders": ["a:1", "1000", "b:1", "2000"],
-			"held": {"a:1": "1 5 1@h ", "b:1": "1 6 2@h "},
-			"queue": ["c:1", "0", "d:1", "0"], "about": {"c:1": "1000000000 1 n 3@h ", "d:1": "1 1 n 4@h "}}`,
-			held(State{Queue: []Waiter{{Owner: "c:1", Session: "c", Host: "h", PID: 3},
+					Token: 6, Remaining: 2 * time.Second, Lingers: true},
+				Holder{Owner: "e:1", Session: "e", Host: "h", PID: 1, Permits: 1, Token: 7,
+					Remaining: 3 * time.Second})},
+		{DecodeLock, "readers, behind whom one waits to write", `{"now": "0",
+			"lock": {"limit": "1000000000", "permits": "1", "owner": "a:1", "ends": "1000", "token": "5",
+				"floor": "6", "info": "1@h ", "shared": "1", "held b:1": "1 6 - 2@h "},
+			"leases": ["b:1", "2000"], "queue": ["c:1", "0", "d:1", "0"],
+			"waiters": {"c:1": "9 1000000000 1 n 3@h ", "d:1": "9 1 1 n 4@h "}}`,
+			held(State{Floor: 6, Queue: []Waiter{{Owner: "c:1", Session: "c", Host: "h", PID: 3},
 				{Owner: "d:1", Session: "d", Host: "h", PID: 4, Shared: true}}},
 				Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Shared: true, Token: 5,
 					Remaining: time.Millisecond},
 				Holder{Owner: "b:1", Session: "b", Host: "h", PID: 2, Shared: true, Token: 6,
 					Remaining: 2 * time.Millisecond})},
-		{DecodePermits, "a writer", `{"now": "0", "metadata": {"n": "1000000000"}, "holders": ["a:1", "1000"],
-			"held": {"a:1": "1000000000 5 1@h "}}`,
-			held(State{}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5,
+		{DecodeLock, "a writer", `{"now": "0", "lock": {"limit": "1000000000", "permits": "1000000000",
+			"owner": "a:1", "ends": "1000", "token": "5", "info": "1@h ", "count": "1"}}`,
+			held(State{Floor: 5}, Holder{Owner: "a:1", Session: "a", Host: "h", PID: 1, Token: 5,
 				Remaining: time.Millisecond})},
 	} {
 		c.want.Name = "x"
@@ -102,8 +108,8 @@ func TestAStateShowsTheQueueInItsOrder(t *testing.T) {
 
 func TestAReplyThatIsNoStateIsAnError(t *testing.T) {
 	type decoder func(name, reply string) (State, error)
-	for _, decode := range []decoder{DecodeLock, DecodePermits, DecodeRedisson} {
-		for _, reply := range []string{"", "OK", `{"now": 5, "ttl": "x"}`, `{"lock": [], "held": []}`} {
+	for _, decode := range []decoder{DecodeLock, DecodeRedisson} {
+		for _, reply := range []string{"", "OK", `{"now": 5, "ttl": "x"}`, `{"lock": []}`} {
 			st, err := decode("x", reply)
 			if err == nil || !reflect.DeepEqual(st, State{}) ||
 				!strings.Contains(err.Error(), "unexpected reply") {

@@ -24,11 +24,10 @@ var files embed.FS
 
 // libraries of the scripts in each folder. A definition uses only what is before it.
 var libraries = map[string][]string{
-	"lock":     {"base.lua", "lock.lua", "queue.lua"},
-	"permit":   {"base.lua", "metadata.lua", "line.lua", "permit.lua"},
+	"lock":     {"base.lua", "lock.lua", "permits.lua", "queue.lua"},
 	"latch":    {"base.lua", "latch.lua"},
 	"election": {"base.lua", "lock.lua"},
-	"redisson": {"base.lua", "metadata.lua", "redisson.lua"},
+	"redisson": {"base.lua", "redisson.lua"},
 }
 
 // Text is a whole script. Its first line is the command that prints it. It panics if there is none of this

@@ -42,7 +42,7 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 		}
 		user := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "user", "secret" })
 		for kind, endings := range map[string][]string{
-			"r": {":t", ":q", ":a", ":d"}, "p": {":t", ":q", ":a", ":d", ":h"},
+			"r": {":q", ":w"}, "p": {":q", ":w", ":h"},
 		} {
 			run, argv := "lock/acquire", []any(nil)
 			key := "p:" + kind + ":{x}"
@@ -51,7 +51,7 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 				keys = append(keys, key+end)
 			}
 			if kind == "p" {
-				run, argv = "permit/acquire", []any{1, ""}
+				argv = []any{"", 1, ""}
 			}
 			ask := func(rdb *redis.Client, owner string, liveness int, told string) string {
 				late := time.Now().Add(time.Hour).UnixMicro()

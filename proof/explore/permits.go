@@ -70,8 +70,8 @@ const (
 	takeBackScript
 )
 
-var permitScripts = []string{"permit/acquire", "permit/release", "permit/renew", "permit/reduce",
-	"permit/limit", "permit/force"}
+var permitScripts = []string{"lock/acquire", "lock/release", "lock/renew", "lock/release",
+	"lock/limit", "lock/force"}
 
 const all = engine.All
 
@@ -146,9 +146,8 @@ func permitWorlds() []World {
 	return worlds
 }
 
-// The holders, the metadata, the queue, the liveness of each waiter, what it waits for, and what each holder
-// has.
-var permitKeys = []string{"permits", "permits:t", "permits:q", "permits:a", "permits:d", "permits:h"}
+// The hash, the queue, the waiters, and the leases of further holders.
+var permitKeys = []string{"permits", "permits:q", "permits:w", "permits:h"}
 
 func (r *permitRules) Start() ([]taker, Shared) {
 	return make([]taker, len(r.takers)), Shared{Now: epoch, Left: r.faults}
@@ -205,7 +204,7 @@ func (r *permitRules) ask(v *View[taker], i int) {
 	owner := r.owner(i, *a)
 	v.Send(Packet{Kind: request, To: int8(i), Tag: askTag, Script: acquireScript, Sent: v.Now,
 		Argv: join(owner, number(r.takers[i].n), number(a.NotAfter), number(r.lease), "me", number(retention),
-			live, channelPrefix, nonce(owner), "1", number(r.limit), joins)})
+			live, channelPrefix, nonce(owner), "1", "", number(r.limit), joins)})
 }
 
 // returnArgs are those of a release. Without a token, it is of whatever the attempt was granted.
@@ -227,8 +226,9 @@ func (r *permitRules) leave(v *View[taker], i int) {
 	token, used := "", ""
 	if a.Held {
 		token = number(a.Token)
-		if r.takers[i].n == all && !a.Reader {
-			used = number(a.Used)
+		used = number(a.Used)
+		if r.takers[i].n != all || a.Reader {
+			used = token
 		}
 	}
 	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now,
@@ -477,11 +477,12 @@ func (r *permitRules) renew(v *View[taker], i int) {
 	a := &v.Actors[i]
 	a.Beat = true
 	v.Send(Packet{Kind: request, To: int8(i), Tag: renewTag, Script: renewScript, Sent: v.Now,
-		Argv: join(r.owner(i, *a), number(a.Token), number(r.lease), number(retention))})
+		Argv: join(r.owner(i, *a), number(a.Token), "0", "1", number(r.lease), number(retention), "0")})
 }
 
 func (r *permitRules) reduce(v *View[taker], i int) {
 	a := v.Actors[i]
 	v.Send(Packet{Kind: request, To: int8(i), Tag: reduceTag, Script: reduceScript, Sent: v.Now,
-		Argv: join(r.owner(i, a), number(a.Token), channelPrefix, number(retention), number(a.Used))})
+		Argv: join(r.owner(i, a), number(a.Token), channelPrefix, number(retention), "0", number(a.Used),
+			"", "1")})
 }

@@ -16,9 +16,12 @@ type share struct{ n, token, till int64 }
 
 // heldAt are those whose leases are not over.
 func heldAt(space *keyspace.Space, now int64) map[string]share {
-	held := map[string]share{}
-	for owner, till := range space.Scores(permitKeys[0]) {
-		words := strings.Fields(space.Hash(permitKeys[5])[owner])
+	held, hash := map[string]share{}, space.Hash(permitKeys[0])
+	if till := integer(hash["ends"]); hash["owner"] != "" && till > now {
+		held[hash["owner"]] = share{integer(hash["permits"]), integer(hash["token"]), till}
+	}
+	for owner, till := range space.Scores(permitKeys[3]) {
+		words := strings.Fields(hash["held "+owner])
 		if int64(till) > now && len(words) > 1 {
 			held[owner] = share{integer(words[0]), integer(words[1]), int64(till)}
 		}
@@ -30,7 +33,7 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 
 // limitOf is how many permits there are, if Redis knows.
 func limitOf(space *keyspace.Space) (limit int64, known bool) {
-	text, known := space.Hash(permitKeys[1])["n"]
+	text, known := space.Hash(permitKeys[0])["limit"]
 	return integer(text), known
 }
 
@@ -49,13 +52,12 @@ type ledger struct {
 func readLedger(env keyspace.Env, space *keyspace.Space) *ledger {
 	l := &ledger{now: env.Now, env: env, held: heldAt(space, env.Now)}
 	l.limit, l.known = limitOf(space)
-	alive := space.Scores(permitKeys[3])
-	for _, owner := range space.Members(permitKeys[2]) {
+	for _, owner := range space.Members(permitKeys[1]) {
 		l.queued = true
-		words := strings.Fields(space.Hash(permitKeys[4])[owner])
-		if len(words) > 2 {
-			l.queue = append(l.queue, standing{owner, integer(words[0]), int64(alive[owner]),
-				strings.HasSuffix(words[2], "+")})
+		words := strings.Fields(space.Hash(permitKeys[2])[owner])
+		if len(words) > 3 {
+			l.queue = append(l.queue, standing{owner, integer(words[1]), integer(words[0]),
+				strings.HasSuffix(words[3], "+")})
 		}
 	}
 	return l
@@ -85,7 +87,7 @@ func (l *ledger) next(asking string) int {
 	return -1
 }
 
-// serve is what permit.lua promises: permits for the waiters, in their order, as long as there are enough for
+// serve is what queue.lua promises: permits for the waiters, in their order, as long as there are enough for
 // the next one. A waiter that wants more than there are at all leaves.
 func (l *ledger) serve(asking string) {
 	for {
@@ -142,10 +144,13 @@ func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
 		}
 	case takeBackScript:
 		asking = ""
+		before := len(l.held)
 		maps.DeleteFunc(l.held, func(_ string, h share) bool {
 			return argv[2] == "" && h.n == all || argv[2] == "r" && h.n != all || argv[2] == number(h.token)
 		})
-		l.serve(asking)
+		if len(l.held) < before {
+			l.serve(asking)
+		}
 	}
 	return asking
 }
@@ -153,20 +158,22 @@ func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
 func (l *ledger) acquire(argv []string, before *keyspace.Space) {
 	owner, n := argv[0], integer(argv[1])
 	_, holds := l.held[owner]
-	_, joins := l.held[argv[11]]
-	_, over := before.Hash(permitKeys[1])[owner]
+	_, joins := l.held[argv[12]]
+	hash := before.Hash(permitKeys[0])
+	over := hash[owner] != "" || hash["releaser"] == owner
 	if l.now > integer(argv[2]) || joins && !l.queued || holds || over {
 		return
 	}
 	if !l.known {
-		l.limit = integer(argv[10])
+		l.limit = integer(argv[11])
 	}
 	if n > l.limit {
 		l.queue = slices.DeleteFunc(l.queue, func(w standing) bool { return w.owner == owner })
 		return
 	}
-	if !l.queued && n <= l.limit-l.used() {
+	if l.next(sessionOfName(owner)) < 0 && n <= l.limit-l.used() {
 		l.known = true
+		l.leave(owner)
 		l.grant(owner, n)
 		return
 	}
@@ -185,31 +192,38 @@ func (l *ledger) acquire(argv []string, before *keyspace.Space) {
 // sound says what is wrong with what Redis keeps, whatever happened; "" if nothing is.
 func sound(space *keyspace.Space) string {
 	var sum int64
-	has := space.Hash(permitKeys[5])
-	for owner, value := range has {
-		if n, _, _ := strings.Cut(value, " "); owner != "u" && owner != "k" {
-			sum += integer(n)
-			if _, ok := space.Scores(permitKeys[0])[owner]; !ok {
-				return fmt.Sprintf("%s has permits without end", owner)
-			}
+	has, leases := space.Hash(permitKeys[0]), space.Scores(permitKeys[3])
+	for field, value := range has {
+		owner, further := strings.CutPrefix(field, "held ")
+		if !further {
+			continue
+		}
+		n, _, _ := strings.Cut(value, " ")
+		sum += integer(n)
+		if _, ok := leases[owner]; !ok && len(leases) > 0 { // with its last member, the key ends by itself
+			return fmt.Sprintf("%s has permits without end", owner)
 		}
 	}
-	if sum != integer(has["u"]) {
-		return fmt.Sprintf("%s permits count as in use, and holders have %d", has["u"], sum)
+	if sum != integer(has["shared"]) {
+		return fmt.Sprintf("%s permits count as in use by further holders, and these have %d",
+			has["shared"], sum)
 	}
-	for _, owner := range space.Members(permitKeys[0]) {
-		if has[owner] == "" {
+	for owner := range leases {
+		if has["held "+owner] == "" {
 			return fmt.Sprintf("%s is among the holders, and has nothing", owner)
 		}
 	}
-	queue := space.Members(permitKeys[2])
+	queue := space.Members(permitKeys[1])
 	for _, owner := range queue {
-		if _, ok := space.Scores(permitKeys[3])[owner]; !ok || space.Hash(permitKeys[4])[owner] == "" {
+		if space.Hash(permitKeys[2])[owner] == "" {
 			return fmt.Sprintf("%s stands in the queue, and Redis does not know for what", owner)
 		}
 	}
-	if len(queue) != len(space.Scores(permitKeys[3])) || len(queue) != len(space.Hash(permitKeys[4])) {
+	if len(queue) != len(space.Hash(permitKeys[2])) {
 		return "Redis knows more of waiters than stand in the queue"
+	}
+	if len(queue) > 0 && has["queued"] == "" {
+		return "the hash does not say that there is a queue"
 	}
 	return ""
 }
@@ -416,7 +430,7 @@ func (r *permitRules) End(v *View[taker]) error {
 		s.Purge(v.Now + micro(2*max(r.lease, r.alive)) + tick)
 	}
 	for _, key := range s.Keys() {
-		if key != permitKeys[1] {
+		if key != permitKeys[0] {
 			return fmt.Errorf("left in Redis: %q", s.Keys())
 		}
 	}

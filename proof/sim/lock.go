@@ -155,8 +155,6 @@ func newLock(w *world, p place) *lock {
 		over: map[string]ended{}, forgot: map[string]bool{}, considered: map[*held]struct{}{},
 		lost: map[string]bool{}, entered: map[*process]time.Time{}}
 	switch l.kind {
-	case 'w', 'p':
-		l.memory = l.key + ":t"
 	case 'q':
 		l.on = w.servers
 	case 'j':
@@ -246,15 +244,9 @@ type queueEntry struct {
 
 // entryOf reads the entry of an attempt on a server.
 func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
-	var words []string
-	if l.initial != 0 {
-		e.alive = int64(s.scores(l.key + ":a")[attempt])
-		words = strings.Fields(s.HGet(l.key+":d", attempt))
-	} else if words = strings.Fields(s.HGet(l.key+":w", attempt)); len(words) > 0 {
-		e.alive, words = number(words[0]), words[1:]
-	}
-	if len(words) > 2 { // how many, the lease, and the nonce
-		e.n, e.seen = number(words[0]), strings.HasSuffix(words[2], "+")
+	words := strings.Fields(s.HGet(l.key+":w", attempt))
+	if len(words) > 3 { // how long it is known to live, how many, the lease, and the nonce
+		e.alive, e.n, e.seen = number(words[0]), number(words[1]), strings.HasSuffix(words[3], "+")
 	}
 	return e
 }
@@ -267,7 +259,7 @@ func (l *lock) stored(s *server) {
 	if l.memory != "" {
 		return
 	}
-	for _, key := range []string{l.key, l.key + ":q", l.key + ":w"} {
+	for _, key := range []string{l.key, l.key + ":q", l.key + ":w", l.key + ":h"} {
 		if s.Exists(key) && s.TTL(key) == 0 {
 			w.fail("server %d keeps %s forever", s.number, key)
 		}

@@ -33,36 +33,37 @@ type holding struct {
 // in reports whether the lease goes on.
 func (h holding) in(now int64) bool { return h.till > now }
 
-// read asks the server for all holders, and for how many permits it counts as used.
+// read asks the server for all holders. It also returns how many permits the further holders have, by the sum
+// in the hash, and by their fields.
 func (l *permits) read() (all map[string]holding, counted, used int64) {
 	s := l.on[0]
-	ends := s.scores(l.key)
+	ends := s.scores(l.key + ":h")
 	all = map[string]holding{}
-	fields, _ := s.HKeys(l.key + ":h")
+	if owner := s.HGet(l.key, "owner"); owner != "" {
+		n, token, till := s.HGet(l.key, "permits"), s.HGet(l.key, "token"), s.HGet(l.key, "ends")
+		all[owner] = holding{number(n), number(token), number(till)}
+	}
+	if s.HGet(l.key, "lingers") != "" || s.HGet(l.key, "lingerers") != "" {
+		l.w.counts.Add("seen while sessions may keep permits")
+	}
+	fields, _ := s.HKeys(l.key)
 	for _, f := range fields {
-		value := s.HGet(l.key+":h", f)
-		if f == "u" {
-			counted = number(value)
+		owner, further := strings.CutPrefix(f, "held ")
+		if !further {
 			continue
 		}
-		if f == "k" {
-			l.w.counts.Add("seen while sessions may keep permits")
-			continue
-		}
-		n, rest, _ := strings.Cut(value, " ")
-		token, _, _ := strings.Cut(rest, " ")
-		token, _, _ = strings.Cut(token, "+")
-		used += number(n)
-		if end, ok := ends[f]; ok {
-			all[f] = holding{number(n), number(token), int64(end)}
+		words := strings.Fields(s.HGet(l.key, f))
+		used += number(words[0])
+		if end, ok := ends[owner]; ok {
+			all[owner] = holding{number(words[0]), number(words[1]), int64(end)}
 		}
 	}
-	return all, counted, used
+	return all, number(s.HGet(l.key, "shared")), used
 }
 
 // inForce is how many permits there are, by the server.
 func (l *permits) inForce() int64 {
-	return cmp.Or(number(l.on[0].HGet(l.key+":t", "n")), l.initial)
+	return cmp.Or(number(l.on[0].HGet(l.key, "limit")), l.initial)
 }
 
 // sum is how many permits are held.
@@ -266,7 +267,7 @@ func (l *permits) forgotten(s *server) {
 }
 
 func (l *permits) deleted() {
-	l.holders = nil
+	l.holders, l.limit = nil, l.initial
 	// Nobody is told: those that wait find out when they ask again.
 	l.blind = time.Now().Add(heartbeat)
 }
@@ -281,6 +282,9 @@ func (l *permits) stuck() string { return l.next("") }
 func (l *permits) next(asking string) string {
 	session, _, _ := strings.Cut(asking, ":")
 	now := l.on[0].tick()
+	if l.on[0].HGet(l.key, "limit") == "" { // the hash was deleted by hand
+		return ""
+	}
 	all, _, _ := l.read()
 	first, who := (*waiter)(nil), ""
 	for attempt, e := range l.waiting {

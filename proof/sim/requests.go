@@ -57,6 +57,9 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 			if w.locks[i].kind == 'j' {
 				argv = asOfRlock(name, argv)
 			}
+			if name == "release" && len(argv) > 7 {
+				name = "reduce"
+			}
 			w.locks[i].rules.executed(&call{from, s, name, argv}, now)
 		}
 	}
@@ -91,8 +94,8 @@ func (c *call) asked() *asked {
 	}
 	q := &asked{attempt: c.argv[0], n: c.number(1), until: c.number(2), lease: c.number(3),
 		liveness: c.number(6)}
-	if len(c.argv) > 11 {
-		q.joins = c.argv[11]
+	if len(c.argv) > 12 {
+		q.joins = c.argv[12]
 	}
 	return q
 }

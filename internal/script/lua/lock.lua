@@ -1,6 +1,11 @@
 -- The hash of a lock: its fields, and the functions that read and write it. Most scripts of locks also use
 -- internal/script/lua/queue.lua.
 --
+-- A read-write lock and a semaphore have permits, and several holders may share them. A writer takes ALL
+-- permits, a reader one. Other locks are always taken whole: their holder has ALL permits. The first holder
+-- is in `owner`, as the holder of a lock is. Further holders have fields of their own, and their leases are
+-- in KEYS[4]: internal/script/lua/permits.lua has the functions for them.
+--
 -- KEYS[1]   the lock's hash. It stays for a while after a release: tokens must grow, and a stale copy of a
 --           request must be recognized.
 --             owner      owner field of the holder, SESSION:ATTEMPT. It is missing if nobody holds the lock.
@@ -16,9 +21,9 @@
 --             info       holder info, PID@HOST LABEL
 --             lingers    the holder's session may keep the lock while no goroutine has it. The value says how
 --                        the session is notified
---             released   last token that was released
+--             released   last token that a holder in `owner` has released
 --             lost       last token of the last grant that ended without a release
---             releaser   owner field that has released last
+--             releaser   owner field of that holder
 --             ticket     last ticket of the queue
 --             queued     Redis time in µs until which the keys of the queue live, at least. It is missing if
 --                        the queue is empty
@@ -26,8 +31,19 @@
 --             refused    Redis time in µs at which a session was last refused the lock because another
 --                        session kept it
 --             leader     of an election: OWNER TOKEN NUMBER VALUE, see election/proclaim.lua
+--             permits    how many permits the holder in `owner` has. This field and `limit` are missing if
+--                        the lock has no permits, and mean ALL then
+--             shared     how many permits the further holders have together; 0 if missing
+--             held SESSION:ATTEMPT   a further holder: 'PERMITS TOKEN LINGERS INFO'. LINGERS is '-', or has
+--                        the meaning that the field `lingers` has for the holder in `owner`
+--             lingerers  some further holders may keep their permits while no goroutine has them
+--             limit      how many permits there are
+--             limiter    id of the request of limit.lua that has set the limit; missing if the limit came
+--                        with a grant
 --             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request
 --                        may arrive, though the attempt has ended
+-- KEYS[4]   of a lock with permits: its further holders by the Redis time in µs at which their leases end, a
+--           sorted set. Scripts of other locks have no such key
 --
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least
@@ -42,7 +58,11 @@ end
 -- time. (force.lua looks at it in a damaged hash, which read refuses.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
+--   permits              how many permits owner has
 --   former               the holder whose lease has ended, as long as `owner` still names it
+--   shared, limit        as in the hash; limit is nil if it is not known
+--   gone                 the further holders that hold nothing any more, as keys of a table. settle removes
+--                        them
 --   granted              the higher one of `token` and `floor`; 0 if missing
 --   last                 highest token that may have been used
 --   lost                 the same if the last grant was not released; otherwise nil
@@ -52,7 +72,8 @@ end
 --   marked               the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
-    'lives', 'ticket', 'change', 'info', 'lingers', attempt)
+    'lives', 'ticket', 'change', 'info', 'lingers', attempt,
+    'permits', 'shared', 'limit')
   local other = f[8] and {} or redis.call('HGETALL', KEYS[1])
   if other[1] then
     notOurs(other[1], other[2])
@@ -63,9 +84,11 @@ local function read(attempt, now, keep)
   local s = { now = now, keep = tonumber(keep), ends = field('ends', f[2]), lives = field('lives', f[8]),
     queued = field('queued', f[7]), ticket = field('ticket', f[9]), change = f[10], info = f[11] or '',
     over = f[6] == attempt or f[13], granted = math.max(field('token', f[3]), field('floor', f[4])) }
+  s.permits, s.shared = f[14] and field('permits', f[14]) or ALL, field('shared', f[15])
+  s.limit, s.gone = f[16] and field('limit', f[16]) or not KEYS[4] and ALL or nil, {}
   s.last = s.granted
   if f[3] ~= f[5] then -- the last grant was not released
-    s.last = s.granted + BLOCK - 1
+    s.last = s.granted + (s.permits == ALL and BLOCK - 1 or 0)
     s.lost = s.last
   end
   if f[1] and not string.find(f[1], '^%S+$') then
@@ -98,25 +121,6 @@ local function set(s, till, ...)
   redis.call('HSET', KEYS[1], 'lives', stamp(s.lives), ...)
 end
 
--- grant makes an attempt the holder under a new block of tokens, for a lease in ms, and returns the first
--- token. The rest are further fields of the hash.
-local function grant(s, owner, info, lease, ...)
-  local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  -- A hash without a token does not know earlier grants. A session that believes in one has lost the lock.
-  local lost = s.lost or s.granted == 0 and token - 1
-  -- First, because a server that is full refuses only the first write.
-  set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
-    'info', info, ...)
-  if lost then
-    redis.call('HSET', KEYS[1], 'lost', stamp(lost))
-  end
-  if s.marked then -- by a holder whose lease has ended
-    redis.call('HDEL', KEYS[1], 'lingers', 'floor')
-  end
-  s.owner, s.token, s.info, s.ends, s.left, s.lingers = owner, token, info, ends, lease, nil
-  return token
-end
-
 -- released reports whether a token was granted and released: it is above the last token that was lost, and
 -- not above the last token that was released.
 local function released(token)
@@ -125,20 +129,27 @@ local function released(token)
     and tonumber(token) > whole(KEYS[1], 'lost', known[2])
 end
 
--- bury stores a tombstone for an attempt that has ended, because a copy of its request may arrive until the
+-- bury stores tombstones for attempts that have ended, because copies of their requests may arrive until the
 -- Redis time `late`, in µs. If that is '0', no copy is in flight, and bury does nothing. Otherwise it also
 -- removes the tombstones whose time has passed.
-local function bury(s, owner, late)
+local function bury(s, owners, late)
   if late == '0' then
     return
   end
-  local all = redis.call('HGETALL', KEYS[1])
+  local all, fields = redis.call('HGETALL', KEYS[1]), {}
   for i = 1, #all, 2 do
-    if string.find(all[i], ':', 1, true) and (tonumber(all[i + 1]) or 0) < s.now then
+    if string.find(all[i], '^%S+:') and (tonumber(all[i + 1]) or 0) < s.now then
       redis.call('HDEL', KEYS[1], all[i])
     end
   end
-  if tonumber(late) >= s.now then
-    set(s, s.now, owner, late)
+  if tonumber(late) < s.now then
+    return
+  end
+  for i, owner in ipairs(owners) do
+    fields[#fields + 1], fields[#fields + 2] = owner, late
+    if i % BATCH == 0 or i == #owners then
+      set(s, s.now, unpack(fields))
+      fields = {}
+    end
   end
 end

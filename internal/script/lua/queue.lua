@@ -5,7 +5,7 @@
 -- KEYS[3]   the waiters: attempt -> 'ALIVE SIZE LEASE NONCE INFO', a hash
 --             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests
 --                     postpones that
---             SIZE    how many goroutines wait with it
+--             SIZE    how many goroutines wait with it. For a lock with permits: how many permits it wants
 --             LEASE   the lease in ms that it wants
 --             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
 --                     that the session is notified by sharded pub/sub. A '+' means that the session had a
@@ -22,8 +22,9 @@ local function waiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
   alive = alive and sound(alive)
-  return alive and { owner = owner, session = session(owner), alive = alive, size = size,
-    lease = tonumber(lease), nonce = nonce, sharded = sharded == '/', seen = seen == '+', info = info } or nil
+  return alive and { owner = owner, session = session(owner), alive = alive,
+    permits = KEYS[4] and tonumber(size) or ALL, lease = tonumber(lease), nonce = nonce,
+    sharded = sharded == '/', seen = seen == '+', info = info } or nil
 end
 
 -- audience returns which of these channels have subscribers at this server, or nil without the right to find
@@ -40,7 +41,26 @@ local function audience(names, sharded)
   return has
 end
 
+-- mayHaveQueue reports whether there may be a queue. If the hash was deleted by hand, that is not known.
+local function mayHaveQueue(s)
+  return s.queued > 0 or s.lives == 0
+end
+
+-- others returns the attempts that still matter to lookUp, by their sessions. With q.next, lookUp only needs
+-- a waiter of another session than the session of q.first.
+local function others(owners, q, options)
+  local rest, enough = {}, q.next and q.first.session
+  for _, owner in ipairs(owners) do
+    local of = session(owner)
+    if of ~= enough and of ~= options.but or owner == options.mine or owner == options.leaving then
+      rest[#rest + 1] = owner
+    end
+  end
+  return rest
+end
+
 -- lookUp finds the waiters at the head of the queue. It writes nothing. The options, all optional:
+--   permits, info   how many permits the attempt in mine wants, and its holder info, if serve follows
 --   asking    the session of this request. It needs no subscription, because the reply notifies it
 --   but       a session that is passed over
 --   mine      the attempt of this request, which lives even if its entry does not say so
@@ -59,11 +79,16 @@ end
 --   hears     whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found
 --   size      how many attempts are in the queue, the dead included; nil if not known
+--   deaf      how many waiters without a subscription were passed over
 local function lookUp(s, channels, options)
-  local q, at, size, passed, behind = { dead = {} }, 0, 2, nil, false
+  local q, at, size, passed, behind = { dead = {}, deaf = 0 }, 0, 2, nil, false
   local enough = options.briefly and session(options.mine)
   while not q.second and not (q.first and q.first.session == enough) and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
+    local count = #owners
+    if size >= 64 then -- thousands of attempts may be of one session
+      owners = others(owners, q, options)
+    end
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
     local found, names = {}, { {}, {} }
     for i, owner in ipairs(owners) do
@@ -92,8 +117,8 @@ local function lookUp(s, channels, options)
       local hears = not w.seen or w.session == options.asking or not has
         or has[channel(channels, w.session, w.sharded)]
       w.behind = behind
-      if w.owner == options.mine then
-        q.mine = w
+      if w.owner == options.mine then -- whose entry may be missing
+        q.mine, w.permits, w.info = w, options.permits, options.info
       end
       if w.owner == options.leaving then
         behind = true
@@ -104,7 +129,7 @@ local function lookUp(s, channels, options)
         -- It is passed over.
       elseif not hears then
         q.missing = q.missing or not q.first and w.owner ~= options.mine
-        passed = passed or w
+        passed, q.deaf = passed or w, q.deaf + 1
       elseif not q.first then
         q.first = w
       else
@@ -112,8 +137,8 @@ local function lookUp(s, channels, options)
         q.second = q.second or w.session ~= q.first.session and w or nil
       end
     end
-    at = at + #owners
-    if #owners < size then
+    at = at + count
+    if count < size then
       q.size = at
       break
     end
@@ -139,7 +164,9 @@ local function leave(s, q, owner)
   local empty = q.size and q.size <= gone
   if empty and s.queued > 0 then
     redis.call('HDEL', KEYS[1], 'queued')
+    s.queued = 0
   elseif not empty and s.queued == 0 then -- the hash was deleted by hand, and not the queue
+    s.queued = s.now
     set(s, s.now, 'queued', stamp(s.now))
   end
   return empty
@@ -190,47 +217,96 @@ local function tellNext(channels, q, lease)
   end
 end
 
--- handOver gives a free lock to the first waiter in q, if there is one. The lease is as long as that waiter
--- wants, but not longer than FIRST, or than the time for which the waiter is known to live. Its session is
--- notified, unless it is `asking`, which is notified by the reply. The next waiter is notified when the lease
--- ends. The rest are further fields of the hash. It returns the end of a release's reply, ' OWNER TOKEN
--- LEASE', or nil.
-local function handOver(s, asking, channels, q, ...)
-  local w = q.first
-  if not w then
-    return nil
-  end
-  local lease = math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
-  local token = grant(s, w.owner, w.info, lease, ...)
-  leave(s, q, w.owner)
-  tellNext(channels, q, lease)
-  if w.session ~= asking then
-    publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
-  end
-  return table.concat({ '', w.owner, token, stamp(lease) }, ' ')
-end
-
--- handOn notifies the first two sessions in the queue of the end of the lease, when they must send their
+-- handOn notifies the first two sessions in the queue of the end of a lease, when they must send their
 -- requests again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter
 -- is not notified if it sends a heartbeat before, because the reply says the same. The second session sends
--- its request SPARE ms later than the first, in case the process of the first is frozen.
+-- its request SPARE ms later than the first, in case the process of the first is frozen. holder is the holder
+-- whose lease ends first.
 --
--- Unless `all` is given, a waiter is notified only if it was behind an attempt that leaves, or if a waiter
--- before the first is missing.
-local function handOn(s, channels, q, all)
+-- Unless `all` is given, or nobody holds the lock because its hash was deleted by hand, a waiter is notified
+-- only if it was behind an attempt that leaves, or if a waiter before the first is missing.
+local function handOn(holder, channels, q, all)
+  all = all or not holder.left
   local function tell(w, left)
-    if w and s.now + s.left * 1000 < w.alive and (all or w.behind or q.missing) then
+    if w and holder.now + left * 1000 < w.alive and (all or w.behind or q.missing) then
       publish(channels, w, stamp(left))
     end
   end
-  tell(q.first, s.left)
-  tell(q.second, s.left + SPARE)
+  tell(q.first, holder.left or 0)
+  tell(q.second, (holder.left or 0) + SPARE)
+end
+
+-- SERVE bounds how many waiters one request grants permits, so that other requests need not wait long. For
+-- the same reason, it serves no more once it has passed over 5 * BATCH waiters without a subscription.
+local SERVE = 200
+
+-- serve grants the lock, or its unused permits, to the waiters in their order, as long as there is enough for
+-- the next one. Each gets the lease that it wants, but not a longer one than FIRST, or than the time for
+-- which it is known to live. (The attempt `mine` gets the whole lease.) The next waiters are notified when
+-- the first lease ends. A waiter that wants more permits than there are leaves the queue, and is notified to
+-- send its request, whose reply says so.
+--
+-- q is the result of lookUp with these options. They may have two more fields:
+--   lease   the lease of the attempt `mine`, in ms
+--   all     the next waiters must be notified, even if nobody is served
+-- The rest are the fields `released` and `releaser` after a release. The first grant writes them, too, which
+-- saves a command.
+--
+-- It returns the end of a reply, ' OWNER TOKEN LEASE' of each waiter that was served, and the token of
+-- `mine`, or nil. For a lock with permits, the reply has only waiters of the session `asking`. The other
+-- sessions are notified by messages.
+local function serve(s, channels, q, options, ...)
+  local reply, own, fields, served, deaf, all = '', nil, { ... }, 0, 0, options.all
+  while q.first and (q.first.permits <= unused(s) or q.first.permits > (s.limit or ALL)) do
+    local w = q.first
+    deaf = deaf + q.deaf
+    if served == SERVE or served > 0 and deaf > 5 * BATCH then
+      publish(channels, w, '0')
+      break
+    elseif w.permits > (s.limit or ALL) then
+      publish(channels, w, '0')
+    else
+      local lease = w.owner == options.mine and options.lease
+        or math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
+      local token = grant(s, w.owner, w.permits, w.info, lease, unpack(fields))
+      fields, served = {}, served + 1
+      if s.shared == 0 and unused(s) <= 0 then -- there is no other lease
+        tellNext(channels, q, lease)
+      end
+      if w.owner == options.mine then
+        own = token
+      elseif w.session ~= options.asking then
+        publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
+      end
+      if w.owner ~= options.mine and (w.session == options.asking or not KEYS[4]) then
+        reply = table.concat({ reply, w.owner, token, stamp(lease) }, ' ')
+      end
+    end
+    all = true
+    local empty = leave(s, q, w.owner)
+    if empty or served > 0 and s.shared == 0 and unused(s) <= 0 then
+      q = nil -- an empty queue must not be read again: see leave
+      break
+    end
+    q = lookUp(s, channels, options)
+  end
+  if fields[1] then
+    set(s, s.now, 'token', stamp(s.last), unpack(fields))
+  end
+  if q then
+    leave(s, q)
+  end
+  if q and q.first and (all or q.missing or not options.mine) then
+    settle(s)
+    handOn(firstToEnd(s), channels, q, all)
+  end
+  return reply, own
 end
 
 -- lookout returns the session that is passed over when a lease ends. That is the holder's session, which may
 -- be frozen, unless it has unlocked.
-local function lookout(s)
-  return string.sub(s.owner, -1) ~= '~' and session(s.owner) or nil
+local function lookout(holder)
+  return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
 
 -- flags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its attempt.
@@ -266,9 +342,38 @@ local function mayLinger(now)
   return true, 'K' .. said
 end
 
--- want notifies the session of the holder, which may keep the lock while no goroutine has it, that another
+-- want notifies the session of a holder, which may keep the lock while no goroutine has it, that another
 -- session wants the lock. It notes the time.
 local function want(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
+end
+
+-- wantAll does so for all holders that may keep their permits, except holders of the session `asking`. It
+-- notifies SERVE further holders at most, and the next request that is refused notifies more.
+local function wantAll(s, asking, channels)
+  if s.lingers and session(s.owner) ~= asking then
+    redis.call('HDEL', KEYS[1], 'lingers')
+    want(s, s.owner, channels, s.lingers)
+  end
+  local all, told, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
+    and redis.call('HGETALL', KEYS[1]) or {}, 0, false
+  if all[1] then
+    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then
+  end
+  for i = 1, #all, 2 do
+    local owner = string.match(all[i], '^held (%S+)$')
+    local lingers = owner and select(3, parseShare(owner, all[i + 1]))
+    if lingers and (told == SERVE or session(owner) == asking) then
+      rest = true
+    elseif lingers then
+      local share = readShare(s, owner, all[i + 1])
+      want(s, owner, channels, share.lingers)
+      share.lingers, told = nil, told + 1
+      writeShare(s, owner, share)
+    end
+  end
+  if all[1] and not rest then
+    redis.call('HDEL', KEYS[1], 'lingerers')
+  end
 end

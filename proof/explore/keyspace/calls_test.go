@@ -190,8 +190,9 @@ func tokenOr(c *caller, key string) string {
 }
 
 var (
-	permitFields = []string{"t", "a", "r", "n", "u", "q", "k", "z"}
-	latchFields  = []string{"n", "r", "p:p", "e:r1"}
+	permitFields = slices.Concat(lockFields,
+		[]string{"permits", "shared", "limit", "limiter", "lingerers", "held A:1", "held B:2", "held C:1~"})
+	latchFields = []string{"n", "r", "p:p", "e:r1"}
 )
 
 var kinds = []kind{
@@ -234,33 +235,34 @@ var kinds = []kind{
 			return []string{holderOr(c, "{k}"), tokenOr(c, "{k}")}
 		}},
 	}},
-	{"permit", []string{"{k}", "{k}:t", "{k}:q", "{k}:a", "{k}:d", "{k}:h"}, permitFields, []call{
-		{script: "permit/acquire", argv: keeping(permitAcquire), often: 6},
-		{script: "permit/release", often: 3, argv: func(c *caller) []string {
+	{"permit", []string{"{k}", "{k}:q", "{k}:w", "{k}:h"}, permitFields, []call{
+		{script: "lock/acquire", argv: permitAcquire, often: 6},
+		{script: "lock/release", often: 3, argv: func(c *caller) []string {
 			owner := permitHolder(c)
 			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(),
 				pick(c, "", c.token())}
 		}},
-		{script: "permit/remain", argv: func(c *caller) []string {
+		{script: "lock/release", argv: func(c *caller) []string { // which leaves the permits taken
 			owner := permitHolder(c)
-			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.late(), "", c.deadline()}
+			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.late(), "",
+				pick(c, "1", "50", "3000")}
 		}},
-		{script: "permit/renew", argv: func(c *caller) []string {
+		{script: "lock/release", argv: func(c *caller) []string { // by which a writer becomes a reader
 			owner := permitHolder(c)
-			return []string{owner, permitToken(c, owner), c.lease(), c.keep()}
+			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), "0", c.token(), "", "1"}
 		}},
-		{script: "permit/reduce", argv: func(c *caller) []string {
+		{script: "lock/renew", argv: func(c *caller) []string {
 			owner := permitHolder(c)
-			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.token()}
+			return []string{owner, permitToken(c, owner), "0", "1", c.lease(), c.keep(), "0"}
 		}},
-		{script: "permit/limit", argv: func(c *caller) []string {
+		{script: "lock/limit", argv: func(c *caller) []string {
 			return []string{pick(c, "0", "1", "2", "3", "1000000000"), pick(c, "", "1"), c.channels(),
 				c.keep(), "i" + c.small(), c.deadline()}
 		}},
-		{script: "permit/force", argv: func(c *caller) []string {
+		{script: "lock/force", argv: func(c *caller) []string {
 			return []string{c.channels(), c.keep(), pick(c, "", "r", permitToken(c, permitHolder(c)))}
 		}},
-		{script: "permit/inspect", argv: func(*caller) []string { return nil }},
+		{script: "lock/inspect", argv: func(*caller) []string { return nil }},
 	}},
 	{"latch", []string{"{k}"}, latchFields, []call{
 		{script: "latch/set", often: 2, argv: func(c *caller) []string {
@@ -315,20 +317,30 @@ func writable(argv []string) {
 func permitAcquire(c *caller) []string {
 	return []string{c.owner(), pick(c, "1", "1", "2", "3", "1000000000"), c.deadline(), c.lease(), c.about(),
 		c.keep(), pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told(),
-		pick(c, "1", "2", "3", "1000000000"), pick(c, "", "", permitHolder(c))}
+		pick(c, "", "", "1", "5000000"), pick(c, "1", "2", "3", "1000000000"),
+		pick(c, "", "", permitHolder(c))}
 }
 
 func permitHolder(c *caller) string {
-	if all := c.space.Members("{k}"); len(all) > 0 && !c.rare(3) {
+	all := c.space.Members("{k}:h")
+	if owner := c.space.Hash("{k}")["owner"]; owner != "" {
+		all = append(all, owner)
+	}
+	if len(all) > 0 && !c.rare(3) {
 		return pick(c, all...)
 	}
 	return c.owner()
 }
 
 func permitToken(c *caller, owner string) string {
-	if words := strings.Fields(c.space.Hash("{k}:h")[owner]); len(words) > 1 && !c.rare(4) {
-		token, _, _ := strings.Cut(words[1], "+")
-		return token
+	hash := c.space.Hash("{k}")
+	words := strings.Fields(hash["held "+owner])
+	switch {
+	case c.rare(4):
+	case hash["owner"] == owner && hash["token"] != "":
+		return hash["token"]
+	case len(words) > 1:
+		return words[1]
 	}
 	return c.token()
 }

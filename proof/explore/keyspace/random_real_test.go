@@ -72,7 +72,7 @@ func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 			keys = call.keys(w)
 		}
 		if !plausible && len(argv) > 0 && w.rare(6) {
-			if argv[w.IntN(len(argv))] = pick(w, nonsense...); call.script == "permit/acquire" {
+			if argv[w.IntN(len(argv))] = pick(w, nonsense...); call.script == "lock/acquire" {
 				writable(argv)
 			}
 		}
@@ -235,18 +235,11 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 
 // common are replies of each script that are not rare.
 var common = map[string]string{
-	"permit/acquire":    "G K N Q S V",
-	"permit/force":      "0 1",
-	"permit/inspect":    "JSON",
-	"permit/limit":      "N S V",
-	"permit/reduce":     "L R",
-	"permit/release":    "L R R+news",
-	"permit/remain":     "L R",
-	"permit/renew":      "K L",
+	"lock/limit":        "N S V",
 	"lock/renew":        "K L",
 	"lock/force":        "0 1 1+news",
 	"lock/inspect":      "JSON",
-	"lock/acquire":      "G Q Q+news S V refusal",
+	"lock/acquire":      "G K N Q Q+news S V refusal",
 	"lock/release":      "L L+news R R+news refusal",
 	"election/leader":   "L N",
 	"election/proclaim": "K K+news L",

@@ -1,13 +1,12 @@
--- Takes a free lock that has no waiters. Otherwise the attempt waits in the queue. A free lock with a queue
--- is granted to the first waiter that lives and has a subscription.
+-- Takes a free lock, or unused permits, if there are no waiters. Otherwise the attempt waits in the queue.
+-- Free permits are granted to the waiters in their order, if they live and have a subscription.
 --
 -- Sending the request again is harmless: a holder gets its token again, and its lease lasts for at least
--- ARGV[4] ms from now. A waiter
--- keeps its place, and is known to live for longer.
+-- ARGV[4] ms from now. A waiter keeps its place, and is known to live for longer.
 --
 -- KEYS      see internal/script/lua/queue.lua
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   how many goroutines wait with this attempt
+-- ARGV[2]   how many goroutines wait with this attempt. For a lock with permits: how many permits it wants
 -- ARGV[3]   Redis time in µs after which this request is void
 -- ARGV[4]   lease in ms
 -- ARGV[5]   holder info, PID@HOST LABEL
@@ -16,92 +15,137 @@
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  TOLD
--- ARGV[11]  if it is there, the session wants to keep the lock while no goroutine has it, unless others wait,
---           or another session was refused the lock for that reason less than so many µs ago
+-- ARGV[11]  unless it is '' or missing, the session wants to keep the lock while no goroutine has it, unless
+--           others wait, or another session was refused the lock for that reason less than so many µs ago
+-- Only for a lock with permits:
+-- ARGV[12]  how many permits there are, unless Redis has another number
+-- ARGV[13]  owner field of a holder of this session, whose lease is prolonged instead if there are no
+--           waiters; '': none
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
 --                           mayLinger in queue.lua
+--   K NOW                   the lease of ARGV[13] was prolonged
 --   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. Second line: its holder info. Behind
---   the
---                           Q stand flags of queue.lua
+--                           the Q stand flags of queue.lua. If several share the lock, OWNER is the first
+--                           whose lease ends
+--   N NOW LIMIT             there are LIMIT permits, and fewer than are wanted, or another number than
+--                           ARGV[12], which nobody has set by limit.lua
 --   V NOW                   void: arrived too late
 --   S NOW                   stale: this attempt has already ended
+-- Behind G, Q and N follows ' OWNER TOKEN LEASE' of each other attempt of this session that was granted
+-- permits
 
 local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
   return 'V ' .. stamped
 end
 local me, lease, keep, token, alone = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil, true
+local wanted, quiet = KEYS[4] and tonumber(ARGV[2]) or ALL, ARGV[11] ~= '' and ARGV[11]
 local call = redis.call -- looked up once, which saves time
 -- The common case: nobody holds the lock or waits for it, and the last grant was released.
-local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
+local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me,
+  'shared', 'limit', 'limiter', 'floor')
 local expiry = tonumber(known[6] or 0) or 0
-if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7]
-    and now > (tonumber(known[2] or now) or now)
+local limited = KEYS[4] and (wanted > (tonumber(known[9] or ARGV[12]) or 0)
+  or known[9] and known[9] ~= ARGV[12] and not known[10])
+if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7] and not known[8]
+    and not known[11] and not limited and now > (tonumber(known[2] or now) or now)
     and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
   token = stamped
-  call('HSET', KEYS[1], 'owner', me, 'ends', string.format('%.0f', now + lease * 1000), 'token', token,
-    'count', '1', 'change', '0', 'info', ARGV[5])
+  local ends = string.format('%.0f', now + lease * 1000)
+  if KEYS[4] then
+    call('HSET', KEYS[1], 'owner', me, 'ends', ends, 'token', token, 'count', '1', 'change', '0',
+      'info', ARGV[5], 'permits', ARGV[2], 'limit', known[9] or ARGV[12])
+  else
+    call('HSET', KEYS[1], 'owner', me, 'ends', ends, 'token', token, 'count', '1', 'change', '0',
+      'info', ARGV[5])
+  end
 end
-if token and not ARGV[11] then
+if token and not quiet then
   return 'G ' .. stamped .. ' ' .. token
 end
-if not token then
-  local s = read(me, now, keep)
-  if s.owner == me then
-    call('HDEL', KEYS[1], '') -- a server that is full takes what follows then
-    local ends = math.max(s.ends, now + lease * 1000)
-    set(s, ends, 'ends', stamp(ends))
-    return 'G ' .. stamped .. ' ' .. s.token
+local s = not token and read(me, now, keep)
+if s then
+  s.limit = known[9] and s.limit or tonumber(ARGV[12] or ALL)
+  local held, joins = holding(s, me), KEYS[4] and ARGV[13]
+  if held then
+    prolong(s, me, held, now + lease * 1000)
+    return 'G ' .. stamped .. ' ' .. held.token
   end
   if s.over then
     return onMaster('S ' .. stamped)
   end
-  local waits, stood, q = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }
-  if not s.owner then
-    if s.queued > 0 or s.lives == 0 then
-      q = lookUp(s, ARGV[8], { asking = session(me), mine = me, told = ARGV[10] })
+  held = joins and joins ~= '' and s.queued == 0 and holding(s, joins)
+  if held then
+    prolong(s, joins, held, now + lease * 1000)
+    return 'K ' .. stamped
+  end
+  local options = { asking = session(me), mine = me, told = ARGV[10], lease = lease, permits = wanted,
+    info = ARGV[5] }
+  local waits, stood, q, served = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }, ''
+  expire(s)
+  if limited then
+    if mayHaveQueue(s) then -- the attempt has waited since before the limit was set
+      options = { asking = session(me), leaving = me }
+      q = lookUp(s, ARGV[8], options)
+      q.dead[#q.dead + 1] = me
+      served = serve(s, ARGV[8], q, options)
+      settle(s)
     end
-    if q.first and q.first.owner ~= me then
-      if waits then -- first, or the hand-over could empty the queue: see leave
+    return onMaster(table.concat({ 'N', stamped, stamp(s.limit) }, ' ') .. served)
+  end
+  if unused(s) > 0 then
+    if mayHaveQueue(s) then
+      q = lookUp(s, ARGV[8], options)
+    end
+    if q.first then
+      if waits and q.first.owner ~= me then -- first, or the hand-over could empty the queue: see leave
         stand(s, q)
         stood = true
       end
-      handOver(s, session(me), ARGV[8], q)
-    else
-      token = grant(s, me, ARGV[5], lease)
-      alone = leave(s, q, q.mine and me)
-      tellNext(ARGV[8], q, lease) -- the queue is empty, unless this attempt was the first there
+      served, token = serve(s, ARGV[8], q, options)
     end
+    if not token and wanted <= unused(s) and (not q.first or s.queued == 0) then -- no other waits now
+      token = grant(s, me, wanted, ARGV[5], lease)
+      if not q.first then
+        leave(s, q, q.mine and me)
+      end
+    end
+    alone = s.queued == 0
   end
-  if s.owner ~= me then
-    local said = ''
+  settle(s)
+  if not token then
+    local said, holder = '', firstToEnd(s)
     if waits then
-      q = lookUp(s, ARGV[8], { but = lookout(s), mine = me, told = ARGV[10], briefly = true })
+      q = lookUp(s, ARGV[8], { but = lookout(holder), mine = me, told = ARGV[10], briefly = true })
       if not stood then
         stand(s, q)
       end
       leave(s, q)
       said = flags(session(me), ARGV[8], ARGV[10], q)
       if q.missing and q.first and q.first.session ~= session(me) then
-        handOn(s, ARGV[8], { first = q.first, missing = true })
+        handOn(holder, ARGV[8], { first = q.first, missing = true })
       end
     end
-    if s.lingers and session(s.owner) ~= session(me) then
-      call('HDEL', KEYS[1], 'lingers')
-      want(s, s.owner, ARGV[8], s.lingers)
-    elseif not waits then -- nothing may have been written
+    wantAll(s, session(me), ARGV[8])
+    if not waits then -- nothing may have been written
       onMaster()
     end
-    return table.concat({ 'Q' .. said, stamped, stamp(s.left), s.owner, s.token }, ' ') .. '\n' .. s.info
+    return table.concat({ 'Q' .. said, stamped, stamp(holder.left or 0), holder.owner or '-',
+      holder.token or '0' }, ' ') .. (KEYS[4] and served or '') .. '\n' .. (holder.info or '')
   end
+  token = token .. (KEYS[4] and served or '')
 end
 local may, said = false, ''
-if ARGV[11] and alone then
+if quiet and alone then
   may, said = mayLinger(now)
 end
-if may then
+if may and s and s.owner ~= me then
+  local share = readShare(s, me)
+  share.lingers = ARGV[10]
+  writeShare(s, me, share, 'lingerers', '1')
+elseif may then
   call('HSET', KEYS[1], 'lingers', ARGV[10])
 end
 return 'G' .. said .. ' ' .. stamped .. ' ' .. token

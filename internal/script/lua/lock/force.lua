@@ -1,47 +1,83 @@
--- Frees the lock from any holder, or only from the holder whose token was seen. It is granted to the first
--- waiter that lives and has a subscription. The holder finds out with its next request that it has lost the
--- lock, or at once if its session keeps the lock while no goroutine has it. A hash that somebody has damaged
--- is deleted.
+-- Frees the lock from any holder, or only from the holder whose token was seen. It is then granted to the
+-- waiters in their order, if they live and have a subscription. A holder finds out with its next
+-- request that it has lost the lock, or at once if its session keeps the lock while no goroutine has it. A
+-- hash that somebody has damaged is deleted.
 --
 -- Sending the request again with a token is harmless: that token is not granted again.
 --
--- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there
---           is a queue, as in release.lua
+-- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
+--           others are needed, as in release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
--- ARGV[3]   the token that was seen; '': any
+-- ARGV[3]   which holders: '' the holder of ALL permits, 'r' all that have fewer, or the token of one holder
 --
--- Reply: how many holders there were, 0 or 1
+-- Reply: how many holders there were
+
+-- look returns the state, the owner fields of the holders that are meant, and the results of readShare for
+-- the further holders among them. It raises an error if somebody has damaged the hash.
+local function look(now)
+  local s, forced, shares = read('', now, ARGV[2]), {}, {}
+  local function meant(permits, token)
+    return ARGV[3] == token or ARGV[3] == (permits == ALL and '' or 'r')
+  end
+  if not KEYS[2] and (s.queued > 0 or s.shared > 0) then
+    return s
+  end
+  expire(s)
+  if s.owner and meant(s.permits, s.token) then
+    forced[1] = s.owner
+  end
+  local all = s.shared > 0 and redis.call('HGETALL', KEYS[1]) or {}
+  for i = 1, #all, 2 do
+    local owner = string.match(all[i], '^held (%S+)$')
+    if owner and not s.gone[owner] and meant(parseShare(owner, all[i + 1])) then
+      forced[#forced + 1], shares[owner] = owner, readShare(s, owner, all[i + 1])
+    end
+  end
+  return s, forced, shares
+end
 
 local now = clock()
-local held = redis.call('HMGET', KEYS[1], 'owner', 'token')
-local sane, s = pcall(read, '', now, ARGV[2])
-if not sane and not held[1] then
+local held = redis.call('HMGET', KEYS[1], 'owner', 'token', 'shared')
+if KEYS[4] then
+  redis.call('ZSCORE', KEYS[4], '') -- raises the error if this key is no sorted set
+end
+local sane, s, forced, shares = pcall(look, now)
+if not sane and not held[1] and not held[3] then
   error(s, 0)
-end
-local owner = held[1]
-if sane then
-  owner = s.owner
-end
-if not owner or ARGV[3] ~= '' and ARGV[3] ~= held[2] then
-  return onMaster('0')
-end
-if not sane then
+elseif not sane then
+  if ARGV[3] ~= '' and ARGV[3] ~= 'r' and ARGV[3] ~= held[2] then
+    return onMaster('0')
+  end
   redis.call('DEL', KEYS[1])
   return '1'
+elseif not forced then
+  return redis.error_reply('TRYAGAIN the other keys are needed')
 end
-if not KEYS[2] and s.queued > 0 then
-  return redis.error_reply('TRYAGAIN the queue is needed')
+if #forced == 0 then
+  return onMaster('0')
 end
-local lingers = s.lingers
 -- Somebody may have damaged the queue, so it is read before the first write.
-local q = s.queued > 0 and lookUp(s, ARGV[1], {})
-redis.call('HDEL', KEYS[1], 'owner', 'lingers')
-if q and not handOver(s, nil, ARGV[1], q) then
-  leave(s, q)
+local q = mayHaveQueue(s) and lookUp(s, ARGV[1], {})
+redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
+local lingers = {}
+for _, owner in ipairs(forced) do
+  if shares[owner] then
+    giveBack(s, owner, shares[owner], true)
+    lingers[owner] = shares[owner].lingers
+  else
+    redis.call('HDEL', KEYS[1], 'owner', 'lingers')
+    lingers[owner], s.owner, s.lingers = s.lingers, nil, nil
+  end
 end
-bury(s, owner, stamp(s.lives))
-if lingers then
-  want(s, owner, ARGV[1], lingers)
+if q then
+  serve(s, ARGV[1], q, {})
 end
-return '1'
+settle(s)
+bury(s, forced, stamp(s.lives))
+for _, owner in ipairs(forced) do
+  if lingers[owner] then
+    want(s, owner, ARGV[1], lingers[owner])
+  end
+end
+return stamp(#forced)

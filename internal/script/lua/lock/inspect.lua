@@ -1,22 +1,23 @@
 -- Reads all that is known of a lock at one instant.
 --
--- KEYS    see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if there
---         is a queue, as in release.lua
+-- KEYS    see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
+--         others are needed, as in release.lua
 --
 -- Reply: JSON {"now": MICROSECONDS, "lock": {FIELD: VALUE}, "queue": [ATTEMPT, TICKET, ...],
---        "waiters": {ATTEMPT: ENTRY}}
+--        "waiters": {ATTEMPT: ENTRY}, "leases": [OWNER, END, ...]}. The leases are of further holders
 
 lookOnMaster()
 local lock = map(KEYS[1])
 if lock and not lock.lives then
   notOurs(next(lock))
 end
-if not KEYS[2] and lock and lock.queued then
-  return redis.error_reply('TRYAGAIN the queue is needed')
+if not KEYS[2] and lock and (lock.queued or lock.shared) then
+  return redis.error_reply('TRYAGAIN the other keys are needed')
 end
 return cjson.encode({
   now = select(2, clock()),
   lock = lock,
   queue = KEYS[2] and list(KEYS[2]),
   waiters = KEYS[2] and map(KEYS[3]),
+  leases = KEYS[4] and list(KEYS[4]),
 })

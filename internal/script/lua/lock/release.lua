@@ -1,12 +1,15 @@
--- Ends an attempt: it leaves the queue, and releases the lock if it holds it. A lock that is free then is
--- granted to the first waiter that lives and has a subscription. With ARGV[7], a lock that is released stays
--- taken for a time. Its owner field changes, so that no request of the attempt can change it any more.
+-- Ends an attempt: it leaves the queue, and releases the lock or its permits if it holds any. These are then
+-- granted to the waiters in their order, if they live and have a subscription. With ARGV[7], the lock or the
+-- permits stay taken for a time. The owner field changes, so that no request of the attempt can change that
+-- any more.
+--
+-- With ARGV[8], the holder keeps only so many permits, as a writer does that has nested a reader.
 --
 -- Sending the request again is harmless: an attempt that has ended holds nothing.
 --
--- KEYS      see internal/script/lua/queue.lua. Without the last two, the request fails with TRYAGAIN if they
---           are needed. While a slot moves to another node, a Cluster refuses requests for keys of which some
---           exist, and the queue often does not exist
+-- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
+--           others are needed. While a slot moves to another node, a Cluster refuses requests for keys of
+--           which some exist, and the others often do not exist
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of its grant; '': any. Whatever the attempt was granted ends. The reply depends on this
 -- ARGV[3]   CHANNELS
@@ -15,12 +18,14 @@
 --           attempt has ended. 0: no copy is in flight
 -- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was
 --           used. '': not known, so the whole block counts as used
--- ARGV[7]   if it is there: ms for which the lock stays taken
+-- ARGV[7]   unless it is '' or missing: ms for which the lock or the permits stay taken
+-- ARGV[8]   if it is there: how many permits the holder of ALL permits keeps
 --
 -- Replies
---   R   released, by this request or an earlier copy of it
+--   R   released, by this request or, for a holder in `owner`, by an earlier copy of it
 --   L   lost: it is not held under this token, and never was released
---   Behind both, ' OWNER TOKEN LEASE' of the waiter that the lock was handed over to, for LEASE ms
+--   Behind both, ' OWNER TOKEN LEASE' of each waiter that was granted the lock for LEASE ms. For a lock with
+--   permits, only of waiters of this session
 
 local now, stamped = clock()
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
@@ -34,65 +39,86 @@ if held[1] == owner and held[3] == token and not held[4] and not held[5] and ARG
   return 'R'
 end
 local s = read(owner, now, ARGV[4])
-local mine = s.owner == owner
-if not KEYS[2] and (not mine or s.queued > 0) then
-  return redis.error_reply('TRYAGAIN the queue may be needed')
+if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0) then
+  return redis.error_reply('TRYAGAIN the other keys may be needed')
 end
+local mine = holding(s, owner)
 -- Any grant of the attempt ends. Under another token than the present one, the whole block counts as used,
--- and the lock does not stay taken.
-local matches = mine and (token == '' or token == s.token)
-local reply = (matches or not mine and token ~= '' and released(token)) and 'R' or 'L'
-local stays, q, handed = matches and ARGV[7], nil, nil
--- The attempt is in the queue, unless it holds the lock or the hash was deleted. The queue is read before the
--- first write, since somebody may have damaged it.
-if s.queued > 0 or not mine and s.lives == 0 then
-  q = lookUp(s, ARGV[3], { leaving = owner, but = not mine and s.owner and lookout(s),
-    asking = not stays and (mine or not s.owner) and session(owner) })
-  -- The reply notifies this session only if it is granted the lock. If the lock stays taken, it needs a
-  -- subscription as any other session does.
+-- and nothing stays taken.
+local matches = mine and (token == '' or token == mine.token)
+local lost = not mine and s.shared > 0 and readShare(s, owner) -- whose lease has ended
+local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
+if ARGV[8] and (not matches or mine.permits ~= ALL) then -- the second, after an earlier copy of the request
+  return onMaster(reply)
 end
-call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
-if s.former == owner then -- otherwise a clock that is set back would give its lease to it again
-  call('HDEL', KEYS[1], 'owner', 'lingers')
-end
-if mine then
-  local used, most = tonumber(ARGV[6]), tonumber(s.token) + BLOCK - 1
+local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
+local rest = owner .. '~' -- the owner field while the lock stays taken
+expire(s)
+local used = tonumber(ARGV[6])
+if mine == s then
+  local most = tonumber(s.token) + (s.permits == ALL and BLOCK - 1 or 0)
   if not used or not matches or token == '' and used ~= 0 and used < most then
     used = most
   end
   s.last, s.lost = math.max(used, s.granted), nil
-  local last = stamp(s.last)
-  call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
-  if stays then
-    s.owner, s.left = owner .. '~', math.max(1, tonumber(ARGV[7]))
-    s.ends = now + s.left * 1000
-    set(s, s.ends, 'owner', s.owner, 'ends', stamp(s.ends), 'token', last, 'released', last,
-      'releaser', owner)
-    if q then
-      handOn(s, ARGV[3], q, true)
-      leave(s, q)
-    end
+  if ARGV[8] then
+    s.permits = tonumber(ARGV[8])
+  elseif stays then
+    s.owner, s.left, s.ends = rest, stays, now + stays * 1000
   else
     s.owner = nil
-    if q then
-      handed = handOver(s, session(owner), ARGV[3], q, 'released', last, 'releaser', owner)
-    end
-    if not handed then
-      set(s, now, 'token', last, 'released', last, 'releaser', owner)
-      if q then
-        leave(s, q)
-      end
-    end
   end
-elseif q and s.owner then
-  handOn(s, ARGV[3], q)
-  leave(s, q, owner)
-elseif q then
-  q.dead[#q.dead + 1] = owner
-  handed = handOver(s, session(owner), ARGV[3], q)
-  if not handed then
-    leave(s, q)
+elseif mine then
+  giveBack(s, owner, mine)
+  if stays then
+    mine.lingers, mine.ends, s.shared = nil, now + stays * 1000, s.shared + mine.permits
   end
 end
-bury(s, owner, ARGV[5])
-return reply .. (handed or '')
+-- The attempt is in the queue, unless it holds the lock or the hash was deleted. The queue is read before the
+-- first write, since somebody may have damaged it.
+local q, options = nil, { leaving = owner, all = stays }
+if unused(s) > 0 then
+  options.asking = session(owner) -- otherwise it needs a subscription as any other session does
+else
+  local first = firstToEnd(s) -- settle comes later, so the holder may have nothing any more
+  options.but = not stays and not s.gone[first.owner or ''] and lookout(first) or nil
+end
+if mayHaveQueue(s) then
+  q = lookUp(s, ARGV[3], options)
+  if not mine then
+    q.dead[#q.dead + 1] = owner
+  end
+end
+local last, fields = stamp(s.last), {}
+call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
+if not mine then
+  forget(s, owner)
+elseif mine == s and ARGV[8] then
+  call('HDEL', KEYS[1], 'lingers')
+  set(s, s.ends, 'permits', ARGV[8])
+  if last ~= s.token then
+    call('HSET', KEYS[1], 'floor', last)
+  end
+elseif mine == s and stays then
+  local its = stamp(math.max(tonumber(s.token), used)) -- last may be the token of a further holder
+  call('HDEL', KEYS[1], 'lingers')
+  if its == last then
+    call('HDEL', KEYS[1], 'floor')
+  end
+  set(s, s.ends, 'owner', rest, 'ends', stamp(s.ends), 'token', its, 'released', its, 'releaser', owner)
+elseif mine == s then
+  call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
+  fields = { 'released', last, 'releaser', owner }
+elseif stays then
+  writeShare(s, rest, mine)
+  prolongShare(s, rest, mine.ends)
+end
+local handed = ''
+if q then
+  handed = serve(s, ARGV[3], q, options, unpack(fields))
+elseif fields[1] then
+  set(s, now, 'token', last, unpack(fields))
+end
+settle(s)
+bury(s, { owner }, ARGV[5])
+return reply .. handed

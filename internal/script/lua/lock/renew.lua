@@ -3,7 +3,7 @@
 --
 -- Sending the request again is harmless, also late: it sets and never adds, and ignores an old count.
 --
--- KEYS[1]   see internal/script/lua/lock.lua
+-- KEYS      see internal/script/lua/lock.lua. A lock without permits needs only the first
 -- ARGV[1]   owner field
 -- ARGV[2]   token of the grant
 -- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count
@@ -12,6 +12,7 @@
 -- ARGV[5]   lease in ms; 0 leaves the lease as it is
 -- ARGV[6]   KEEP
 -- ARGV[7]   a token that no later holder may have, nor a lower one; 0: none
+-- For a further holder, ARGV[3], [4] and [7] mean nothing
 --
 -- Replies
 --   K   the lock is held under this token
@@ -19,21 +20,20 @@
 
 local now = clock()
 local s = read('', now, ARGV[6])
-if s.former == ARGV[1] then -- otherwise a clock that is set back would give its lease to it again
-  redis.call('HDEL', KEYS[1], 'owner', 'lingers')
+local held = holding(s, ARGV[1])
+if not held then
+  forget(s, ARGV[1])
 end
-if s.owner ~= ARGV[1] or s.token ~= ARGV[2] then
+if not held or held.token ~= ARGV[2] then
   return onMaster('L')
 end
-redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
-local ends = math.max(s.ends, now + ARGV[5] * 1000)
-local fields = { 'ends', stamp(ends) }
-if tonumber(ARGV[3]) > (sound(s.change or '') or -1) then
-  fields = { 'ends', stamp(ends), 'count', ARGV[4], 'change', ARGV[3] }
+local fields = {}
+if held == s and tonumber(ARGV[3]) > (sound(s.change or '') or -1) then
+  fields = { 'count', ARGV[4], 'change', ARGV[3] }
 end
-if tonumber(ARGV[7]) > s.granted then
+if held == s and tonumber(ARGV[7]) > s.granted then
   fields[#fields + 1] = 'floor'
   fields[#fields + 1] = ARGV[7]
 end
-set(s, ends, unpack(fields))
+prolong(s, ARGV[1], held, now + ARGV[5] * 1000, unpack(fields))
 return 'K'

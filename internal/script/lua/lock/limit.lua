@@ -1,0 +1,43 @@
+-- Sets how many permits there are. If there are more now, waiters are served. If there are fewer, holders
+-- keep theirs, but sessions that may keep permits while no goroutine has them are notified, and
+-- release those as soon as they are idle.
+--
+-- Sending the request again is harmless: a copy that comes late is void, so it does not undo a later change.
+--
+-- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
+--           others may be needed, as in release.lua
+-- ARGV[1]   how many permits
+-- ARGV[2]   '1': only if Redis has no number
+-- ARGV[3]   CHANNELS
+-- ARGV[4]   KEEP
+-- ARGV[5]   id of the request, which all its copies have
+-- ARGV[6]   Redis time in µs after which this request is void
+--
+-- Replies (NOW is the Redis time in µs)
+--   S       set, by this request or an earlier copy of it
+--   N       not set: Redis has a number
+--   V NOW   void: arrived too late
+
+local now, stamped = clock()
+if now > tonumber(ARGV[6]) then
+  return 'V ' .. stamped
+end
+local s, known = read('', now, ARGV[4]), redis.call('HMGET', KEYS[1], 'limit', 'limiter')
+if ARGV[2] == '1' and known[1] then
+  return onMaster(known[2] == ARGV[5] and 'S' or 'N')
+end
+if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) then
+  return redis.error_reply('TRYAGAIN the other keys are needed')
+end
+expire(s)
+s.limit = tonumber(ARGV[1])
+local q = mayHaveQueue(s) and lookUp(s, ARGV[3], {})
+set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
+if q then
+  serve(s, ARGV[3], q, {})
+end
+if unused(s) < 0 then
+  wantAll(s, '', ARGV[3])
+end
+settle(s)
+return 'S'

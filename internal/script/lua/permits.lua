@@ -1,0 +1,205 @@
+-- The holders of a lock with permits: grants, leases that have ended, and the first lease to end.
+-- For a lock without permits, which has one holder at most, these functions do the same without the keys and
+-- fields of further holders. internal/script/lua/lock.lua describes the keys.
+
+-- parseShare splits the value of the field of a further holder. It returns the permits, the token, LINGERS
+-- (nil instead of '-') and INFO.
+local function parseShare(owner, value)
+  local permits, token, lingers, info = string.match(value, '^(%d+) (%d+) ([-%d]) (.*)$')
+  if not permits then
+    bad(KEYS[1], 'held ' .. owner, value, 'not a number of permits and a token')
+  end
+  return tonumber(permits), token, lingers ~= '-' and lingers or nil, info
+end
+
+-- readShare reads the field of a further holder. It returns nil if there is none. The fields of the result:
+--   permits, token, lingers, info   as in the field; lingers is nil instead of '-'
+--   ends, left                      when its lease ends, as in the result of read
+--   valid                           its lease has not ended
+local function readShare(s, owner, value)
+  value = value or redis.call('HGET', KEYS[1], 'held ' .. owner)
+  if not value then
+    return nil
+  end
+  local permits, token, lingers, info = parseShare(owner, value)
+  local ends = tonumber(redis.call('ZSCORE', KEYS[4], owner) or 0) or 0
+  return { permits = permits, token = token, lingers = lingers, info = info,
+    ends = ends, left = math.ceil((ends - s.now) / 1000), valid = ends > s.now }
+end
+
+-- holding returns s itself if an attempt is the holder in `owner`, the result of readShare if it is a further
+-- holder, and nil if it holds nothing.
+local function holding(s, owner)
+  if s.owner == owner then
+    return s
+  end
+  local share = s.shared > 0 and readShare(s, owner)
+  return share and share.valid and share or nil
+end
+
+-- unused returns how many permits nobody has. It is negative if the limit was set to less than are in use,
+-- and 0 if the limit is not known, because the hash was deleted.
+local function unused(s)
+  return not s.limit and 0 or s.limit - s.shared - (s.owner and s.permits or 0)
+end
+
+-- prolongShare sets the end of a further holder's lease, in µs.
+local function prolongShare(s, owner, ends)
+  redis.call('ZADD', KEYS[4], stamp(ends), owner)
+  local ms = math.ceil((ends - s.now) / 1000)
+  if redis.call('PTTL', KEYS[4]) < ms then
+    redis.call('PEXPIRE', KEYS[4], 2 * ms)
+  end
+end
+
+-- writeShare sets the field of a further holder.
+local function writeShare(s, owner, share, ...)
+  set(s, share.ends, 'held ' .. owner,
+    table.concat({ stamp(share.permits), share.token, share.lingers or '-', share.info }, ' '), ...)
+end
+
+-- prolong makes the lease of a holder end no earlier than a Redis time in µs. held is the result of holding.
+-- The rest are further fields of the hash.
+local function prolong(s, owner, held, ends, ...)
+  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
+  ends = math.max(held.ends, ends)
+  if held == s then
+    set(s, ends, 'ends', stamp(ends), ...)
+  else
+    set(s, ends, 'shared', stamp(s.shared), ...)
+    prolongShare(s, owner, ends)
+  end
+end
+
+-- giveBack takes the permits from a further holder. lost says that the holder has not released them, so its
+-- token is lost. settle must follow.
+local function giveBack(s, owner, share, lost)
+  s.shared = math.max(0, s.shared - share.permits)
+  s.gone[owner] = true
+  if lost then
+    s.lostShares = math.max(s.lostShares or 0, tonumber(share.token))
+  end
+end
+
+-- grantBeside is grant for a lock whose permits another holder in `owner` shares.
+local function grantBeside(s, owner, permits, info, lease, ...)
+  local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
+  local before = s.more and not s.gone[owner] and readShare(s, owner) -- whose lease has ended
+  if before then
+    giveBack(s, owner, before, true)
+  end
+  s.shared, s.granted, s.last = s.shared + permits, tonumber(token), tonumber(token)
+  writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
+    'shared', stamp(s.shared), 'limit', stamp(s.limit), 'floor', token, ...)
+  prolongShare(s, owner, ends)
+  s.gone[owner] = nil -- an attempt whose earlier lease had ended
+  return token
+end
+
+-- grant makes an attempt a holder of so many permits, for a lease in ms, and returns its token. A holder of
+-- ALL permits gets a whole block of tokens, of which this is the first. The rest are further fields of the
+-- hash. At least so many permits must be unused.
+local function grant(s, owner, permits, info, lease, ...)
+  if s.owner then
+    return grantBeside(s, owner, permits, info, lease, ...)
+  end
+  local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
+  -- A hash without a token does not know earlier grants. A session that believes in one has lost the lock.
+  local lost = s.lost or s.granted == 0 and token - 1
+  -- First, because a server that is full refuses only the first write.
+  set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
+    'info', info, ...)
+  if KEYS[4] then
+    redis.call('HSET', KEYS[1], 'permits', stamp(permits), 'limit', stamp(s.limit))
+  end
+  if lost then
+    redis.call('HSET', KEYS[1], 'lost', stamp(lost))
+  end
+  if s.marked then -- by a holder whose lease has ended
+    redis.call('HDEL', KEYS[1], 'lingers', 'floor')
+  end
+  s.owner, s.token, s.permits, s.info, s.lingers = owner, token, permits, info, nil
+  s.granted, s.last, s.lost = tonumber(token), tonumber(token), nil
+  s.ends, s.left = ends, lease
+  return token
+end
+
+-- expire takes back the permits of further holders whose leases have ended. It writes nothing, because a
+-- server that is full takes any write behind the first one: settle must follow.
+local function expire(s)
+  local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
+  if not first then
+    return
+  end
+  if not first[1] then -- KEYS[4] was deleted by hand
+    local all = redis.call('HGETALL', KEYS[1])
+    for i = 1, #all, 2 do
+      local owner = string.match(all[i], '^held (%S+)$')
+      if owner then
+        s.gone[owner] = true
+      end
+    end
+    s.shared, s.lostShares = 0, s.granted
+  elseif tonumber(first[2]) <= s.now then
+    local leases = redis.call('ZRANGE', KEYS[4], 0, BATCH - 1, 'WITHSCORES')
+    for i = 1, #leases, 2 do
+      local owner, share = leases[i], tonumber(leases[i + 1]) <= s.now and readShare(s, leases[i])
+      if share then
+        giveBack(s, owner, share, string.sub(owner, -1) ~= '~')
+      elseif share == nil then -- the field was deleted by hand
+        s.gone[owner] = true
+      end
+    end
+    s.more = #leases == 2 * BATCH and tonumber(leases[#leases]) <= s.now
+  end
+end
+
+-- settle removes the fields and leases of further holders whose permits were taken back.
+local function settle(s)
+  local owners, fields = {}, {}
+  for owner in pairs(s.gone) do
+    owners[#owners + 1], fields[#fields + 1] = owner, 'held ' .. owner
+  end
+  if #owners == 0 then
+    return
+  end
+  for i = 1, #owners, BATCH do -- Lua cannot pass on many thousands at once
+    local last = math.min(i + BATCH - 1, #owners)
+    redis.call('HDEL', KEYS[1], unpack(fields, i, last))
+    redis.call('ZREM', KEYS[4], unpack(owners, i, last))
+  end
+  if s.shared == 0 then
+    redis.call('HDEL', KEYS[1], 'shared', 'lingerers')
+  else
+    redis.call('HSET', KEYS[1], 'shared', stamp(s.shared))
+  end
+  if s.lostShares and s.lostShares > whole(KEYS[1], 'lost', redis.call('HGET', KEYS[1], 'lost')) then
+    redis.call('HSET', KEYS[1], 'lost', stamp(s.lostShares))
+  end
+  s.gone, s.lostShares = {}, nil
+end
+
+-- forget removes an attempt from the holders if its lease has ended. Otherwise the lease would go on if the
+-- clock is set back.
+local function forget(s, owner)
+  if s.former == owner then
+    redis.call('HDEL', KEYS[1], 'owner', 'lingers')
+  end
+  local share = s.shared > 0 and not s.gone[owner] and readShare(s, owner)
+  if share then
+    giveBack(s, owner, share, true)
+    settle(s)
+  end
+end
+
+-- firstToEnd returns the holder whose lease ends first, as read returns the holder in `owner`. settle must
+-- have been called. The owner and left of the result are nil if nobody holds permits.
+local function firstToEnd(s)
+  local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES') or {}
+  if not first[1] or s.owner and s.ends <= tonumber(first[2]) then
+    return s
+  end
+  local share = readShare(s, first[1]) or {}
+  share.owner, share.now, share.left = first[1], s.now, math.max(0, math.ceil((first[2] - s.now) / 1000))
+  return share
+end

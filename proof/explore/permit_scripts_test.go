@@ -1,0 +1,336 @@
+package explore
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/internal/script"
+	"github.com/lockline/lockline/proof/explore/keyspace"
+)
+
+// permitServer runs the scripts of locks with permits one after another.
+type permitServer struct {
+	t     *testing.T
+	now   int64
+	limit string // how many permits there are, by the requests
+	space *keyspace.Space
+	deaf  string   // sessions without a subscription, one letter each
+	told  []string // CHANNEL TEXT of each message
+}
+
+func newPermitServer(t *testing.T, limit string) *permitServer {
+	return &permitServer{t: t, now: epoch, limit: limit, space: keyspace.New()}
+}
+
+// try runs a script, and returns its error, too.
+func (s *permitServer) try(name string, keys []string, argv ...string) (string, error) {
+	s.t.Helper()
+	compiled, err := keyspace.Compile(name, script.Text(name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	env := keyspace.Env{Now: s.now, Listening: func(channel string) int {
+		session := strings.TrimPrefix(channel, channelPrefix)
+		if s.deaf != "" && strings.Contains(s.deaf, session) {
+			return 0
+		}
+		return 1
+	}}
+	did := compiled.Run(s.space, env, keys, argv)
+	s.space, s.told = did.Space, nil
+	for _, m := range did.Published {
+		s.told = append(s.told, strings.TrimPrefix(m.Channel, channelPrefix)+" "+m.Text)
+	}
+	return did.Reply, did.Err
+}
+
+func (s *permitServer) run(name string, argv ...string) string {
+	s.t.Helper()
+	reply, err := s.try(name, permitKeys, argv...)
+	if err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	return reply
+}
+
+func (s *permitServer) request(owner, n, alive string, more ...string) string {
+	s.t.Helper()
+	argv := append([]string{owner, n, number(s.now + patience()), number(lockLease), "me", number(retention),
+		alive, channelPrefix, nonce(owner), "1"}, more...)
+	if len(more) == 0 {
+		argv = append(argv, "")
+	}
+	return s.run("lock/acquire", append(argv, s.limit, "")...)
+}
+
+func (s *permitServer) acquire(owner, n string) string {
+	s.t.Helper()
+	return s.request(owner, n, number(liveness))
+}
+
+func (s *permitServer) tryAcquire(owner, n string) string {
+	s.t.Helper()
+	return s.request(owner, n, "0")
+}
+
+// granted returns the token of a reply that must be a grant.
+func (s *permitServer) granted(reply string) string {
+	s.t.Helper()
+	words := strings.Fields(reply)
+	if len(words) < 3 || reply[0] != 'G' {
+		s.t.Fatalf("the reply is %q, and is to be a grant", reply)
+	}
+	return words[2]
+}
+
+func (s *permitServer) release(owner, token string, more ...string) string {
+	s.t.Helper()
+	argv := []string{owner, token, channelPrefix, number(retention), "0", "0"}
+	return s.run("lock/release", append(argv, more...)...)
+}
+
+func (s *permitServer) renew(owner, token string) string {
+	s.t.Helper()
+	return s.run("lock/renew", owner, token, "0", "1", number(lockLease), number(retention), "0")
+}
+
+func (s *permitServer) setLimit(n string) string {
+	s.t.Helper()
+	return s.run("lock/limit", n, "0", channelPrefix, number(retention), "i"+n, number(s.now+patience()))
+}
+
+func (s *permitServer) force(which string) string {
+	s.t.Helper()
+	return s.run("lock/force", channelPrefix, number(retention), which)
+}
+
+func (s *permitServer) wants(reply, begins string) {
+	s.t.Helper()
+	if !strings.HasPrefix(reply, begins) {
+		s.t.Errorf("the reply is %q, and is to begin with %q", reply, begins)
+	}
+}
+
+func (s *permitServer) wantsTold(session string) {
+	s.t.Helper()
+	for _, m := range s.told {
+		if strings.HasPrefix(m, session+" ") {
+			return
+		}
+	}
+	s.t.Errorf("%s was told nothing; messages: %q", session, s.told)
+}
+
+// edit changes the hash.
+func (s *permitServer) edit(change func(fields map[string]string)) {
+	hash := maps.Clone(s.space.Hash(permitKeys[0]))
+	change(hash)
+	expires := s.space.Expires(permitKeys[0])
+	s.space = s.space.Clone()
+	s.space.PutHash(permitKeys[0], hash, expires)
+}
+
+func (s *permitServer) remove(key int) {
+	s.space = s.space.Clone()
+	s.space.Delete(permitKeys[key])
+}
+
+// blocked makes a queue whose only waiter, W:1, wants 3 permits of a limit of 2, while A:1 has 2. The waiter
+// before it has died.
+func blocked(t *testing.T) (s *permitServer, token string) {
+	s = newPermitServer(t, "3")
+	token = s.granted(s.acquire("A:1", "2"))
+	s.wants(s.acquire("H:1", "2"), "Q")
+	s.wants(s.acquire("W:1", "3"), "Q")
+	s.setLimit("2")
+	s.now += micro(liveness) / 2
+	s.renew("A:1", token)
+	// W sends no request: its reply would be N. It lives longer than H, as its message came later.
+	entry := s.space.Hash(permitKeys[2])
+	waiters := maps.Clone(entry)
+	words := strings.SplitN(waiters["W:1"], " ", 2)
+	waiters["W:1"] = number(s.now+2*micro(liveness)) + " " + words[1]
+	expires := s.space.Expires(permitKeys[2])
+	s.space = s.space.Clone()
+	s.space.PutHash(permitKeys[2], waiters, expires)
+	s.now += micro(liveness)/2 + 1
+	s.renew("A:1", token)
+	return s, token
+}
+
+func TestATryTakesPermitsThatNobodyHoldsThoughTheOnlyWaiterWantsMoreThanThereAre(t *testing.T) {
+	t.Parallel()
+	s, _ := blocked(t)
+	s.now += micro(lockLease) // the lease of A has ended
+	s.wants(s.tryAcquire("T:1", "1"), "G")
+}
+
+func TestAReleaseIsNotedThoughTheOnlyWaiterWantsMoreThanThereAre(t *testing.T) {
+	t.Parallel()
+	s, token := blocked(t)
+	s.wants(s.release("A:1", token), "R")
+	s.wants(s.release("A:1", token), "R") // a copy
+	if hash := s.space.Hash(permitKeys[0]); hash["releaser"] != "A:1" || hash["released"] != token {
+		t.Errorf("the hash does not say that A:1 has released: %v", hash)
+	}
+}
+
+func TestAWaiterOfTheSessionWhosePermitsStayTakenIsToldWhenThatEnds(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, "2")
+	first := s.granted(s.acquire("Z:1", "1"))
+	s.now += micro(lockLease) / 2
+	token := s.granted(s.acquire("A:1", "1"))
+	s.now += 1000
+	s.renew("Z:1", first) // A's ends first
+	s.wants(s.acquire("A:2", "1"), "Q")
+	s.wants(s.release("A:1", token, "50"), "R")
+	s.wantsTold("A")
+}
+
+func TestATryThatRemovesADeadHeadTellsTheNextWhenALeaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, alive string }{{"a try", "0"}, {"a waiter", number(liveness)}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newPermitServer(t, "2")
+			token := s.granted(s.acquire("A:1", "1"))
+			s.wants(s.acquire("D:1", "2"), "Q ")
+			s.wants(s.acquire("E:1", "2"), "QS ")
+			s.now += micro(1000)
+			s.renew("A:1", token)
+			s.now += micro(200)
+			s.wants(s.acquire("W:1", "2"), "QB ") // the other two look, and this one in 1,080 ms
+			// They are known to live no more, and A's lease lasts for 299 ms.
+			s.now += micro(liveness-1200) + 1
+			s.wants(s.request("T:1", "1", c.alive), "Q")
+			s.wantsTold("W")
+		})
+	}
+}
+
+func TestPermitsAreNotLostByAnAttemptThatIsGrantedAgainBehindManyLeasesThatAreOver(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, "3000")
+	s.granted(s.acquire("Z:1", "1")) // in `owner`
+	for i := range 1000 {
+		s.granted(s.acquire(fmt.Sprintf("A:%d", i), "1"))
+		s.now++
+	}
+	s.granted(s.acquire("B:1", "1"))
+	s.now += micro(lockLease) / 2
+	s.renew("Z:1", s.space.Hash(permitKeys[0])["token"])
+	s.now += micro(lockLease)/2 + 1
+	s.granted(s.acquire("B:1", "1"))
+	s.granted(s.acquire("C:1", "1"))
+	if shared := s.space.Hash(permitKeys[0])["shared"]; shared != "2" {
+		t.Errorf("%s permits count as in use by further holders, and 2 are", shared)
+	}
+}
+
+func TestALimitThatIsSetWhileASlotMovesFailsSoThatItIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	set := func(s *permitServer) {
+		s.t.Helper()
+		_, err := s.try("lock/limit", permitKeys[:1], "5", "0", channelPrefix, number(retention), "i",
+			number(s.now+patience()))
+		if err != nil && !strings.HasPrefix(err.Error(), "TRYAGAIN ") {
+			s.t.Errorf("the error is %q, and is to be TRYAGAIN", err)
+		}
+	}
+	s := newPermitServer(t, "2")
+	set(s) // no hash
+	s = newPermitServer(t, "2")
+	s.acquire("A:1", "1")
+	set(s)
+	s.acquire("B:1", "1")
+	set(s) // a further holder
+	s = newPermitServer(t, "2")
+	s.acquire("A:1", "2")
+	s.acquire("B:1", "1")
+	set(s) // a queue
+}
+
+func TestTokensGrowBehindAForcedHolderWhosePermitsStayedTakenWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, "2")
+	token := s.granted(s.acquire("A:1", "1"))
+	s.wants(s.release("A:1", token, "1000"), "R") // stays taken
+	s.now += micro(500)
+	s.granted(s.acquire("B:1", "1"))
+	last := s.granted(s.acquire("B:1", "1"))
+	s.wants(s.release("B:1", last), "R")
+	s.wants(s.force(token), "1")
+	s.now -= micro(200)
+	if next := s.granted(s.acquire("C:1", "1")); next <= last {
+		t.Errorf("token %s follows token %s", next, last)
+	}
+}
+
+func TestAReleaseBehindTheEndOfTheLeaseOfASharedLockSaysThatItIsLost(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, "3")
+	first := s.granted(s.acquire("A:1", "1"))
+	s.now++
+	shared := s.granted(s.acquire("B:1", "1"))
+	s.now++
+	s.wants(s.release("A:1", first), "R")
+	s.now += micro(lockLease)
+	s.wants(s.release("B:1", shared), "L")
+}
+
+func TestAForcedUnlockOfADamagedLockThatIsShared(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, which string
+		free        bool // the first holder has gone
+		damage      func(map[string]string)
+	}{
+		{"a field of the hash", "r", false, func(h map[string]string) { h["ticket"] = "x" }},
+		{"without a first holder", "r", true, func(h map[string]string) { h["ticket"] = "x" }},
+		{"the number of shared permits", "r", true, func(h map[string]string) { h["shared"] = "x" }},
+		{"a further holder", "r", false, func(h map[string]string) { h["held B:1"] = "x" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newPermitServer(t, "1000000000")
+			first := s.granted(s.acquire("A:1", "1"))
+			s.granted(s.acquire("B:1", "1"))
+			if c.free {
+				s.release("A:1", first)
+			}
+			s.edit(c.damage)
+			reply, err := s.try("lock/force", permitKeys, channelPrefix, number(retention), c.which)
+			if err != nil || reply == "0" {
+				t.Errorf("forced: %q, %v", reply, err)
+			}
+			s.now += 1000
+			reply, err = s.try("lock/acquire", permitKeys, "C:1", "1000000000", number(s.now+patience()),
+				"1100", "me", "15000", "0", channelPrefix, "n", "1", "", "1000000000", "")
+			if err != nil || reply[0] != 'G' {
+				t.Errorf("then a writer gets %q, %v", reply, err)
+			}
+		})
+	}
+}
+
+func TestAForcedUnlockByATokenMeansOneHolderThoughThePermitsOfAnotherStayTaken(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, "2")
+	first := s.granted(s.acquire("A:1", "1"))
+	second := s.granted(s.acquire("B:1", "1"))
+	s.wants(s.release("A:1", first, "1000"), "R")
+	s.wants(s.force(second), "1")
+	s.wants(s.force(first), "1")
+}
+
+func TestAWriterThatGoesOnAsAReaderLeavesNoTokenToOthersThatItHasUsed(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, number(all))
+	token := integer(s.granted(s.acquire("A:1", number(all))))
+	s.wants(s.run("lock/release", "A:1", number(token), channelPrefix, number(retention), "0",
+		number(token+5), "", "1"), "R")
+	if next := integer(s.granted(s.acquire("B:1", "1"))); next != token+6 {
+		t.Errorf("token %d after %d was used", next-token, 5)
+	}
+}
