@@ -12,7 +12,7 @@ import (
 // A session has channels of its own for grants: a script that hands something to the first waiter in a
 // queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
 // one for each lock that it waits for, in the slot of that lock. Those that no attempt needs are closed now
-// and then. An attempt's entry in the queue says which one to use (line.lua).
+// and then. An attempt's entry in the queue says which one to use (queue.lua).
 
 // recipient waits in a queue in Redis, or may be asked to give up what its session keeps. Its methods are
 // called with no mutex held, by callers that are counted in the session's work, and must not block.
@@ -80,7 +80,7 @@ func (in *inbox) shardedChannel(key string) string {
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// mode tells scripts how the session is to be notified about the lock with this key: line.lua.
+// mode tells scripts how the session is to be notified about the lock with this key: queue.lua.
 func (in *inbox) mode(key string) any {
 	switch {
 	case in.s.Link.Single():

@@ -48,7 +48,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys names the keys of one name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // only permits have further holders
+	if k.Counts { // without permits, there is one holder, and no key for further holders
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)

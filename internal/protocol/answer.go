@@ -160,7 +160,7 @@ func (a Answer) Locked(name string) *failure.LockedError {
 // Scripts have it as BLOCK.
 const Block = 1000
 
-// All is how many permits one takes that excludes all others: ALL in permit.lua. No limit is as high.
+// All is how many permits one takes that excludes all others: ALL in base.lua. No limit is as high.
 const All = 1_000_000_000
 
 // MinLease is the shortest lease: less than network and timers need.

@@ -4,7 +4,7 @@
 -- BLOCK is the number of tokens that a grant reserves. Package protocol has it as Block, in answer.go.
 local BLOCK = 1000
 
--- ALL is how many permits a holder takes that excludes all others. Package protocol has it as All.
+-- ALL is the number of permits of a holder that excludes all others. Package protocol has it as All.
 local ALL = 1000000000
 
 -- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a

@@ -12,8 +12,8 @@
 --                        It ends with a '~' while the lock stays taken after the unlock
 --             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
 --                        `owner` still names the holder
---             token      first token of the block that was granted last. After the release, the last token
---                        that was used
+--             token      first token of the block that a holder in `owner` was granted last. After the
+--                        release, the last token that was used
 --             floor      no later holder may have this token, or a lower one. It is only there if it is above
 --                        `token`
 --             count      hold count
@@ -21,7 +21,8 @@
 --             info       holder info, PID@HOST LABEL
 --             lingers    the holder's session may keep the lock while no goroutine has it. The value says how
 --                        the session is notified
---             released   last token that a holder in `owner` has released
+--             released   `token` after the last release by a holder in `owner`. A further holder may still
+--                        have that token
 --             lost       last token of the last grant that ended without a release
 --             releaser   owner field of that holder
 --             ticket     last ticket of the queue
@@ -58,7 +59,7 @@ end
 -- time. (force.lua looks at it in a damaged hash, which read refuses.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
---   permits              how many permits owner has
+--   permits              how many permits the last holder in `owner` got, also if its lease has ended
 --   former               the holder whose lease has ended, as long as `owner` still names it
 --   shared, limit        as in the hash; limit is nil if it is not known
 --   gone                 the further holders that hold nothing any more, as keys of a table. settle removes
@@ -69,7 +70,7 @@ end
 --   over                 the attempt has ended, so this is a stale copy of its request
 --   ends, lives, queued, ticket   as in the hash; 0 if missing
 --   change, info, lingers         as in the hash
---   marked               the hash has `lingers` or `floor`
+--   hasLingersOrFloor    the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
     'lives', 'ticket', 'change', 'info', 'lingers', attempt,
@@ -100,7 +101,7 @@ local function read(attempt, now, keep)
   else
     s.former = f[1]
   end
-  s.marked = f[12] or f[4]
+  s.hasLingersOrFloor = f[12] or f[4]
   return s
 end
 
@@ -122,17 +123,17 @@ local function set(s, till, ...)
 end
 
 -- released reports whether a token was granted and released: it is above the last token that was lost, and
--- not above the last token that was released.
+-- not above the last token that was released. The caller must know that no holder has the token.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
   return known[1] and tonumber(token) <= whole(KEYS[1], 'released', known[1])
     and tonumber(token) > whole(KEYS[1], 'lost', known[2])
 end
 
--- bury stores tombstones for attempts that have ended, because copies of their requests may arrive until the
--- Redis time `late`, in µs. If that is '0', no copy is in flight, and bury does nothing. Otherwise it also
--- removes the tombstones whose time has passed.
-local function bury(s, owners, late)
+-- writeTombstones stores tombstones for attempts that have ended, because copies of their requests may arrive
+-- until the Redis time `late`, in µs. If that is '0', no copy is in flight, and bury does nothing. Otherwise
+-- it also removes the tombstones whose time has passed.
+local function writeTombstones(s, owners, late)
   if late == '0' then
     return
   end

@@ -1,9 +1,10 @@
--- The holders of a lock with permits: grants, leases that have ended, and the first lease to end.
+-- Functions that grant permits, take back the permits of leases that have ended, and find the lease that ends
+-- first. A further holder is a holder that is not in the field `owner`: see internal/script/lua/lock.lua.
 -- For a lock without permits, which has one holder at most, these functions do the same without the keys and
 -- fields of further holders. internal/script/lua/lock.lua describes the keys.
 
--- parseShare splits the value of the field of a further holder. It returns the permits, the token, LINGERS
--- (nil instead of '-') and INFO.
+-- parseShare parses the value of a further holder's field `held SESSION:ATTEMPT`. It returns the permits, the
+-- token, LINGERS (nil instead of '-') and INFO.
 local function parseShare(owner, value)
   local permits, token, lingers, info = string.match(value, '^(%d+) (%d+) ([-%d]) (.*)$')
   if not permits then
@@ -43,8 +44,8 @@ local function unused(s)
   return not s.limit and 0 or s.limit - s.shared - (s.owner and s.permits or 0)
 end
 
--- prolongShare sets the end of a further holder's lease, in µs.
-local function prolongShare(s, owner, ends)
+-- setShareLease sets the end of a further holder's lease, in µs.
+local function setShareLease(s, owner, ends)
   redis.call('ZADD', KEYS[4], stamp(ends), owner)
   local ms = math.ceil((ends - s.now) / 1000)
   if redis.call('PTTL', KEYS[4]) < ms then
@@ -58,40 +59,40 @@ local function writeShare(s, owner, share, ...)
     table.concat({ stamp(share.permits), share.token, share.lingers or '-', share.info }, ' '), ...)
 end
 
--- prolong makes the lease of a holder end no earlier than a Redis time in µs. held is the result of holding.
--- The rest are further fields of the hash.
-local function prolong(s, owner, held, ends, ...)
+-- extendLease makes the lease of a holder end no earlier than a Redis time in µs. held is the result of
+-- holding. The rest are further fields of the hash.
+local function extendLease(s, owner, held, ends, ...)
   redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
   ends = math.max(held.ends, ends)
   if held == s then
     set(s, ends, 'ends', stamp(ends), ...)
   else
     set(s, ends, 'shared', stamp(s.shared), ...)
-    prolongShare(s, owner, ends)
+    setShareLease(s, owner, ends)
   end
 end
 
--- giveBack takes the permits from a further holder. lost says that the holder has not released them, so its
--- token is lost. settle must follow.
-local function giveBack(s, owner, share, lost)
+-- removeShare takes the permits from a further holder. lost says that the holder has not released them, so
+-- its token is lost. settle must follow.
+local function removeShare(s, owner, share, lost)
   s.shared = math.max(0, s.shared - share.permits)
   s.gone[owner] = true
   if lost then
-    s.lostShares = math.max(s.lostShares or 0, tonumber(share.token))
+    s.lostShareToken = math.max(s.lostShareToken or 0, tonumber(share.token))
   end
 end
 
 -- grantBeside is grant for a lock whose permits another holder in `owner` shares.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  local before = s.more and not s.gone[owner] and readShare(s, owner) -- whose lease has ended
+  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- whose lease has ended
   if before then
-    giveBack(s, owner, before, true)
+    removeShare(s, owner, before, true)
   end
   s.shared, s.granted, s.last = s.shared + permits, tonumber(token), tonumber(token)
   writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
     'shared', stamp(s.shared), 'limit', stamp(s.limit), 'floor', token, ...)
-  prolongShare(s, owner, ends)
+  setShareLease(s, owner, ends)
   s.gone[owner] = nil -- an attempt whose earlier lease had ended
   return token
 end
@@ -115,7 +116,7 @@ local function grant(s, owner, permits, info, lease, ...)
   if lost then
     redis.call('HSET', KEYS[1], 'lost', stamp(lost))
   end
-  if s.marked then -- by a holder whose lease has ended
+  if s.hasLingersOrFloor then -- by a holder whose lease has ended
     redis.call('HDEL', KEYS[1], 'lingers', 'floor')
   end
   s.owner, s.token, s.permits, s.info, s.lingers = owner, token, permits, info, nil
@@ -139,18 +140,18 @@ local function expire(s)
         s.gone[owner] = true
       end
     end
-    s.shared, s.lostShares = 0, s.granted
+    s.shared, s.lostShareToken = 0, s.granted
   elseif tonumber(first[2]) <= s.now then
     local leases = redis.call('ZRANGE', KEYS[4], 0, BATCH - 1, 'WITHSCORES')
     for i = 1, #leases, 2 do
       local owner, share = leases[i], tonumber(leases[i + 1]) <= s.now and readShare(s, leases[i])
       if share then
-        giveBack(s, owner, share, string.sub(owner, -1) ~= '~')
+        removeShare(s, owner, share, string.sub(owner, -1) ~= '~')
       elseif share == nil then -- the field was deleted by hand
         s.gone[owner] = true
       end
     end
-    s.more = #leases == 2 * BATCH and tonumber(leases[#leases]) <= s.now
+    s.moreExpired = #leases == 2 * BATCH and tonumber(leases[#leases]) <= s.now
   end
 end
 
@@ -173,10 +174,10 @@ local function settle(s)
   else
     redis.call('HSET', KEYS[1], 'shared', stamp(s.shared))
   end
-  if s.lostShares and s.lostShares > whole(KEYS[1], 'lost', redis.call('HGET', KEYS[1], 'lost')) then
-    redis.call('HSET', KEYS[1], 'lost', stamp(s.lostShares))
+  if s.lostShareToken and s.lostShareToken > whole(KEYS[1], 'lost', redis.call('HGET', KEYS[1], 'lost')) then
+    redis.call('HSET', KEYS[1], 'lost', stamp(s.lostShareToken))
   end
-  s.gone, s.lostShares = {}, nil
+  s.gone, s.lostShareToken = {}, nil
 end
 
 -- forget removes an attempt from the holders if its lease has ended. Otherwise the lease would go on if the
@@ -187,7 +188,7 @@ local function forget(s, owner)
   end
   local share = s.shared > 0 and not s.gone[owner] and readShare(s, owner)
   if share then
-    giveBack(s, owner, share, true)
+    removeShare(s, owner, share, true)
     settle(s)
   end
 end
@@ -196,10 +197,11 @@ end
 -- have been called. The owner and left of the result are nil if nobody holds permits.
 local function firstToEnd(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES') or {}
-  if not first[1] or s.owner and s.ends <= tonumber(first[2]) then
+  if s.owner and (not first[1] or s.ends <= tonumber(first[2])) then
     return s
   end
-  local share = readShare(s, first[1]) or {}
-  share.owner, share.now, share.left = first[1], s.now, math.max(0, math.ceil((first[2] - s.now) / 1000))
-  return share
+  local holder = first[1] and readShare(s, first[1]) or {}
+  holder.owner, holder.now = first[1], s.now
+  holder.left = first[1] and math.max(0, math.ceil((first[2] - s.now) / 1000))
+  return holder
 end

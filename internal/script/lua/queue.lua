@@ -60,7 +60,7 @@ local function others(owners, q, options)
 end
 
 -- lookUp finds the waiters at the head of the queue. It writes nothing. The options, all optional:
---   permits, info   how many permits the attempt in mine wants, and its holder info, if serve follows
+--   permits, info   how many permits the attempt `mine` wants, and its holder info, for serve
 --   asking    the session of this request. It needs no subscription, because the reply notifies it
 --   but       a session that is passed over
 --   mine      the attempt of this request, which lives even if its entry does not say so
@@ -76,17 +76,17 @@ end
 --   missing   a waiter before first is dead, or its connection broke
 --   dead      the attempts that must be removed
 --   mine      the entry of mine
---   hears     whether the session of mine has a subscription; nil if that is not known
+--   isSubscribed   whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found
 --   size      how many attempts are in the queue, the dead included; nil if not known
---   deaf      how many waiters without a subscription were passed over
+--   unsubscribed   how many waiters without a subscription were passed over
 local function lookUp(s, channels, options)
-  local q, at, size, passed, behind = { dead = {}, deaf = 0 }, 0, 2, nil, false
+  local q, at, size, passed, behind = { dead = {}, unsubscribed = 0 }, 0, 2, nil, false
   local enough = options.briefly and session(options.mine)
   while not q.second and not (q.first and q.first.session == enough) and at - #q.dead < 2 * BATCH do
     local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
     local count = #owners
-    if size >= 64 then -- thousands of attempts may be of one session
+    if size >= 64 then -- skips entries that cannot matter, which may be thousands
       owners = others(owners, q, options)
     end
     local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
@@ -110,14 +110,14 @@ local function lookUp(s, channels, options)
     local heard = { audience(names[1], false), audience(names[2], true) }
     if own then
       local has = heard[options.told == '2' and 2 or 1]
-      q.hears = has and has[own]
+      q.isSubscribed = has and has[own]
     end
     for _, w in ipairs(found) do
       local has = heard[w.sharded and 2 or 1]
-      local hears = not w.seen or w.session == options.asking or not has
+      local subscribes = not w.seen or w.session == options.asking or not has
         or has[channel(channels, w.session, w.sharded)]
       w.behind = behind
-      if w.owner == options.mine then -- whose entry may be missing
+      if w.owner == options.mine then -- The entry may be missing
         q.mine, w.permits, w.info = w, options.permits, options.info
       end
       if w.owner == options.leaving then
@@ -127,9 +127,9 @@ local function lookUp(s, channels, options)
         q.dead[#q.dead + 1] = w.owner
       elseif w.session == options.but then
         -- It is passed over.
-      elseif not hears then
+      elseif not subscribes then
         q.missing = q.missing or not q.first and w.owner ~= options.mine
-        passed, q.deaf = passed or w, q.deaf + 1
+        passed, q.unsubscribed = passed or w, q.unsubscribed + 1
       elseif not q.first then
         q.first = w
       else
@@ -150,10 +150,10 @@ local function lookUp(s, channels, options)
   return q
 end
 
--- leave removes the dead attempts in q from the queue, and another one if that is given. It keeps `queued`
--- right, and reports whether the queue is empty. While a slot moves to another node, a queue that this has
--- emptied cannot be read again in the same script.
-local function leave(s, q, owner)
+-- removeFromQueue removes the dead attempts in q from the queue, and another one if that is given. It keeps
+-- `queued` right, and reports whether the queue is empty. While a slot moves to another node, a queue that
+-- this has emptied cannot be read again in the same script.
+local function removeFromQueue(s, q, owner)
   q.dead[#q.dead + 1] = owner
   local gone = 0
   for i = 1, #q.dead, BATCH do -- Lua cannot pass on many thousands at once
@@ -172,12 +172,12 @@ local function leave(s, q, owner)
   return empty
 end
 
--- stand puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
+-- enqueue puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
 -- there. q is the result of lookUp for this attempt.
-local function stand(s, q)
+local function enqueue(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
-  local seen = q.hears
+  local seen = q.isSubscribed
   if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
     local mine = q.mine or not q.size and waiter(me, redis.call('HGET', KEYS[3], me))
     seen = mine and mine.seen and mine.sharded == sharded
@@ -217,15 +217,15 @@ local function tellNext(channels, q, lease)
   end
 end
 
--- handOn notifies the first two sessions in the queue of the end of a lease, when they must send their
+-- notifyHead notifies the first two sessions in the queue of the end of a lease, when they must send their
 -- requests again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter
 -- is not notified if it sends a heartbeat before, because the reply says the same. The second session sends
 -- its request SPARE ms later than the first, in case the process of the first is frozen. holder is the holder
 -- whose lease ends first.
 --
--- Unless `all` is given, or nobody holds the lock because its hash was deleted by hand, a waiter is notified
--- only if it was behind an attempt that leaves, or if a waiter before the first is missing.
-local function handOn(holder, channels, q, all)
+-- A waiter is notified only if an attempt before it leaves, or if a waiter before the first is missing. Both
+-- are always notified if `all` is given, or if nobody holds the lock because its hash was deleted by hand.
+local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
   local function tell(w, left)
     if w and holder.now + left * 1000 < w.alive and (all or w.behind or q.missing) then
@@ -256,11 +256,11 @@ local SERVE = 200
 -- `mine`, or nil. For a lock with permits, the reply has only waiters of the session `asking`. The other
 -- sessions are notified by messages.
 local function serve(s, channels, q, options, ...)
-  local reply, own, fields, served, deaf, all = '', nil, { ... }, 0, 0, options.all
+  local reply, own, fields, served, skipped, all = '', nil, { ... }, 0, 0, options.all
   while q.first and (q.first.permits <= unused(s) or q.first.permits > (s.limit or ALL)) do
     local w = q.first
-    deaf = deaf + q.deaf
-    if served == SERVE or served > 0 and deaf > 5 * BATCH then
+    skipped = skipped + q.unsubscribed
+    if served == SERVE or served > 0 and skipped > 5 * BATCH then
       publish(channels, w, '0')
       break
     elseif w.permits > (s.limit or ALL) then
@@ -283,9 +283,9 @@ local function serve(s, channels, q, options, ...)
       end
     end
     all = true
-    local empty = leave(s, q, w.owner)
+    local empty = removeFromQueue(s, q, w.owner)
     if empty or served > 0 and s.shared == 0 and unused(s) <= 0 then
-      q = nil -- an empty queue must not be read again: see leave
+      q = nil -- an empty queue must not be read again: see removeFromQueue
       break
     end
     q = lookUp(s, channels, options)
@@ -294,18 +294,18 @@ local function serve(s, channels, q, options, ...)
     set(s, s.now, 'token', stamp(s.last), unpack(fields))
   end
   if q then
-    leave(s, q)
+    removeFromQueue(s, q)
   end
   if q and q.first and (all or q.missing or not options.mine) then
     settle(s)
-    handOn(firstToEnd(s), channels, q, all)
+    notifyHead(firstToEnd(s), channels, q, all)
   end
   return reply, own
 end
 
--- lookout returns the session that is passed over when a lease ends. That is the holder's session, which may
--- be frozen, unless it has unlocked.
-local function lookout(holder)
+-- passedOver returns the session that is passed over when a lease ends. That is the holder's session, which
+-- may be frozen, unless it has unlocked.
+local function passedOver(holder)
   return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
 
@@ -319,7 +319,7 @@ local function flags(asking, channels, told, q)
   if q.first and q.first.session ~= asking then
     behind = q.second and q.second.session ~= asking and 'B' or 'S'
   end
-  return behind .. (q.hears == false and 'D' or '') ..
+  return behind .. (q.isSubscribed == false and 'D' or '') ..
     (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
@@ -328,33 +328,33 @@ end
 -- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may,
 -- and flags.
 local function mayLinger(now)
-  local asking, told, hears = session(ARGV[1]), ARGV[10], nil
+  local asking, told, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if told ~= '0' then
     local name = channel(ARGV[8], asking, told == '2')
     local has = audience({ name }, told == '2')
-    hears = has and has[name]
+    isSubscribed = has and has[name]
   end
-  local said = flags(asking, ARGV[8], told, { hears = hears })
+  local said = flags(asking, ARGV[8], told, { isSubscribed = isSubscribed })
   local at = sound(redis.call('HGET', KEYS[1], 'refused') or '')
-  if hears == false or at and math.abs(now - at) < tonumber(ARGV[11]) then
+  if isSubscribed == false or at and math.abs(now - at) < tonumber(ARGV[11]) then
     return false, said
   end
   return true, 'K' .. said
 end
 
--- want notifies the session of a holder, which may keep the lock while no goroutine has it, that another
--- session wants the lock. It notes the time.
-local function want(s, owner, channels, lingers)
+-- notifyKeeper notifies the session of a holder, which may keep the lock while no goroutine has it, that
+-- another session wants the lock. It notes the time.
+local function notifyKeeper(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end
 
--- wantAll does so for all holders that may keep their permits, except holders of the session `asking`. It
--- notifies SERVE further holders at most, and the next request that is refused notifies more.
-local function wantAll(s, asking, channels)
+-- notifyKeepers calls notifyKeeper for all holders that may keep the lock, except holders of the session
+-- `asking`. It notifies SERVE further holders at most, and the next request that is refused notifies more.
+local function notifyKeepers(s, asking, channels)
   if s.lingers and session(s.owner) ~= asking then
     redis.call('HDEL', KEYS[1], 'lingers')
-    want(s, s.owner, channels, s.lingers)
+    notifyKeeper(s, s.owner, channels, s.lingers)
   end
   local all, told, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
     and redis.call('HGETALL', KEYS[1]) or {}, 0, false
@@ -368,7 +368,7 @@ local function wantAll(s, asking, channels)
       rest = true
     elseif lingers then
       local share = readShare(s, owner, all[i + 1])
-      want(s, owner, channels, share.lingers)
+      notifyKeeper(s, owner, channels, share.lingers)
       share.lingers, told = nil, told + 1
       writeShare(s, owner, share)
     end

@@ -1,6 +1,5 @@
--- Functions for the scripts of locks that a JVM takes through Redisson, beside
--- internal/script/lua/metadata.lua. Redisson's own scripts read and write the first and the last of these
--- keys, and publish on the channel.
+-- Functions for the scripts of locks that a JVM takes through Redisson. Redisson's own scripts read and write
+-- the first and the last of these keys, and publish on the channel.
 --
 -- KEYS[1]   the lock's hash, Redisson's key of this name. Both sides keep owner field -> hold count in it,
 --           and its time to live is the lease. A session of ours has three fields more:
@@ -39,7 +38,7 @@ local function holder(any)
       owner, count = field, value
     end
   end
-  if owner and token and not any then -- a JVM's has no token
+  if owner and token and not any then -- a hash that a JVM has written has no token
     whole(KEYS[1], 't', token)
     if other then
       bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')

@@ -1,5 +1,7 @@
--- Takes a free lock, or unused permits, if there are no waiters. Otherwise the attempt waits in the queue.
--- Free permits are granted to the waiters in their order, if they live and have a subscription.
+-- Takes a free lock, or unused permits, if there are no waiters. Otherwise the attempt waits in the queue, or
+-- is refused.
+-- Free permits are granted to the waiters in the order of the queue. Waiters that are dead, or that have lost
+-- their subscription, are passed over.
 --
 -- Sending the request again is harmless: a holder gets its token again, and its lease lasts for at least
 -- ARGV[4] ms from now. A waiter keeps its place, and is known to live for longer.
@@ -70,7 +72,7 @@ if s then
   s.limit = known[9] and s.limit or tonumber(ARGV[12] or ALL)
   local held, joins = holding(s, me), KEYS[4] and ARGV[13]
   if held then
-    prolong(s, me, held, now + lease * 1000)
+    extendLease(s, me, held, now + lease * 1000)
     return 'G ' .. stamped .. ' ' .. held.token
   end
   if s.over then
@@ -78,12 +80,12 @@ if s then
   end
   held = joins and joins ~= '' and s.queued == 0 and holding(s, joins)
   if held then
-    prolong(s, joins, held, now + lease * 1000)
+    extendLease(s, joins, held, now + lease * 1000)
     return 'K ' .. stamped
   end
   local options = { asking = session(me), mine = me, told = ARGV[10], lease = lease, permits = wanted,
     info = ARGV[5] }
-  local waits, stood, q, served = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }, ''
+  local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }, ''
   expire(s)
   if limited then
     if mayHaveQueue(s) then -- the attempt has waited since before the limit was set
@@ -100,16 +102,17 @@ if s then
       q = lookUp(s, ARGV[8], options)
     end
     if q.first then
-      if waits and q.first.owner ~= me then -- first, or the hand-over could empty the queue: see leave
-        stand(s, q)
-        stood = true
+      -- It is queued first, or serve could empty the queue: see removeFromQueue.
+      if waits and q.first.owner ~= me then
+        enqueue(s, q)
+        enqueued = true
       end
       served, token = serve(s, ARGV[8], q, options)
     end
     if not token and wanted <= unused(s) and (not q.first or s.queued == 0) then -- no other waits now
       token = grant(s, me, wanted, ARGV[5], lease)
       if not q.first then
-        leave(s, q, q.mine and me)
+        removeFromQueue(s, q, q.mine and me)
       end
     end
     alone = s.queued == 0
@@ -118,17 +121,17 @@ if s then
   if not token then
     local said, holder = '', firstToEnd(s)
     if waits then
-      q = lookUp(s, ARGV[8], { but = lookout(holder), mine = me, told = ARGV[10], briefly = true })
-      if not stood then
-        stand(s, q)
+      q = lookUp(s, ARGV[8], { but = passedOver(holder), mine = me, told = ARGV[10], briefly = true })
+      if not enqueued then
+        enqueue(s, q)
       end
-      leave(s, q)
+      removeFromQueue(s, q)
       said = flags(session(me), ARGV[8], ARGV[10], q)
       if q.missing and q.first and q.first.session ~= session(me) then
-        handOn(holder, ARGV[8], { first = q.first, missing = true })
+        notifyHead(holder, ARGV[8], { first = q.first, missing = true })
       end
     end
-    wantAll(s, session(me), ARGV[8])
+    notifyKeepers(s, session(me), ARGV[8])
     if not waits then -- nothing may have been written
       onMaster()
     end

@@ -1,17 +1,17 @@
--- Frees the lock from any holder, or only from the holder whose token was seen. It is then granted to the
--- waiters in their order, if they live and have a subscription. A holder finds out with its next
+-- Takes the lock by force: from a holder of ALL permits, from all holders of fewer, or from the holder with a
+-- given token. The lock, or the permits, are then granted as in release.lua. A holder finds out with its next
 -- request that it has lost the lock, or at once if its session keeps the lock while no goroutine has it. A
 -- hash that somebody has damaged is deleted.
 --
 -- Sending the request again with a token is harmless: that token is not granted again.
 --
--- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
---           others are needed, as in release.lua
+-- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
+--           fails with TRYAGAIN: see release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
 -- ARGV[3]   which holders: '' the holder of ALL permits, 'r' all that have fewer, or the token of one holder
 --
--- Reply: how many holders there were
+-- Reply: how many holders have lost the lock; 1 if a damaged hash was deleted
 
 -- look returns the state, the owner fields of the holders that are meant, and the results of readShare for
 -- the further holders among them. It raises an error if somebody has damaged the hash.
@@ -63,7 +63,7 @@ redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then
 local lingers = {}
 for _, owner in ipairs(forced) do
   if shares[owner] then
-    giveBack(s, owner, shares[owner], true)
+    removeShare(s, owner, shares[owner], true)
     lingers[owner] = shares[owner].lingers
   else
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')
@@ -74,10 +74,10 @@ if q then
   serve(s, ARGV[1], q, {})
 end
 settle(s)
-bury(s, forced, stamp(s.lives))
+writeTombstones(s, forced, stamp(s.lives))
 for _, owner in ipairs(forced) do
   if lingers[owner] then
-    want(s, owner, ARGV[1], lingers[owner])
+    notifyKeeper(s, owner, ARGV[1], lingers[owner])
   end
 end
 return stamp(#forced)

@@ -1,11 +1,11 @@
--- Sets how many permits there are. If there are more now, waiters are served. If there are fewer, holders
+-- Sets how many permits there are. If some are unused then, waiters get them. If there are fewer, holders
 -- keep theirs, but sessions that may keep permits while no goroutine has them are notified, and
 -- release those as soon as they are idle.
 --
--- Sending the request again is harmless: a copy that comes late is void, so it does not undo a later change.
+-- Sending the request again is harmless: a copy that comes after ARGV[6] is void.
 --
--- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
---           others may be needed, as in release.lua
+-- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
+--           fails with TRYAGAIN: see release.lua
 -- ARGV[1]   how many permits
 -- ARGV[2]   '1': only if Redis has no number
 -- ARGV[3]   CHANNELS
@@ -37,7 +37,7 @@ if q then
   serve(s, ARGV[3], q, {})
 end
 if unused(s) < 0 then
-  wantAll(s, '', ARGV[3])
+  notifyKeepers(s, '', ARGV[3])
 end
 settle(s)
 return 'S'

@@ -1,15 +1,15 @@
 -- Ends an attempt: it leaves the queue, and releases the lock or its permits if it holds any. These are then
--- granted to the waiters in their order, if they live and have a subscription. With ARGV[7], the lock or the
--- permits stay taken for a time. The owner field changes, so that no request of the attempt can change that
--- any more.
+-- granted in the order of the queue. Waiters that are dead, or that have lost their subscription, are passed
+-- over. With ARGV[7], the lock or the permits stay taken for a time. The owner field changes, so that no
+-- request of the attempt can change that any more.
 --
 -- With ARGV[8], the holder keeps only so many permits, as a writer does that has nested a reader.
 --
 -- Sending the request again is harmless: an attempt that has ended holds nothing.
 --
--- KEYS      see internal/script/lua/queue.lua. With the first alone, the request fails with TRYAGAIN if the
---           others are needed. While a slot moves to another node, a Cluster refuses requests for keys of
---           which some exist, and the others often do not exist
+-- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it fails
+--           with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request of which only some
+--           keys exist, and often there is only the first. So a session then sends that alone
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of its grant; '': any. Whatever the attempt was granted ends. The reply depends on this
 -- ARGV[3]   CHANNELS
@@ -19,10 +19,11 @@
 -- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was
 --           used. '': not known, so the whole block counts as used
 -- ARGV[7]   unless it is '' or missing: ms for which the lock or the permits stay taken
--- ARGV[8]   if it is there: how many permits the holder of ALL permits keeps
+-- ARGV[8]   if it is there: how many of its ALL permits the holder keeps
 --
 -- Replies
---   R   released, by this request or, for a holder in `owner`, by an earlier copy of it
+--   R   released, by this request or an earlier copy of it. (After an earlier copy, a further holder may get
+--       L)
 --   L   lost: it is not held under this token, and never was released
 --   Behind both, ' OWNER TOKEN LEASE' of each waiter that was granted the lock for LEASE ms. For a lock with
 --   permits, only of waiters of this session
@@ -46,13 +47,13 @@ local mine = holding(s, owner)
 -- Any grant of the attempt ends. Under another token than the present one, the whole block counts as used,
 -- and nothing stays taken.
 local matches = mine and (token == '' or token == mine.token)
-local lost = not mine and s.shared > 0 and readShare(s, owner) -- whose lease has ended
+local lost = not mine and s.shared > 0 and readShare(s, owner) -- as a further holder whose lease has ended
 local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
 if ARGV[8] and (not matches or mine.permits ~= ALL) then -- the second, after an earlier copy of the request
   return onMaster(reply)
 end
 local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
-local rest = owner .. '~' -- the owner field while the lock stays taken
+local rest = owner .. '~' -- the owner field while ARGV[7] keeps the lock taken
 expire(s)
 local used = tonumber(ARGV[6])
 if mine == s then
@@ -69,19 +70,19 @@ if mine == s then
     s.owner = nil
   end
 elseif mine then
-  giveBack(s, owner, mine)
+  removeShare(s, owner, mine)
   if stays then
     mine.lingers, mine.ends, s.shared = nil, now + stays * 1000, s.shared + mine.permits
   end
 end
--- The attempt is in the queue, unless it holds the lock or the hash was deleted. The queue is read before the
+-- An attempt that holds nothing may be in the queue, and is removed from it. The queue is read before the
 -- first write, since somebody may have damaged it.
 local q, options = nil, { leaving = owner, all = stays }
 if unused(s) > 0 then
   options.asking = session(owner) -- otherwise it needs a subscription as any other session does
 else
   local first = firstToEnd(s) -- settle comes later, so the holder may have nothing any more
-  options.but = not stays and not s.gone[first.owner or ''] and lookout(first) or nil
+  options.but = not stays and not s.gone[first.owner or ''] and passedOver(first) or nil
 end
 if mayHaveQueue(s) then
   q = lookUp(s, ARGV[3], options)
@@ -111,7 +112,7 @@ elseif mine == s then
   fields = { 'released', last, 'releaser', owner }
 elseif stays then
   writeShare(s, rest, mine)
-  prolongShare(s, rest, mine.ends)
+  setShareLease(s, rest, mine.ends)
 end
 local handed = ''
 if q then
@@ -120,5 +121,5 @@ elseif fields[1] then
   set(s, now, 'token', last, unpack(fields))
 end
 settle(s)
-bury(s, { owner }, ARGV[5])
+writeTombstones(s, { owner }, ARGV[5])
 return reply .. handed

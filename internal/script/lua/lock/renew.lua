@@ -35,5 +35,5 @@ if held == s and tonumber(ARGV[7]) > s.granted then
   fields[#fields + 1] = 'floor'
   fields[#fields + 1] = ARGV[7]
 end
-prolong(s, ARGV[1], held, now + ARGV[5] * 1000, unpack(fields))
+extendLease(s, ARGV[1], held, now + ARGV[5] * 1000, unpack(fields))
 return 'K'
