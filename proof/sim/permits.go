@@ -90,12 +90,12 @@ func (l *permits) executed(c *call, now int64) {
 		w.fail("%s of %s: Redis counts %d permits as used, and its holders have %d",
 			c.name, l.name, counted, used)
 	}
-	asking := ""
+	asking, forced := "", false
 	switch c.name {
 	case "acquire", "release", "renew", "reduce":
 		asking = c.argv[0]
 	case "force":
-		l.forced(c.argv[2], before, now)
+		forced = l.forced(c.argv[2], before, now)
 	case "limit":
 		l.limited(c, limit, now)
 	}
@@ -141,7 +141,7 @@ func (l *permits) executed(c *call, now int64) {
 	w.log("%s %d: %s %s %s: %s; %d wait",
 		c.from.Name, c.server.number, c.name, l.name, short(asking), l.describe(after, now), len(queue))
 	l.dropped(queue, now)
-	if who := l.next(asking); who != "" && (c.name == "release" || c.name == "force" ||
+	if who := l.next(asking); who != "" && (c.name == "release" || forced ||
 		c.name == "limit" && c.argv[1] == "0" && now <= c.number(5)) {
 		w.fail("a request to %s leaves %s in the queue, and enough permits of %s are free",
 			c.name, short(who), l.name)
@@ -198,11 +198,11 @@ func (l *permits) granted(owner string, h holding, now int64) {
 	l.turn(owner, h.token, now)
 }
 
-// forced notes from which owners an operator took permits.
-func (l *permits) forced(which string, before map[string]holding, now int64) {
+// forced notes from which owners an operator took permits, and reports whether there were any.
+func (l *permits) forced(which string, before map[string]holding, now int64) (any bool) {
 	w := l.w
 	_, err := strconv.Atoi(which)
-	byToken, any := err == nil, false
+	byToken := err == nil
 	for owner, h := range before {
 		if !h.in(now) || !(which == "" && h.n == engine.All || which == "r" && h.n != engine.All ||
 			byToken && number(which) == h.token) {
@@ -222,6 +222,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) {
 	if byToken && !any {
 		w.counts.Add("forced too late")
 	}
+	return any
 }
 
 // limited checks that a limit was set.
