@@ -136,7 +136,9 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client, shared bool) {
 					for _, field := range sorted(fields) {
 						state = append(state, field, fields[field])
 					}
-					state = append(state, rdb.ZRangeWithScores(bg, h, 0, -1).Val())
+					for _, lease := range rdb.ZRangeWithScores(bg, h, 0, -1).Val() {
+						state = append(state, lease.Member, int64(lease.Score))
+					}
 					left[i] = rdb.PTTL(bg, l).Val()
 					got[i] = fmt.Sprintln(state...)
 				}
