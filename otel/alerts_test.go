@@ -42,7 +42,7 @@ func TestTheAlertsReferToMetricsThatExist(t *testing.T) {
 }
 
 var runbook = regexp.MustCompile(`(?m)^ +runbook_url: ` +
-	`https://github\.com/lockline/lockline/blob/main/docs/operations\.md#([a-z-]+)$`)
+	`https://github\.com/lockline/lockline/blob/main/(docs/(?:operations|failures)\.md)#([a-z-]+)$`)
 
 var descriptions = regexp.MustCompile(`(?m)^ +description: >-\n(?: {12}.*\n)+`)
 
@@ -62,16 +62,18 @@ func TestEachAlertNamesASectionOfTheRunbookAndACommand(t *testing.T) {
 			t.Errorf("no command to begin with: %s", description)
 		}
 	}
-	page, err := os.ReadFile("../docs/operations.md")
-	testlock.Must(t, err)
 	sections := map[string]bool{}
 	headings := regexp.MustCompile(`(?m)^#+ ([A-Za-z ]+)$`)
-	for _, heading := range headings.FindAllStringSubmatch(string(page), -1) {
-		sections[strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
+	for _, name := range []string{"docs/operations.md", "docs/failures.md"} {
+		page, err := os.ReadFile("../" + name)
+		testlock.Must(t, err)
+		for _, heading := range headings.FindAllStringSubmatch(string(page), -1) {
+			sections[name+"#"+strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
+		}
 	}
 	for _, r := range runbooks {
-		if !sections[r[1]] {
-			t.Errorf("docs/operations.md has no section #%s", r[1])
+		if section := r[1] + "#" + r[2]; !sections[section] {
+			t.Errorf("there is no section %s", section)
 		}
 	}
 }

@@ -2,32 +2,49 @@ package main
 
 import "strings"
 
-// operationsPage is the page to which findings lead.
-const operationsPage = "docs/operations.md"
+// The pages to which findings lead.
+const (
+	operationsPage = "docs/operations.md"
+	failuresPage   = "docs/failures.md"
+)
 
-// symptoms has the heading in operationsPage for each check.
+// symptoms has the page and the heading for each check.
 var symptoms = map[string]string{
-	"reach": "redis-does-not-answer", "version": "upgrades", "cluster": "what-a-failover-costs",
-	"eviction": "keys-are-evicted", "memory": "redis-refuses", "persistence": "redis-was-restarted",
-	"replication": "what-a-failover-costs", "clock": "a-clock-was-set", "pace": "a-clock-was-set",
-	"clocks": "a-clock-was-set", "pubsub": "subscription-lost", "clients": "redis-does-not-answer",
-	"client memory": "subscription-lost", "scripts": "redis-refuses", "names": "two-are-inside-at-once",
-	"waits": "sessions-wait-for-each-other", "locks": "redis-refuses", "quorum": "what-a-failover-costs",
-	"agreement": "what-a-failover-costs", "down-after": "what-a-failover-costs",
-	"independent": "a-redlock-server-restarts", "number": "a-redlock-server-restarts",
-	"durability": "a-redlock-server-restarts",
+	"reach":         operationsPage + "#redis-does-not-answer",
+	"version":       operationsPage + "#upgrades",
+	"cluster":       failuresPage + "#redis-fails-over",
+	"eviction":      failuresPage + "#keys-are-evicted",
+	"memory":        operationsPage + "#redis-refuses",
+	"persistence":   failuresPage + "#redis-restarts-empty",
+	"replication":   failuresPage + "#redis-fails-over",
+	"clock":         failuresPage + "#a-clock-is-set",
+	"pace":          failuresPage + "#a-clock-is-set",
+	"clocks":        failuresPage + "#a-clock-is-set",
+	"pubsub":        operationsPage + "#subscription-lost",
+	"clients":       operationsPage + "#redis-does-not-answer",
+	"client memory": operationsPage + "#subscription-lost",
+	"scripts":       operationsPage + "#redis-refuses",
+	"names":         operationsPage + "#two-are-inside-at-once",
+	"waits":         operationsPage + "#sessions-wait-for-each-other",
+	"locks":         operationsPage + "#redis-refuses",
+	"quorum":        failuresPage + "#redis-fails-over",
+	"agreement":     failuresPage + "#redis-fails-over",
+	"down-after":    failuresPage + "#redis-fails-over",
+	"independent":   operationsPage + "#a-redlock-server-restarts",
+	"number":        operationsPage + "#a-redlock-server-restarts",
+	"durability":    operationsPage + "#a-redlock-server-restarts",
 }
 
 // symptom returns the page and the heading for a finding, or "" if nothing is wrong.
 func (f finding) symptom() string {
-	heading := symptoms[f.Check]
+	see := symptoms[f.Check]
 	switch {
 	case f.Status == fine:
 		return ""
 	case strings.HasPrefix(f.Do, rightsDo):
-		heading = "noperm"
+		see = operationsPage + "#noperm"
 	case f.Do == adminDo:
-		heading = "acl-rules"
+		see = operationsPage + "#acl-rules"
 	}
-	return operationsPage + "#" + heading
+	return see
 }
