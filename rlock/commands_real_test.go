@@ -112,8 +112,8 @@ func TestHowManyCommandsACycleCosts(t *testing.T) {
 			close(turns)
 			// The count is not exact, because a turn is counted a little later than its commands.
 			most := 24
-			if kind == "reader" { // two hold permits at once, so there are further holders
-				most = 31
+			if kind == "reader" { // how often two sessions hold permits at once depends on timing
+				most = 40
 			}
 			if n > most*2000 {
 				t.Errorf("%d commands in 2000 cycles of %d sessions", n, sessions)
