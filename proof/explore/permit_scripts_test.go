@@ -132,11 +132,6 @@ func (s *permitServer) edit(change func(fields map[string]string)) {
 	s.space.PutHash(permitKeys[0], hash, expires)
 }
 
-func (s *permitServer) remove(key int) {
-	s.space = s.space.Clone()
-	s.space.Delete(permitKeys[key])
-}
-
 // blocked makes a queue whose only waiter, W:1, wants 3 permits of a limit of 2, while A:1 has 2. The waiter
 // before it has died.
 func blocked(t *testing.T) (s *permitServer, token string) {
