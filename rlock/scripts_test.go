@@ -155,7 +155,7 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client, shared bool) {
 
 // blurred replaces each Redis time, each time until a distant one, and each name of a script by a word.
 func blurred(text string) string {
-	text = regexp.MustCompile(`\b[0-9a-f]{40}\b`).ReplaceAllString(text, "SCRIPT") // in an error
+	text = regexp.MustCompile(`(f_)?[0-9a-f]{40}`).ReplaceAllString(text, "SCRIPT") // in an error
 	return regexp.MustCompile(`\b[1-9]\d{12,15}\b`).ReplaceAllString(text, "TIME")
 }
 

@@ -68,7 +68,7 @@ func TestOnACluster(t *testing.T) {
 			_, w := testlock.Lock(t, one, bg)
 			writer := testlock.Go(bg, two)
 			testlock.Eventually(t, "it is to be told by SPUBLISH", func() bool {
-				about := cluster.Client(t).HVals(bg, "lockline:w:{sharded}:d").Val()
+				about := cluster.Client(t).HVals(bg, "lockline:w:{sharded}:w").Val()
 				return len(about) == 1 && strings.Contains(about[0], "/+ ")
 			})
 			testlock.Unlock(t, w)

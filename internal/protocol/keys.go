@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,22 +63,45 @@ type Same struct {
 	Keys   *Keys
 	Argv   []any
 
-	few bool
+	keys keySet // keys of the next copy
 }
+
+// keySet is a choice of the keys of a lock.
+type keySet uint8
+
+const (
+	allKeys  keySet = iota
+	fewKeys         // see RequestFew
+	ownKeys         // without the key of further holders, in whose place the lock's hash is named
+	noOfSets        // of a lock with permits
+)
 
 // Request makes a copy.
 func (s *Same) Request(time.Time) *wire.Request {
-	if s.few {
-		return s.Keys.RequestFew(s.Script, s.Argv...)
+	k := s.Keys
+	switch s.keys {
+	case fewKeys:
+		return k.RequestFew(s.Script, s.Argv...)
+	case ownKeys:
+		last := len(k.boxed) - 1
+		return wire.NewRequest(s.Script, append(slices.Clone(k.boxed[:last]), k.boxed[0]), s.Argv)
 	}
-	return s.Keys.Request(s.Script, s.Argv...)
+	return k.Request(s.Script, s.Argv...)
 }
 
-// Failed is told why the last copy was not answered, and that it will be sent again. A Cluster refuses a
-// request for keys of which some exist while their slot moves, and a queue often does not exist: a lock that
-// no attempt waits for is released without.
+// Failed notes why the last copy was not answered, and that it will be sent again. While their slot moves, a
+// Cluster refuses a request if only some of its keys exist. Often there is no queue, and no further holder of
+// permits. So the next copies name fewer keys, and the script says if it needs the others.
 func (s *Same) Failed(err error) {
-	s.few = !s.few && s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ")
+	sets := noOfSets
+	if len(s.Keys.boxed) < 4 { // without permits
+		sets = ownKeys
+	}
+	if s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ") {
+		s.keys = (s.keys + 1) % sets
+	} else {
+		s.keys = allKeys
+	}
 }
 
 // Failed is a request's error for the user, with a noun as failure.Of has it.

@@ -29,20 +29,26 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 	for _, c := range []struct {
 		what   string
 		queued bool
+		more   []any // keys
 		failed []error
 		keys   []int // of each copy
 	}{
-		{"with a queue", true, []error{moving, moving, other}, []int{3, 1, 3, 3}},
-		{"with another third key", false, []error{moving, moving}, []int{3, 3, 3}},
+		{"with a queue", true, nil, []error{moving, moving, other}, []int{3, 1, 3, 3}},
+		{"with permits", true, []any{"x:h"}, []error{moving, moving, moving, moving}, []int{4, 1, 4, 4, 1}},
+		{"with another third key", false, nil, []error{moving, moving}, []int{3, 3, 3}},
 	} {
 		r := &Same{Script: wire.NewScript("return 1"),
-			Keys: &Keys{Queued: c.queued, boxed: []any{"x", "x:q", "x:w"}, few: 1}}
+			Keys: &Keys{Queued: c.queued, boxed: append([]any{"x", "x:q", "x:w"}, c.more...), few: 1}}
 		var got []int
 		for i := range c.keys {
 			if i > 0 {
 				r.Failed(c.failed[i-1])
 			}
-			got = append(got, r.Request(time.Time{}).Args()[2].(int))
+			args := r.Request(time.Time{}).Args()
+			if n := args[2].(int); n == 4 && (args[6] == "x:h") != (i%3 == 0) {
+				t.Errorf("%s: copy %d names %v", c.what, i, args)
+			}
+			got = append(got, args[2].(int))
 		}
 		if !slices.Equal(got, c.keys) {
 			t.Errorf("%s: %v keys, want %v", c.what, got, c.keys)

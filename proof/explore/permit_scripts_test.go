@@ -329,3 +329,25 @@ func TestAWriterThatGoesOnAsAReaderLeavesNoTokenToOthersThatItHasUsed(t *testing
 		t.Errorf("token %d after %d was used", next-token, 5)
 	}
 }
+
+func TestAReleaseWithoutTheKeyOfFurtherHoldersServesOneAndNotifiesTheNext(t *testing.T) {
+	t.Parallel()
+	s := newPermitServer(t, number(all))
+	writer := s.granted(s.acquire("A:1", number(all)))
+	s.wants(s.acquire("B:1", "1"), "Q")
+	s.wants(s.acquire("C:1", "1"), "Q")
+	own := []string{permitKeys[0], permitKeys[1], permitKeys[2], permitKeys[0]}
+	reply, err := s.try("lock/release", own, "A:1", writer, channelPrefix, number(retention), "0", "0")
+	if err != nil || reply != "R" {
+		t.Fatalf("%q, %v", reply, err)
+	}
+	s.wantsTold("B")
+	s.wantsTold("C")
+	s.granted(s.acquire("B:1", "1"))
+	s.wants(s.acquire("C:1", "1"), "G")
+	first := s.granted(s.acquire("B:1", "1"))
+	_, err = s.try("lock/release", own, "B:1", first, channelPrefix, number(retention), "0", "0")
+	if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
+		t.Errorf("while C is a further holder: %v", err)
+	}
+}

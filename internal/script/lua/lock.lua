@@ -44,7 +44,9 @@
 --             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request
 --                        may arrive, though the attempt has ended
 -- KEYS[4]   of a lock with permits: its further holders by the Redis time in µs at which their leases end, a
---           sorted set. Scripts of other locks have no such key
+--           sorted set. Scripts of other locks have no such key. While a slot moves, a request may name
+--           KEYS[1] here again. Then the script fails with TRYAGAIN if there are further holders, and adds
+--           none
 --
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least

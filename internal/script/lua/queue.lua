@@ -260,7 +260,8 @@ local function serve(s, channels, q, options, ...)
   while q.first and (q.first.permits <= unused(s) or q.first.permits > (s.limit or ALL)) do
     local w = q.first
     skipped = skipped + q.unsubscribed
-    if served == SERVE or served > 0 and skipped > 5 * BATCH then
+    local full = s.owner and KEYS[4] == KEYS[1] -- no further holder can be added
+    if served == SERVE or served > 0 and skipped > 5 * BATCH or full and w.permits <= unused(s) then
       publish(channels, w, '0')
       break
     elseif w.permits > (s.limit or ALL) then

@@ -20,7 +20,7 @@ local function look(now)
   local function meant(permits, token)
     return ARGV[3] == token or ARGV[3] == (permits == ALL and '' or 'r')
   end
-  if not KEYS[2] and (s.queued > 0 or s.shared > 0) then
+  if not KEYS[2] and (s.queued > 0 or s.shared > 0) or KEYS[4] == KEYS[1] and s.shared > 0 then
     return s
   end
   expire(s)
@@ -39,7 +39,7 @@ end
 
 local now = clock()
 local held = redis.call('HMGET', KEYS[1], 'owner', 'token', 'shared')
-if KEYS[4] then
+if KEYS[4] and KEYS[4] ~= KEYS[1] then
   redis.call('ZSCORE', KEYS[4], '') -- raises the error if this key is no sorted set
 end
 local sane, s, forced, shares = pcall(look, now)

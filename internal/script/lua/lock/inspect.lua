@@ -12,7 +12,8 @@ local lock = map(KEYS[1])
 if lock and not lock.lives then
   notOurs(next(lock))
 end
-if not KEYS[2] and lock and (lock.queued or lock.shared) then
+local own = not KEYS[4] or KEYS[4] == KEYS[1] -- the request does not name the key of further holders
+if lock and (not KEYS[2] and lock.queued or own and lock.shared) then
   return redis.error_reply('TRYAGAIN the other keys are needed')
 end
 return cjson.encode({
@@ -20,5 +21,5 @@ return cjson.encode({
   lock = lock,
   queue = KEYS[2] and list(KEYS[2]),
   waiters = KEYS[2] and map(KEYS[3]),
-  leases = KEYS[4] and list(KEYS[4]),
+  leases = not own and list(KEYS[4]) or nil,
 })

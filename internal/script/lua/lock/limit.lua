@@ -26,7 +26,7 @@ local s, known = read('', now, ARGV[4]), redis.call('HMGET', KEYS[1], 'limit', '
 if ARGV[2] == '1' and known[1] then
   return onMaster(known[2] == ARGV[5] and 'S' or 'N')
 end
-if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) then
+if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == KEYS[1] and s.shared > 0 then
   return redis.error_reply('TRYAGAIN the other keys are needed')
 end
 expire(s)

@@ -40,7 +40,8 @@ if held[1] == owner and held[3] == token and not held[4] and not held[5] and ARG
   return 'R'
 end
 local s = read(owner, now, ARGV[4])
-if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0) then
+if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0)
+    or KEYS[4] == KEYS[1] and s.shared > 0 then
   return redis.error_reply('TRYAGAIN the other keys may be needed')
 end
 local mine = holding(s, owner)
