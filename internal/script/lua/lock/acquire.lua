@@ -46,8 +46,9 @@ local me, lease, keep, token, alone = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[
 local wanted, quiet = KEYS[4] and tonumber(ARGV[2]) or ALL, ARGV[11] ~= '' and ARGV[11]
 local call = redis.call -- looked up once, which saves time
 -- The common case: nobody holds the lock or waits for it, and the last grant was released.
-local known = call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me,
-  'shared', 'limit', 'limiter', 'floor')
+local known = KEYS[4] and call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives',
+    me, 'shared', 'limit', 'limiter', 'floor')
+  or call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
 local expiry = tonumber(known[6] or 0) or 0
 local limited = KEYS[4] and (wanted > (tonumber(known[9] or ARGV[12]) or 0)
   or known[9] and known[9] ~= ARGV[12] and not known[10])
