@@ -76,7 +76,8 @@ import (
 // Such a server has forgotten which locks it granted and which token it stored, and may give a held lock to
 // another session (docs/failures.md). So run the servers with appendonly yes and appendfsync always, or keep
 // one that crashed away for longer than the longest lease, those of [rlock.WithLease] and Extend included.
-// Clocks need to agree within 10 minutes: that is how long the last token of a free lock is remembered.
+// The clocks of the servers must agree within 10 minutes, because a server remembers the last token of a free
+// lock for that time.
 //
 // # Operators
 //

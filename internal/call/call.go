@@ -164,8 +164,8 @@ func Do(
 }
 
 // Unanswered returns the error of a call that began at begun and did not wait for the reply any longer.
-// Either b has ended, or the time that the library sets. The error has the state of the server, as far as
-// it is known. noun is for failure.Of.
+// Either b has ended, or the time that the library sets. The error has the state of the server if the session
+// knows it. The argument noun is passed to failure.Of.
 func Unanswered(b *Bounds, s *session.Session, keys *protocol.Keys, noun string, begun time.Time) error {
 	err := failure.Of(noun, keys.Name, failure.ErrNoAnswer)
 	if b.Over() {

@@ -160,7 +160,8 @@ func (a Answer) Locked(name string) *failure.LockedError {
 // Scripts have it as BLOCK.
 const Block = 1000
 
-// All is how many permits one takes that excludes all others: ALL in base.lua. No limit is as high.
+// All is the number of permits of a holder that excludes all others. Scripts have it as ALL, in base.lua. The
+// limit of a semaphore is always lower.
 const All = 1_000_000_000
 
 // MinLease is the shortest lease: less than network and timers need.

@@ -78,7 +78,7 @@ func DecodeLock(name, reply string) (State, error) {
 		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
 		part := words(lock["held "+h.Owner], 3) // permits, token, whether the session may keep them
 		if end <= now || part[1] == "" {
-			continue // it was not cleared away yet
+			continue // the next request of a waiter removes this holder
 		}
 		h.Shared, h.Permits = p.of(part[0])
 		h.Token, h.Lingers, h.Remaining = TokenOrZero(part[1]), part[2] != "-", micros(end-now)

@@ -87,8 +87,8 @@ func (l *ledger) next(asking string) int {
 	return -1
 }
 
-// serve is what queue.lua promises: permits for the waiters, in their order, as long as there are enough for
-// the next one. A waiter that wants more than there are at all leaves.
+// serve grants permits as queue.lua must: to the waiters in the order of the queue, as long as enough are
+// free for the next waiter. A waiter that wants more permits than the limit leaves the queue.
 func (l *ledger) serve(asking string) {
 	for {
 		at := l.next(asking)
