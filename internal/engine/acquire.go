@@ -5,128 +5,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/handle"
-	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Permits are those of one name in a session. They keep no state of any acquisition.
-type Permits struct {
-	s    *session.Session
-	all  *pools
-	kind *Kind
-	keys *protocol.Keys
-	cfg  Config
-	err  error // of New, returned by every use
+// waiter is one call of Lock or TryLock. Only the goroutine of the call uses it, apart from what mu guards.
+type waiter struct {
+	l      *lockState
+	ctx    context.Context // of the caller
+	want   Want
+	noWait bool // TryLock: the call waits for the reply of Redis, and not for other holders
+	cfg    Config
+	bounds call.Bounds
+	begun  time.Time
+
+	lost         handle.State // the state of holds that ctx descends from, if all have ended; Held: it has none
+	waitReported bool         // the observer got EventWaiting
+	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
+
+	inlineAttempt attempt // the first attempt that was begun for the call; saves an allocation
+	attemptUsed   bool    // inlineAttempt is in use; guarded by mu
+
+	// A wait in a lane. lockState.mu guards the following. The goroutine of the call reads the answer without
+	// the mutex once it knows that there is one.
+	lane      *lane
+	since     time.Duration // age of the session when the wait began
+	news      chan news     // nil while the goroutine does not listen; has room for one of each kind of news
+	answered  bool          // grant or err is set
+	grant     *Grant        // the grant in which the waiter has an entry; nil if err is set
+	err       error
+	nextWoken *waiter // see effects.woken
+	lastError error   // error of the last request, in an outage that the call rides out; nil: there was none
 }
 
-// New names permits. Acquisitions start from cfg. What is wrong with the session or the name, every use
-// returns.
-func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
-	ps := Permits{s: s, kind: kind, cfg: cfg}
-	if s == nil {
-		ps.err = kind.Named(name, failure.ErrNilSession)
-		return ps
-	}
-	if ps.keys, ps.err = kind.newKeys(s, name); ps.err != nil {
-		return ps
-	}
-	ps.all, ps.err = session.PartOf(s, poolsKey{}, newPools)
-	if ps.err != nil {
-		ps.err = kind.Named(name, ps.err)
-	}
-	return ps
-}
+// news is what a waiter is notified of.
+type news uint8
 
-var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
-	"make one with New")
+const (
+	newsQueued   news = iota // the waiter is queued in Redis, so the wait may take longer
+	newsAnswered             // the wait has ended
+)
 
-// CheckUse says what is wrong with a call that has this context.
-func (ps *Permits) CheckUse(ctx context.Context) error {
-	switch {
-	case ps == nil || ps.s == nil && ps.err == nil:
-		return errZero
-	case ps.err != nil:
-		return ps.err
-	case ctx == nil:
-		return ps.kind.Named(ps.keys.Name, failure.ErrNilContext)
-	}
-	return nil
-}
-
-// Name is the name; "" where there is none.
-func (ps *Permits) Name() string {
-	if ps == nil || ps.keys == nil {
-		return ""
-	}
-	return ps.keys.Name
-}
-
-// Config is what acquisitions start from.
-func (ps *Permits) Config() (c Config) {
-	if ps != nil {
-		c = ps.cfg
-	}
-	return c
-}
-
-// ID is equal for Permits that are of one name in one session.
-func (ps *Permits) ID() any { return permitsID{ps.s, ps.keys.LockKey()} }
-
-type permitsID struct {
-	s   *session.Session
-	key string
-}
-
-// Session, Keys and Kind are those of good Permits.
-func (ps *Permits) Session() *session.Session { return ps.s }
-func (ps *Permits) Keys() *protocol.Keys      { return ps.keys }
-func (ps *Permits) Kind() *Kind               { return ps.kind }
-
-// Wanted reports, without a request, whether goroutines of this session want the lock or are giving it back,
-// and whether other sessions are known to want it.
-func (ps *Permits) Wanted() (here, elsewhere bool) {
-	if ps.err != nil {
-		return false, false
-	}
-	ps.all.mu.Lock()
-	p := ps.all.pool[ps.keys.LockKey()]
-	ps.all.mu.Unlock()
-	if p == nil {
-		return false, false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	here = p.releases > 0 || slices.ContainsFunc(p.lanes, func(l *lane) bool { return len(l.waiters) > 0 })
-	return here, p.rivals
-}
-
-// acquisition is one call of Acquire. It belongs to its goroutine.
-type acquisition struct {
-	p        *pool
-	ctx      context.Context
-	want     Want
-	once     bool // it asks once, and does not wait
-	cfg      Config
-	bounds   call.Bounds
-	begun    time.Time
-	w        waiter       // of its present wait
-	at       attempt      // the first that asks for it; saves an allocation
-	asked    bool         // at is used
-	lost     handle.State // what became of holds that it descends from; Held: none was lost
-	observed bool         // as waiting
-	barred   bool         // the call has waited for another hold that is nested in the same hold
-	trouble  error        // of the last request, in an outage that it rides out; pool.mu guards it
-}
-
-// Acquire waits until what is wanted is held, or asks once. After an error the context is the one given, and
-// nothing is held; what an unanswered request may have taken is given back in the background.
+// Acquire waits until what is wanted is held, or tries once. After an error the returned context is ctx, and
+// nothing is held. Whatever an unanswered request has taken is released in the background.
 func (ps *Permits) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -141,7 +67,7 @@ func (ps *Permits) Acquire(
 	return ctx, hd, nil
 }
 
-// Admitted is Acquire for a caller that forgets no hold.
+// Admitted is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
 func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return nil, err
@@ -152,251 +78,273 @@ func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool
 	if want == (Want{}) {
 		want = ps.kind.Want
 	}
-	want.Shared = want.Shared && cfg.Lease == 0 // no other joins a lease that one goroutine chose for itself
+	want.Shared = want.Shared && cfg.Lease == 0 // nobody joins a lease that one goroutine chose for itself
 	if ps.kind.Fair || !want.exclusive() {
 		want.Lease = cfg.Lease
 	}
-	p := ps.all.use(ps.kind, ps.keys)
-	defer p.drop() // grants and attempts keep the pool for themselves
-	a := &acquisition{p: p, ctx: ctx, want: want, once: cfg.Once(try), cfg: cfg, begun: time.Now()}
-	e, err := a.run()
+	l := ps.all.use(ps.kind, ps.keys)
+	defer ps.all.change(l, -1)
+	w := &waiter{l: l, ctx: ctx, want: want, noWait: cfg.Once(try), cfg: cfg, begun: time.Now()}
+	e, err := w.acquire()
 	if err != nil {
-		if errors.Is(err, wire.ErrUnsent) { // it has not been asked for
+		if errors.Is(err, wire.ErrUnsent) { // the call has requested nothing
 			return nil, err
 		}
-		p.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(a.begun), Err: err})
+		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(w.begun), Err: err})
 		return nil, err
 	}
 	return e, nil
 }
 
-// ownRelease is until when, from its beginning, one that tries waits for releases of its own session: an
-// outage is not worth more.
-const ownRelease = 250 * time.Millisecond
-
-func (a *acquisition) run() (*Entry, error) {
-	p := a.p
-	s := p.s
+// acquire enters the hold that the context descends from, or gets a grant. It blocks until then, or until the
+// wait ends.
+func (w *waiter) acquire() (*Entry, error) {
+	l := w.l
+	s := l.s
 	if !s.Begin() {
-		return nil, p.fail(failure.ErrClosed)
+		return nil, l.named(failure.ErrClosed)
 	}
-	defer s.End() // until then Shutdown waits, and work may be begun in the background
-	until, stop := a.cfg.Until(a.ctx)
+	defer s.End()
+	until, stop := w.cfg.Until(w.ctx)
 	defer stop()
-	a.bounds = call.Bounds{Until: until, Closing: s.Closing()}
-	if a.ctx.Err() != nil {
-		return nil, p.fail(failure.OfContext(a.ctx))
+	w.bounds = call.Bounds{Until: until, Closing: s.Closing()}
+	if w.ctx.Err() != nil {
+		return nil, l.named(failure.OfContext(w.ctx))
 	}
-	for again := false; ; again = true { // until there is a hold: what was entered may be over by then
+	for again := false; ; again = true { // what the call got may have ended before it became a hold
 		var outer *Entry
-		if p.kind.Reentrant {
+		if l.kind.Reentrant {
 			var err error
-			if outer, err = a.outer(); err != nil {
+			if outer, err = w.outer(); err != nil {
 				return nil, err
 			}
 		}
-		if again && a.bounds.Over() { // the hold that has ended may have been its context
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return nil, a.endOfWait(a.holder(nil))
+		if again && w.bounds.Over() { // ctx may have ended with the outer hold
+			return nil, w.endedError(nil)
 		}
 		if outer != nil {
-			if e, err := a.nest(outer); e != nil || err != nil {
+			if e, err := w.nest(outer); e != nil || err != nil {
 				return e, err
 			}
 			continue // the outer hold has ended meanwhile
 		}
-		p.mu.Lock() // enter releases it
-		g, err := a.enter()
+		acquireGrant := w.wait
+		if w.noWait {
+			acquireGrant = w.try
+		}
+		g, err := acquireGrant()
 		if err != nil {
 			return nil, err
 		}
-		if e := a.hold(g); e != nil {
+		if e := w.hold(g); e != nil {
 			return e, nil
 		}
 	}
 }
 
-// enter gets an entry of a grant. One that asks once waits for releases of its own session that are under
-// way: they may give back all that it wants. mu is held; enter releases it.
-func (a *acquisition) enter() (*Grant, error) {
-	p := a.p
-	releases := int32(0) // that one which wants less than all waits for: others may begin all the time
-	for waited := int32(0); ; waited++ {
-		if g := a.idle(); g != nil {
-			p.mu.Unlock()
-			return g, nil
+// wait waits in a lane for an entry of a grant.
+func (w *waiter) wait() (*Grant, error) {
+	fx := w.l.begin()
+	ln := w.l.laneFor(w.want, &fx)
+	for _, g := range w.l.grants {
+		if g.lane != ln {
+			g.endLinger() // Redis does not notify a session that one of its own goroutines wants the lock
 		}
-		if waited == 0 {
-			releases = p.releases // with those that idle has begun
+	}
+	return w.waitIn(ln, &fx)
+}
+
+// waitIn waits in this lane. It commits the event fx.
+func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
+	l := w.l
+	w.lane, w.since, w.news = ln, fx.age, nil
+	w.answered, w.grant, w.err = false, nil, nil
+	ln.waiters = append(ln.waiters, w)
+	fx.caller = w
+	l.settle(fx)
+	// While an attempt is in flight, its reply tells whether this is a wait.
+	waits := !w.answered && (ln.numQueued > 0 || len(ln.attempts) == 0)
+	own := fx.ownAttempt
+	fx.ownAttempt = nil
+	fx.run()
+	if waits {
+		w.reportWaiting()
+	}
+	if own != nil {
+		own.sendFirst(w.bounds.Until) // which may answer the waiter before it listens
+	}
+
+	later := l.begin()
+	if w.answered {
+		later.unlock()
+		if w.bounds.Over() {
+			return nil, w.giveUp()
 		}
-		l := p.lane(a.want)
-		switch {
-		case l.joinable():
-			g := l.live
-			g.entries++ // before mu is released, or an Unlock could give the grant back first
-			p.mu.Unlock()
-			return g, nil
-		case !a.once:
-			return a.wait(l)
+		return w.grant, w.err
+	}
+	w.news = make(chan news, 2)
+	if l.kind.Reentrant && l.suspectAt == 0 {
+		l.suspectAt = later.age + LongWait
+	}
+	if w.unbounded() {
+		ln.watchOutage(w.since + l.s.Lease)
+	}
+	queued := ln.numQueued > 0
+	later.commit()
+	if queued {
+		w.reportWaiting()
+	}
+	for {
+		if w.bounds.Over() { // also if there is an answer at the same time
+			return nil, w.giveUp()
 		}
-		l.forget() // lane may have made it for this call alone
-		all := a.want.exclusive()
-		busy, clears := len(l.waiters) > 0 || all && len(p.grants) > 0, p.releasing()
-		if busy {
-			clears = p.kind.Alone // else others were first
-		}
-		var released <-chan struct{} // nil: this look is the last
-		if clears {
-			released = p.nextRelease() // while mu is held
-		}
-		var g *Grant
-		var err error
-		if busy || all && clears { // else Redis would refuse it
-			err = p.kind.locked(cmp.Or(a.holder(nil), &failure.LockedError{Name: p.keys.Name}))
-			p.mu.Unlock()
-		} else {
-			own := new(lane)
-			own.reset(p, a.want)
-			own.once, own.live = true, l.live
-			g, err = a.wait(own)
-			clears = clears && errors.Is(err, failure.ErrLocked) && waited < releases
-		}
-		if !clears {
-			return g, err
-		}
-		heard, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)
-		if !heard && !ended {
-			return nil, err
-		}
-		p.mu.Lock()
-		if ended {
-			err = a.endOfWait(a.holder(nil))
-			p.mu.Unlock()
-			return nil, err
+		select {
+		case <-w.bounds.Until.Done():
+		case <-w.bounds.Closing:
+		case news := <-w.news:
+			if news == newsAnswered {
+				return w.grant, w.err
+			}
+			w.reportWaiting()
 		}
 	}
 }
 
-// wait waits in a lane. mu is held; wait releases it.
-func (a *acquisition) wait(l *lane) (*Grant, error) {
-	p := a.p
-	a.w = waiter{a: a}
-	w := &a.w
-	l.waiters = append(l.waiters, w)
-	for _, g := range p.grants {
-		if g.l != l && !a.once {
-			g.endLinger() // Redis tells no session of its own goroutines' wishes
-		}
-	}
-	var mine *attempt
-	if l.wanting() && l.patience() <= 0 {
-		mine = l.newAttempt()
-	}
-	l.ask()
-	taken := l.standing > 0 || len(l.attempts) == 0 // else the first answer tells whether this is a wait
-	p.mu.Unlock()
-	if taken {
-		a.waits()
-	}
-	if mine != nil {
-		mine.start(a.bounds.Until) // which may answer the waiter before that listens
-	}
-	p.mu.Lock()
-	if w.answered {
-		p.mu.Unlock()
-		if a.bounds.Over() {
-			return nil, a.giveUp(l, w)
-		}
-		return w.g, w.err
-	}
-	w.listen()
-	p.suspect()
-	if a.unbounded() {
-		l.watchOutage(a.begun.Add(p.s.Lease))
-	}
-	stands := l.standing > 0
-	p.mu.Unlock()
-	if stands {
-		a.waits()
-	}
-	for {
-		if a.bounds.Over() { // also where an answer is there, too
-			return nil, a.giveUp(l, w)
-		}
-		select {
-		case <-a.bounds.Until.Done():
-		case <-a.bounds.Closing:
-		case news := <-w.ready:
-			if news == answered {
-				return w.g, w.err
+// ownRelease is for how long a TryLock, from its beginning, waits for releases of its own session. An outage
+// should not make it wait longer.
+const ownRelease = 250 * time.Millisecond
+
+// try gets an entry of a grant without waiting for other holders. But for up to ownRelease it waits for
+// releases of its own session which were in flight when it began, because these may free just what it wants.
+// Otherwise it could report a lock as taken that this process has already unlocked. Later releases do not
+// count, or it could wait on and on in a busy session.
+func (w *waiter) try() (*Grant, error) {
+	l := w.l
+	maxRetries := int32(0)
+	for retries := int32(0); ; retries++ {
+		fx := l.begin()
+		ln := l.findLane(w.want)
+		if ln != nil {
+			if g := l.servable(ln, w, &fx); g != nil {
+				g.passOn()
+				g.numEntries++
+				fx.run()
+				return g, nil
 			}
-			a.waits()
+		}
+		for _, g := range l.grants {
+			if g.numEntries == 0 {
+				g.endLinger() // of no use to this call, and maybe in its way
+			}
+		}
+		l.settle(&fx)
+		if retries == 0 {
+			maxRetries = l.numReleases
+		}
+		all := w.want.exclusive()
+		busy, mayFree := ln != nil && len(ln.waiters) > 0 || all && len(l.grants) > 0, l.mayFree()
+		if busy {
+			mayFree = l.kind.Alone // otherwise other goroutines come first
+		}
+		var released <-chan struct{} // nil: this is the last try
+		if mayFree {
+			released = l.nextRelease()
+		}
+		var g *Grant
+		var err error
+		if busy || all && mayFree { // Redis would refuse it
+			err = l.kind.locked(cmp.Or(w.holder(nil), &failure.LockedError{Name: l.keys.Name}))
+			fx.run()
+		} else {
+			g, err = w.waitIn(l.tryLane(w.want), &fx)
+			mayFree = mayFree && errors.Is(err, failure.ErrLocked) && retries < maxRetries
+		}
+		if !mayFree {
+			return g, err
+		}
+		switch heard, ended := w.bounds.Sleep(time.Until(w.begun.Add(ownRelease)), released); {
+		case ended:
+			return nil, w.endedError(nil)
+		case !heard:
+			return nil, err
 		}
 	}
 }
 
 // unbounded reports whether the call has no deadline.
-func (a *acquisition) unbounded() bool {
-	_, bounded := a.bounds.Until.Deadline()
+func (w *waiter) unbounded() bool {
+	_, bounded := w.bounds.Until.Deadline()
 	return !bounded
 }
 
-// waits tells the observer, once.
-func (a *acquisition) waits() {
-	if !a.observed {
-		a.observed = true
-		a.p.observe(a.ctx, session.Event{Kind: session.EventWaiting})
+// reportWaiting calls the observer, at most once for each call.
+func (w *waiter) reportWaiting() {
+	if !w.waitReported {
+		w.waitReported = true
+		w.l.observe(w.ctx, session.Event{Kind: session.EventWaiting})
 	}
 }
 
-// giveUp ends a wait in a lane. It returns when the place in the queue is given up, if Redis answers in time.
-func (a *acquisition) giveUp(l *lane, w *waiter) error {
-	p := a.p
-	p.mu.Lock()
-	waiting := l.withdraw(w) // false if the waiter was answered in that instant
-	var holder *failure.LockedError
-	if !a.once { // else none has kept it out
-		holder = a.holder(w.g)
+// notifyQueued notifies the waiter that it is queued in Redis. At most one such notice is pending, so there is
+// always room for the answer. The caller must hold l.mu.
+func (w *waiter) notifyQueued() {
+	if w.news != nil && len(w.news) == 0 {
+		w.news <- newsQueued
 	}
-	err := a.endOfWait(holder)
+}
+
+// giveUp ends a wait in a lane. It waits until the place in the queue is given up, if Redis replies in time.
+func (w *waiter) giveUp() error {
+	l := w.l
+	fx := l.begin()
+	waiting := w.lane.remove(w) // false if the waiter was answered in that instant
+	var holder *failure.LockedError
+	if !w.noWait { // a TryLock was not kept out by a holder, but by Redis
+		holder = w.holder(w.grant)
+	}
+	err := w.endOfWait(holder)
 	if !waiting {
-		p.mu.Unlock()
-		if w.err == nil {
-			w.g.decline(a.ctx) // the next in the lane may have it
+		if w.err == nil { // the next waiter may have it
+			w.grant.dropEntry(&fx)
 		}
+		fx.commit()
 		return err
 	}
-	last := l.trim()
-	l.ask()
-	p.mu.Unlock()
-	if last != nil && !a.once { // one that asks once has no place
-		call.AwaitLeaving(last.gone, p.s.Closing())
+	fx.commit()
+	if fx.withdrawn != nil && !w.noWait { // an attempt of a TryLock has no place
+		call.AwaitLeaving(fx.withdrawn.gone, l.s.Closing())
 	}
 	return err
 }
 
-// endOfWait is why a wait has ended. mu held.
-func (a *acquisition) endOfWait(holder *failure.LockedError) error {
-	k := a.p.kind
+// endedError is endOfWait for a call that does not wait in a lane. granted is a parameter of holder.
+func (w *waiter) endedError(granted *Grant) error {
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	return w.endOfWait(w.holder(granted))
+}
+
+// endOfWait returns the error of a wait that its bounds have ended. The caller must hold l.mu.
+func (w *waiter) endOfWait(holder *failure.LockedError) error {
+	l := w.l
 	if holder != nil {
-		holder.What = k.Noun
-		holder.Hint += a.refusedSubscription()
+		holder.What = l.kind.Noun
+		holder.Hint += w.refusedSubscription()
 	}
-	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), k.Noun, a.p.keys.Name, holder)
+	err := failure.OfWait(w.ctx, wire.Closed(w.bounds.Closing), l.kind.Noun, l.keys.Name, holder)
 	switch {
-	case holder != nil || a.cfg.Part != nil && a.trouble == nil:
+	case holder != nil || w.cfg.Part != nil && w.lastError == nil:
 		return err
-	case a.trouble == nil:
-		return failure.Unanswered(err, time.Since(a.begun), a.cfg.Wait, a.p.s.Link.SilenceHint())
+	case w.lastError == nil:
+		return failure.Unanswered(err, time.Since(w.begun), w.cfg.Wait, l.s.Link.SilenceHint())
 	}
-	return failure.Troubled(err, a.trouble)
+	return failure.Troubled(err, w.lastError)
 }
 
 // refusedSubscription returns a hint, in parentheses, if Redis refuses the subscription by which the session
 // is notified. It returns "" otherwise.
-func (a *acquisition) refusedSubscription() string {
-	s := a.p.s
+func (w *waiter) refusedSubscription() string {
+	s := w.l.s
 	err := s.Hub.Refusal()
 	if err == nil && s.ShardedHub != nil {
 		err = s.ShardedHub.Refusal()
@@ -411,79 +359,72 @@ func (a *acquisition) refusedSubscription() string {
 // holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
 // none is known. granted is the grant that came when the wait ended; nil: none came. It shows that no other
 // grant of this session was in the way any more, and was itself in the way only if it was passed on.
-// The caller must hold pool.mu.
-func (a *acquisition) holder(granted *Grant) *failure.LockedError {
+// The caller must hold l.mu.
+func (w *waiter) holder(granted *Grant) *failure.LockedError {
+	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {
-		for _, g := range a.p.grants { // any one will do: the error names one holder
-			return a.lockedHere(g)
+		for _, g := range l.grants { // any one will do, because the error names one holder
+			return w.lockedHere(g)
 		}
 	}
-	var stands *time.Time // since when Redis has said that the lane is to wait
-	for _, l := range a.p.lanes {
-		for _, at := range l.attempts {
-			if l.want == a.want && at.state == standing {
-				stands = &at.base
+	var queuedSince *time.Time // when Redis last said that the lane has to wait
+	for _, ln := range l.lanes {
+		for _, a := range ln.attempts {
+			if ln.want == w.want && a.state == queued {
+				queuedSince = &a.baseLocal
 			}
 		}
 	}
-	return a.p.seen.Locked(a.p.keys.Name, a.begun, stands)
+	return l.lastHolder.Locked(l.keys.Name, w.begun, queuedSince)
 }
 
-// lockedHere is the error where this session has a grant that is in the way. mu held.
-func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
-	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s.About(),
-		Remaining: max(0, time.Until(g.deadline())), Hint: a.hint(g)}
+// lockedHere returns the error for a call that is kept out by a grant of this session. The caller must hold
+// l.mu.
+func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
+	return &failure.LockedError{Name: w.l.keys.Name, Holder: g.owner.(string), About: w.l.s.About(),
+		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 
-// grantOf is the grant of an attempt of this session; nil if it has none. mu held.
-func (p *pool) grantOf(owner string) *Grant {
-	for _, g := range p.grants {
-		if g.owner == owner {
-			return g
-		}
-	}
-	return nil
-}
-
-// hint is what a goroutine may have done wrong that its own session is in the way of, with that grant or with
-// one that has ended meanwhile. mu held.
-func (a *acquisition) hint(g *Grant) string {
+// hint says what a goroutine may have done wrong that is kept out by its own session. g is the grant in the
+// way; nil: that has ended meanwhile. The caller must hold l.mu.
+func (w *waiter) hint(g *Grant) string {
+	kind := w.l.kind
 	switch {
-	case !a.p.kind.Reentrant && a.want.exclusive():
+	case !kind.Reentrant && w.want.exclusive():
 		return ""
-	case !a.p.kind.Reentrant:
+	case !kind.Reentrant:
 		n := int64(0)
-		for _, g := range a.p.grants {
-			n += g.l.want.N
+		for _, g := range w.l.grants {
+			n += g.lane.want.N
 		}
 		return failure.SelfPermitsHint(n)
-	case a.want.exclusive() && g != nil && !g.exclusive():
+	case w.want.exclusive() && g != nil && !g.exclusive():
 		return failure.UpgradeHint
 	}
 	return failure.SelfHint
 }
 
-// hold makes a hold of an entry. nil: the grant is over meanwhile, look again.
-func (a *acquisition) hold(g *Grant) *Entry {
-	p := a.p
-	e := a.newEntry(g) // without mu: the caller's context may run code of its own
-	p.mu.Lock()
-	if !g.held() || !time.Now().Before(g.deadline()) {
-		overdue := g.held() // the timer that ends it is late
-		g.giveBack()        // there is no Hold whose Unlock would tell Redis
-		p.mu.Unlock()
-		e.cancel(failure.ErrLost)
-		if overdue {
-			g.end(handle.Lost, failure.ErrExpired)
+// hold makes a hold of the entry that the waiter has in a grant. It returns nil if the grant has ended
+// meanwhile: the caller must try again.
+func (w *waiter) hold(g *Grant) *Entry {
+	l := w.l
+	e := w.newEntry(g) // without the mutex, because the caller's context may run code of its own
+	fx := l.begin()
+	if expired := !time.Now().Before(g.deadline()); !g.held() || expired {
+		g.releaseLost(&fx) // there is no Hold whose Unlock would release it
+		if g.held() {      // the timer that ends the grant is late
+			g.end(handle.Lost, failure.ErrExpired, &fx)
 		}
+		fx.commit()
+		e.cancel(failure.ErrLost)
 		return nil
 	}
-	handed := g.used
-	g.link(e)
-	p.mu.Unlock()
-	p.observe(a.ctx, session.Event{
-		Kind: session.EventAcquired, Wait: time.Since(a.begun), Depth: 1, Token: e.token, HandedOver: handed,
+	handedOver := g.used
+	g.addHold(e)
+	fx.unlock()
+	l.observe(w.ctx, session.Event{
+		Kind: session.EventAcquired, Wait: time.Since(w.begun), Depth: 1, Token: e.token, HandedOver: handedOver,
 	})
-	e.announced()
+	e.announce()
 	return e
 }

@@ -13,192 +13,162 @@ import (
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
-	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is what an attempt is doing. It changes in stands, giveUp and end.
+// attemptState is what an attempt is doing.
+//
+//	requested --reply: wait--> queued
+//	    |                        |
+//	    +-- granted or refused --+--> done
+//	    +-- no goroutine waits --+--> withdrawn, until Redis has replied to its release
 type attemptState uint8
 
 const (
-	asking   attemptState = iota // its first request is under way
-	standing                     // in Redis' queue: it asks again now and then
-	unwanted                     // no goroutine waits for it: it gives up what it has
-	over                         // what comes now is given back
+	requested attemptState = iota // its first request was or is about to be sent, without a reply yet
+	queued                        // it waits in the queue in Redis, and sends its request again now and then
+	withdrawn                     // no goroutine waits for it: what it may have in Redis is released
+	done                          // it was granted or refused. What comes now is released
 )
 
 func (s attemptState) String() string {
-	return [...]string{"asking", "standing", "unwanted", "over"}[s]
+	return [...]string{"requested", "queued", "withdrawn", "done"}[s]
 }
 
-// attempt asks Redis for what a lane wants, one request at a time. A goroutine of its own sends them (run),
-// but mostly the first one is sent by a goroutine that waits (start).
+// attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has one request
+// in flight at a time. Usually the goroutine of a waiter sends the first request (sendFirst), which saves
+// waking another one. Each later request has a goroutine of its own (send).
 type attempt struct {
-	// What follows never changes.
-	l     *lane
-	lease time.Duration // that one goroutine chose for itself; 0: the session's
-	nonce string        // cannot be guessed, so a message that has it is Redis' own; "": it never stands
-	joins *Grant        // that may go on instead, if no other waits; nil: none
-	owner any           // string
+	// The following never change.
+	lane  *lane
+	lease time.Duration   // that one goroutine chose for itself; 0: the session's lease
+	nonce string          // proves that a grant message comes from Redis; "": the attempt is never queued
+	joins *Grant          // the shared grant which Redis may confirm instead, if no session waits; nil: none
+	owner any             // string: the owner field in Redis, SESSION:ATTEMPT
+	ctx   context.Context // of the first waiter, for traces; its end does not end the request
 
-	left    atomic.Bool     // no goroutine waits for it: do not send again
-	ctx     context.Context // for traces; the goroutine that sends its requests has it, and what follows
-	earlier error           // of a copy that was not answered
+	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
+	earlier   error       // error of a first copy that was not answered; for the goroutine that sends
 
-	// pool.mu guards the following.
-	state    attemptState
-	out      bool      // a request may be under way: a copy may come after the message of a grant
-	at       time.Time // when to ask again at the latest; zero: nothing has said so
-	notAfter int64     // Redis time after which the last copy that was sent counts no more
-	late     int64     // Redis time until which a copy that was not answered may come; 0: there is none
-	moved    time.Time // when it began, or was given up
-	inRedis  bool      // it may have what it wants, or a place in the queue
+	// lockState.mu guards the following.
+	state         attemptState
+	changedAt     time.Time     // when the attempt began, or was withdrawn
+	inFlight      bool          // a request was or is about to be sent, and its reply has not been handled
+	nextRequestAt time.Duration // age of the session at which to send the next request; 0: none is planned
+	notAfter      int64         // Redis time in µs after which the last copy that was sent is void
+	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0: none
+	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt
 
-	// The last answer that said to wait. The first two date a grant that a message brings. Its token is
-	// higher than the third, or it is older than that answer.
-	base  time.Time // before its request was sent; before there is one, the beginning of the attempt
-	redis int64     // the Redis time in it; 0: there is none
-	past  int64     // the token that was in use
+	// From the last reply that said to wait. The first two date a grant that a message brings.
+	baseLocal   time.Time // before the request was sent; before there is a reply, the beginning of the attempt
+	baseRedis   int64     // Redis time in µs in the reply; 0: there was none
+	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
 
-	expired   int           // how often in a row a request came too late
-	mayLinger bool          // the session may keep the grant while no goroutine has it
-	wanted    bool          // but another session may have been refused before the grant was there
-	size      int           // how many goroutines waited when it first asked
-	changed   chan struct{} // cap 1: look at what has changed; nil before it rests
-	gone      chan struct{} // closed when it has ended in Redis; nil until it is given up
+	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
+	wanted     bool          // another session may have wanted that grant before it was there
+	numWaiters int           // how many goroutines waited in a fair lane at the first request; 0: not sent yet
+	gone       chan struct{} // closed when Redis has nothing of a withdrawn attempt any more; nil: not withdrawn
 }
 
-// newAttempt is one of the lane, which the caller starts or runs. mu held.
-func (l *lane) newAttempt() *attempt {
-	p := l.p
-	first := l.first()
-	a, now := &first.at, time.Now()
-	if first.asked {
+// newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the event,
+// it sends the first request.
+func (ln *lane) newAttempt(fx *effects) {
+	l := ln.l
+	first := ln.waiters[0]
+	a, now := &first.inlineAttempt, time.Now()
+	if first.attemptUsed {
 		a = new(attempt)
 	}
-	first.asked = true
+	first.attemptUsed = true
 	*a = attempt{
-		l: l, lease: first.cfg.Lease, base: now, moved: now,
-		owner: p.s.Attempt(),
-		// The context is for traces. Its end must not end a request that is made for the lane.
-		ctx: first.ctx, joins: l.live,
+		lane: ln, lease: first.cfg.Lease, owner: l.s.Attempt(), ctx: first.ctx, joins: ln.sharedGrant(),
+		baseLocal: now, changedAt: now, inFlight: true,
 	}
-	l.attempts = append(l.attempts, a)
-	if !l.once {
+	if !ln.noWait {
 		a.nonce = rand.Text()
-		if p.kind.Fair {
-			p.asking = a
+	}
+	ln.attempts = append(ln.attempts, a)
+	// Before the first request, because a message may arrive before the reply.
+	l.registry.inbox.add(a.owner.(string), a)
+	if l.kind.Alone {
+		l.unsettled = append(l.unsettled, a)
+	}
+	fx.uses++ // until finish
+	if fx.caller != nil && fx.caller.lane == ln && fx.ownAttempt == nil {
+		fx.ownAttempt = a
+	} else {
+		fx.attempts = append(fx.attempts, a)
+	}
+}
+
+// sharedGrant returns the latest grant that goroutines of the lane have together; nil if there is none.
+func (ln *lane) sharedGrant() *Grant {
+	if ln.want.Shared {
+		for _, g := range slices.Backward(ln.l.grants) {
+			if g.lane == ln && !g.customLease {
+				return g
+			}
 		}
 	}
-	// Before the first request: a message may overtake the reply.
-	p.all.inbox.add(a.owner.(string), a)
-	if p.kind.Alone { // what it gets may be given back
-		p.attempts = append(p.attempts, a)
-	}
-	p.retain() // run or start drops it
-	return a
+	return nil
 }
 
-// start sends the first request of the attempt in the caller's goroutine, which waits for it until until
-// ends, unless that could take longer. If the reply does not settle what becomes of the attempt, start leaves
-// it to a goroutine of its own. The caller must be counted in the session's work.
-func (a *attempt) start(until context.Context) {
-	p := a.l.p
-	s := p.s
-	if s.Link.NeedsGoroutine(until, p.keys.LockKey(), s.Lease) {
-		s.Go(func() { a.run(false) })
+// sendIfDue sends the next request in the background if its time has come.
+func (a *attempt) sendIfDue(fx *effects) {
+	if !a.inFlight && a.nextRequestAt != 0 && a.nextRequestAt <= fx.age {
+		a.nextRequestAt, a.inFlight = 0, true
+		fx.attempts = append(fx.attempts, a)
+	}
+}
+
+// sendFirst sends the first request in the goroutine of a waiter, which waits for the reply until its bounds
+// end. If that could take longer than the call may, or the request has to be sent again, a goroutine of its own
+// does that. Shutdown must be waiting for the caller.
+func (a *attempt) sendFirst(until context.Context) {
+	l := a.lane.l
+	if l.s.Link.NeedsGoroutine(until, l.keys.LockKey(), l.s.Lease) {
+		l.s.Go(a.send)
 		return
 	}
-	o := s.Link.Call(until, a, 1, &a.left)
-	if !o.Again && !a.onReply(o) {
-		a.finish()
+	o := l.s.Link.Call(until, a, 1, &a.abandoned)
+	if o.Again {
+		a.earlier = o.Unanswered
+		l.s.Go(a.send)
 		return
 	}
-	a.earlier = o.Unanswered
-	s.Go(func() { a.run(!o.Again) })
+	a.onReply(o)
 }
 
-// finish is its end in Redis, as far as that could be told.
-func (a *attempt) finish() {
-	p := a.l.p
-	p.mu.Lock()
-	if i := slices.Index(p.attempts, a); i >= 0 {
-		p.attempts = slices.Delete(p.attempts, i, i+1)
-		p.endsRelease()
-	}
-	if a.gone != nil {
-		close(a.gone)
-		if a.l.want.exclusive() && !p.kind.Fair {
-			a.l.leaving--
-			a.l.askNow()
-			a.l.forget()
-		}
-	}
-	p.mu.Unlock()
-	p.drop()
+// send sends the next request, blocks for the reply, and handles it.
+func (a *attempt) send() {
+	o := a.lane.l.s.Link.Call(context.WithoutCancel(a.ctx), a, wire.Tries, &a.abandoned)
+	o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
+	a.onReply(o)
 }
 
-// end ends the attempt as far as the lane is concerned. mu held.
-func (a *attempt) end(to attemptState) {
-	l := a.l
-	if i := slices.Index(l.attempts, a); i >= 0 {
-		l.attempts = slices.Delete(l.attempts, i, i+1)
-	}
-	if a.state == standing {
-		l.standing--
-	}
-	a.state = to
-	if !a.mayLinger { // else the grant takes its place
-		l.p.all.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
-	}
-}
+// requestedLease returns the lease that the attempt wants.
+func (a *attempt) requestedLease() time.Duration { return cmp.Or(a.lease, a.lane.l.s.Lease) }
 
-// giveUp has the attempt's goroutine give up what it has. mu held.
-func (a *attempt) giveUp() {
-	if seen := a.l.p.seen; a.state == standing && seen != nil {
-		seen.At = time.Now() // the lock was another's until now: that is no outage for those that still wait
-	}
-	a.end(unwanted)
-	a.moved = time.Now()
-	a.left.Store(true) // not even a copy of its request
-	a.gone = make(chan struct{})
-	if a.l.want.exclusive() && !a.l.p.kind.Fair {
-		a.l.leaving++
-	}
-	a.wake()
-	a.firstAnswered()
-}
-
-func (a *attempt) wake() {
-	select {
-	case a.changed <- struct{}{}:
-	default: // it does not rest yet, or will look anyway
-	}
-}
-
-// asksFor is the lease that it wants.
-func (a *attempt) asksFor() time.Duration { return cmp.Or(a.lease, a.l.p.s.Lease) }
-
-// Request makes a copy of its request.
+// Request makes the next copy of the request. It implements wire.Copier.
 func (a *attempt) Request(now time.Time) *wire.Request {
-	p := a.l.p
-	s := p.s
+	ln := a.lane
+	l := ln.l
+	s := l.s
 	var until int64
-	if t := s.Clock.Now(now); t != 0 { // else the reply brings the time
-		// What is handed over expires with the liveness.
-		until = t + protocol.Patience(min(a.asksFor(), s.Liveness)).Microseconds()
+	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
+		// A handed-over grant ends after the waiter timeout.
+		until = t + protocol.Patience(min(a.requestedLease(), s.Liveness)).Microseconds()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a.out = true
-	if p.kind.Fair && a.size == 0 {
-		a.l.full, a.size = true, len(a.l.waiters)
+	fx := l.begin()
+	defer fx.unlock()
+	if l.kind.Fair && a.numWaiters == 0 {
+		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	if a.state < unwanted { // else nothing may come later than was said when it ended
+	if a.state == requested || a.state == queued { // otherwise the release has named an earlier time already
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")
-	if a.joins != nil && a.joins.held() { // else the script could prolong what is being released
+	if a.joins != nil && a.joins.held() { // otherwise the script could extend what is being released
 		joins = a.joins.owner
 	}
 	args := &s.Args
@@ -207,392 +177,403 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 		lease = protocol.Milliseconds(a.lease)
 	}
 	liveness, mode := args.Liveness, any("0")
-	if a.l.once {
+	if ln.noWait {
 		liveness = "0" // no place in the queue
 	}
-	if !a.l.once || p.lingers(a.lease) {
-		mode = p.all.inbox.mode(p.keys.LockKey())
+	lingers := l.mayLinger(a.lease)
+	if !ln.noWait || lingers {
+		mode = l.registry.inbox.mode(l.keys.LockKey())
 	}
-	argv := append(make([]any, 0, 13), // of constant size, it does not escape
-		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
+	argv := append(make([]any, 0, 13), // of constant size, so it does not escape
+		a.owner, max(a.numWaiters, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
 		a.nonce, mode)
 	quiet := any("")
-	if p.lingers(a.lease) {
+	if lingers {
 		quiet = args.Quiet
 	}
 	switch {
-	case !p.kind.Counts:
-		argv[1] = a.l.want.N
-		argv = append(argv, quiet, a.l.want.Limit, joins)
+	case !l.kind.Counts:
+		argv[1] = ln.want.N
+		argv = append(argv, quiet, ln.want.Limit, joins)
 	case quiet != "":
 		argv = append(argv, quiet)
 	}
-	return p.keys.Request(acquireScript, argv...)
+	return l.keys.Request(acquireScript, argv...)
 }
 
-// run asks until it is known what becomes of the attempt; if it was answered before, after a rest.
-func (a *attempt) run(rest bool) {
-	p := a.l.p
-	defer a.finish()
-	p.mu.Lock()
-	a.ctx, a.changed = context.WithoutCancel(a.ctx), make(chan struct{}, 1)
-	p.mu.Unlock()
-	for ; !rest || a.rest(); rest = true {
-		o := p.s.Link.Call(a.ctx, a, wire.Tries, &a.left)
-		o.Unanswered, a.earlier = cmp.Or(o.Unanswered, a.earlier), nil
-		if !a.onReply(o) {
-			return
-		}
-	}
+// mayLinger reports whether the session asks Redis to let it keep a grant while no goroutine has it
+// (WithLinger). It does not if one goroutine chose the lease for itself.
+func (l *lockState) mayLinger(fixed time.Duration) bool {
+	return fixed == 0 && l.s.Linger > 0 && l.kind.Lingers
 }
 
-// onReply takes in how its request ended, and reports whether there is more to do.
-func (a *attempt) onReply(o wire.Outcome) (again bool) {
-	l := a.l
-	p := l.p
-	r, err := p.read(o, a)
-	if r.Status == protocol.Queued && !l.once { // only attempts that stand are told by message
-		p.hear(r, o.Sent)
+// onReply handles the reply to a request of the attempt, or its error.
+func (a *attempt) onReply(o wire.Outcome) {
+	ln := a.lane
+	l := ln.l
+	r, err := l.read(o, a)
+	if r.Status == protocol.Queued && !ln.noWait { // only queued attempts are notified by messages
+		l.subscribe(r, o.Sent)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer func() {
-		if !again || a.state != asking {
-			a.firstAnswered()
-		}
-	}()
-	a.out = false
+	fx := l.begin()
+	a.inFlight = false
 	if o.Unanswered != nil {
-		a.late = a.notAfter // a copy may still come until then
+		a.staleUntil = a.notAfter
 	}
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
-		r.Status == protocol.Queued && !l.once || o.Err != nil && wire.Judge(o.Err).Unknown
+		r.Status == protocol.Queued && !ln.noWait || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
-	case a.state == over: // told of a grant while the request was under way
-		return false
-	case a.state == unwanted:
-		return a.mayHave() // rest gives it up
-	case r.Status == protocol.Expired && a.expired < protocol.MaxExpired:
-		a.expired++
-		a.at = time.Now() // the answer has brought the time
-		return true
-	case err != nil && !l.once && a.endures(o, err):
-		a.at = time.Now().Add(wire.Backoff(2, 20*time.Millisecond, time.Second))
-		return a.state != unwanted || a.mayHave()
-	}
-	switch {
+	case a.state == withdrawn || a.state == done: // done: a message has brought the grant before
+		a.conclude(&fx)
 	case err != nil:
-		err = p.kind.Failed(p.keys, err)
-	case r.Status == protocol.Expired:
-		err = p.fail(protocol.TooLate(min(a.asksFor(), p.s.Liveness)))
-	case r.Status == protocol.Stale && a.expired < protocol.MaxExpired:
-		a.end(over) // it was granted the lock, and lost it by force
-		a.askAgain()
-		return false
-	case r.Status == protocol.Stale:
-		err = p.fail(protocol.ErrOver)
-	case r.Status == protocol.Limited:
-		err = p.kind.Limited(p.keys.Name, l.want, r.Limit)
-	case r.Status == protocol.Queued && l.once:
-		err = l.refused(r)
+		a.onError(o, err, &fx)
+	default:
+		a.onAnswer(r, o.Sent, &fx)
 	}
+	fx.commit()
+}
+
+// onAnswer handles a reply to an attempt that is requested or queued.
+func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
+	ln := a.lane
+	l := ln.l
+	mayRepeat := ln.numExpired < protocol.MaxExpired
 	switch {
-	case err != nil || r.Status == protocol.GoesOn:
-		a.end(over)
-		if a.mayHave() {
-			a.giveBack()
-		}
-		if err == nil {
-			a.extended(o.Sent)
-		} else {
-			l.fail(err)
-		}
-		return false
 	case r.Status == protocol.Granted:
-		if a.state == asking { // it did not have to wait
-			l.others, p.rivals = false, false
+		if a.state == requested { // the attempt did not have to wait
+			ln.contended, l.contended = false, false
 		}
 		a.mayLinger = r.MayLinger
-		a.granted(r.Token, o.Sent, a.asksFor())
-		return false
+		a.onGrant(r.Token, sent, a.requestedLease(), fx)
+	case r.Status == protocol.GoesOn:
+		a.setState(done, fx)
+		a.releaseLater(fx)
+		ln.onConfirmed(a, sent, fx)
+	case r.Status == protocol.Queued && !ln.noWait:
+		a.onQueued(r, sent, fx)
+		return
+	case r.Status == protocol.Queued:
+		a.fail(ln.refused(r), fx)
+	case r.Status == protocol.Expired && mayRepeat:
+		ln.numExpired++
+		a.nextRequestAt = fx.age // the reply has brought the time
+		return
+	case r.Status == protocol.Expired:
+		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.Liveness))), fx)
+	case r.Status == protocol.Stale && mayRepeat: // the lock was taken from the attempt by force
+		ln.numExpired++
+		a.setState(done, fx) // the waiters get another attempt
+	case r.Status == protocol.Stale:
+		a.fail(l.named(protocol.ErrOver), fx)
+	case r.Status == protocol.Limited:
+		a.fail(l.kind.Limited(l.keys.Name, ln.want, r.Limit), fx)
 	}
-	a.stands(o, r)
-	return true
+	a.conclude(fx)
 }
 
-// hear makes the session listen for messages about the name, as a reply said that was asked for at sent.
-func (p *pool) hear(r protocol.Answer, sent time.Time) {
-	p.all.inbox.listen(p.keys.LockKey(), r.Sharded)
+// onError handles the error of a request. An outage only makes the wait longer, unless the call does not wait.
+func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
+	ln := a.lane
+	l := ln.l
+	stays := a.state == queued && strings.Contains(err.Error(), "OOM ") // a full server keeps the place
+	if ln.noWait || !stays && !wire.Judge(err).Transient {
+		a.fail(l.kind.Failed(l.keys, err), fx)
+		a.conclude(fx)
+		return
+	}
+	lastError := fmt.Errorf("%w%s", err, wire.Hint(err))
+	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
+		w.lastError = lastError
+		if w.cfg.Impatient || !w.bounds.Endures(o.Failing, w.begun, l.s.Lease) {
+			ln.answer(w, nil, l.kind.Failed(l.keys, failure.Outage(o.Failing, err)), fx)
+		}
+	}
+	a.nextRequestAt = fx.age + wire.Backoff(2, 20*time.Millisecond, time.Second)
+}
+
+// fail ends the attempt with an error for its waiters. What it may have in Redis is released.
+func (a *attempt) fail(err error, fx *effects) {
+	a.setState(done, fx)
+	a.releaseLater(fx)
+	a.lane.fail(err, fx)
+}
+
+// setState ends the attempt for its lane, unless the new state is queued.
+func (a *attempt) setState(to attemptState, fx *effects) {
+	ln := a.lane
+	l := ln.l
+	if a.state == requested && l.kind.Fair { // lanes behind this one have waited for the reply
+		for _, other := range l.lanes {
+			other.fillUntil = 0
+		}
+	}
+	if a.state == queued {
+		ln.numQueued--
+	}
+	a.state = to
+	if to == queued {
+		ln.numQueued++
+		return
+	}
+	if i := slices.Index(ln.attempts, a); i >= 0 {
+		ln.attempts = slices.Delete(ln.attempts, i, i+1)
+	}
+	if !a.mayLinger { // otherwise the grant takes its place, without a gap in which a message would be lost
+		l.registry.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
+	}
+}
+
+// withdraw ends an attempt that no goroutine waits for any more.
+func (a *attempt) withdraw(fx *effects) {
+	ln := a.lane
+	if seen := ln.l.lastHolder; a.state == queued && seen != nil {
+		seen.At = time.Now() // the holder was in the way until now: for those that still wait, no outage was
+	}
+	a.setState(withdrawn, fx)
+	a.changedAt = time.Now()
+	a.abandoned.Store(true)
+	a.gone = make(chan struct{})
+	if ln.want.exclusive() && !ln.l.kind.Fair {
+		ln.numWithdrawing++
+	}
+	fx.withdrawn = a
+	a.conclude(fx)
+}
+
+// conclude ends an attempt that is withdrawn or done, once no request is in flight. What a withdrawn attempt may
+// have in Redis is released first.
+func (a *attempt) conclude(fx *effects) {
+	l := a.lane.l
+	switch {
+	case a.inFlight:
+	case a.state == withdrawn && a.mayHoldInRedis():
+		r := l.releaseRequest(a.owner, "", a.staleUntil, "")
+		until := a.giveUpReleasingAt()
+		fx.background(func() {
+			l.repeat(&r, until)
+			fx := l.begin()
+			a.finish(&fx)
+			fx.commit()
+		})
+	default:
+		a.finish(fx)
+	}
+}
+
+// finish ends an attempt of which Redis has nothing that is not a grant of the session or being released.
+func (a *attempt) finish(fx *effects) {
+	ln := a.lane
+	l := ln.l
+	if i := slices.Index(l.unsettled, a); i >= 0 {
+		l.unsettled = slices.Delete(l.unsettled, i, i+1)
+		l.notifyReleaseDone()
+	}
+	if a.gone != nil {
+		close(a.gone)
+		if ln.want.exclusive() && !l.kind.Fair {
+			ln.numWithdrawing--
+		}
+	}
+	fx.uses--
+}
+
+// releaseLater releases, in the background, what the attempt may have in Redis.
+func (a *attempt) releaseLater(fx *effects) {
+	if a.mayHoldInRedis() {
+		r := a.lane.l.releaseRequest(a.owner, "", a.staleUntil, "")
+		a.lane.l.repeatLater(&r, a.giveUpReleasingAt(), fx)
+	}
+}
+
+// mayHoldInRedis reports whether Redis may have a grant or a place in the queue for the attempt, or may get a
+// copy of its request.
+func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 }
+
+// giveUpReleasingAt returns the time at which all that the attempt may have in Redis has ended by itself. A
+// place in the queue may be granted until the waiter timeout ends.
+func (a *attempt) giveUpReleasingAt() time.Time {
+	return time.Now().Add(a.requestedLease() + a.lane.l.s.Liveness)
+}
+
+// onQueued handles the reply that the attempt is queued, or still is.
+func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
+	ln := a.lane
+	l := ln.l
+	a.setState(queued, fx)
+	ln.contended = true // from now on the lane has one attempt at a time
+	ln.numExpired = 0
+	l.contended = l.contended || !l.s.Owns(r.Holder)
+	now := time.Now()
+	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
+	a.baseLocal, a.baseRedis, a.lastRefused = sent, r.Now, max(a.lastRefused, r.Token)
+	rest := l.s.Liveness / 5 * 3 // which leaves time to repeat the request
+	switch {
+	case r.Left < 0 || r.Behind:
+	case r.Spare:
+		rest = min(rest, r.Left+protocol.SpareDelay)
+	default:
+		rest = min(rest, r.Left+time.Millisecond)
+	}
+	a.requestWithin(rest, fx)
+	if l.s.Observer != nil {
+		for _, w := range ln.waiters {
+			w.notifyQueued()
+		}
+	}
+}
+
+// requestWithin moves the next request forward, if it is planned for later than d from now.
+func (a *attempt) requestWithin(d time.Duration, fx *effects) {
+	if at := fx.age + d; a.nextRequestAt == 0 || at < a.nextRequestAt {
+		a.nextRequestAt = at
+	}
+}
+
+// refused returns the error of a TryLock for what is not free.
+func (ln *lane) refused(r protocol.Answer) error {
+	e := r.Locked(ln.l.keys.Name)
+	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // otherwise the waiter has left
+		e.Hint = ln.waiters[0].hint(ln.l.grantOf(r.Holder))
+	}
+	return ln.l.kind.locked(e)
+}
+
+// onGrant makes a grant of what Redis granted at the local time base or later.
+func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *effects) {
+	ln := a.lane
+	l := ln.l
+	a.setState(done, fx)
+	home := ln
+	if ln.noWait && !l.kind.Fair { // other goroutines may have the grant after the TryLock
+		home = l.laneFor(ln.want, fx)
+	}
+	g, err := l.newGrant(a, home, token, base, lease, fx)
+	if err == nil && a.mayLinger && !a.wanted {
+		l.registry.inbox.add(a.owner.(string), g)
+		g.lingers, l.contended = true, false
+	} else if a.mayLinger {
+		l.registry.inbox.remove(a.owner.(string))
+	}
+	switch {
+	case err == nil:
+		ln.numExpired = 0
+	case err == ErrTooLate && ln.numExpired < protocol.MaxExpired:
+		ln.numExpired++ // the waiters get another attempt
+		a.inRedis = true
+		a.releaseLater(fx)
+	default:
+		a.inRedis = true
+		a.releaseLater(fx)
+		ln.fail(l.named(err), fx)
+	}
+}
+
+// onConfirmed handles the reply that a shared grant goes on, because no session waits.
+func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
+	g := a.joins
+	if !g.held() || g.lane != ln || g.customLease { // released or lost meanwhile
+		return
+	}
+	ln.contended = false
+	g.since = fx.age // goroutines may join for as long again
+	ln.l.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.requestedLease())))
+}
+
+// An attempt is a recipient of messages.
+
+func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
+
+// OnMessage handles a message for the attempt. The words are
+//   - TOKEN NOW LEASE NONCE: it was granted. A grant counts only with the nonce, which only Redis was told;
+//   - LEFT: it is the next in the queue, and the lease of the holder ends in LEFT ms;
+//   - none: another session wants the grant, or messages may have been missed.
+//
+// Whatever anybody else may have sent costs no more than a request.
+func (a *attempt) OnMessage(words []string) {
+	l := a.lane.l
+	fx := l.begin()
+	switch {
+	case len(words) == 0:
+		a.wanted = true
+		if g := l.grantOf(a.owner.(string)); g != nil {
+			g.endLinger()
+		}
+		a.requestWithin(0, &fx)
+	case len(words) == 1:
+		if left, ok := protocol.Remaining(words[0]); ok {
+			a.requestWithin(max(0, left)+time.Millisecond, &fx)
+		}
+	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
+		if lease, ok := protocol.Remaining(words[2]); ok {
+			base := protocol.GrantTime(protocol.TokenOrZero(words[1]), a.baseRedis, a.baseLocal)
+			a.onGrantNotice(protocol.TokenOrZero(words[0]), base, lease, &fx)
+		}
+	}
+	fx.commit()
+}
+
+// onGrantNotice handles a grant of which a message, or the reply to another request, has told the session.
+func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration, fx *effects) {
+	if a.state != requested && a.state != queued || token <= a.lastRefused {
+		return // a reply was faster, no goroutine waits, or the grant had ended when a reply said to wait
+	}
+	if a.inFlight { // the copy may arrive when the grant has ended
+		a.staleUntil = a.notAfter
+	}
+	if !time.Now().Before(base.Add(protocol.Valid(lease))) {
+		a.requestWithin(0, fx) // the lease seems to have ended. If it has not, the reply brings a whole lease
+		return
+	}
+	a.onGrant(token, base, lease, fx)
+	a.conclude(fx)
+}
+
+// subscribe makes the session listen for messages about the lock, as a reply to a request sent at sent said.
+func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
+	l.registry.inbox.listen(l.keys.LockKey(), r.Sharded)
 	if r.Deaf {
-		p.all.inbox.unheard(p.keys.LockKey(), sent)
+		l.registry.inbox.unheard(l.keys.LockKey(), sent)
 	}
 }
 
-// read reads the reply to a request of an attempt, or of none, and delivers what others were served. mu is
-// not held.
-func (p *pool) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
+// read reads the reply to a request of an attempt, or of none, and notifies other attempts of this session of
+// what they were granted by it. The caller must not hold l.mu.
+func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the lost reply may have told of a grant to another attempt of this session
-		p.mu.Lock()
-		for _, l := range p.lanes {
-			for _, a := range l.attempts {
+		fx := l.begin()
+		for _, ln := range l.lanes {
+			for _, a := range ln.attempts {
 				if a != of {
-					a.sooner(0)
+					a.requestWithin(0, &fx)
 				}
 			}
 		}
-		p.mu.Unlock()
+		fx.commit()
 	}
 	if err != nil {
 		return r, err
 	}
 	if r.Now != 0 {
-		p.s.Clock.Heard(r.Now, o.Sent)
+		l.s.Clock.Heard(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
-		p.deliver(s, o.Sent) // it was served after the request had left
+		l.notifyServed(s, o.Sent) // it was served after the request was sent
 	}
-	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // else it says nothing of how to listen
-		p.hear(r, o.Sent)
+	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // otherwise it says nothing of subscriptions
+		l.subscribe(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session
-		p.deliver(protocol.Served{Owner: r.Holder, Token: r.Token, Lease: r.Left}, o.Sent)
+		l.notifyServed(protocol.Served{Owner: r.Holder, Token: r.Token, Lease: r.Left}, o.Sent)
 	}
 	return r, nil
 }
 
-// deliver gives a grant to the attempt that it is for, if that still waits here: else it was told by message,
-// or is being given up. mu is not held.
-func (p *pool) deliver(s protocol.Served, since time.Time) {
-	if a, ok := p.all.inbox.find(s.Owner).(*attempt); ok {
-		a.l.p.mu.Lock()
-		a.receive(s.Token, since, s.Lease)
-		a.l.p.mu.Unlock()
+// notifyServed gives a grant to its attempt, if that still waits here. The caller must not hold l.mu.
+func (l *lockState) notifyServed(s protocol.Served, base time.Time) {
+	if a, ok := l.registry.inbox.find(s.Owner).(*attempt); ok {
+		fx := a.lane.l.begin() // of another state if a hold of that was lost
+		a.onGrantNotice(s.Token, base, s.Lease, &fx)
+		fx.commit()
 	}
 }
-
-// rest waits until it is time to ask again, and reports false if the attempt is over.
-func (a *attempt) rest() bool {
-	p := a.l.p
-	for {
-		p.mu.Lock()
-		state, late, d := a.state, a.late, time.Until(a.at)
-		gives := a.mayHave()
-		if d <= 0 {
-			a.at, a.out = time.Time{}, true // a grant that comes before the request is made must know of it
-		}
-		p.mu.Unlock()
-		switch {
-		case state == over:
-			return false
-		case state == unwanted && !gives:
-			return false
-		case state == unwanted:
-			// A place may be granted as late as its liveness ends.
-			r := p.releaseRequest(a.owner, "", late, "")
-			p.repeat(&r, time.Now().Add(a.asksFor()+p.s.Liveness))
-			return false
-		case d <= 0:
-			return true
-		}
-		t := time.NewTimer(d)
-		select {
-		case <-a.changed: // its state or its time has changed
-		case <-t.C:
-		}
-		t.Stop()
-	}
-}
-
-// sooner has it ask again after d, if it would ask later. mu held.
-func (a *attempt) sooner(d time.Duration) {
-	if at := time.Now().Add(d); a.at.IsZero() || at.Before(a.at) {
-		a.at = at
-		a.wake()
-	}
-}
-
-// mayHave: it may have permits, or a place in the queue, or get them by a copy of its request. mu held.
-func (a *attempt) mayHave() bool { return a.inRedis || a.late != 0 }
-
-// stands notes that it is in the queue, or listens. mu held.
-func (a *attempt) stands(o wire.Outcome, r protocol.Answer) {
-	l := a.l
-	if a.state == asking {
-		a.state = standing
-		l.standing++
-	}
-	l.others = true // from now on the lane has one attempt at a time
-	l.p.rivals = l.p.rivals || !l.p.s.Owns(r.Holder)
-	now := time.Now()
-	l.p.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
-	a.expired = 0
-	a.base, a.redis, a.past = o.Sent, r.Now, max(a.past, r.Token)
-	d := l.p.s.Liveness / 5 * 3 // which leaves time to repeat it
-	switch {
-	case r.Left < 0 || r.Behind:
-	case r.Spare:
-		d = min(d, r.Left+protocol.SpareDelay)
-	default:
-		d = min(d, r.Left+time.Millisecond)
-	}
-	a.sooner(d)
-	if l.p.s.Observer != nil { // which learns that they wait
-		for _, w := range l.waiters {
-			w.queued()
-		}
-	}
-}
-
-// refused is the error of one that asks once: it is not free. mu held.
-func (l *lane) refused(r protocol.Answer) error {
-	e := r.Locked(l.p.keys.Name)
-	if len(l.waiters) > 0 && l.p.s.Holds(r.Holder) { // else it has left
-		e.Hint = l.first().hint(l.p.grantOf(r.Holder))
-	}
-	return l.p.kind.locked(e)
-}
-
-// endures: an outage only lengthens the wait. It ends the waits of those that have waited long enough for its
-// end. mu held.
-func (a *attempt) endures(o wire.Outcome, err error) bool {
-	l := a.l
-	stays := a.state == standing && strings.Contains(err.Error(), "OOM ") // the place does if Redis is full
-	if !stays && !wire.Judge(err).Transient {
-		return false
-	}
-	trouble := fmt.Errorf("%w%s", err, wire.Hint(err))
-	for _, w := range slices.Clone(l.waiters) { // an answer takes one out
-		c := w.a
-		c.trouble = trouble
-		if c.cfg.Impatient || !c.bounds.Endures(o.Failing, c.begun, l.p.s.Lease) {
-			l.answer(w, nil, l.p.kind.Failed(l.p.keys, failure.Outage(o.Failing, err)))
-		}
-	}
-	l.trim()
-	return true
-}
-
-// granted makes a grant of what Redis gave at base or later, for this lease. mu held.
-func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
-	l := a.l
-	a.end(over) // a reply and a message may both bring the grant: one counts
-	home := l
-	if l.once && !l.p.kind.Fair { // other goroutines may have the grant after its own
-		home = l.p.lane(l.want)
-	}
-	g, err := l.p.newGrant(home, a.owner, token, base, lease, a.lease)
-	in := l.p.all.inbox
-	switch keeps := a.mayLinger && !a.wanted && err == nil; {
-	case keeps:
-		in.add(a.owner.(string), g)
-		g.lingers, l.p.rivals = true, false
-	case a.mayLinger:
-		in.remove(a.owner.(string))
-	}
-	if err != nil {
-		home.forget()
-		a.giveBack()
-		if err == ErrTooLate && a.expired < protocol.MaxExpired {
-			a.askAgain() // its waiters are still there
-		} else {
-			l.fail(l.p.fail(err))
-		}
-		return
-	}
-	g.late = a.late // the release leaves a tombstone for copies that are under way
-	l.give(g)
-}
-
-// askAgain makes another attempt for those that wait. mu held.
-func (a *attempt) askAgain() {
-	l := a.l
-	if l.p.asking == a { // before other lanes
-		l.p.asking = nil
-	}
-	if l.wanting() {
-		again := l.newAttempt()
-		again.expired = a.expired + 1
-		l.p.s.Go(func() { again.run(false) })
-	}
-}
-
-// extended has those that wait enter the grant that goes on. mu held.
-func (a *attempt) extended(sent time.Time) {
-	l, g := a.l, a.joins
-	if !g.held() || g.l.live != g { // given back meanwhile
-		l.ask()
-		return
-	}
-	l.others = false      // the script lets it go on only while there is no queue
-	g.since = l.p.s.Age() // readers may join for as long again
-	l.p.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.asksFor())))
-	for len(l.waiters) > 0 {
-		l.admit(g)
-	}
-	l.trim()
-}
-
-// giveBack gives back, in the background, what the attempt may have. The caller must be counted in the
-// session's work.
-func (a *attempt) giveBack() {
-	p := a.l.p
-	r := p.releaseRequest(a.owner, "", a.late, "")
-	p.repeatLater(&r, time.Now().Add(a.asksFor()+p.s.Liveness))
-}
-
-// An attempt is a recipient.
-
-func (a *attempt) Key() string { return a.l.p.keys.LockKey() }
-
-// Told is 'TOKEN NOW LEASE NONCE' of a grant, or 'LEFT' to the next in the queue, until a lease ends. Without
-// words, another session wants the grant, or messages may have been missed. A grant counts only with the
-// attempt's nonce, which only Redis was told. To look costs no more than a request.
-func (a *attempt) Told(words []string) {
-	p := a.l.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case len(words) == 0:
-		a.wanted = true
-		if g := p.grantOf(a.owner.(string)); g != nil {
-			g.wanted()
-		}
-		a.sooner(0)
-	case len(words) == 1:
-		if left, ok := protocol.Remaining(words[0]); ok {
-			a.sooner(max(0, left) + time.Millisecond)
-		}
-	case len(words) == 4 && subtle.ConstantTimeCompare([]byte(a.nonce), []byte(words[3])) == 1:
-		lease, ok := protocol.Remaining(words[2])
-		if ok {
-			since := protocol.GrantTime(protocol.TokenOrZero(words[1]), a.redis, a.base)
-			a.receive(protocol.TokenOrZero(words[0]), since, lease)
-		}
-	}
-}
-
-// receive takes in a grant that a message or a reply to another request has brought. mu held.
-func (a *attempt) receive(token int64, since time.Time, lease time.Duration) {
-	if a.state > standing || token <= a.past {
-		return // an answer was first, no goroutine wants it, or it was over when an answer said to wait
-	}
-	if a.out { // it may arrive when the grant is over
-		a.late = a.notAfter
-	}
-	if !time.Now().Before(since.Add(protocol.Valid(lease))) {
-		a.sooner(0) // or so it seems: it asks, and gets the whole lease if it has it still
-		return
-	}
-	a.granted(token, since, lease)
-	a.firstAnswered()
-	a.wake() // run may be asleep, and is to end
-}
-
-// observe tells the observer.
-func (p *pool) observe(ctx context.Context, e session.Event) {
-	p.s.Observe(ctx, p.kind.Letter, p.keys.Name, e)
-}
-
-// fail puts the name before an error.
-func (p *pool) fail(err error) error { return p.kind.Named(p.keys.Name, err) }

@@ -25,19 +25,19 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 				t.Errorf("it is %v, want %v", got, state)
 			}
 		}
-		want(asking)
+		want(requested)
 		s.answers <- held(7)
-		want(standing)
+		want(queued)
 		// Anybody may have sent that.
-		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, rand.Text()))
-		want(standing)
+		p.registry.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, rand.Text()))
+		want(queued)
 		// It is over: another token is the holder's.
-		p.all.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
-		want(standing)
-		p.all.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
-		want(over)
+		p.registry.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
+		want(queued)
+		p.registry.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
+		want(done)
 		hold := granted(t, waits)
-		if hold.Token() != 9 || p.all.inbox.find(c.owner.(string)) != nil {
+		if hold.Token() != 9 || p.registry.inbox.find(c.owner.(string)) != nil {
 			t.Errorf("token %d", hold.Token())
 		}
 		unlock(t, hold)
@@ -55,8 +55,8 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 		waits := lock(t, m, context.Background())
 		a := attemptOf(t, p, 0)
 		p.message(a, 9, 1000000, time.Minute)
-		if a.now() != over || a.late == 0 || a.late != a.notAfter {
-			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.late, a.notAfter)
+		if a.now() != done || a.staleUntil == 0 || a.staleUntil != a.notAfter {
+			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.staleUntil, a.notAfter)
 		}
 		s.answers <- held(7) // which was earlier
 		hold := granted(t, waits)
@@ -76,14 +76,11 @@ func TestAGrantThatComesBetweenTheTimeToAskAndTheRequestBarsACopy(t *testing.T) 
 		s.answers <- held(7) // brings the time
 		synctest.Wait()
 		p.mu.Lock()
-		a.notAfter, a.at = 1_000_000_000, time.Now()
+		a.notAfter, a.inFlight = 1_000_000_000, true // as sendIfDue does
 		p.mu.Unlock()
-		if !a.rest() {
-			t.Error("it does not ask")
-		}
 		p.message(a, 9, 1000000, time.Minute)
-		if a.late != 1_000_000_000 {
-			t.Errorf("a copy may come until %d, not after %d", a.late, a.notAfter)
+		if a.staleUntil != 1_000_000_000 {
+			t.Errorf("a copy may come until %d, not after %d", a.staleUntil, a.notAfter)
 		}
 		unlock(t, granted(t, waits))
 	})
@@ -167,7 +164,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 					synctest.Wait()
 				}
 				for _, message := range c.messages {
-					p.all.inbox.receive(attempt.owner.(string) + " " + message)
+					p.registry.inbox.receive(attempt.owner.(string) + " " + message)
 				}
 				if !standing {
 					s.answers <- "QB 1 60000 other:1 7\nme"
@@ -197,8 +194,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		time.Sleep(2 * p.s.Lease) // for which the answer is in flight
 		s.answers <- "G 1000000 9"
 		all := s.got()
-		if next := attemptOf(t, p, 0); next == former || next.now() != asking || next.expired != 1 {
-			t.Errorf("it is %v, after %d times", next.now(), next.expired)
+		if next := attemptOf(t, p, 0); next == former || next.now() != requested || next.lane.numExpired != 1 {
+			t.Errorf("it is %v, after %d times", next.now(), next.lane.numExpired)
 		}
 		released := slices.ContainsFunc(all, func(r request) bool {
 			return r.kind == "release" && r.owner == former.owner
@@ -248,7 +245,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 				unlock(t, hold)
 				return
 			}
-			if got := attemptOf(t, p, 0); got != attempt || got.now() != standing {
+			if got := attemptOf(t, p, 0); got != attempt || got.now() != queued {
 				t.Errorf("%s: it is %v", c.what, got.now())
 			}
 			p.message(attempt, 12, 1000002, time.Minute)

@@ -16,8 +16,8 @@ func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 		size           int
 	}{
 		{what: "the lock seems free", after: 0, size: 1},
-		{what: "this session waits already", standing: true, after: forming, size: 2},
-		{what: "this session holds it", held: true, after: forming, size: 2},
+		{what: "this session waits already", standing: true, after: laneFillTime, size: 2},
+		{what: "this session holds it", held: true, after: laneFillTime, size: 2},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -29,14 +29,14 @@ func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 				}
 				if c.standing {
 					p.mu.Lock()
-					p.lanes = append(p.lanes, &lane{p: p, full: true, attempts: []*attempt{{}}})
+					p.lanes = append(p.lanes, &lane{l: p, sealed: true, waiters: []*waiter{{}}, attempts: []*attempt{{state: queued}}})
 					p.mu.Unlock()
 				}
 				s.got()
 				start := time.Now()
 				ctx, cancel := context.WithCancel(context.Background())
 				waits := []<-chan got{lock(t, m, ctx)}
-				time.Sleep(forming / 2)
+				time.Sleep(laneFillTime / 2)
 				if c.size == 2 {
 					waits = append(waits, lock(t, m, ctx))
 				}
@@ -58,22 +58,25 @@ func TestAReleaseLetsTheNextLaneAsk(t *testing.T) {
 	for _, rivals := range []bool{false, true} { // other sessions wait, as far as is known
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{}
+			if rivals {
+				s.served = " other:1 8 60000"
+			}
 			m, p := newLock(t, s)
 			s.answers <- "G 1000000 7"
 			hold := granted(t, lock(t, m, context.Background()))
 			start := time.Now()
 			ctx, cancel := context.WithCancel(context.Background())
 			waits := lock(t, m, ctx)
-			time.Sleep(forming / 2)
+			time.Sleep(laneFillTime / 2)
 			s.got()
 			p.mu.Lock()
-			p.rivals = rivals
+			p.contended = rivals
 			p.mu.Unlock()
 			unlock(t, hold)
 			time.Sleep(time.Second)
-			want := forming / 2
+			want := laneFillTime / 2
 			if rivals {
-				want = forming
+				want = laneFillTime
 			}
 			asked := 0
 			for _, r := range s.got() {
@@ -152,12 +155,12 @@ func TestALaneThatFormsIsNotOvertakenByALaterOne(t *testing.T) {
 		time.Sleep(100 * time.Microsecond)
 		s.got()
 		p.mu.Lock()
-		p.rivals = true
+		p.contended = true
 		l1 := p.lanes[len(p.lanes)-1]
 		p.mu.Unlock()
 		unlock(t, hold)
 		p.mu.Lock()
-		p.rivals = true // as its answer says, if another session was served
+		p.contended = true // as its answer says, if another session was served
 		p.mu.Unlock()
 		time.Sleep(500 * time.Microsecond)
 		second := make(chan error, 1)

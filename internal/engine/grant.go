@@ -17,103 +17,103 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Grant is permits that Redis gave to one attempt, and what goroutines have of them. It is held; then
-// released, lost or closed.
+// Grant is what Redis granted to one attempt, and the entries that goroutines have in it. Its state is held,
+// and then, once, released, lost or closed (handle.State).
 type Grant struct {
-	// What follows never changes.
-	p     *pool
-	owner any // string: the attempt's
-	first any // int64: token of the grant
+	// The following never change.
+	l          *lockState
+	owner      any // string: the owner field of the attempt
+	firstToken any // int64: the first token of the block that Redis granted
 
 	lease watchdog.Lease // guarded by the watchdog
-	one   Entry          // of the first goroutine, if no other shares the grant; saves an allocation
-	hold  [1]*Entry      // the beginning of holds
 
-	// pool.mu guards the following.
-	l         *lane         // for whose goroutines it is
-	holds     []*Entry      // live ones
-	n         int64         // permits
-	token     int64         // of the present holder
-	late      int64         // Redis time until which a copy of the attempt's request may come
-	change    int64         // number of the last change of entries: Redis ignores earlier ones that come late
-	floor     int64         // no later grant may have this token or one below; 0: what Redis granted says so
-	since     time.Duration // age of the session when Redis was last asked whether others wait
-	stays     time.Duration // age of the session until which permits stay taken, also when no hold is left
-	whole     time.Duration // the age until which that goes for all of them, as a writer has said
-	passes    int32         // how many goroutines have had it before the present one
-	entries   int32         // of goroutines, with those that are on their way
-	writers   int32         // of these, how many exclude others
-	renewed   int32         // how many holds want the lease renewed
-	state     handle.State
-	used      bool        // some goroutine has had it
-	own       bool        // its lease is, or was made longer, as a holder chose
-	unrenewed bool        // it is not
-	warned    bool        // the log says that the session waits for itself
-	lingers   bool        // the session may keep it while no goroutine has it
-	lapse     *time.Timer // releases it then; nil: it was never idle
+	// lockState.mu guards the following.
+	lane           *lane         // the lane whose goroutines may have it
+	requestedBy    *lane         // the lane that got it, until that has its first entry; nil afterwards
+	holds          []*Entry      // the live holds
+	permits        int64         // how many permits it is of; All excludes all others
+	token          int64         // of the present holder
+	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
+	revision       int64         // number of the last change of entries: Redis ignores earlier ones that come late
+	minNextToken   int64         // no later grant may have this token or one below; 0: Redis knows that already
+	since          time.Duration // age of the session when Redis last said whether another session waits
+	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
+	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
+	numPasses      int32         // how many goroutines had it before the present one
+	numEntries     int32         // entries of goroutines, with those of waiters that are about to return
+	numWriters     int32         // how many of the holds exclude others
+	numRenewed     int32         // how many holds want the lease renewed
+	state          handle.State
+	used           bool // a goroutine has had it
+	customLease    bool // a holder chose the lease, or made it longer
+	fixedLease     bool // the lease is not renewed
+	warnedOfItself bool // the log says that the session waits for itself
+	lingers        bool // Redis allows the session to keep it while no goroutine has it
 
 	renewError   error         // of the last renewal that failed; nil: none has
 	renewErrorAt time.Duration // age of the session at that time
-	lossReason   error         // nil: it was not lost
+	lossReason   error         // nil: the grant was not lost
+
+	// Where the entries of most grants are, which saves allocations.
+	inlineEntry Entry
+	inlineHolds [1]*Entry
 }
 
-// newGrant makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
-// back: ErrTooLate, ErrClosed or ErrNoToken. mu held.
-func (p *pool) newGrant(
-	l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration,
+// newGrant makes a grant of what Redis granted to an attempt at base or later, for its lane or another one. The
+// error is ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release what Redis granted.
+func (l *lockState) newGrant(
+	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
-	s := p.s
+	s := l.s
+	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	// With mu held: Shutdown closes that before it lists the grants, so a grant is on its list or is not
-	// made.
-	later := func(g *Grant) bool { return g.token > token } // this one was forced before its answer came
+	later := func(g *Grant) bool { return g.token > token } // this one was forced before its reply came
 	switch {
-	case wire.Closed(s.Closing()):
+	case wire.Closed(s.Closing()): // under the mutex, so Shutdown finds each grant that is made
 		return nil, failure.ErrClosed
 	case token == 0:
 		return nil, failure.ErrNoToken
-	case !time.Now().Before(deadline), l.want.exclusive() && slices.ContainsFunc(p.grants, later):
+	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	var former []*Grant
-	if l.want.exclusive() {
-		former = slices.Clone(p.grants) // or Redis would not have granted again
+	if exclusive { // a former grant was lost, or Redis would not have granted again
+		for _, former := range slices.Clone(l.grants) { // end removes grants
+			former.end(handle.Lost, failure.ErrGone, fx)
+		}
 	}
 	g := &Grant{
-		p: p, owner: owner, first: token, token: token, unrenewed: fixed != 0, own: fixed != 0,
-		l: l, n: l.want.N, since: s.Age(),
+		l: l, owner: a.owner, firstToken: token, token: token, staleUntil: a.staleUntil,
+		fixedLease: a.lease != 0, customLease: a.lease != 0,
+		lane: home, requestedBy: a.lane, permits: home.want.N, since: fx.age,
 	}
-	g.lease.Owner, g.holds = g, g.hold[:0]
-	l.grants++
-	p.grants = append(p.grants, g)
-	p.retain() // dropped by endNow, or when the release has ended (released)
-	for _, old := range former {
-		s.Go(old.endNow(handle.Lost, failure.ErrGone)) // cancels contexts, under no mutex
-	}
+	g.lease.Owner, g.holds = g, g.inlineHolds[:0]
+	home.numGrants++
+	l.grants = append(l.grants, g)
+	fx.uses++ // until it is lost, or its release has ended
 	every := s.Lease / 3
-	if g.unrenewed {
+	if g.fixedLease {
 		every = 0 // watched, and not renewed
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
-	if lease < fixed { // the first lease of a grant that was handed over
-		s.Go(func() { g.complete(base.Add(fixed)) })
+	if lease < a.lease { // the first lease of a grant that was handed over
+		fx.background(func() { g.completeLease(base.Add(a.lease)) })
 	}
 	return g, nil
 }
 
-// ErrTooLate is why a grant is none: it came when its lease was over.
+// ErrTooLate is the error of a grant that arrived when its lease had ended.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// complete extends the short first lease of a grant that was handed over to the fixed lease that the caller
-// chose, which ends at until. The watchdog does not renew that lease, so complete tries again until the grant
-// or its lease ends.
-func (g *Grant) complete(until time.Time) {
-	s := g.p.s
+// completeLease extends the short first lease of a grant that was handed over to the fixed lease that the
+// caller chose, which ends at until. The watchdog does not renew that lease, so completeLease tries again until
+// the grant or its lease ends.
+func (g *Grant) completeLease(until time.Time) {
+	s := g.l.s
 	for try := 1; ; try++ {
 		d := time.Until(until)
 		// One copy at a time: after each, the grant may have been released.
 		o := s.Link.Call(s.Ctx, &update{g, protocol.Milliseconds(d)}, 1, nil)
-		err := g.updated(o, d)
+		err := g.onUpdate(o, d)
 		if err == nil || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) ||
 			!g.pause(wire.Backoff(try, 20*time.Millisecond, 200*time.Millisecond)) {
 			return
@@ -123,12 +123,12 @@ func (g *Grant) complete(until time.Time) {
 
 // pause waits for d, and reports whether the grant is still held. It returns early if the grant is released.
 func (g *Grant) pause(d time.Duration) bool {
-	p := g.p
-	b, at := call.Bounds{Until: p.s.Ctx}, time.Now().Add(d)
+	l := g.l
+	b, at := call.Bounds{Until: l.s.Ctx}, time.Now().Add(d)
 	for {
-		p.mu.Lock()
-		held, released := g.held(), p.nextRelease()
-		p.mu.Unlock()
+		l.mu.Lock()
+		held, released := g.held(), l.nextRelease()
+		l.mu.Unlock()
 		d := time.Until(at)
 		if !held || d <= 0 {
 			return held
@@ -139,120 +139,104 @@ func (g *Grant) pause(d time.Duration) bool {
 	}
 }
 
-// held reports whether the grant goes on. mu held.
+// held reports whether the grant is still held. The caller must hold l.mu.
 func (g *Grant) held() bool { return g.state == handle.Held }
 
-// exclusive reports whether it excludes all others. mu held.
-func (g *Grant) exclusive() bool { return g.n == All }
+// exclusive reports whether the grant excludes all others. The caller must hold l.mu.
+func (g *Grant) exclusive() bool { return g.permits == All }
 
-// deadline is until when it is valid.
-func (g *Grant) deadline() time.Time { return g.p.s.Watchdog.Deadline(&g.lease) }
+// deadline returns the local time at which the grant expires.
+func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// lasts reports whether enough is left of its lease to give it to another goroutine. mu held.
-func (g *Grant) lasts() bool {
-	s := g.p.s
-	// A grant that was served in the queue has no longer lease at first than the least of these three.
-	return g.held() && !g.own && !wire.Closed(s.Closing()) &&
-		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
+// passOn moves an exclusive grant to the next token of its block, because each holder has its own.
+func (g *Grant) passOn() {
+	if g.exclusive() {
+		g.token++
+		g.numPasses++
+	}
 }
 
-// leavePool ends it for its session. mu held.
-func (g *Grant) leavePool(why handle.State) {
-	p := g.p
+// leave ends a grant for its session.
+func (g *Grant) leave(why handle.State) {
+	l := g.l
 	g.state = why
-	for _, l := range p.lanes {
-		if len(l.waiters) > 0 { // they remember it until they learn of another holder
+	for _, ln := range l.lanes {
+		if len(ln.waiters) > 0 { // they remember it until they know of another holder
 			now := time.Now()
-			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s.About(), At: now, Until: now}
+			l.lastHolder = &failure.Sighting{Holder: g.owner.(string), About: l.s.About(), At: now, Until: now}
 			break
 		}
 	}
-	p.grants = slices.DeleteFunc(p.grants, func(other *Grant) bool { return other == g })
-	g.leaveLane()
+	l.grants = slices.DeleteFunc(l.grants, func(other *Grant) bool { return other == g })
+	g.lane.numGrants--
 	g.endLinger()
+	l.s.Watchdog.Remove(&g.lease)
 }
 
-// leaveLane takes it out of its lane. mu held.
-func (g *Grant) leaveLane() {
-	if g.l.live == g {
-		g.l.live = nil
+// endLinger notes that the session may not keep the grant while no goroutine has it.
+func (g *Grant) endLinger() {
+	if g.lingers {
+		g.lingers = false
+		g.l.registry.inbox.remove(g.owner.(string))
 	}
-	g.l.grants--
-	g.l.forget()
 }
 
-// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it;
-// then the caller, or the Unlock of a hold, gives it back. If the deadline has passed, contexts are canceled
-// before Redis can give the permits to others.
-func (g *Grant) end(why handle.State, reason error) bool {
-	g.p.mu.Lock()
+// end ends a grant without an Unlock: it was lost for a reason, or the session closes. The contexts of its holds
+// are canceled before any waiter is woken. If the deadline has passed, that is before Redis can grant the lock
+// to others. The grant is released by the caller, or by the Unlock of a hold. If it has no hold that could be
+// unlocked, end releases it.
+func (g *Grant) end(why handle.State, reason error, fx *effects) {
+	l := g.l
 	if !g.held() {
-		g.p.mu.Unlock()
-		return false // whatever ended it gives it back
+		return // whatever ended it releases it
 	}
-	after := g.endNow(why, reason)
-	g.p.mu.Unlock()
-	after()
-	return true
-}
-
-// endNow ends a grant that is held. What follows, as the end of its contexts, is after, which needs mu free.
-// mu held.
-func (g *Grant) endNow(why handle.State, reason error) (after func()) {
-	p := g.p
-	s := p.s
-	g.leavePool(why)
+	g.leave(why)
 	if why == handle.Lost {
 		g.lossReason = reason
 	}
-	holds := g.holds // those of a grant that is over change no more
+	holds := g.holds // which do not change any more
 	for _, e := range holds {
 		e.state = why
-		e.wake() // whichever goroutines wait to nest in it look again
+		e.notifyChanged() // goroutines that wait to nest in it
 	}
-	p.endsRelease() // a try of the session may have waited for its Unlock
-	held, token := s.Age()-g.since, g.token
-	events := g.endChains(why, reason)
-	if len(g.l.waiters) > 0 && s.Begin() { // they may have waited for it in memory
-		g.l.ask()
-		s.End()
+	l.notifyReleaseDone() // a TryLock of the session may have waited for its Unlock
+	held, token := fx.age-g.since, g.token
+	events := g.endChains(why, reason, fx)
+	if g.numEntries == 0 && why == handle.Lost {
+		g.releaseLost(fx)
 	}
-	if g.entries == 0 && why == handle.Lost && s.Begin() { // no Unlock will tell Redis
-		g.giveBack()
-		s.End()
+	fx.uses--
+	if len(holds) == 0 {
+		return
 	}
-	return func() {
-		s.Watchdog.Remove(&g.lease)
-		report := func() { g.report(token, held, reason, events) }
-		// Before the user, whose context ends, may close the session.
-		counted := len(holds) > 0 && why == handle.Lost && s.Begin()
-		for _, e := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
-			held = max(held, s.Age()-e.began)
-			e.cancel(handle.ErrorOf(why)) // without mu: what hangs on the context runs
+	report := func() {
+		if reason != nil {
+			l.warnLost(token, held, reason)
+		}
+		for _, e := range events {
+			l.observe(l.s.Ctx, e)
+		}
+	}
+	closed := fx.closed
+	fx.call(func() {
+		for _, e := range slices.Backward(holds) { // nested holds first, or the end of the outer one would be the cause
+			held = max(held, l.s.Age()-e.began)
+			e.cancel(handle.ErrorOf(why))
 			if e.part != nil {
 				e.part.Lost()
 			}
 		}
-		switch { // many may be lost at once: their contexts must not wait for a log
-		case len(holds) == 0:
-		case counted:
-			go func() {
-				defer s.End()
-				report()
-			}()
-		case why == handle.Closed:
-			s.Go(report) // Shutdown, which has called this, has yet to wait for the session's work
-		default:
-			go report()
+		if closed {
+			go report() // in its own goroutine, because contexts of other holds must not wait for a log
+		} else {
+			l.s.Go(report)
 		}
-		p.drop()
-	}
+	})
 }
 
 // endChains ends the chains of the grant's holds, and returns the events for the observer. If the observer
-// does not know of a hold yet, because the hold has just begun, its event is kept until then (announced). The
-// caller must hold pool.mu.
-func (g *Grant) endChains(why handle.State, reason error) (events []session.Event) {
+// does not know of a hold yet, because the hold has just begun, its event is kept until then (announce).
+func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events []session.Event) {
 	for _, e := range g.holds {
 		c := &e.root.chain
 		if c.holds == 0 {
@@ -260,7 +244,7 @@ func (g *Grant) endChains(why handle.State, reason error) (events []session.Even
 		}
 		c.holds = 0
 		event := session.Event{
-			Kind: session.EventReleased, Token: e.root.token, Held: g.p.s.Age() - e.root.began,
+			Kind: session.EventReleased, Token: e.root.token, Held: fx.age - e.root.began,
 		}
 		if why == handle.Lost {
 			event.Kind, event.Err = session.EventLost, failure.Lost(reason)
@@ -274,39 +258,13 @@ func (g *Grant) endChains(why handle.State, reason error) (events []session.Even
 	return events
 }
 
-// announced notes that the observer knows of the hold, and tells it of a loss that was faster.
-func (e *Entry) announced() {
-	p := e.g.p
-	if p.s.Observer == nil {
-		return
-	}
-	p.mu.Lock()
-	event := e.chain.lost
-	e.chain.announced = true
-	p.mu.Unlock()
-	if event != nil {
-		p.observe(p.s.Ctx, *event)
-	}
-}
-
-// report logs a loss, and tells observers what has become of the holds. reason is nil for a grant that the
-// session gives back as it closes.
-func (g *Grant) report(token int64, held time.Duration, reason error, events []session.Event) {
-	if reason != nil {
-		g.p.warnLost(token, held, reason)
-	}
-	for _, e := range events {
-		g.p.observe(g.p.s.Ctx, e)
-	}
-}
-
-// warnLost logs that a hold or an idle grant was lost.
-func (p *pool) warnLost(token int64, held time.Duration, reason error) {
-	p.s.Warn("lock lost", "lock", p.keys.Name, "kind", p.kind.Letter, "token", token, "held", held,
+// warnLost logs that a hold, or a grant without a hold, was lost.
+func (l *lockState) warnLost(token int64, held time.Duration, reason error) {
+	l.s.Warn("lock lost", "lock", l.keys.Name, "kind", l.kind.Letter, "token", token, "held", held,
 		"reason", reason)
 }
 
-// errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold pool.mu.
+// errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold l.mu.
 func (g *Grant) errorOf(s handle.State) error {
 	if s == handle.Lost {
 		return failure.Lost(g.lossReason)
@@ -314,104 +272,112 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed returns the last token that was used of the grant, for scripts. The caller must hold pool.mu.
+// lastUsed returns the last token that was used of the grant, for scripts.
 func (g *Grant) lastUsed() any {
-	if max(g.token, g.floor) == g.first.(int64) { // which is so with most
-		return g.first // which is boxed
+	if last := max(g.token, g.minNextToken); last != g.firstToken.(int64) {
+		return last
 	}
-	return max(g.token, g.floor)
+	return g.firstToken // the usual case, which needs no allocation
 }
 
-// extend makes its lease at least d, unless that is 0, and tells Redis what is held. It blocks for the
-// answer, and the request goes on when ctx has ended.
+// extend makes the lease at least d, unless that is 0, and sends Redis the hold count. It blocks for the reply.
+// The request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
-	p := g.p
-	s := p.s
-	p.mu.Lock()
-	g.own = g.own || d > s.Lease // before the request, which may work though its answer is lost
-	p.mu.Unlock()
+	l := g.l
+	s := l.s
+	fx := l.begin()
+	g.customLease = g.customLease || d > s.Lease // before the request, which may work though its reply is lost
+	fx.commit()
 	r := &update{g, protocol.Milliseconds(d)}
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 		return s.Link.Call(ctx, r, maxTries, nil)
 	}
 	b, begun := &call.Bounds{Until: ctx}, time.Now()
-	o, answered := call.Ask(b, s, p.keys.LockKey(), call.Func(send), s.Lease)
+	o, answered := call.Ask(b, s, l.keys.LockKey(), call.Func(send), s.Lease)
 	if !answered {
-		return call.Unanswered(b, s, p.keys, p.kind.Noun, begun)
+		return call.Unanswered(b, s, l.keys, l.kind.Noun, begun)
 	}
-	return g.updated(o, d)
+	return g.onUpdate(o, d)
 }
 
-// updated takes in how an update has ended, of a lease of at least d.
-func (g *Grant) updated(o wire.Outcome, d time.Duration) error {
-	p := g.p
+// onUpdate handles the reply to an update that makes the lease at least d.
+func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
+	l := g.l
 	switch {
 	case o.Err != nil:
-		return p.kind.Failed(p.keys, o.Err)
+		return l.kind.Failed(l.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
-		g.end(handle.Lost, failure.ErrGone) // nothing happens if it was unlocked meanwhile
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.fail(g.errorOf(g.state))
+		fx := l.begin()
+		g.end(handle.Lost, failure.ErrGone, &fx) // nothing happens if it was unlocked meanwhile
+		err := l.named(g.errorOf(g.state))
+		fx.commit()
+		return err
 	case d > 0:
-		p.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
+		l.s.Watchdog.Extend(&g.lease, o.Sent.Add(protocol.Valid(d)))
 	}
 	return nil
 }
 
-// update is a request that tells Redis what is held, and makes the lease at least so long. It sets and never
-// adds, so a copy that comes twice or late changes nothing.
+// update is a request that sends Redis the hold count, and makes the lease at least ms. It sets and never adds,
+// so a copy that comes twice or late changes nothing.
 type update struct {
 	g  *Grant
-	ms any // "0" leaves the lease as it is
+	ms any // string: milliseconds; "0" leaves the lease as it is
 }
 
-// Request makes a copy, of what is true when it leaves.
+// Request makes a copy, with the hold count at that time.
 func (u *update) Request(time.Time) *wire.Request {
-	g, p := u.g, u.g.p
-	keep := p.s.Args.Keep
-	if !p.kind.Counts {
-		return p.keys.Request(renewScript, g.owner, g.first, "0", "1", u.ms, keep, "0")
+	g, l := u.g, u.g.l
+	keep := l.s.Args.Keep
+	if !l.kind.Counts {
+		return l.keys.Request(renewScript, g.owner, g.firstToken, "0", "1", u.ms, keep, "0")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	holds := max(g.entries, 1) // that of an idle one is the next goroutine's
-	return p.keys.RequestFew(renewScript, g.owner, g.first, g.change, holds, u.ms, keep, g.floor)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holds := max(g.numEntries, 1) // a grant that is kept is for the next goroutine
+	return l.keys.RequestFew(renewScript, g.owner, g.firstToken, g.revision, holds, u.ms, keep, g.minNextToken)
 }
 
-// A Grant is a session.Lessee.
+var _ session.Lessee = (*Grant)(nil)
 
-// LeaseKey is the holders' key.
-func (g *Grant) LeaseKey() string { return g.p.keys.LockKey() }
+func (g *Grant) LeaseKey() string { return g.l.keys.LockKey() }
 
 func (g *Grant) Renewal() (r *wire.Request, prolongs bool) {
-	g.p.mu.Lock()
-	prolongs = !g.unrenewed
-	g.p.mu.Unlock()
+	g.l.mu.Lock()
+	prolongs = !g.fixedLease
+	g.l.mu.Unlock()
 	lease := any("0")
 	if prolongs {
-		lease = g.p.s.Args.Lease
+		lease = g.l.s.Args.Lease
 	}
 	return (&update{g, lease}).Request(time.Time{}), prolongs
 }
 
-// LeaseLost ends the grant.
+// LeaseLost handles the event that the watchdog has given the lease up.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
-	g.end(handle.Lost, g.whyLost(deadlinePassed))
+	reason := g.whyLost(deadlinePassed)
+	closed := !g.l.s.Begin()
+	fx := g.l.begin()
+	fx.closed = closed
+	g.end(handle.Lost, reason, &fx)
+	fx.commit()
+	if !closed {
+		g.l.s.End()
+	}
 }
 
 // whyLost returns why the watchdog has given the lease up, with what kept it from being renewed.
 func (g *Grant) whyLost(deadlinePassed bool) error {
-	p := g.p
+	l := g.l
 	reason := failure.LossReason(deadlinePassed)
 	if !deadlinePassed {
 		return reason
 	}
-	p.mu.Lock()
-	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
-	p.mu.Unlock()
-	if last == nil || p.s.Age()-at > p.s.Lease { // the lease was renewed since
-		_, last = p.s.Link.Trouble(p.s.Ctx, p.keys.LockKey())
+	l.mu.Lock()
+	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
+	l.mu.Unlock()
+	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed since
+		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {
 	case fixed:
@@ -419,58 +385,67 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	case last == nil:
 		return reason
 	}
-	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(p.kind.Failed(p.keys, last)))
+	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.kind.Failed(l.keys, last)))
 }
 
-// RenewalFailed keeps the error for the log of a loss, and tells the observer.
+// RenewalFailed keeps the error for the log of a loss, and calls the observer.
 func (g *Grant) RenewalFailed(err error) {
-	g.p.mu.Lock()
+	g.l.mu.Lock()
 	token := g.token
-	g.renewError, g.renewErrorAt = err, g.p.s.Age()
-	g.p.mu.Unlock()
-	g.p.observe(g.p.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
+	g.renewError, g.renewErrorAt = err, g.l.s.Age()
+	g.l.mu.Unlock()
+	g.l.observe(g.l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }
 
-// LongWait is after which time a wait for the session's own holder is logged, with WaitsForItself: it may be
-// one without end.
+// renew switches the renewal of the lease on or off.
+func (g *Grant) renew(on bool) {
+	if on != g.fixedLease {
+		return
+	}
+	g.fixedLease = !on
+	every := time.Duration(0)
+	if on {
+		every = g.l.s.Lease / 3
+	}
+	g.l.s.Watchdog.SetInterval(&g.lease, every)
+}
+
+// A grant that the session may keep is a recipient of messages.
+
+func (g *Grant) Key() string { return g.l.keys.LockKey() }
+
+// OnMessage handles the message, without words, that another session was refused the lock, or may have been.
+func (g *Grant) OnMessage(words []string) {
+	if len(words) == 0 {
+		fx := g.l.begin()
+		g.endLinger()
+		fx.commit()
+	}
+}
+
+// LongWait is the time after which a wait for the session's own holder is logged, with the text WaitsForItself.
+// The wait may have no end.
 const (
 	LongWait       = 10 * time.Second
 	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; if the waiter was " +
 		"called by the holder, it must be passed the context that the holder's Lock returned"
 )
 
-// suspect has a wait looked at later: the session may wait for itself. One timer does for all waits of the
-// pool. mu held.
-func (p *pool) suspect() {
-	if p.kind.Reentrant && p.suspicion == nil {
-		p.suspicion = time.AfterFunc(LongWait, p.warnOfItself)
-	}
-}
-
 // warnOfItself logs, once for each grant, that goroutines have waited for long for a holder of their own
 // session.
-func (p *pool) warnOfItself() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.suspicion = nil
-	for _, l := range p.lanes {
-		if len(l.waiters) == 0 {
+func (l *lockState) warnOfItself(fx *effects) {
+	l.suspectAt = 0
+	for _, ln := range l.lanes {
+		if len(ln.waiters) == 0 {
 			continue
 		}
-		p.suspect()
-		for _, g := range p.grants {
-			held := false
-			for _, e := range g.holds {
-				held = held || p.s.Age()-e.began >= LongWait
-			}
-			inWay := l.want.exclusive() || g.exclusive()
-			long := held && inWay && time.Since(l.first().begun) >= LongWait
-			if long && !g.warned && p.s.Begin() {
-				g.warned = true
-				go func() { // loggers run under no mutex
-					defer p.s.End()
-					p.s.Warn(WaitsForItself, "lock", p.keys.Name)
-				}()
+		l.suspectAt = fx.age + LongWait
+		for _, g := range l.grants {
+			heldLong := slices.ContainsFunc(g.holds, func(e *Entry) bool { return fx.age-e.began >= LongWait })
+			inWay := ln.want.exclusive() || g.exclusive()
+			if heldLong && inWay && time.Since(ln.waiters[0].begun) >= LongWait && !g.warnedOfItself {
+				g.warnedOfItself = true
+				fx.background(func() { l.s.Warn(WaitsForItself, "lock", l.keys.Name) })
 			}
 		}
 	}

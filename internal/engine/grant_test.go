@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
@@ -31,7 +29,7 @@ func TestALossIsReportedAlsoIfTheSessionClosesAsTheContextEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hold.Of().(*Entry).g.end(handle.Lost, failure.ErrGone)
+		hold.Of().(*Entry).g.LeaseLost(false)
 		synctest.Wait()
 		if lost != 1 {
 			t.Errorf("%d losses reported", lost)

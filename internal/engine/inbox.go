@@ -19,9 +19,9 @@ import (
 type recipient interface {
 	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
 	Key() string
-	// Told is a message that begins with the attempt's owner field: the words behind that. Any client that
+	// OnMessage handles a message that begins with the attempt's owner field: the words behind that. Any client that
 	// may publish could have sent it. No words: it may also be that messages about the attempt were missed.
-	Told(words []string)
+	OnMessage(words []string)
 }
 
 // inbox is a session's: which attempts wait, and where the session listens for them. It keeps no order and
@@ -70,7 +70,7 @@ func (in *inbox) receive(message string) {
 		return
 	}
 	if a := in.find(words[0]); a != nil { // else the attempt is over, or any client sent this
-		a.Told(words[1:])
+		a.OnMessage(words[1:])
 	}
 }
 
@@ -186,7 +186,7 @@ func (in *inbox) take() {
 		in.receive(m)
 	}
 	for _, a := range missed {
-		a.Told(nil)
+		a.OnMessage(nil)
 	}
 }
 

@@ -12,7 +12,7 @@ type note struct {
 
 func (a *note) Key() string { return "lockline:r:{x}" }
 
-func (a *note) Told(words []string) { a.told = append(a.told, words) }
+func (a *note) OnMessage(words []string) { a.told = append(a.told, words) }
 
 func TestAMessageGoesToTheAttemptThatItNames(t *testing.T) {
 	in := newInbox(nil)

@@ -31,6 +31,7 @@ type request struct {
 // server answers requests for the lock as a test says, and releases everything.
 type server struct {
 	answers chan string // to those that ask, one after the other; the others are answered when the test ends
+	served  string      // whom a release serves, as its reply says
 
 	mu       sync.Mutex // guards what follows
 	requests []request
@@ -47,7 +48,7 @@ func (s *server) answer(c fake.Call) (string, error) {
 	if r.kind == "ask" {
 		return <-s.answers, nil
 	}
-	return "R", nil
+	return "R" + s.served, nil
 }
 
 // got are the requests since the last call, once everything is at rest.
@@ -70,12 +71,12 @@ func kinds(all []request) string {
 }
 
 // newLock is a lock on the server, whose pool is known until the test ends.
-func newLock(t *testing.T, s *server) (*Permits, *pool) {
+func newLock(t *testing.T, s *server) (*Permits, *lockState) {
 	t.Helper()
 	s.answers = make(chan string, 10)
 	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", Config{})
 	p := m.all.use(m.kind, m.keys)
-	t.Cleanup(p.drop)
+	t.Cleanup(func() { p.registry.change(p, -1) })
 	t.Cleanup(func() { close(s.answers) })
 	return &m, p
 }
@@ -127,7 +128,7 @@ func unlock(t *testing.T, hold *handle.Hold) {
 func held(token int) string { return fmt.Sprintf("Q 1000000 60000 other:1 %d\nme", token) }
 
 // attemptOf is the one of a lane that waits.
-func attemptOf(t *testing.T, p *pool, lane int) *attempt {
+func attemptOf(t *testing.T, p *lockState, lane int) *attempt {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,14 +140,14 @@ func attemptOf(t *testing.T, p *pool, lane int) *attempt {
 
 // now is the attempt's state.
 func (a *attempt) now() attemptState {
-	a.l.p.mu.Lock()
-	defer a.l.p.mu.Unlock()
+	a.lane.l.mu.Lock()
+	defer a.lane.l.mu.Unlock()
 	return a.state
 }
 
 // message is a message of a grant to an attempt.
-func (p *pool) message(a *attempt, token, at int64, lease time.Duration) {
-	p.all.inbox.receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
+func (p *lockState) message(a *attempt, token, at int64, lease time.Duration) {
+	p.registry.inbox.receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
 }
 
 // The goroutine that it was on its way to has left in that instant, so no Hold tells Redis.
@@ -158,15 +159,16 @@ func TestAGrantThatIsLostBeforeItsGoroutineHasItIsGivenBack(t *testing.T) {
 		hold := granted(t, lock(t, m, context.Background()))
 		p.mu.Lock()
 		g := p.grants[0]
-		g.entries++ // as admit does
-		g.late = 7
+		g.numEntries++ // as serve does
+		g.staleUntil = 7
 		p.mu.Unlock()
 		s.got()
-		if !p.s.Begin() || !g.end(handle.Lost, failure.ErrExpired) {
-			t.Fatal("it does not end")
-		}
-		g.decline(context.Background())
-		p.s.End()
+		fx := p.begin()
+		g.end(handle.Lost, failure.ErrExpired, &fx)
+		fx.commit()
+		fx = p.begin()
+		g.dropEntry(&fx) // as giveUp does
+		fx.commit()
 		if all := s.got(); kinds(all) != "release" || all[0].owner != g.owner {
 			t.Errorf("it was told of %+v", all)
 		}

@@ -8,47 +8,59 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where a send that blocks ends the test
-		var l lane
-		w, g := new(waiter), new(Grant)
-		l.waiters = append(l.waiters, w)
-		w.queued() // before it listens
-		w.listen()
+		l := &lockState{s: newSession(t)}
+		ln, w, g := &lane{l: l}, new(waiter), new(Grant)
+		ln.waiters = append(ln.waiters, w)
+		w.notifyQueued() // before it listens
+		w.news = make(chan news, 2)
 		for range 5 {
-			w.queued()
+			w.notifyQueued()
 		}
-		l.answer(w, g, nil)
-		if <-w.ready != queued || <-w.ready != answered || w.g != g {
-			t.Error("it is not told both")
+		fx := l.begin()
+		ln.answer(w, g, nil, &fx)
+		fx.run()
+		if <-w.news != newsQueued || <-w.news != newsAnswered || w.grant != g {
+			t.Error("it is not notified of both")
 		}
 	})
 }
 
 func TestAWaiterIsAnsweredOnce(t *testing.T) {
-	var l lane
-	early, late, gone := new(waiter), new(waiter), new(waiter)
-	l.waiters = []*waiter{early, late, gone}
-	late.listen()
-	gone.listen()
+	l := &lockState{s: newSession(t)}
+	ln := &lane{l: l}
+	silent, listening, gone := new(waiter), new(waiter), new(waiter)
+	ln.waiters = []*waiter{silent, listening, gone}
+	listening.news, gone.news = make(chan news, 2), make(chan news, 2)
 	first := errors.New("first")
-	l.answer(early, nil, first)
-	early.listen() // it was answered before
-	l.answer(late, nil, first)
-	for _, w := range []*waiter{early, late} {
-		l.answer(w, nil, errors.New("second"))
-		if l.withdraw(w) || w.err != first || len(w.ready) != 1 || <-w.ready != answered {
-			t.Errorf("%v, and %d answers more", w.err, len(w.ready))
-		}
+	for _, err := range []error{first, errors.New("second")} {
+		fx := l.begin()
+		ln.answer(silent, nil, err, &fx)
+		ln.answer(listening, nil, err, &fx)
+		fx.run()
 	}
-	if !l.withdraw(gone) || l.withdraw(gone) {
-		t.Error("it is not withdrawn, once")
+	if !silent.answered || silent.err != first || listening.err != first || len(listening.news) != 1 {
+		t.Errorf("%v and %v, with %d answers", silent.err, listening.err, len(listening.news))
 	}
-	if l.answer(gone, nil, first); gone.answered || len(gone.ready) != 0 {
-		t.Error("one that was withdrawn is answered")
+	if !ln.remove(gone) || ln.remove(gone) || ln.remove(listening) {
+		t.Error("a waiter is not removed once")
 	}
+	fx := l.begin()
+	ln.answer(gone, nil, first, &fx)
+	fx.run()
+	if gone.answered || len(gone.news) != 0 {
+		t.Error("a waiter that was removed is answered")
+	}
+}
+
+// newSession is a session that sends nothing.
+func newSession(t *testing.T) *session.Session {
+	return fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "", errors.New("down") }))
 }
 
 func TestATryWaitsForAHoldOfItsSessionIfThatIsOnItsWayOut(t *testing.T) {

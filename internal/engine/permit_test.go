@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -11,33 +10,37 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
-	p := &pool{kind: &Kind{}}
+	l := &lockState{kind: &Kind{}, s: newSession(t)}
+	fx := l.begin()
+	defer fx.unlock()
 	w := Want{N: 1, Limit: 3}
-	l := p.lane(w)
-	if p.lane(w) != l || p.lane(Want{N: 2, Limit: 3}) == l {
+	ln := l.laneFor(w, &fx)
+	if l.laneFor(w, &fx) != ln || l.laneFor(Want{N: 2, Limit: 3}, &fx) == ln {
 		t.Error("what is wanted alike has one lane, and other things have others")
 	}
-	waits := new(waiter)
-	l.waiters = append(l.waiters, waits)
-	l.grants++
-	for _, end := range []func(){func() { l.withdraw(waits) }, func() { l.grants-- }} {
-		l.forget()
-		if p.lane(w) != l {
-			t.Error("it is forgotten while it is used")
+	ln.numQueued = 1 // which keeps it from beginning an attempt
+	ln.waiters, ln.numGrants = append(ln.waiters, new(waiter)), 1
+	for _, end := range []func(){func() { ln.remove(ln.waiters[0]) }, func() { ln.numGrants-- }} {
+		l.settle(&fx)
+		if l.findLane(w) != ln {
+			t.Error("a lane that is used is forgotten")
 		}
 		end()
 	}
-	l.forget()
-	if slices.Contains(p.lanes, l) {
-		t.Error("it is remembered")
+	l.settle(&fx)
+	if len(l.lanes) != 0 {
+		t.Error("a lane that nobody uses is kept")
 	}
 }
 
-// Where a server's clock was set back, the time of a grant does not tell that it is over.
+// Where a server's clock was set back, the time of a grant does not tell that it has ended.
 func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
-	a := &attempt{l: &lane{p: &pool{}}, past: 7}
+	l := &lockState{s: newSession(t)}
+	a := &attempt{lane: &lane{l: l}, state: queued, lastRefused: 7}
 	for _, token := range []int64{0, 7} {
-		// This would panic if it counted as a grant, because there is no session.
-		a.receive(token, time.Now(), time.Minute)
+		fx := l.begin()
+		// This would panic if it counted as a grant, because there is no registry.
+		a.onGrantNotice(token, time.Now(), time.Minute, &fx)
+		fx.unlock()
 	}
 }

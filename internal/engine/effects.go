@@ -1,0 +1,101 @@
+package engine
+
+import "time"
+
+// effects collects the consequences of one event which must not happen under the mutex of the lock: requests
+// to send, waiters to wake, contexts to cancel, observers to call and lines to log. Every event of a lock is
+// handled in three steps:
+//
+//	fx := l.begin()  // locks l.mu
+//	...              // changes the state of the lock, and adds effects
+//	fx.commit()      // decides what follows (settle), unlocks l.mu, and carries out the effects
+//
+// Whoever has effects holds l.mu. So each function with a parameter of this type runs under the mutex.
+type effects struct {
+	l    *lockState
+	age  time.Duration // of the session, when the event began
+	uses int           // by how much the event changes the number of uses of l
+
+	// closed means that the session is closed, and that its Shutdown does not wait for this event. No request
+	// is sent then. What is left in Redis ends with its lease.
+	closed bool
+
+	caller      *waiter    // whose goroutine handles the event, and sends the request of its own attempt; or nil
+	ownAttempt  *attempt   // the attempt that the goroutine of caller sends; nil: none
+	unlocked    *Entry     // the entry that the event unlocks; nil: none
+	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil: none
+	withdrawn   *attempt   // the last attempt that the event withdrew; nil: none
+	woken       *waiter    // the first waiter that was answered, see waiter.nextWoken; nil: none
+	lastWoken   *waiter    // the last of these
+	attempts    []*attempt // whose next requests are sent in the background
+	calls       []func()   // run one after the other, before waiters are woken
+	backgrounds []func()   // run in goroutines of their own, for which Shutdown waits
+}
+
+// begin locks the mutex for an event. Shutdown must be waiting for the caller, see session.Begin.
+func (l *lockState) begin() effects {
+	l.mu.Lock()
+	return effects{l: l, age: l.s.Age()}
+}
+
+// wake adds a waiter that was answered.
+func (fx *effects) wake(w *waiter) {
+	if fx.woken == nil {
+		fx.woken = w
+	} else {
+		fx.lastWoken.nextWoken = w
+	}
+	fx.lastWoken = w
+}
+
+// call adds a function that must run without the mutex, and that does not block.
+func (fx *effects) call(f func()) { fx.calls = append(fx.calls, f) }
+
+// background adds a function that may block.
+func (fx *effects) background(f func()) {
+	if !fx.closed {
+		fx.backgrounds = append(fx.backgrounds, f)
+	}
+}
+
+// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It blocks for
+// the reply only if the caller has an attempt of its own to send.
+func (fx *effects) commit() {
+	fx.l.settle(fx)
+	fx.run()
+}
+
+// run unlocks the mutex and carries out the effects.
+func (fx *effects) run() {
+	l := fx.l
+	l.mu.Unlock()
+	if fx.uses > 0 {
+		l.registry.change(l, fx.uses)
+	}
+	if fx.unlocked != nil {
+		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before another waiter or session can have the lock
+	}
+	for _, f := range fx.calls {
+		f()
+	}
+	for w := fx.woken; w != nil; {
+		next := w.nextWoken // first, because a waiter that is awake may wait again
+		w.news <- newsAnswered
+		w = next
+	}
+	for _, a := range fx.attempts {
+		l.s.Go(a.send)
+	}
+	for _, f := range fx.backgrounds {
+		l.s.Go(f)
+	}
+	if fx.ownAttempt != nil {
+		fx.ownAttempt.sendFirst(fx.caller.bounds.Until)
+	}
+	if fx.uses < 0 {
+		l.registry.change(l, fx.uses)
+	}
+}
+
+// unlock ends an event that has no effects and after which there is nothing to decide.
+func (fx *effects) unlock() { fx.l.mu.Unlock() }

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
+)
+
+// This file decides. Whatever happens, settle is called after it, and is the only place that decides
+//   - which waiters are served from a grant that the session has (mayServe),
+//   - which grants are released (mayKeep),
+//   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus),
+//   - when to look again (setTimer).
+//
+// The events are: a call begins to wait, is answered, or leaves (acquire.go); a request has its reply, or a
+// message has arrived (attempt.go); a hold is unlocked (unlock.go); a grant is lost (grant.go); and the time
+// that setTimer chose has come.
+
+// settle decides what follows from an event. If nobody waits and nothing is unused, it changes nothing.
+func (l *lockState) settle(fx *effects) {
+	if fx.closed {
+		return
+	}
+	for _, ln := range l.lanes {
+		for len(ln.waiters) > 0 {
+			g := l.servable(ln, ln.waiters[0], fx)
+			if g == nil {
+				break
+			}
+			ln.serve(g, fx)
+		}
+	}
+	for _, ln := range l.tries {
+		for _, g := range l.grants {
+			if g.requestedBy == ln && len(ln.waiters) > 0 {
+				ln.serve(g, fx)
+			}
+		}
+	}
+	for _, g := range slices.Backward(l.grants) { // backward, because a release removes the grant
+		if g.numEntries == 0 && !l.mayKeep(g, fx) {
+			l.releaseGrant(g, fx)
+		}
+	}
+	l.settleAttempts(l.tries, fx)
+	l.settleAttempts(l.lanes, fx)
+	l.lanes = slices.DeleteFunc(l.lanes, (*lane).isUnused)
+	l.tries = slices.DeleteFunc(l.tries, (*lane).isUnused)
+	l.setTimer(fx)
+}
+
+// settleAttempts withdraws and begins attempts, and sends requests that are due.
+func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
+	for _, ln := range lanes {
+		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
+			ln.attempts[n-1].withdraw(fx)
+		}
+		for l.needsAttempt(ln, fx) {
+			ln.newAttempt(fx)
+		}
+		for _, a := range ln.attempts {
+			a.sendIfDue(fx)
+		}
+	}
+}
+
+// servable returns a grant that the waiter, which is the first of the lane, may have without a request. It
+// returns nil if there is none.
+func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
+	for _, g := range l.grants {
+		if l.mayServe(g, ln, w, fx) {
+			return g
+		}
+	}
+	return nil
+}
+
+// mayServe reports whether a waiter of the lane may have a grant of this session without a request to Redis.
+//
+// A grant that has just come from Redis is for the lane that requested it. So is a shared grant for all
+// waiters that were there when it came, or when Redis last confirmed that no other session waits.
+//
+// Apart from these, a grant does not serve the waiter
+//   - if the grant is of another lane, because that wants something else, or has another place in the queue;
+//   - if the waiter or a holder chose a lease, because that lease is not for others;
+//   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
+//   - if the session has passed it on, or let others join it, for as long as WithHandover allows. Otherwise
+//     other sessions could wait for ever. A fair lane ends by itself instead: the next lane has its own place;
+//   - if the tokens of its block are used up;
+//   - if too little of its lease is left.
+func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
+	switch {
+	case g.requestedBy != nil:
+		return g.requestedBy == ln
+	case g.lane != ln:
+		return false
+	case ln.want.Shared && w.since <= g.since && !g.customLease:
+		return true
+	case w.cfg.Lease != 0 || !ln.want.Shared && g.numEntries > 0:
+		return false
+	}
+	return g.mayPassOn(fx)
+}
+
+// mayPassOn reports whether the grant may serve another goroutine. It is the part of mayServe that does not
+// depend on the waiter.
+func (g *Grant) mayPassOn(fx *effects) bool {
+	l := g.l
+	switch {
+	case g.customLease, !g.lane.want.Shared && fx.age < g.takenUntil, g.numPasses >= protocol.Block-1:
+		return false
+	case !l.kind.Fair && fx.age-g.since >= g.passOnTime():
+		return false
+	}
+	// The first lease of a grant that Redis handed over in the queue is at most the smallest of these three.
+	return !wire.Closed(l.s.Closing()) &&
+		time.Until(g.deadline()) >= min(l.s.Lease, l.s.Liveness, protocol.FirstLease)/4
+}
+
+// passOnTime is for how long after since the grant may be passed on, or joined, in memory.
+func (g *Grant) passOnTime() time.Duration {
+	if s := g.l.s; g.lingers {
+		return max(s.Handover, s.Linger)
+	}
+	return g.l.s.Handover
+}
+
+// mayKeep reports whether the session may keep a grant that no goroutine has: Redis has allowed it (WithLinger),
+// no goroutine waits for something else, and the grant may still serve the next one.
+func (l *lockState) mayKeep(g *Grant, fx *effects) bool {
+	return g.lingers && g.requestedBy == nil && g.mayPassOn(fx) &&
+		!slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
+}
+
+// willServe reports whether a grant will be passed on to the waiters of the lane when its holder unlocks. If
+// that comes to nothing, the lane makes an attempt then.
+func (l *lockState) willServe(ln *lane, fx *effects) bool {
+	return ln.want.exclusive() && ln.waiters[0].cfg.Lease == 0 && slices.ContainsFunc(l.grants, func(g *Grant) bool {
+		return g.lane == ln && !g.customLease && fx.age >= g.takenUntil
+	})
+}
+
+// needsAttempt reports whether the lane should begin another attempt. A lane has no more attempts than
+// waiters, and only one if one grant can serve the whole lane, or if another session wants the lock.
+//
+// The lane of a TryLock begins its attempt at once. Any other lane begins none while
+//   - one of its attempts is queued in Redis, which is the place of the whole lane;
+//   - a withdrawn attempt may still be queued: the lane would wait behind itself;
+//   - a grant of this session is going to be passed on to it;
+//   - another lane of a fair lock waits for its first reply, because lanes must be queued in order;
+//   - it waits for more goroutines, as isFilling says.
+func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
+	most := len(ln.waiters)
+	if ln.contended || ln.want.Shared || ln.want.exclusive() {
+		most = min(most, 1)
+	}
+	switch {
+	case len(ln.attempts) >= most:
+		return false
+	case ln.noWait:
+		return true
+	case ln.numQueued > 0, ln.numWithdrawing > 0, l.willServe(ln, fx):
+		return false
+	}
+	return !l.kind.Fair || !l.isBlocked() && !l.isFilling(ln, fx)
+}
+
+// isBlocked reports whether a lane of a fair lock waits for the reply to its first request.
+func (l *lockState) isBlocked() bool {
+	return slices.ContainsFunc(l.lanes, func(ln *lane) bool {
+		return slices.ContainsFunc(ln.attempts, func(a *attempt) bool { return a.state == requested })
+	})
+}
+
+// isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). If the session has
+// nothing any more, it does not wait on: its request may come before the release, which then serves it. But if
+// another session wants the lock, that one is next, and the goroutine that has just unlocked may come back.
+func (l *lockState) isFilling(ln *lane, fx *effects) bool {
+	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
+}
+
+// isBusy reports whether the session has the lock, or waits for it in Redis.
+func (l *lockState) isBusy() bool { return len(l.grants) > 0 || len(l.lanes[0].attempts) > 0 }
+
+// isSurplus reports whether no waiter needs the attempt with this index, which is the last of the lane: there
+// are more attempts than waiters, or the first waiter wants another lease.
+func (ln *lane) isSurplus(i int) bool {
+	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
+}
+
+// setTimer makes onTimer run when settle may decide otherwise though no other event has happened. The timer is
+// only ever moved forward. If it fires too early, that costs a look.
+func (l *lockState) setTimer(fx *effects) {
+	next := time.Duration(0)
+	lookAt := func(at time.Duration) {
+		if at != 0 && (next == 0 || at < next) {
+			next = at
+		}
+	}
+	lookAt(l.suspectAt)
+	for _, lanes := range [...][]*lane{l.lanes, l.tries} {
+		for _, ln := range lanes {
+			lookAt(ln.outageAt)
+			if len(ln.waiters) > 0 && fx.age < ln.fillUntil {
+				lookAt(ln.fillUntil)
+			}
+			for _, a := range ln.attempts {
+				if !a.inFlight {
+					lookAt(a.nextRequestAt)
+				}
+			}
+		}
+	}
+	for _, g := range l.grants {
+		if g.numEntries == 0 { // which the session keeps
+			lookAt(g.since + g.passOnTime())
+		}
+	}
+	switch {
+	case next == 0 || l.timerAt != 0 && l.timerAt <= next:
+	case l.timer == nil:
+		l.timer = time.AfterFunc(next-fx.age, l.onTimer)
+		l.timerAt = next
+	default:
+		l.timer.Reset(next - fx.age)
+		l.timerAt = next
+	}
+}
+
+// onTimer handles the event that time has passed.
+func (l *lockState) onTimer() {
+	if !l.s.Begin() {
+		return // waiters and grants end because the session closes
+	}
+	defer l.s.End()
+	fx := l.begin()
+	l.timerAt = 0
+	if l.suspectAt != 0 && l.suspectAt <= fx.age {
+		l.warnOfItself(&fx)
+	}
+	for _, ln := range l.lanes {
+		if ln.outageAt != 0 && ln.outageAt <= fx.age {
+			ln.outageAt = 0
+			fx.background(ln.endWaitsInOutage)
+		}
+	}
+	fx.commit()
+}
