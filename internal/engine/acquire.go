@@ -34,10 +34,9 @@ type waiter struct {
 	// A wait in a lane. lockState.mu guards the following. The goroutine of the call reads the answer without
 	// the mutex once it knows that there is one.
 	lane      *lane
-	since     time.Duration // age of the session when the wait began
-	news      chan news     // nil while the goroutine does not listen; has room for one of each kind of news
-	answered  bool          // grant or err is set
-	grant     *Grant        // the grant in which the waiter has an entry; nil if err is set
+	news      chan news // nil while the goroutine does not listen; has room for one of each kind of news
+	answered  bool      // grant or err is set
+	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
 	nextWoken *waiter // see effects.woken
 	lastError error   // error of the last request, in an outage that the call rides out; nil: there was none
@@ -157,7 +156,7 @@ func (w *waiter) wait() (*Grant, error) {
 // waitIn waits in this lane. It commits the event fx.
 func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	l := w.l
-	w.lane, w.since, w.news = ln, fx.age, nil
+	w.lane, w.news = ln, nil
 	w.answered, w.grant, w.err = false, nil, nil
 	ln.waiters = append(ln.waiters, w)
 	fx.caller = w
@@ -187,7 +186,7 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 		l.suspectAt = later.age + LongWait
 	}
 	if w.unbounded() {
-		ln.watchOutage(w.since + l.s.Lease)
+		ln.watchOutage(later.age + l.s.Lease - time.Since(w.begun))
 	}
 	queued := ln.numQueued > 0
 	later.commit()

@@ -64,6 +64,7 @@ type attempt struct {
 	baseRedis   int64     // Redis time in µs in the reply; 0: there was none
 	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
 
+	numLate    int           // how often in a row a request, or a grant, was late
 	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted     bool          // another session may have wanted that grant before it was there
 	numWaiters int           // how many goroutines waited in a fair lane at the first request; 0: not sent yet
@@ -82,8 +83,9 @@ func (ln *lane) newAttempt(fx *effects) {
 	first.attemptUsed = true
 	*a = attempt{
 		lane: ln, lease: first.cfg.Lease, owner: l.s.Attempt(), ctx: first.ctx, joins: ln.sharedGrant(),
-		baseLocal: now, changedAt: now, inFlight: true,
+		baseLocal: now, changedAt: now, inFlight: true, numLate: ln.numLateBefore,
 	}
+	ln.numLateBefore = 0
 	if !ln.noWait {
 		a.nonce = rand.Text()
 	}
@@ -101,11 +103,11 @@ func (ln *lane) newAttempt(fx *effects) {
 	}
 }
 
-// sharedGrant returns the latest grant that goroutines of the lane have together; nil if there is none.
+// sharedGrant returns the latest grant that goroutines which want the same have together; nil if there is none.
 func (ln *lane) sharedGrant() *Grant {
 	if ln.want.Shared {
 		for _, g := range slices.Backward(ln.l.grants) {
-			if g.lane == ln && !g.customLease {
+			if g.lane.want == ln.want && !g.customLease {
 				return g
 			}
 		}
@@ -237,7 +239,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	mayRepeat := ln.numExpired < protocol.MaxExpired
+	mayRepeat := a.numLate < protocol.MaxExpired
 	switch {
 	case r.Status == protocol.Granted:
 		if a.state == requested { // the attempt did not have to wait
@@ -255,13 +257,13 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	case r.Status == protocol.Queued:
 		a.fail(ln.refused(r), fx)
 	case r.Status == protocol.Expired && mayRepeat:
-		ln.numExpired++
+		a.numLate++
 		a.nextRequestAt = fx.age // the reply has brought the time
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.Liveness))), fx)
 	case r.Status == protocol.Stale && mayRepeat: // the lock was taken from the attempt by force
-		ln.numExpired++
+		ln.numLateBefore = a.numLate + 1
 		a.setState(done, fx) // the waiters get another attempt
 	case r.Status == protocol.Stale:
 		a.fail(l.named(protocol.ErrOver), fx)
@@ -401,7 +403,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	l := ln.l
 	a.setState(queued, fx)
 	ln.contended = true // from now on the lane has one attempt at a time
-	ln.numExpired = 0
+	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
 	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
@@ -456,9 +458,8 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 	}
 	switch {
 	case err == nil:
-		ln.numExpired = 0
-	case err == ErrTooLate && ln.numExpired < protocol.MaxExpired:
-		ln.numExpired++ // the waiters get another attempt
+	case err == ErrTooLate && a.numLate < protocol.MaxExpired:
+		ln.numLateBefore = a.numLate + 1 // the waiters get another attempt
 		a.inRedis = true
 		a.releaseLater(fx)
 	default:
@@ -471,10 +472,11 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // onConfirmed handles the reply that a shared grant goes on, because no session waits.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.lane != ln || g.customLease { // released or lost meanwhile
+	if !g.held() || g.customLease { // released or lost meanwhile
 		return
 	}
 	ln.contended = false
+	g.requestedBy = ln
 	g.since = fx.age // goroutines may join for as long again
 	ln.l.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.requestedLease())))
 }

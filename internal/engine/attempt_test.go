@@ -194,8 +194,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		time.Sleep(2 * p.s.Lease) // for which the answer is in flight
 		s.answers <- "G 1000000 9"
 		all := s.got()
-		if next := attemptOf(t, p, 0); next == former || next.now() != requested || next.lane.numExpired != 1 {
-			t.Errorf("it is %v, after %d times", next.now(), next.lane.numExpired)
+		if next := attemptOf(t, p, 0); next == former || next.now() != requested || next.numLate != 1 {
+			t.Errorf("it is %v, after %d times", next.now(), next.numLate)
 		}
 		released := slices.ContainsFunc(all, func(r request) bool {
 			return r.kind == "release" && r.owner == former.owner

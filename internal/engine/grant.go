@@ -29,7 +29,7 @@ type Grant struct {
 
 	// lockState.mu guards the following.
 	lane           *lane         // the lane whose goroutines may have it
-	requestedBy    *lane         // the lane that got it, until that has its first entry; nil afterwards
+	requestedBy    *lane         // the lane that got it from Redis, until that event ends; nil afterwards
 	holds          []*Entry      // the live holds
 	permits        int64         // how many permits it is of; All excludes all others
 	token          int64         // of the present holder

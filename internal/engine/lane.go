@@ -24,7 +24,7 @@ type lane struct {
 	numQueued      int32         // attempts that wait in the queue in Redis
 	numGrants      int32         // grants that are held, and that only this lane passes on or joins
 	numWithdrawing int32         // of an exclusive lock that is not fair: withdrawn attempts that may have a place
-	numExpired     int           // how often in a row a request or a grant arrived too late
+	numLateBefore  int           // attempt.numLate with which the next attempt begins
 	fillUntil      time.Duration // age of the session until which the lane waits for more goroutines; 0: no time
 	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
 	noWait         bool          // the lane of a TryLock
@@ -109,8 +109,9 @@ func (ln *lane) remove(w *waiter) bool {
 func (ln *lane) serve(g *Grant, fx *effects) {
 	if g.requestedBy == nil {
 		g.passOn()
+	} else if !ln.want.Shared {
+		g.requestedBy = nil
 	}
-	g.requestedBy = nil
 	g.numEntries++
 	ln.answer(ln.waiters[0], g, nil, fx)
 }

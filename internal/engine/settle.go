@@ -23,22 +23,8 @@ func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
 	}
-	for _, ln := range l.lanes {
-		for len(ln.waiters) > 0 {
-			g := l.servable(ln, ln.waiters[0], fx)
-			if g == nil {
-				break
-			}
-			ln.serve(g, fx)
-		}
-	}
-	for _, ln := range l.tries {
-		for _, g := range l.grants {
-			if g.requestedBy == ln && len(ln.waiters) > 0 {
-				ln.serve(g, fx)
-			}
-		}
-	}
+	l.serveFromGrants(l.tries, fx)
+	l.serveFromGrants(l.lanes, fx)
 	for _, g := range slices.Backward(l.grants) { // backward, because a release removes the grant
 		if g.numEntries == 0 && !l.mayKeep(g, fx) {
 			l.releaseGrant(g, fx)
@@ -49,6 +35,24 @@ func (l *lockState) settle(fx *effects) {
 	l.lanes = slices.DeleteFunc(l.lanes, (*lane).isUnused)
 	l.tries = slices.DeleteFunc(l.tries, (*lane).isUnused)
 	l.setTimer(fx)
+}
+
+// serveFromGrants serves waiters as long as a grant of the session may serve the first one.
+func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
+	for _, ln := range lanes {
+		for len(ln.waiters) > 0 {
+			g := l.servable(ln, ln.waiters[0], fx)
+			if g == nil {
+				break
+			}
+			ln.serve(g, fx)
+		}
+		for _, g := range l.grants {
+			if g.requestedBy == ln && g.numEntries > 0 {
+				g.requestedBy = nil
+			}
+		}
+	}
 }
 
 // settleAttempts withdraws and begins attempts, and sends requests that are due.
@@ -66,8 +70,8 @@ func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	}
 }
 
-// servable returns a grant that the waiter, which is the first of the lane, may have without a request. It
-// returns nil if there is none.
+// servable returns a grant that the next waiter of the lane may have without a request. It returns nil if there
+// is none.
 func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 	for _, g := range l.grants {
 		if l.mayServe(g, ln, w, fx) {
@@ -79,10 +83,10 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 
 // mayServe reports whether a waiter of the lane may have a grant of this session without a request to Redis.
 //
-// A grant that has just come from Redis is for the lane that requested it. So is a shared grant for all
-// waiters that were there when it came, or when Redis last confirmed that no other session waits.
+// A grant that has just come from Redis is for the lane that requested it: for the first waiter, or for all if
+// they share it. The same holds when Redis has confirmed a shared grant because no other session waits.
 //
-// Apart from these, a grant does not serve the waiter
+// Afterwards, a grant does not serve a waiter
 //   - if the grant is of another lane, because that wants something else, or has another place in the queue;
 //   - if the waiter or a holder chose a lease, because that lease is not for others;
 //   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
@@ -96,8 +100,6 @@ func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
 		return g.requestedBy == ln
 	case g.lane != ln:
 		return false
-	case ln.want.Shared && w.since <= g.since && !g.customLease:
-		return true
 	case w.cfg.Lease != 0 || !ln.want.Shared && g.numEntries > 0:
 		return false
 	}
@@ -130,7 +132,7 @@ func (g *Grant) passOnTime() time.Duration {
 // mayKeep reports whether the session may keep a grant that no goroutine has: Redis has allowed it (WithLinger),
 // no goroutine waits for something else, and the grant may still serve the next one.
 func (l *lockState) mayKeep(g *Grant, fx *effects) bool {
-	return g.lingers && g.requestedBy == nil && g.mayPassOn(fx) &&
+	return g.lingers && g.requestedBy == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) &&
 		!slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
 }
 
@@ -240,10 +242,12 @@ func (l *lockState) onTimer() {
 	if l.suspectAt != 0 && l.suspectAt <= fx.age {
 		l.warnOfItself(&fx)
 	}
-	for _, ln := range l.lanes {
-		if ln.outageAt != 0 && ln.outageAt <= fx.age {
-			ln.outageAt = 0
-			fx.background(ln.endWaitsInOutage)
+	for _, lanes := range [...][]*lane{l.lanes, l.tries} {
+		for _, ln := range lanes {
+			if ln.outageAt != 0 && ln.outageAt <= fx.age {
+				ln.outageAt = 0
+				fx.background(ln.endWaitsInOutage)
+			}
 		}
 	}
 	fx.commit()
