@@ -24,7 +24,7 @@ type waiter struct {
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // the state of holds that ctx descends from, if all have ended; Held: it has none
+	lost         handle.State // how the holds ended from which ctx descends; Held: there is none, or one is held
 	waitReported bool         // the observer got EventWaiting
 	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
 
@@ -284,8 +284,8 @@ func (w *waiter) reportWaiting() {
 	}
 }
 
-// notifyQueued notifies the waiter that it is queued in Redis. At most one such notice is pending, so there is
-// always room for the answer. The caller must hold l.mu.
+// notifyQueued notifies the waiter that it is queued in Redis. At most one such notice is pending, so there
+// is always room for the answer. The caller must hold l.mu.
 func (w *waiter) notifyQueued() {
 	if w.news != nil && len(w.news) == 0 {
 		w.news <- newsQueued
@@ -422,7 +422,8 @@ func (w *waiter) hold(g *Grant) *Entry {
 	g.addHold(e)
 	fx.unlock()
 	l.observe(w.ctx, session.Event{
-		Kind: session.EventAcquired, Wait: time.Since(w.begun), Depth: 1, Token: e.token, HandedOver: handedOver,
+		Kind: session.EventAcquired, Wait: time.Since(w.begun), Depth: 1, Token: e.token,
+		HandedOver: handedOver,
 	})
 	e.announce()
 	return e

@@ -35,9 +35,9 @@ func (s attemptState) String() string {
 	return [...]string{"requested", "queued", "withdrawn", "done"}[s]
 }
 
-// attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has one request
-// in flight at a time. Usually the goroutine of a waiter sends the first request (sendFirst), which saves
-// waking another one. Each later request has a goroutine of its own (send).
+// attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has one
+// request in flight at a time. Usually the goroutine of a waiter sends the first request (sendFirst), which
+// saves waking another one. Each later request has a goroutine of its own (send).
 type attempt struct {
 	// The following never change.
 	lane  *lane
@@ -60,19 +60,19 @@ type attempt struct {
 	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt
 
 	// From the last reply that said to wait. The first two date a grant that a message brings.
-	baseLocal   time.Time // before the request was sent; before there is a reply, the beginning of the attempt
+	baseLocal   time.Time // before the request was sent; at first, the beginning of the attempt
 	baseRedis   int64     // Redis time in µs in the reply; 0: there was none
 	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
 
 	numLate    int           // how often in a row a request, or a grant, was late
 	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted     bool          // another session may have wanted that grant before it was there
-	numWaiters int           // how many goroutines waited in a fair lane at the first request; 0: not sent yet
-	gone       chan struct{} // closed when Redis has nothing of a withdrawn attempt any more; nil: not withdrawn
+	numWaiters int           // of a fair lane when the first request was made; 0: none was made yet
+	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil: not withdrawn
 }
 
-// newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the event,
-// it sends the first request.
+// newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the
+// event, it sends the first request.
 func (ln *lane) newAttempt(fx *effects) {
 	l := ln.l
 	first := ln.waiters[0]
@@ -103,7 +103,8 @@ func (ln *lane) newAttempt(fx *effects) {
 	}
 }
 
-// sharedGrant returns the latest grant that goroutines which want the same have together; nil if there is none.
+// sharedGrant returns the latest grant that goroutines which want the same have together; nil if there is
+// none.
 func (ln *lane) sharedGrant() *Grant {
 	if ln.want.Shared {
 		for _, g := range slices.Backward(ln.l.grants) {
@@ -123,9 +124,9 @@ func (a *attempt) sendIfDue(fx *effects) {
 	}
 }
 
-// sendFirst sends the first request in the goroutine of a waiter, which waits for the reply until its bounds
-// end. If that could take longer than the call may, or the request has to be sent again, a goroutine of its own
-// does that. Shutdown must be waiting for the caller.
+// sendFirst sends the first request in the goroutine of a waiter, which waits for the reply until its
+// bounds end. If that could take longer than the call may, or the request has to be sent again, a goroutine
+// of its own does that. Shutdown must be waiting for the caller.
 func (a *attempt) sendFirst(until context.Context) {
 	l := a.lane.l
 	if l.s.Link.NeedsGoroutine(until, l.keys.LockKey(), l.s.Lease) {
@@ -273,7 +274,8 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	a.conclude(fx)
 }
 
-// onError handles the error of a request. An outage only makes the wait longer, unless the call does not wait.
+// onError handles the error of a request. An outage only makes the wait longer, unless the call does not
+// wait.
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -342,8 +344,8 @@ func (a *attempt) withdraw(fx *effects) {
 	a.conclude(fx)
 }
 
-// conclude ends an attempt that is withdrawn or done, once no request is in flight. What a withdrawn attempt may
-// have in Redis is released first.
+// conclude ends an attempt that is withdrawn or done, once no request is in flight. What a withdrawn
+// attempt may have in Redis is released first.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -406,7 +408,8 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
-	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
+	until := now.Add(max(0, r.Left))
+	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: until}
 	a.baseLocal, a.baseRedis, a.lastRefused = sent, r.Now, max(a.lastRefused, r.Token)
 	rest := l.s.Liveness / 5 * 3 // which leaves time to repeat the request
 	switch {
@@ -532,9 +535,9 @@ func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration
 
 // subscribe makes the session listen for messages about the lock, as a reply to a request sent at sent said.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
-	l.registry.inbox.listen(l.keys.LockKey(), r.Sharded)
+	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
 	if r.Deaf {
-		l.registry.inbox.unheard(l.keys.LockKey(), sent)
+		l.registry.inbox.reportUnsubscribed(l.keys.LockKey(), sent)
 	}
 }
 

@@ -56,7 +56,8 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 		a := attemptOf(t, p, 0)
 		p.message(a, 9, 1000000, time.Minute)
 		if a.now() != done || a.staleUntil == 0 || a.staleUntil != a.notAfter {
-			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.staleUntil, a.notAfter)
+			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.staleUntil,
+				a.notAfter)
 		}
 		s.answers <- held(7) // which was earlier
 		hold := granted(t, waits)

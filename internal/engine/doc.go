@@ -1,45 +1,48 @@
-// Package engine is the machine of all that is held under a lease and waited for: locks, which one goroutine
-// has, and permits, of which there are so many. A reader of a read-write lock takes one permit, and a writer
-// all.
+// Package engine is the state machine of all that a session holds under a lease and waits for: locks, which
+// one goroutine has at a time, and permits, of which there are several. A reader of a read-write lock takes
+// one permit, and a writer takes all.
 //
-//	Lock(ctx)
-//	  |
-//	  |  does ctx descend from a live hold of this name?          entry.go
-//	  |--yes--> another entry of its grant; a lock tells Redis the count
-//	  |
-//	  |  the lane: goroutines of this session that want the same  lane.go
-//	  |--a grant passes to it in memory, or is shared------------------------.
-//	  |                                                                      |
-//	  |  an attempt asks Redis for the lane                       attempt.go |
-//	  |--granted by the reply------------------------------------------------|
-//	  |  it stands in the queue, and asks again now and then      attempt.go |
-//	  |--granted by a message (inbox.go), or by a reply to another request---|
-//	  |                                                                      v
-//	  |                                                     grant and entry: grant.go, entry.go
-//	  '--ctx has ended: the attempt is withdrawn                             |
-//	                                                                 Unlock: leave.go
-//	                                                                         |
-//	          to the next of the lane, in memory  <--while its session may---|
-//	          to the goroutine that comes next    <--if no session wants it--|  linger.go
-//	          to Redis: the release serves the queue, and  <-----------------'
-//	          its reply and messages tell the attempts that were served
+//	event                                                                  where
+//	a call of Lock or TryLock waits, is answered, or leaves                acquire.go
+//	a call nests in a hold from which its context descends                 nest.go
+//	a request of an attempt has its reply, or a message has arrived        attempt.go, inbox.go
+//	a hold is unlocked, or a release has its reply                         unlock.go
+//	a grant is lost, or the session closes                                 grant.go, state.go
+//	the time has come for which settle has set the timer                   settle.go
 //
-// An attempt asks on behalf of its lane, not of a goroutine: a grant goes to the first that waits. A grant is
-// what Redis gave, with its lease, and entries are what goroutines have of it. A grant that readers share has
-// many entries; any other has one at a time, and those that nest in it. One session passes a grant on for as
-// long as rlock.WithHandover says, or, if its kind is Fair, to the goroutines that had come when the request
-// left (lane.go).
+// Every event locks the mutex of the lock, changes the state, and collects effects (effects.go). Then
+// settle decides what follows from the state: who is served, what is requested, withdrawn and released, and
+// when to look again (settle.go). At last the mutex is free, and the effects are carried out: contexts are
+// canceled, waiters woken, and requests sent. So a reader who wants to know why something happens looks at
+// settle, and a reader who wants to know what a reply or message changes looks at the event.
 //
-// A request whose reply was lost may yet be carried out. So its attempt knows until when a copy may come
-// (late), and so does its grant; what ends them tells Redis, which leaves a tombstone until then.
+// # Types
 //
-// A kind is data (kind.go). A grant and each hold of it is held; then, once, released, lost or
-// closed (handle.State). An attempt is asking, standing, unwanted or over (attemptState). The protocol with
-// Redis is in package protocol.
+// A lockState is what a session knows of one name. Its lanes have the waiters, which are calls of Lock:
+// waiters of one lane want the same. An attempt requests a grant from Redis for a lane, and not for a
+// goroutine: the grant serves whoever has waited longest. A Grant is what Redis granted, with its lease,
+// and an Entry is what one goroutine has of it. A grant that readers share has many entries. Any other
+// grant has one at a time, and those that are nested in it.
 //
-// pool.mu guards what a session knows of one name. Only Redis decides which attempt is next, in the order of
-// its queue. A message about that counts only with the nonce, which only Redis was told. Invariants
-// (docs/design.md): a hold is valid for its lease less the margin for drift, counted from before
-// the request that brought it. An attempt's id is never used again, and what no goroutine wants is given
-// back.
+//	waiter      waits --> answered                an entry of a grant, or an error
+//	               '----> left                    its context has ended, or the session closes
+//
+//	attempt     requested --> queued --> done     granted or refused
+//	               '------------'------> withdrawn, until Redis has nothing of it
+//
+//	Grant       held --> released                 its last entry has ended, and it serves nobody else
+//	              |----> lost                     its lease ended, or Redis does not have it any more
+//	              '----> closed                   the session has ended
+//
+//	Entry       serves a waiter --> held --> released, lost or closed, as its grant
+//	               '-----------> dropped          its waiter has left, or the grant has ended before
+//
+// # Invariants
+//
+// Only Redis decides which attempt is next, in the order of its queue. A message about that counts only
+// with the nonce of the attempt, which only Redis was told. A hold is valid for its lease less the margin
+// for drift, counted from before the request that brought it. The id of an attempt is never used again, and
+// what no goroutine wants is released. A request whose reply was lost may still run. So its attempt knows
+// until when a copy may arrive (staleUntil), as does its grant, and the release leaves a tombstone in Redis
+// until then. docs/design.md has all invariants, and package protocol has the protocol.
 package engine

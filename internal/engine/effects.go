@@ -20,7 +20,7 @@ type effects struct {
 	// is sent then. What is left in Redis ends with its lease.
 	closed bool
 
-	caller      *waiter    // whose goroutine handles the event, and sends the request of its own attempt; or nil
+	caller      *waiter    // the waiter whose call is the event; nil: the event is another one
 	ownAttempt  *attempt   // the attempt that the goroutine of caller sends; nil: none
 	unlocked    *Entry     // the entry that the event unlocks; nil: none
 	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil: none
@@ -58,8 +58,8 @@ func (fx *effects) background(f func()) {
 	}
 }
 
-// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It blocks for
-// the reply only if the caller has an attempt of its own to send.
+// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It blocks
+// for the reply only if the caller has an attempt of its own to send.
 func (fx *effects) commit() {
 	fx.l.settle(fx)
 	fx.run()

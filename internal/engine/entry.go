@@ -236,8 +236,8 @@ func (e *Entry) Forgotten() {
 // OwnerField returns the field by which Redis knows the grant.
 func (e *Entry) OwnerField() string { return e.g.owner.(string) }
 
-// OwnerField returns the field by which Redis knows a hold of one lock. For a RedLock, it returns the beginning
-// of the fields, which is the same on all servers. For any other hold, it returns "".
+// OwnerField returns the field by which Redis knows a hold of one lock. For a RedLock, it returns the
+// beginning of the fields, which is the same on all servers. For any other hold, it returns "".
 func OwnerField(hd *handle.Hold) string {
 	if one, ok := hd.Of().(interface{ OwnerField() string }); ok {
 		return one.OwnerField()

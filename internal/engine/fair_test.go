@@ -29,7 +29,9 @@ func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 				}
 				if c.standing {
 					p.mu.Lock()
-					p.lanes = append(p.lanes, &lane{l: p, sealed: true, waiters: []*waiter{{}}, attempts: []*attempt{{state: queued}}})
+					p.lanes = append(p.lanes, &lane{
+						l: p, sealed: true, waiters: []*waiter{{}}, attempts: []*attempt{{state: queued}},
+					})
 					p.mu.Unlock()
 				}
 				s.got()

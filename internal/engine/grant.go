@@ -34,8 +34,8 @@ type Grant struct {
 	permits        int64         // how many permits it is of; All excludes all others
 	token          int64         // of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
-	revision       int64         // number of the last change of entries: Redis ignores earlier ones that come late
-	minNextToken   int64         // no later grant may have this token or one below; 0: Redis knows that already
+	revision       int64         // number of the last change of entries, so Redis can ignore stale requests
+	minNextToken   int64         // no later grant may have this token or one below; 0: not set
 	since          time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
@@ -59,8 +59,9 @@ type Grant struct {
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes a grant of what Redis granted to an attempt at base or later, for its lane or another one. The
-// error is ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release what Redis granted.
+// newGrant makes a grant of what Redis granted to an attempt at base or later, for its lane or another one.
+// The error is ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release what Redis
+// granted.
 func (l *lockState) newGrant(
 	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
@@ -105,8 +106,8 @@ func (l *lockState) newGrant(
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
 // completeLease extends the short first lease of a grant that was handed over to the fixed lease that the
-// caller chose, which ends at until. The watchdog does not renew that lease, so completeLease tries again until
-// the grant or its lease ends.
+// caller chose, which ends at until. The watchdog does not renew that lease, so completeLease tries again
+// until the grant or its lease ends.
 func (g *Grant) completeLease(until time.Time) {
 	s := g.l.s
 	for try := 1; ; try++ {
@@ -163,7 +164,8 @@ func (g *Grant) leave(why handle.State) {
 	for _, ln := range l.lanes {
 		if len(ln.waiters) > 0 { // they remember it until they know of another holder
 			now := time.Now()
-			l.lastHolder = &failure.Sighting{Holder: g.owner.(string), About: l.s.About(), At: now, Until: now}
+			owner := g.owner.(string)
+			l.lastHolder = &failure.Sighting{Holder: owner, About: l.s.About(), At: now, Until: now}
 			break
 		}
 	}
@@ -181,10 +183,10 @@ func (g *Grant) endLinger() {
 	}
 }
 
-// end ends a grant without an Unlock: it was lost for a reason, or the session closes. The contexts of its holds
-// are canceled before any waiter is woken. If the deadline has passed, that is before Redis can grant the lock
-// to others. The grant is released by the caller, or by the Unlock of a hold. If it has no hold that could be
-// unlocked, end releases it.
+// end ends a grant without an Unlock: it was lost for a reason, or the session closes. The contexts of its
+// holds are canceled before any waiter is woken. If the deadline has passed, that is before Redis can grant
+// the lock to others. The grant is released by the caller, or by the Unlock of a hold. If it has no hold
+// that could be unlocked, end releases it.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
@@ -219,7 +221,8 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	}
 	closed := fx.closed
 	fx.call(func() {
-		for _, e := range slices.Backward(holds) { // nested holds first, or the end of the outer one would be the cause
+		// Nested holds first, or the end of the outer one would be the cause with which their contexts end.
+		for _, e := range slices.Backward(holds) {
 			held = max(held, l.s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why))
 			if e.part != nil {
@@ -280,13 +283,13 @@ func (g *Grant) lastUsed() any {
 	return g.firstToken // the usual case, which needs no allocation
 }
 
-// extend makes the lease at least d, unless that is 0, and sends Redis the hold count. It blocks for the reply.
-// The request goes on when ctx has ended.
+// extend makes the lease at least d, unless that is 0, and sends Redis the hold count. It blocks for the
+// reply. The request goes on when ctx has ended.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	s := l.s
 	fx := l.begin()
-	g.customLease = g.customLease || d > s.Lease // before the request, which may work though its reply is lost
+	g.customLease = g.customLease || d > s.Lease // now, because the request may work though its reply is lost
 	fx.commit()
 	r := &update{g, protocol.Milliseconds(d)}
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
@@ -318,8 +321,8 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that sends Redis the hold count, and makes the lease at least ms. It sets and never adds,
-// so a copy that comes twice or late changes nothing.
+// update is a request that sends Redis the hold count, and makes the lease at least ms. It sets and never
+// adds, so a copy that comes twice or late changes nothing.
 type update struct {
 	g  *Grant
 	ms any // string: milliseconds; "0" leaves the lease as it is
@@ -335,7 +338,8 @@ func (u *update) Request(time.Time) *wire.Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	holds := max(g.numEntries, 1) // a grant that is kept is for the next goroutine
-	return l.keys.RequestFew(renewScript, g.owner, g.firstToken, g.revision, holds, u.ms, keep, g.minNextToken)
+	return l.keys.RequestFew(renewScript, g.owner, g.firstToken, g.revision, holds, u.ms, keep,
+		g.minNextToken)
 }
 
 var _ session.Lessee = (*Grant)(nil)
@@ -423,8 +427,8 @@ func (g *Grant) OnMessage(words []string) {
 	}
 }
 
-// LongWait is the time after which a wait for the session's own holder is logged, with the text WaitsForItself.
-// The wait may have no end.
+// LongWait is the time after which a wait for the session's own holder is logged, with the text
+// WaitsForItself. The wait may have no end.
 const (
 	LongWait       = 10 * time.Second
 	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; if the waiter was " +
@@ -441,7 +445,8 @@ func (l *lockState) warnOfItself(fx *effects) {
 		}
 		l.suspectAt = fx.age + LongWait
 		for _, g := range l.grants {
-			heldLong := slices.ContainsFunc(g.holds, func(e *Entry) bool { return fx.age-e.began >= LongWait })
+			isLong := func(e *Entry) bool { return fx.age-e.began >= LongWait }
+			heldLong := slices.ContainsFunc(g.holds, isLong)
 			inWay := ln.want.exclusive() || g.exclusive()
 			if heldLong && inWay && time.Since(ln.waiters[0].begun) >= LongWait && !g.warnedOfItself {
 				g.warnedOfItself = true

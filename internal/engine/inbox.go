@@ -9,29 +9,29 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A session has channels of its own for grants: a script that hands something to the first waiter in a
-// queue tells that waiter's session. By classic pub/sub a session has one channel. By sharded pub/sub it has
-// one for each lock that it waits for, in the slot of that lock. Those that no attempt needs are closed now
-// and then. An attempt's entry in the queue says which one to use (queue.lua).
-
-// recipient waits in a queue in Redis, or may be asked to give up what its session keeps. Its methods are
-// called with no mutex held, by callers that are counted in the session's work, and must not block.
+// recipient is an attempt that waits in the queue in Redis, or a grant that the session may have to release
+// when another session wants it. Its methods must not block. They are called without a mutex, and Shutdown
+// waits for the caller.
 type recipient interface {
-	// Key is the first key of what it waits for: a lock's hash, or the holders of permits.
+	// Key returns the first key of the lock.
 	Key() string
-	// OnMessage handles a message that begins with the attempt's owner field: the words behind that. Any client that
-	// may publish could have sent it. No words: it may also be that messages about the attempt were missed.
+	// OnMessage handles a message. words are what stands in it behind the owner field of the recipient. Any
+	// client that may publish could have sent them. Without words, messages to the recipient may have been
+	// missed.
 	OnMessage(words []string)
 }
 
-// inbox is a session's: which attempts wait, and where the session listens for them. It keeps no order and
-// judges no message: an attempt knows by its nonce what Redis said.
+// inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
+// over publishes to a channel of the session whose attempt is next. By classic pub/sub a session has one
+// channel. By sharded pub/sub it has one for each lock for which it waits, in the slot of that lock. The
+// entry of an attempt in the queue names the channel to use (queue.lua). The inbox neither orders nor
+// checks messages: an attempt knows by its nonce which messages Redis has sent.
 type inbox struct {
 	s     *session.Session
-	ready chan struct{} // cap 1: something has arrived on one of the channels
+	ready chan struct{} // cap 1: a message has arrived on one of the channels
 
-	// Guards what follows; may be taken under the mutex of a lock; only the session's and the hubs' are taken
-	// under it.
+	// mu guards the following. It may be locked while a lockState.mu is held. Only the mutexes of the
+	// session and of the hubs are locked while it is held.
 	mu         sync.Mutex
 	recipients map[string]recipient            // by owner field
 	channels   map[string]*pubsub.Subscription // by name; a goroutine listens while there are any
@@ -42,45 +42,47 @@ func newInbox(s *session.Session) *inbox {
 		recipients: map[string]recipient{}, channels: map[string]*pubsub.Subscription{}}
 }
 
-// add notes that an attempt waits, or is about to.
-func (in *inbox) add(owner string, a recipient) {
+// add makes a recipient known under an owner field.
+func (in *inbox) add(owner string, r recipient) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.recipients[owner] = a
+	in.recipients[owner] = r
 }
 
-// remove forgets an attempt.
+// remove forgets the recipient with this owner field.
 func (in *inbox) remove(owner string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.recipients, owner)
 }
 
-// find is the attempt that waits under an owner field; nil if none does.
+// find returns the recipient with this owner field; nil if there is none.
 func (in *inbox) find(owner string) recipient {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.recipients[owner]
 }
 
-// receive takes what came on one of the session's channels.
+// receive handles a message, whose first word is an owner field.
 func (in *inbox) receive(message string) {
 	words := strings.Fields(message)
 	if len(words) == 0 {
 		return
 	}
-	if a := in.find(words[0]); a != nil { // else the attempt is over, or any client sent this
-		a.OnMessage(words[1:])
+	if r := in.find(words[0]); r != nil { // otherwise the attempt has ended, or it is not for us
+		r.OnMessage(words[1:])
 	}
 }
 
-// shardedChannel is the session's for a lock by sharded pub/sub, as the scripts make it.
+// shardedChannel returns the channel of the session for a lock by sharded pub/sub. The scripts make the
+// same name.
 func (in *inbox) shardedChannel(key string) string {
 	prefix := in.s.Args.Channels.(string) // the prefix of all keys, and then "s:"
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// mode tells scripts how the session is to be notified about the lock with this key: queue.lua.
+// mode returns the argument that tells scripts how to notify the session about the lock with this key, see
+// queue.lua.
 func (in *inbox) mode(key string) any {
 	switch {
 	case in.s.Link.Single():
@@ -96,18 +98,18 @@ func (in *inbox) mode(key string) any {
 	return "2"
 }
 
-// listen subscribes to what is said about a lock while an attempt of this session is queued for it, and a
-// little longer. possible: the lock's server has said that the session may be told by sharded pub/sub. After
-// each confirmation of the subscription the attempts ask again, which tells Redis how the session is to be
-// notified. The caller must be counted in the session's work.
-func (in *inbox) listen(key string, possible bool) {
+// subscribe makes the session receive messages about a lock while an attempt of this session is queued for
+// it, and a little longer. The server has said whether the session may be notified by sharded pub/sub.
+// After each confirmation of the subscription, attempts send their requests again, which tells Redis how to
+// notify the session. Shutdown must be waiting for the caller.
+func (in *inbox) subscribe(key string, maySharded bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	running := len(in.channels) > 0
 	name, hub := in.s.Channel(), in.s.Hub
 	if in.s.ShardedHub != nil {
 		sharded := in.shardedChannel(key)
-		if possible {
+		if maySharded {
 			name, hub = sharded, in.s.ShardedHub
 		} else if sub := in.channels[sharded]; sub != nil {
 			sub.Close()
@@ -124,28 +126,29 @@ func (in *inbox) listen(key string, possible bool) {
 	}
 }
 
-// unheard: the server of a lock was asked at asked, or later, and knew of no listener of the session.
-func (in *inbox) unheard(key string, asked time.Time) {
+// reportUnsubscribed handles the reply of a server, to a request that was sent at sent, that it has no
+// subscriber to the channel of the session.
+func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if sub := in.channels[in.channelOf(key)]; sub != nil {
-		sub.Unheard(asked)
+		sub.Unheard(sent)
 	}
 }
 
 // tidyInterval is the time between two looks for channels that no attempt needs. A busy lock is seldom
-// without an attempt at that moment. If it is, its channel lingers in the hub. So the next attempt costs one
-// request more, and no SUBSCRIBE.
+// without an attempt at that moment. If it is, its channel stays subscribed in the hub for a while. So the
+// next attempt costs one request more, and no SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
-// run hands out what arrives on the session's channels.
+// run passes on the messages that arrive on the session's channels.
 func (in *inbox) run() {
 	tidy := time.NewTicker(tidyInterval)
 	defer tidy.Stop()
 	for {
 		select {
 		case <-in.ready:
-			in.take()
+			in.dispatch()
 		case <-tidy.C:
 			if !in.tidy() {
 				return
@@ -161,8 +164,9 @@ func (in *inbox) run() {
 	}
 }
 
-// take hands out what has arrived, and tells the attempts on whose channel a grant may have been missed.
-func (in *inbox) take() {
+// dispatch passes on the messages that have arrived, and notifies recipients on whose channel a message may
+// have been missed.
+func (in *inbox) dispatch() {
 	in.mu.Lock()
 	var messages []string
 	gaps := map[string]bool{}
@@ -175,28 +179,28 @@ func (in *inbox) take() {
 	}
 	var missed []recipient
 	if len(gaps) > 0 {
-		for _, a := range in.recipients {
-			if gaps[in.channelOf(a.Key())] {
-				missed = append(missed, a)
+		for _, r := range in.recipients {
+			if gaps[in.channelOf(r.Key())] {
+				missed = append(missed, r)
 			}
 		}
 	}
-	in.mu.Unlock() // an attempt takes its lock's mutex, which comes before this one
+	in.mu.Unlock() // a recipient locks the mutex of its lock, which comes before this one
 	for _, m := range messages {
 		in.receive(m)
 	}
-	for _, a := range missed {
-		a.OnMessage(nil)
+	for _, r := range missed {
+		r.OnMessage(nil)
 	}
 }
 
-// tidy closes the channels that no attempt needs. It reports false if none is left.
+// tidy closes the channels that no recipient needs. It returns false if no channel is left.
 func (in *inbox) tidy() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0} // what it keeps may be wanted at any time
-	for _, a := range in.recipients {
-		needed[in.channelOf(a.Key())] = true
+	for _, r := range in.recipients {
+		needed[in.channelOf(r.Key())] = true
 	}
 	for name, sub := range in.channels {
 		if !needed[name] {
@@ -207,7 +211,7 @@ func (in *inbox) tidy() bool {
 	return len(in.channels) > 0
 }
 
-// channelOf is the channel on which the session listens for a lock. mu held.
+// channelOf returns the channel on which the session is notified about a lock. The caller must hold in.mu.
 func (in *inbox) channelOf(key string) string {
 	if in.s.ShardedHub != nil {
 		if name := in.shardedChannel(key); in.channels[name] != nil {

@@ -12,10 +12,10 @@ import (
 // on behalf of all of them: whichever attempt is granted, the first waiter is served. A TryLock that sends a
 // request has a lane to itself. All fields are guarded by lockState.mu.
 //
-// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane has the
-// goroutines that had come when its request was sent. The lane is sealed then, and goroutines that come later
-// make the next lane. A grant is passed on in memory within its lane alone. The lanes send their first requests
-// one after the other, so that they are queued in the order in which they were made.
+// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane has
+// the goroutines that had come when its request was sent. The lane is sealed then, and goroutines that come
+// later make the next lane. A grant is passed on in memory within its lane alone. The lanes send their
+// first requests one after the other, so that they are queued in the order in which they were made.
 type lane struct {
 	l              *lockState
 	want           Want
@@ -23,9 +23,9 @@ type lane struct {
 	attempts       []*attempt    // that are requested or queued, the oldest first
 	numQueued      int32         // attempts that wait in the queue in Redis
 	numGrants      int32         // grants that are held, and that only this lane passes on or joins
-	numWithdrawing int32         // of an exclusive lock that is not fair: withdrawn attempts that may have a place
+	numWithdrawing int32         // withdrawn attempts that may have a place; 0 of fair locks and permits
 	numLateBefore  int           // attempt.numLate with which the next attempt begins
-	fillUntil      time.Duration // age of the session until which the lane waits for more goroutines; 0: no time
+	fillUntil      time.Duration // age of the session until which the lane waits for more goroutines; 0: never
 	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
 	noWait         bool          // the lane of a TryLock
 	contended      bool          // another session wanted the lock when Redis last replied to the lane
@@ -116,8 +116,8 @@ func (ln *lane) serve(g *Grant, fx *effects) {
 	ln.answer(ln.waiters[0], g, nil, fx)
 }
 
-// fail answers the waiters for which an attempt has ended with an error. An attempt of a lane whose goroutines
-// share one grant was made for all of them, and any other attempt for one of them.
+// fail answers the waiters for which an attempt has ended with an error. An attempt of a lane whose
+// goroutines share one grant was made for all of them, and any other attempt for one of them.
 func (ln *lane) fail(err error, fx *effects) {
 	for len(ln.waiters) > 0 {
 		ln.answer(ln.waiters[0], nil, err, fx)
@@ -137,17 +137,17 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 	}
 }
 
-// watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of a
-// request can end a wait in an outage, too (ridesOut). This look is for requests that are stuck for longer than
-// the lease.
+// watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of
+// a request can end a wait in an outage, too (ridesOut). This look is for requests that are stuck for
+// longer than the lease.
 func (ln *lane) watchOutage(at time.Duration) {
 	if ln.outageAt == 0 {
 		ln.outageAt = at
 	}
 }
 
-// endWaitsInOutage ends waits without a deadline that have been in an outage for the session's lease. If other
-// such waits remain, it runs again when the first of them may have to end.
+// endWaitsInOutage ends waits without a deadline that have been in an outage for the session's lease. If
+// other such waits remain, it runs again when the first of them may have to end.
 func (ln *lane) endWaitsInOutage() {
 	l := ln.l
 	since, err := l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey()) // without the mutex, since it may block

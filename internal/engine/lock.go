@@ -3,15 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Permits are one name, of one kind, in one session: all that rlock.Mutex and its like have in common. They keep
-// no state of any call.
+// Permits are one name, of one kind, in one session: all that rlock.Mutex and its like have in common. They
+// keep no state of any call.
 type Permits struct {
 	s    *session.Session
 	all  *registry
@@ -21,8 +20,8 @@ type Permits struct {
 	err  error // of New, returned by every use
 }
 
-// New makes the Permits of a name. Each call of Acquire starts from cfg. If the session or the name is not valid,
-// every use returns an error that says so.
+// New makes the Permits of a name. Each call of Acquire starts from cfg. If the session or the name is not
+// valid, every use returns an error that says so.
 func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
 	ps := Permits{s: s, kind: kind, cfg: cfg}
 	if s == nil {
@@ -98,6 +97,5 @@ func (ps *Permits) Wanted() (here, elsewhere bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	here = l.numReleases > 0 || slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
-	return here, l.contended
+	return l.numReleases > 0 || l.hasWaiters(), l.contended
 }

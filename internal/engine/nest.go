@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Re-entry: a call whose context descends from a live hold of the same name nests in that hold. It gets another
-// entry of the same grant, without waiting for Redis.
+// Re-entry: a call whose context descends from a live hold of the same name nests in that hold. It gets
+// another entry of the same grant, without waiting for Redis.
 
 // ErrUpgrade is the error of a holder of one permit that wants all permits.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
@@ -78,8 +78,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		e.nested, e.given, e.root = true, outer.given, outer.root
 		return e
 	}
-	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then, although
-	// it descends from the writer's context. It goes on with the context of the outermost call.
+	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
+	// although it descends from the writer's context. It goes on with the context of the outermost call.
 	e := &Entry{
 		g: outer.g, fixed: w.cfg.Lease != 0, part: w.cfg.Part,
 		began: w.l.s.Age(), nested: true, given: outer.given, root: outer.root,
@@ -167,8 +167,8 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	return depth
 }
 
-// hasRoom reports whether the call may nest in e now, beside the holds that are nested there. The rule is that
-// of a read-write lock: many readers, or one writer.
+// hasRoom reports whether the call may nest in e now, beside the holds that are nested there. The rule is
+// that of a read-write lock: many readers, or one writer.
 func (e *Entry) hasRoom(w *waiter) bool {
 	for in := range e.inner {
 		if in.write || w.want.exclusive() {

@@ -70,8 +70,8 @@ func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	}
 }
 
-// servable returns a grant that the next waiter of the lane may have without a request. It returns nil if there
-// is none.
+// servable returns a grant that the next waiter of the lane may have without a request. It returns nil if
+// there is none.
 func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 	for _, g := range l.grants {
 		if l.mayServe(g, ln, w, fx) {
@@ -83,15 +83,15 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 
 // mayServe reports whether a waiter of the lane may have a grant of this session without a request to Redis.
 //
-// A grant that has just come from Redis is for the lane that requested it: for the first waiter, or for all if
-// they share it. The same holds when Redis has confirmed a shared grant because no other session waits.
+// A grant that has just come from Redis is for the lane that requested it: for the first waiter, or for all
+// if they share it. The same holds when Redis has confirmed a shared grant because no other session waits.
 //
 // Afterwards, a grant does not serve a waiter
 //   - if the grant is of another lane, because that wants something else, or has another place in the queue;
 //   - if the waiter or a holder chose a lease, because that lease is not for others;
 //   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
 //   - if the session has passed it on, or let others join it, for as long as WithHandover allows. Otherwise
-//     other sessions could wait for ever. A fair lane ends by itself instead: the next lane has its own place;
+//     other sessions could wait for ever. A fair lane has an end instead: the next lane has its own place;
 //   - if the tokens of its block are used up;
 //   - if too little of its lease is left.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
@@ -129,17 +129,24 @@ func (g *Grant) passOnTime() time.Duration {
 	return g.l.s.Handover
 }
 
-// mayKeep reports whether the session may keep a grant that no goroutine has: Redis has allowed it (WithLinger),
-// no goroutine waits for something else, and the grant may still serve the next one.
+// mayKeep reports whether the session may keep a grant that no goroutine has: Redis has allowed it
+// (WithLinger), no goroutine waits for something else, and the grant may still serve the next one.
 func (l *lockState) mayKeep(g *Grant, fx *effects) bool {
-	return g.lingers && g.requestedBy == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) &&
-		!slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
+	return g.lingers && g.requestedBy == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) && !l.hasWaiters()
+}
+
+// hasWaiters reports whether a call of Lock waits.
+func (l *lockState) hasWaiters() bool {
+	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
 }
 
 // willServe reports whether a grant will be passed on to the waiters of the lane when its holder unlocks. If
 // that comes to nothing, the lane makes an attempt then.
 func (l *lockState) willServe(ln *lane, fx *effects) bool {
-	return ln.want.exclusive() && ln.waiters[0].cfg.Lease == 0 && slices.ContainsFunc(l.grants, func(g *Grant) bool {
+	if !ln.want.exclusive() || ln.waiters[0].cfg.Lease != 0 {
+		return false
+	}
+	return slices.ContainsFunc(l.grants, func(g *Grant) bool {
 		return g.lane == ln && !g.customLease && fx.age >= g.takenUntil
 	})
 }
@@ -176,9 +183,10 @@ func (l *lockState) isBlocked() bool {
 	})
 }
 
-// isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). If the session has
-// nothing any more, it does not wait on: its request may come before the release, which then serves it. But if
-// another session wants the lock, that one is next, and the goroutine that has just unlocked may come back.
+// isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). If the session
+// has nothing any more, it does not wait on: its request may come before the release, which then serves it.
+// But if another session wants the lock, that one is next, and the goroutine that has just unlocked may
+// come back.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }
@@ -192,8 +200,8 @@ func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }
 
-// setTimer makes onTimer run when settle may decide otherwise though no other event has happened. The timer is
-// only ever moved forward. If it fires too early, that costs a look.
+// setTimer makes onTimer run when settle may decide otherwise though no other event has happened. The timer
+// is only ever moved forward. If it fires too early, that costs a look.
 func (l *lockState) setTimer(fx *effects) {
 	next := time.Duration(0)
 	lookAt := func(at time.Duration) {

@@ -16,8 +16,9 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold. If that ends the grant, or changes what Redis has to know of it, Unlock sends a request
-// and blocks for the reply. The request is sent whatever becomes of ctx, which bounds only the wait.
+// Unlock ends the hold. If that ends the grant, or changes what Redis has to know of it, Unlock sends a
+// request and blocks for the reply. The request is sent whatever becomes of ctx, which bounds only the
+// wait.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
 	return e.sendUnlock(ctx, r, err)
@@ -30,8 +31,8 @@ func (e *Entry) Leave() func(context.Context) error {
 	return func(ctx context.Context) error { return e.sendUnlock(ctx, r, err) }
 }
 
-// beginUnlock ends the hold in this session. If both results are nil, Redis need not know of it. Unless there is
-// an error, Shutdown waits until endUnlock.
+// beginUnlock ends the hold in this session. If both results are nil, Redis need not know of it. Unless
+// there is an error, Shutdown waits until endUnlock.
 func (e *Entry) beginUnlock() (*release, error) {
 	g := e.g
 	l := g.l
@@ -102,7 +103,8 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	return err
 }
 
-// unlockError returns the error of an Unlock that ends no hold. counted means that Shutdown waits for the caller.
+// unlockError returns the error of an Unlock that ends no hold. counted means that Shutdown waits for the
+// caller.
 func (e *Entry) unlockError(counted bool) error {
 	g := e.g
 	l := g.l
@@ -125,8 +127,8 @@ func (e *Entry) unlockError(counted bool) error {
 	return err
 }
 
-// dropEntry ends one entry of the grant. If somebody goes on with the grant, Redis may have to know that. settle
-// decides what becomes of a grant without entries.
+// dropEntry ends one entry of the grant. If somebody goes on with the grant, Redis may have to know that.
+// settle decides what becomes of a grant without entries.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
 	g.numEntries--
@@ -138,8 +140,8 @@ func (g *Grant) dropEntry(fx *effects) {
 		}
 	case g.numEntries == 0:
 	case l.kind.Counts:
-		r := &release{Same: protocol.Same{Script: renewScript, Keys: l.keys}, g: g, onReply: (*release).onCount}
-		r.send(fx)
+		same := protocol.Same{Script: renewScript, Keys: l.keys}
+		(&release{Same: same, g: g, onReply: (*release).onCount}).send(fx)
 	case g.exclusive() && g.numWriters == 0 && fx.age >= g.allTakenUntil:
 		g.downgrade(fx)
 	}
@@ -164,8 +166,8 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 	g.newRelease(fx).send(fx)
 }
 
-// release is the request of an Unlock. There are three: the grant is released, a writer's grant is downgraded to
-// one permit for the readers that are nested in it, or fewer holds of it are left.
+// release is the request of an Unlock. There are three: the grant is released, a writer's grant is
+// downgraded to one permit for the readers that are nested in it, or fewer holds of it are left.
 type release struct {
 	protocol.Same
 	g          *Grant
@@ -238,7 +240,8 @@ func (r *release) RollBack(o wire.Outcome) {
 	_ = r.entry.endUnlock(context.WithoutCancel(r.ctx), r.onReply(r, o))
 }
 
-// contendedMemory is for how long a session that has handed a lock over remembers that other sessions want it.
+// contendedMemory is for how long a session that has handed a lock over remembers that other sessions want
+// it.
 const contendedMemory = 10 * time.Millisecond
 
 // onRelease handles the reply to the release of a grant.
@@ -261,7 +264,7 @@ func (r *release) onRelease(o wire.Outcome) error {
 		err = r.onError(err, &fx)
 	}
 	fx.commit()
-	if err == nil && answer.Status == protocol.Lost && o.Unanswered == nil { // else an earlier copy released it
+	if err == nil && answer.Status == protocol.Lost && o.Unanswered == nil { // else a first copy worked
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
 	return err
