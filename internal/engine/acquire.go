@@ -24,7 +24,7 @@ type waiter struct {
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // how the holds ended from which ctx descends; Held: there is none, or one is held
+	lost         handle.State // how all holds ended from which ctx descends; Held: not so
 	waitReported bool         // the observer got EventWaiting
 	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
 

@@ -25,7 +25,7 @@ type lane struct {
 	numGrants      int32         // grants that are held, and that only this lane passes on or joins
 	numWithdrawing int32         // withdrawn attempts that may have a place; 0 of fair locks and permits
 	numLateBefore  int           // attempt.numLate with which the next attempt begins
-	fillUntil      time.Duration // age of the session until which the lane waits for more goroutines; 0: never
+	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
 	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
 	noWait         bool          // the lane of a TryLock
 	contended      bool          // another session wanted the lock when Redis last replied to the lane
