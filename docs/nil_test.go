@@ -47,6 +47,7 @@ var functions = map[string]any{
 	"rlock.WithClassicPubSub": rlock.WithClassicPubSub, "rlock.WithHandover": rlock.WithHandover,
 	"rlock.WithLabel": rlock.WithLabel, "rlock.WithLease": rlock.WithLease,
 	"rlock.WithLinger": rlock.WithLinger, "rlock.WithLogger": rlock.WithLogger,
+	"rlock.WithNote":     rlock.WithNote,
 	"rlock.WithObserver": rlock.WithObserver, "rlock.WithOwner": rlock.WithOwner,
 	"rlock.WithPrefix": rlock.WithPrefix, "rlock.WithWaiterTimeout": rlock.WithWaiterTimeout,
 	"rlock.WithWatchdogTimeout": rlock.WithWatchdogTimeout,

@@ -26,6 +26,7 @@ type Holder struct {
 	Host    string // where that runs
 	PID     int    // its process id
 	Label   string // what WithLabel says of it
+	Note    string // the note of the call that Redis granted the lock to ([WithNote])
 	Count   int    // hold count of a lock; 0 of a read-write lock and of permits
 	Shared  bool   // it holds a read-write lock to read: others may, too
 	Permits int    // of a semaphore, how many it has; 0 of a lock
@@ -70,6 +71,7 @@ type Waiter struct {
 	Host    string        // where that runs
 	PID     int           // its process id
 	Label   string        // what WithLabel says of it
+	Note    string        // the note of the call that its request was made for ([WithNote])
 	Shared  bool          // it waits to read
 	Permits int           // of a semaphore, how many it wants; 0 of a lock
 	Age     time.Duration // since it asked, or the first of those that wait with it did

@@ -66,6 +66,20 @@ func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
 
+// WithNote adds a note about this one call to what Redis has of the holder, such as the order or the request
+// that the lock is taken for. Others see the note in the [LockedError] of a refusal, in Inspect and in the
+// command line tool, while the call waits and while it holds the lock. The note is for people: it decides
+// nothing. At most 512 bytes of UTF-8 without control characters. "", the default, means no note.
+//
+// Redis has the note of the call that it granted the lock to. As long as the session hands the lock on to
+// other goroutines in memory ([WithHandover]) or keeps it ([WithLinger]), that note stays, because they send
+// no request. For the same reason, a nested hold does not change the note. Goroutines of a session that wait
+// in the queue as one, or that read together, have the note of the first of them. Choose [WithLabel] for what
+// is the same for all locks of a session.
+func WithNote(note string) Option {
+	return lockOption(func(c *engine.Config) { c.Note = note })
+}
+
 // SessionOption sets up a session.
 type SessionOption interface {
 	apply(*session.Config)
@@ -142,7 +156,8 @@ func WithClassicPubSub() SessionOption {
 	return sessionOption(func(c *session.Config) { c.Classic = true })
 }
 
-// WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8.
+// WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8
+// without control characters. [WithNote] is for a single call.
 func WithLabel(label string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Label = label })
 }

@@ -249,7 +249,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
 	holder := testlock.NewSession(t, rdb, rlock.WithLabel("till 3"))
-	waiting := testlock.NewSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
+	waiting := testlock.NewSession(t, rdb, rlock.WithLabel("till \u202e4"))
 	later := testlock.NewSession(t, rdb)
 	hold := take(t, fairlock.New(holder, "drawer"))
 	wait(t, fairlock.New(waiting, "drawer"))
@@ -272,7 +272,7 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	}
 
 	out, _, code := operate(t, m.Addr(), "inspect", "drawer")
-	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\x1b") ||
+	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\u202e") ||
 		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":1") ||
 		!strings.Contains(out, "(till 3)") {
 		t.Errorf("exit code %d: %s", code, out)

@@ -431,7 +431,7 @@ func (a *acquisition) holder(granted *Grant) *failure.LockedError {
 
 // lockedHere is the error where this session has a grant that is in the way. mu held.
 func (a *acquisition) lockedHere(g *Grant) *failure.LockedError {
-	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: a.p.s.About(),
+	return &failure.LockedError{Name: a.p.keys.Name, Holder: g.owner.(string), About: g.about(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: a.hint(g)}
 }
 

@@ -40,6 +40,7 @@ type attempt struct {
 	nonce string        // cannot be guessed, so a message that has it is Redis' own; "": it never stands
 	joins *Grant        // that may go on instead, if no other waits; nil: none
 	owner any           // string
+	info  any           // string: holder info, with the note of the call that the attempt was made for
 
 	left    atomic.Bool     // no goroutine waits for it: do not send again
 	ctx     context.Context // for traces; the goroutine that sends its requests has it, and what follows
@@ -72,14 +73,14 @@ type attempt struct {
 func (l *lane) newAttempt() *attempt {
 	p := l.p
 	first := l.first()
-	a, now := &first.at, time.Now()
+	a, now, note := &first.at, time.Now(), l.waiters[len(l.attempts)].a.cfg.Note // see wanting
 	if first.asked {
 		a = new(attempt)
 	}
 	first.asked = true
 	*a = attempt{
 		l: l, lease: first.cfg.Lease, base: now, moved: now,
-		owner: p.s.Attempt(),
+		owner: p.s.Attempt(), info: p.s.Args.Info(note),
 		// The context is for traces. Its end must not end a request that is made for the lane.
 		ctx: first.ctx, joins: l.live,
 	}
@@ -214,7 +215,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 		mode = p.all.inbox.mode(p.keys.LockKey())
 	}
 	argv := append(make([]any, 0, 13), // of constant size, it does not escape
-		a.owner, max(a.size, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
+		a.owner, max(a.size, 1), a.notAfter, lease, a.info, args.Keep, liveness, args.Channels,
 		a.nonce, mode)
 	quiet := any("")
 	if p.lingers(a.lease) {
@@ -481,7 +482,7 @@ func (a *attempt) granted(token int64, base time.Time, lease time.Duration) {
 	if l.once && !l.p.kind.Fair { // other goroutines may have the grant after its own
 		home = l.p.lane(l.want)
 	}
-	g, err := l.p.newGrant(home, a.owner, token, base, lease, a.lease)
+	g, err := l.p.newGrant(home, a.owner, a.info, token, base, lease, a.lease)
 	in := l.p.all.inbox
 	switch keeps := a.mayLinger && !a.wanted && err == nil; {
 	case keeps:

@@ -24,6 +24,7 @@ type Grant struct {
 	p     *pool
 	owner any // string: the attempt's
 	first any // int64: token of the grant
+	info  any // string: the attempt's holder info
 
 	lease watchdog.Lease // guarded by the watchdog
 	one   Entry          // of the first goroutine, if no other shares the grant; saves an allocation
@@ -60,7 +61,7 @@ type Grant struct {
 // newGrant makes a grant of what Redis gave, whose lease counts from base. After an error the caller gives it
 // back: ErrTooLate, ErrClosed or ErrNoToken. mu held.
 func (p *pool) newGrant(
-	l *lane, owner any, token int64, base time.Time, lease, fixed time.Duration,
+	l *lane, owner, info any, token int64, base time.Time, lease, fixed time.Duration,
 ) (*Grant, error) {
 	s := p.s
 	deadline := base.Add(protocol.Valid(lease))
@@ -80,7 +81,7 @@ func (p *pool) newGrant(
 		former = slices.Clone(p.grants) // or Redis would not have granted again
 	}
 	g := &Grant{
-		p: p, owner: owner, first: token, token: token, unrenewed: fixed != 0, own: fixed != 0,
+		p: p, owner: owner, info: info, first: token, token: token, unrenewed: fixed != 0, own: fixed != 0,
 		l: l, n: l.want.N, since: s.Age(),
 	}
 	g.lease.Owner, g.holds = g, g.hold[:0]
@@ -156,6 +157,9 @@ func (g *Grant) lasts() bool {
 		time.Until(g.deadline()) >= min(s.Lease, s.Liveness, protocol.FirstLease)/4
 }
 
+// about returns the holder info that Redis has of the grant.
+func (g *Grant) about() string { return strings.TrimSpace(g.info.(string)) }
+
 // leavePool ends it for its session. mu held.
 func (g *Grant) leavePool(why handle.State) {
 	p := g.p
@@ -163,7 +167,7 @@ func (g *Grant) leavePool(why handle.State) {
 	for _, l := range p.lanes {
 		if len(l.waiters) > 0 { // they remember it until they learn of another holder
 			now := time.Now()
-			p.seen = &failure.Sighting{Holder: g.owner.(string), About: p.s.About(), At: now, Until: now}
+			p.seen = &failure.Sighting{Holder: g.owner.(string), About: g.about(), At: now, Until: now}
 			break
 		}
 	}
