@@ -79,7 +79,7 @@ var receivers = map[string]func(*nilWorld) any{
 	"pubsub.Hub":          func(w *nilWorld) any { return w.hub() },
 	"pubsub.Subscription": func(w *nilWorld) any { return w.hub().Subscribe("x") },
 	"redisson.Mutex":      func(w *nilWorld) any { return redisson.New(w.session, "x") },
-	"rlock.EventKind":     func(w *nilWorld) any { return new(rlock.EventKind) },
+	"rlock.EventType":     func(w *nilWorld) any { return new(rlock.EventType) },
 	"rlock.Hold":          func(w *nilWorld) any { return testlock.Take(w.t, rlock.New(w.session, "x")) },
 	"rlock.Holder":        func(w *nilWorld) any { return new(rlock.Holder) },
 	"rlock.Kind":          func(w *nilWorld) any { return new(rlock.Kind) },

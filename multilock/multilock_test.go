@@ -307,7 +307,7 @@ func TestANewcomerTakesNoMemberWhereOthersWaitForAnother(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var had atomic.Int32 // how often this session had b
 		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Acquired && e.Name == "b" {
+			if e.Type == rlock.EventAcquired && e.Name == "b" {
 				had.Add(1)
 			}
 		}))

@@ -169,7 +169,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var failed atomic.Int64
 		m := r.warm(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.RenewFailed {
+			if e.Type == rlock.EventRenewFailed {
 				failed.Add(1)
 			}
 		})))

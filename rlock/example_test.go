@@ -280,7 +280,7 @@ func ExampleHold_Extend() {
 type printer struct{}
 
 func (printer) Observe(_ context.Context, e rlock.Event) {
-	fmt.Println(e.Name, e.Kind, e.Err == nil)
+	fmt.Println(e.Name, e.Type, e.Err == nil)
 }
 
 func ExampleObserver() {

@@ -178,8 +178,8 @@ func WithObserver(o Observer) SessionOption {
 		if v := reflect.ValueOf(o); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) {
 			c.Observer = func(ctx context.Context, e session.Event) {
 				o.Observe(ctx, Event{
-					Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,
-					Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err,
+					Type: EventType(e.Kind), LockKind: Kind(e.Lock), Name: e.Name, Session: e.Session,
+					At: e.At, Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err,
 					HandedOver: e.HandedOver,
 				})
 			}

@@ -473,10 +473,10 @@ func unlockBy(hold lease, t time.Time) error {
 type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
-	switch e.Kind {
-	case rlock.RenewFailed:
+	switch e.Type {
+	case rlock.EventRenewFailed:
 		t.err.Store(&e.Err)
-	case rlock.Lost:
+	case rlock.EventLost:
 		t.lost.Store(&e.Err)
 	}
 }

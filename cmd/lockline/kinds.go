@@ -112,7 +112,7 @@ func (l both) ForceUnlock(ctx context.Context) (bool, error) {
 	if forced || err != nil {
 		return forced, err
 	}
-	n, err := l.ForceRUnlock(ctx)
+	n, err := l.ForceUnlockReaders(ctx)
 	return n > 0, err
 }
 

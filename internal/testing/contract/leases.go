@@ -96,14 +96,14 @@ var leases = map[string]test{
 		testlock.Settle() // an observer is told in a goroutine of its own
 		mu.Lock()
 		last := len(told) - 1
-		for last > 0 && told[last].Kind == rlock.Lost { // each of several
+		for last > 0 && told[last].Type == rlock.EventLost { // each of several
 			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
 				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
 			}
 			last--
 		}
-		if e := told[last]; e.Kind != rlock.RenewFailed || e.Err == nil || last == len(told)-1 {
+		if e := told[last]; e.Type != rlock.EventRenewFailed || e.Err == nil || last == len(told)-1 {
 			t.Errorf("no observer was told that renewal fails, and then of the loss: %+v", told)
 		}
 		mu.Unlock()
