@@ -35,6 +35,7 @@ type Holder struct {
 	Token     int64
 	Remaining time.Duration // of the lease, if it is not renewed
 	Lingers   bool          // its session may keep it while none of its goroutines has it ([WithLinger])
+	Unlocked  bool          // its hold has ended, and the lock only stays taken for Remaining ([HoldAtLeast])
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -149,17 +150,18 @@ type LockedError struct {
 	Name   string // of the lock
 	Holder string // owner field: session id and number of the acquisition; "" if not known
 	About  string // the holder's process, host, label and note in one string: see HeldBy
-	// Remaining is what is left of the holder's lease. A holder that lives renews it, so it does not say when
-	// the lock is free. If Holder ends in "~", the lock only stays taken (HoldAtLeast), and is free then.
+	// Remaining is what is left of the holder's lease. A holder that lives renews it, unless the lease is
+	// fixed ([WithLease]), which Redis does not know. So Remaining does not tell when the lock is free. If
+	// Holder ends in "~", the lock only stays taken ([HoldAtLeast]), and is free then: see HeldBy.
 	Remaining time.Duration
 	Hint      string // what the caller may have done wrong
 }
 
 // HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session,
-// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note and Remaining
-// are set, as far as they are known.
+// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note, Remaining and
+// Unlocked are set, as far as they are known.
 func (e *LockedError) HeldBy() Holder {
-	h := Holder{Owner: e.Holder, Remaining: e.Remaining}
+	h := Holder{Owner: e.Holder, Remaining: e.Remaining, Unlocked: strings.HasSuffix(e.Holder, "~")}
 	h.Session, h.PID, h.Host, h.Label, h.Note = protocol.ReadInfo(e.Holder, e.About)
 	return h
 }

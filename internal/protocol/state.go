@@ -39,6 +39,7 @@ type Holder struct {
 	Token     int64
 	Remaining time.Duration
 	Lingers   bool
+	Unlocked  bool
 	Servers   int
 }
 
@@ -172,6 +173,7 @@ func decode(reply string, into any) error {
 // hold adds a holder with its holder info.
 func (st *State) hold(h Holder, info string) {
 	h.Session, h.PID, h.Host, h.Label, h.Note = ReadInfo(h.Owner, info)
+	h.Unlocked = strings.HasSuffix(h.Owner, "~")
 	st.Holders = append(st.Holders, h)
 	st.Held, st.Holder = true, st.Holders[0]
 }

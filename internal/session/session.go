@@ -287,8 +287,8 @@ func (s *Session) Warn(msg string, args ...any) {
 	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
 
-// About is what the session says of itself in the locks it holds: process id, host, label.
-func (s *Session) About() string { return strings.TrimSpace(s.Args.About.(string)) }
+// About returns the holder info of a lock that the session holds by a call with this note.
+func (s *Session) About(note string) string { return strings.TrimSpace(s.Args.Info(note).(string)) }
 
 // PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make
 // is called with a mutex held, so it must not use the session. The error is ErrClosed.

@@ -76,8 +76,8 @@ func reader(ctx context.Context, s *rlock.Session) error {
 		return err
 	}
 	_ = hold.Unlock(ctx)
-	m.TryRLock(ctx)                               // want `error of TryRLock is dropped`
-	m.RLocker().Lock(ctx)                         // want `error of Lock is dropped`
+	m.TryRLock(ctx)                                  // want `error of TryRLock is dropped`
+	m.RLocker().Lock(ctx)                            // want `error of Lock is dropped`
 	m.DoRead(ctx, func(held context.Context) error { // want `error of DoRead is dropped`
 		return work(ctx) // want `from outside of this DoRead`
 	})
