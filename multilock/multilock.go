@@ -165,9 +165,10 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 // when any of the holds does; if one was lost, the cause matches [rlock.ErrLost] and
 // names that lock. The others are held until Unlock.
 //
-// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and
-// [rlock.WithLease] is the lease of each. A try of members that has begun within the
-// wait may take 2 ms, also if the wait is over before.
+// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and [rlock.WithLease],
+// [rlock.WithNote] and [rlock.HoldAtLeast] are for each member. An option that only a member has counts for
+// that member. A try of members that has begun within the wait may take 2 ms, also if the wait is over
+// before.
 //
 // On error the context is the one given, and what was taken is given back: before Lock
 // returns, or in the background if ctx has ended. The error is a

@@ -38,8 +38,8 @@ var kind = &engine.Kind{
 var read = engine.Want{N: 1, Limit: engine.All, Shared: true}
 
 // New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is
-// wrong with a name or session, every method returns. The options are those of each acquisition:
-// [rlock.WithLease] and [rlock.WaitAtMost].
+// wrong with a name or session, every method returns. The options are those of each acquisition,
+// as of [rlock.New].
 //
 // Locks of several kinds that have one name do not exclude each other: a writer and a holder of rlock's lock
 // are inside at the same time, without an error. So take a name by one kind in all programs.
