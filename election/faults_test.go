@@ -25,7 +25,8 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 		ctx, l := lead(t, newElection(t, w.Client), "one")
 		all := newLine(t)
 		granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
-			if e.Kind == rlock.Acquired && l.Err() == nil { // the timer that ends the context may be late
+			// The timer that ends the context may be late.
+			if e.Type == rlock.EventAcquired && l.Err() == nil {
 				t.Error("two lead at once")
 			}
 		})

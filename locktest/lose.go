@@ -177,7 +177,7 @@ var forces = map[string]func(ctx context.Context, operator *rlock.Session, name 
 		if err != nil {
 			return written, err
 		}
-		readers, err := m.ForceRUnlock(ctx)
+		readers, err := m.ForceUnlockReaders(ctx)
 		return written || readers > 0, err
 	},
 	protocol.Semaphore: func(ctx context.Context, o *rlock.Session, name string) (held bool, err error) {

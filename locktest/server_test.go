@@ -368,15 +368,15 @@ func TestObserversOfTheTestAreCalled(t *testing.T) {
 		if err := hold.Unlock(bg); err != nil {
 			t.Fatal(err)
 		}
-		if a, b := <-events, <-events; a != rlock.Acquired || b != rlock.Released {
+		if a, b := <-events, <-events; a != rlock.EventAcquired || b != rlock.EventReleased {
 			t.Errorf("%v, %v", a, b)
 		}
 	})
 }
 
-type observer chan rlock.EventKind
+type observer chan rlock.EventType
 
-func (o observer) Observe(_ context.Context, e rlock.Event) { o <- e.Kind }
+func (o observer) Observe(_ context.Context, e rlock.Event) { o <- e.Type }
 
 func TestSessionsGiveBackTheirLocksAndCloseBeforeTheirClientsDo(t *testing.T) {
 	inBothTimes(t, func(t *testing.T) {

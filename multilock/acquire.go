@@ -28,7 +28,8 @@ type acquisition struct {
 	l       *MultiLock
 	ctx     context.Context // the caller's
 	options []rlock.Option
-	until   time.Time // when the wait that is allowed is over; zero: never
+	atLeast time.Duration // HoldAtLeast of the call
+	until   time.Time     // when the wait that is allowed is over; zero: never
 	try     bool
 
 	parts []part // what it has, by member
@@ -38,7 +39,8 @@ type acquisition struct {
 type part struct {
 	ctx   context.Context
 	hold  *rlock.Hold
-	below bool // it was taken in the context of those before it, in which it may be nested
+	stays time.Duration // HoldAtLeast of the call or of the member; 0: none
+	below bool          // it was taken in the context of those before it, in which it may be nested
 }
 
 // run takes all members. It waits for one at a time, and holds nothing meanwhile.
@@ -196,7 +198,7 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 	if a.parts[i].hold != nil {
 		return nil
 	}
-	options := a.options
+	options, kept := a.options, &keptOption{rlock.HoldAtLeast(0), a.atLeast}
 	if !a.until.IsZero() {
 		left := time.Until(a.until)
 		if left <= 0 {
@@ -204,11 +206,42 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 		}
 		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, least)))
 	}
-	held, hold, err := lock(ctx, options...)
+	held, hold, err := lock(ctx, append(slices.Clip(options), kept)...)
 	if err == nil {
-		a.parts[i] = part{ctx: held, hold: hold}
+		a.parts[i] = part{ctx: held, hold: hold, stays: kept.atLeast}
 	}
 	return err
+}
+
+// A keptOption is the last option of a member's Lock. It takes HoldAtLeast out of the options and keeps its
+// time, whether the call or the member has it: a member that is given back must be free, and only what is
+// held in the end stays taken.
+type keptOption struct {
+	rlock.Option // makes it an Option, and is not used
+	atLeast      time.Duration
+}
+
+func (o *keptOption) Apply(c *engine.Config) { o.atLeast, c.AtLeast = c.AtLeast, 0 }
+
+// stay leaves each member taken for as long as HoldAtLeast says. It returns the error of a member that cannot
+// stay taken after its Unlock, as locks that are shared with another library cannot.
+func (a *acquisition) stay() error {
+	for i, p := range a.parts {
+		err := engine.Config{AtLeast: p.stays}.Check()
+		of := (*handle.Hold)(p.hold).Of()
+		if never, ok := of.(interface{ NeverStays() error }); ok && p.stays > 0 {
+			err = never.NeverStays()
+		}
+		if err != nil {
+			return a.l.about(i, err)
+		}
+	}
+	for _, p := range a.parts {
+		if p.stays > 0 {
+			(*handle.Hold)(p.hold).Stay(p.stays)
+		}
+	}
+	return nil
 }
 
 var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)

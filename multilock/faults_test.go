@@ -101,7 +101,7 @@ func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var refused []string // in this goroutine's tries alone
 		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.NotAcquired {
+			if e.Type == rlock.EventNotAcquired {
 				refused = append(refused, e.Name)
 			}
 		}))
@@ -236,7 +236,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		slow := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Acquired && e.Name == "a" {
+			if e.Type == rlock.EventAcquired && e.Name == "a" {
 				time.Sleep(2 * time.Second)
 			}
 		}))

@@ -27,6 +27,7 @@ type majority struct {
 	d    *desk           // it has the turn there
 	seek context.Context // has the values of Lock's, and ends with it: parts that are missing are looked for
 	stop func()          // ends seek, and what goes on of the round
+	note string          // of the call that it was made for, for parts that are acquired later
 
 	mu         sync.Mutex      // guards what follows, and entries; mutexes of the parts may be taken under it
 	token      int64           // set when it becomes a hold; 0 before, while all of it belongs to its round
@@ -287,7 +288,7 @@ func (m *majority) released(ctx context.Context, answers <-chan answer[struct{}]
 
 // locked is the error of a call that it keeps out.
 func (m *majority) locked() *failure.LockedError {
-	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(),
+	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(m.note),
 		Remaining: max(0, time.Until(m.until())), Hint: failure.SelfHint}
 }
 
@@ -376,7 +377,8 @@ func (m *majority) reacquirePart(i int, after time.Duration, owner string) {
 					owner = ""
 				}
 			}
-			p, err := m.acquirePart(context.WithoutCancel(m.seek), while, i, engine.Config{}, false)
+			cfg := engine.Config{Note: m.note}
+			p, err := m.acquirePart(context.WithoutCancel(m.seek), while, i, cfg, false)
 			cancel()
 			if err == nil && m.addPart(i, p) {
 				return

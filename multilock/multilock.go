@@ -12,7 +12,6 @@ import (
 
 	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/internal/failure"
-	"github.com/lockline/lockline/internal/handle"
 	"github.com/lockline/lockline/internal/inner"
 	"github.com/lockline/lockline/rlock"
 )
@@ -166,9 +165,10 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 // when any of the holds does; if one was lost, the cause matches [rlock.ErrLost] and
 // names that lock. The others are held until Unlock.
 //
-// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and
-// [rlock.WithLease] is the lease of each. A try of members that has begun within the
-// wait may take 2 ms, also if the wait is over before.
+// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and [rlock.WithLease],
+// [rlock.WithNote] and [rlock.HoldAtLeast] are for each member. An option that only a member has counts for
+// that member. A try of members that has begun within the wait may take 2 ms, also if the wait is over
+// before.
 //
 // On error the context is the one given, and what was taken is given back: before Lock
 // returns, or in the background if ctx has ended. The error is a
@@ -211,9 +211,7 @@ func (l *MultiLock) acquire(
 	if err := cfg.Check(); err != nil {
 		return ctx, nil, err
 	}
-	// A member that is given back must be free: only what is held in the end stays taken.
-	options = append(slices.Clip(options), rlock.HoldAtLeast(0))
-	a := &acquisition{l: l, ctx: ctx, options: options, try: cfg.Once(try)}
+	a := &acquisition{l: l, ctx: ctx, options: options, atLeast: cfg.AtLeast, try: cfg.Once(try)}
 	if cfg.Bounded && cfg.Wait > 0 {
 		a.until = time.Now().Add(cfg.Wait)
 	}
@@ -221,27 +219,10 @@ func (l *MultiLock) acquire(
 	if err := a.run(); err != nil {
 		return ctx, nil, err
 	}
-	if cfg.AtLeast > 0 {
-		if err := a.mayStay(); err != nil {
-			return ctx, nil, err
-		}
+	if err := a.stay(); err != nil {
+		return ctx, nil, err
 	}
 	held, hold := l.hold(ctx, a.parts)
 	a.parts = nil
-	if cfg.AtLeast > 0 {
-		(*handle.Hold)(hold).Stay(cfg.AtLeast)
-	}
 	return held, hold, nil
-}
-
-// mayStay returns the error of a member that cannot stay taken after its Unlock, as locks that are shared
-// with another library cannot.
-func (a *acquisition) mayStay() error {
-	for i, p := range a.parts {
-		of := (*handle.Hold)(p.hold).Of()
-		if never, ok := of.(interface{ NeverStays() error }); ok {
-			return a.l.about(i, never.NeverStays())
-		}
-	}
-	return nil
 }

@@ -307,7 +307,7 @@ func TestANewcomerTakesNoMemberWhereOthersWaitForAnother(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var had atomic.Int32 // how often this session had b
 		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Acquired && e.Name == "b" {
+			if e.Type == rlock.EventAcquired && e.Name == "b" {
 				had.Add(1)
 			}
 		}))
@@ -505,5 +505,49 @@ func TestAMemberThatCannotStayTakenIsAnErrorAndTheOthersAreGivenBack(t *testing.
 		other := testlock.NewSession(t, w.Client)
 		testlock.Works(t, rlock.New(other, "a"))
 		testlock.Works(t, redisson.New(other, "b"))
+	})
+}
+
+func TestAMemberStaysTakenForAsLongAsItsOwnHoldAtLeastSays(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
+		refused := func(name string) bool {
+			_, hold, err := rlock.New(theirs, name).TryLock(bg)
+			if err == nil {
+				testlock.Unlock(t, hold)
+			}
+			return errors.Is(err, rlock.ErrLocked)
+		}
+		l := multilock.New(rlock.New(s, "a", rlock.HoldAtLeast(time.Minute)), rlock.New(s, "b"))
+		taken := testlock.Take(t, rlock.New(theirs, "b"))
+		_, _, err := l.TryLock(bg)
+		testlock.WantError(t, "one is taken", err, rlock.ErrLocked)
+		if refused("a") {
+			t.Error("what was given back stays taken")
+		}
+		testlock.Unlock(t, taken)
+		testlock.Unlock(t, testlock.Take(t, l, rlock.HoldAtLeast(0)))
+		if refused("a") {
+			t.Error("it stays taken, though the call says that it need not")
+		}
+		testlock.Unlock(t, testlock.Take(t, l))
+		if !refused("a") || refused("b") {
+			t.Error("not the one member alone stays taken")
+		}
+		time.Sleep(time.Minute)
+		testlock.Unlock(t, testlock.Take(t, l, rlock.HoldAtLeast(time.Second)))
+		if !refused("a") || !refused("b") {
+			t.Error("not all stay taken for as long as the call says")
+		}
+		time.Sleep(time.Second)
+		if refused("a") || refused("b") {
+			t.Error("they stay taken for longer")
+		}
+		wrong := multilock.New(rlock.New(s, "a", rlock.HoldAtLeast(30)))
+		_, _, err = wrong.TryLock(bg)
+		if err == nil || !strings.Contains(err.Error(), "is the unit missing") {
+			t.Errorf("a member's time without a unit: %v", err)
+		}
+		testlock.Works(t, rlock.New(theirs, "a"))
 	})
 }

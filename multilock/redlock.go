@@ -288,9 +288,10 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.S
 				released++
 			}
 		}
-		h.Owner, h.Session = who, who
+		h.Owner, h.Session, h.Unlocked = who, who, false
 		if len(parts)-released < l.q.need { // it is taken by HoldAtLeast alone
 			h.Owner += stays
+			h.Unlocked = true
 		}
 		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
 		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil

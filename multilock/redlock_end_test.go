@@ -103,7 +103,7 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 		log := new(testlock.Log)
 		lost := make(chan rlock.Event, 10)
 		watch := testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.Lost {
+			if e.Type == rlock.EventLost {
 				lost <- e
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,11 +55,14 @@ func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
 				c.gone(r[0])
 				m := r.redLock(t)
-				ctx, hold := testlock.Lock(t, m, bg)
+				ctx, hold := testlock.Lock(t, m, bg, rlock.WithNote("order 42"))
 				c.back(r[0])
 				time.Sleep(time.Minute)
 				if !r.unanimous() {
 					t.Fatalf("it is held by %q", r.holders())
+				}
+				if info := r[0].HGet(redKey, "info"); !strings.HasSuffix(info, "\torder 42") {
+					t.Errorf("the server that came later has the holder info %q", info)
 				}
 				r[1].FlushAll()
 				testlock.Must(t, hold.Extend(bg, time.Minute))
@@ -169,7 +173,7 @@ func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var failed atomic.Int64
 		m := r.warm(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == rlock.RenewFailed {
+			if e.Type == rlock.EventRenewFailed {
 				failed.Add(1)
 			}
 		})))

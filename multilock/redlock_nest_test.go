@@ -89,16 +89,16 @@ func TestTheLastHoldTellsOfTheRelease(t *testing.T) {
 		_, nested := testlock.Lock(t, m, context.WithoutCancel(ctx))
 		testlock.Unlock(t, outer)
 		for depth := range 2 {
-			if e := <-told; e.Kind != rlock.Acquired || e.Depth != depth+1 {
-				t.Errorf("%v at depth %d", e.Kind, e.Depth)
+			if e := <-told; e.Type != rlock.EventAcquired || e.Depth != depth+1 {
+				t.Errorf("%v at depth %d", e.Type, e.Depth)
 			}
 		}
 		if len(told) != 0 {
-			t.Errorf("%v while a nested hold goes on", (<-told).Kind)
+			t.Errorf("%v while a nested hold goes on", (<-told).Type)
 		}
 		testlock.Unlock(t, nested)
-		if e := <-told; e.Kind != rlock.Released || e.Token != outer.Token() || len(told) != 0 {
-			t.Errorf("%v of token %d, and %d more", e.Kind, e.Token, len(told))
+		if e := <-told; e.Type != rlock.EventReleased || e.Token != outer.Token() || len(told) != 0 {
+			t.Errorf("%v of token %d, and %d more", e.Type, e.Token, len(told))
 		}
 	})
 }

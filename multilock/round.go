@@ -37,7 +37,7 @@ func (v *vote) round(try bool) (*entry, error) {
 	q, n := v.q, len(v.q.servers)
 	while, stop := context.WithCancel(v.bounds.Until)
 	seek, end := context.WithCancel(v.values)
-	m := &majority{l: v.l, q: q, d: v.d, seek: seek, parts: make([]*engine.Entry, n)}
+	m := &majority{l: v.l, q: q, d: v.d, seek: seek, note: v.cfg.Note, parts: make([]*engine.Entry, n)}
 	m.stop = func() { stop(); end() }
 	r := &round{vote: v, m: m, errs: make([]error, n), left: n}
 	r.answers = ask(q, q.all, func(i int) (*engine.Entry, error) {

@@ -214,7 +214,7 @@ func (s *story) failures() (again func()) {
 type failing chan rlock.Event
 
 func (f failing) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.RenewFailed {
+	if e.Type == rlock.EventRenewFailed {
 		select {
 		case f <- e:
 		default:

@@ -21,12 +21,12 @@ func exported(t *testing.T) map[string]map[string]bool {
 	p := newProcess(t)
 	ctx := context.Background()
 	for _, e := range []rlock.Event{
-		{Kind: rlock.Waiting}, {Kind: rlock.Acquired, Depth: 1},
-		{Kind: rlock.NotAcquired, Err: rlock.ErrLocked},
-		{Kind: rlock.Released}, {Kind: rlock.Lost, Err: rlock.ErrLost},
-		{Kind: rlock.RenewFailed, Err: rlock.ErrClosed},
+		{Type: rlock.EventWaiting}, {Type: rlock.EventAcquired, Depth: 1},
+		{Type: rlock.EventNotAcquired, Err: rlock.ErrLocked},
+		{Type: rlock.EventReleased}, {Type: rlock.EventLost, Err: rlock.ErrLost},
+		{Type: rlock.EventRenewFailed, Err: rlock.ErrClosed},
 	} {
-		e.Lock, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
+		e.LockKind, e.Name, e.At = rlock.KindReentrant, "x", time.Now()
 		p.observer.Observe(ctx, e)
 	}
 	p.logger(nil)

@@ -20,9 +20,9 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell := func(kind rlock.EventKind, token int64, depth int) {
-			o.Observe(t.Context(), rlock.Event{Kind: kind, Lock: rlock.KindReentrant, Name: "n", Token: token,
-				Depth: depth, At: time.Now()})
+		tell := func(what rlock.EventType, token int64, depth int) {
+			o.Observe(t.Context(), rlock.Event{Type: what, LockKind: rlock.KindReentrant, Name: "n",
+				Token: token, Depth: depth, At: time.Now()})
 		}
 		want := func(age time.Duration) {
 			t.Helper()
@@ -40,15 +40,15 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 			}
 			t.Error("no age")
 		}
-		tell(rlock.Acquired, 1, 1)
+		tell(rlock.EventAcquired, 1, 1)
 		time.Sleep(time.Minute)
-		tell(rlock.Acquired, 1, 2) // entered again: the same hold
-		tell(rlock.Acquired, 2, 1)
+		tell(rlock.EventAcquired, 1, 2) // entered again: the same hold
+		tell(rlock.EventAcquired, 2, 1)
 		want(time.Minute)
-		tell(rlock.Released, 1, 0)
+		tell(rlock.EventReleased, 1, 0)
 		time.Sleep(time.Second)
 		want(time.Second)
-		tell(rlock.Lost, 2, 0)
+		tell(rlock.EventLost, 2, 0)
 		want(0)
 	})
 }

@@ -14,11 +14,11 @@ func TestOptionsThatAreNilMeanTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Observe(context.Background(), rlock.Event{Kind: rlock.Acquired, Name: "x", Depth: 1})
+	o.Observe(context.Background(), rlock.Event{Type: rlock.EventAcquired, Name: "x", Depth: 1})
 }
 
 func TestANilObserverIgnoresEvents(t *testing.T) {
 	for _, o := range []*otellock.Observer{nil, {}} {
-		o.Observe(context.Background(), rlock.Event{Kind: rlock.Acquired, Name: "x", Depth: 1})
+		o.Observe(context.Background(), rlock.Event{Type: rlock.EventAcquired, Name: "x", Depth: 1})
 	}
 }

@@ -134,7 +134,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	if o == nil || o.meters == nil {
 		return
 	}
-	kind, pattern := e.Lock.String(), o.pattern(e.Name)
+	kind, pattern := e.LockKind.String(), o.pattern(e.Name)
 	attributes := []attribute.KeyValue{kindKey.String(kind), patternKey.String(pattern)}
 	all := metric.WithAttributes(attributes...)
 	if o.seen.first(kind, pattern) {
@@ -145,22 +145,22 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	}
 	withError := metric.WithAttributes(attributes...)
 
-	switch e.Kind {
-	case rlock.Waiting:
+	switch e.Type {
+	case rlock.EventWaiting:
 		if o.waiting.begin(ctx, e) {
 			o.waiters.Add(ctx, 1, all)
 			o.oldest.begin(series{kind, pattern}, all, e.At)
 		}
-	case rlock.Acquired, rlock.NotAcquired:
+	case rlock.EventAcquired, rlock.EventNotAcquired:
 		since, waited := o.waiting.end(ctx, e)
 		if waited {
 			o.waiters.Add(ctx, -1, all)
 			o.oldest.end(series{kind, pattern}, since)
 		}
-		if e.Kind == rlock.NotAcquired || e.Depth == 1 {
+		if e.Type == rlock.EventNotAcquired || e.Depth == 1 {
 			o.wait.Record(ctx, e.Wait.Seconds(), withError)
 		}
-		if e.Kind == rlock.Acquired && e.Depth == 1 {
+		if e.Type == rlock.EventAcquired && e.Depth == 1 {
 			o.holds.Add(ctx, 1, all)
 			o.holding.begin(series{kind, pattern}, all, e)
 			if waited || e.HandedOver {
@@ -168,14 +168,14 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 			}
 		}
 		o.trace(ctx, e, since, attributes)
-	case rlock.Released, rlock.Lost:
+	case rlock.EventReleased, rlock.EventLost:
 		o.holds.Add(ctx, -1, all)
 		o.holding.end(series{kind, pattern}, e)
 		o.hold.Record(ctx, e.Held.Seconds(), withError)
 		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release learned it
 			o.losses.Add(ctx, 1, all)
 		}
-	case rlock.RenewFailed:
+	case rlock.EventRenewFailed:
 		o.renewalsThatFail.Add(ctx, 1, withError)
 	}
 }
@@ -225,7 +225,7 @@ func (o *Observer) trace(
 		if o.names {
 			span.SetAttributes(nameKey.String(e.Name))
 		}
-		if e.Kind == rlock.Acquired {
+		if e.Type == rlock.EventAcquired {
 			span.SetAttributes(tokenKey.Int64(e.Token), countKey.Int(e.Depth))
 		}
 		if !waiting.IsZero() {

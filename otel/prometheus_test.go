@@ -147,8 +147,8 @@ func TestEventsAtOnceLeaveTheCountersRight(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			p.observer.Observe(t.Context(), rlock.Event{Kind: rlock.Lost, Lock: rlock.KindFair, Name: "x",
-				Err: rlock.ErrLost})
+			p.observer.Observe(t.Context(), rlock.Event{Type: rlock.EventLost, LockKind: rlock.KindFair,
+				Name: "x", Err: rlock.ErrLost})
 		})
 	}
 	all.Wait()

@@ -24,7 +24,7 @@ type acquisition struct {
 
 // key reports false for a context that cannot be compared, which is not counted.
 func key(ctx context.Context, e rlock.Event) (acquisition, bool) {
-	return acquisition{ctx, e.Session, string(e.Lock) + e.Name}, reflect.ValueOf(ctx).Comparable()
+	return acquisition{ctx, e.Session, string(e.LockKind) + e.Name}, reflect.ValueOf(ctx).Comparable()
 }
 
 func (w *waiting) begin(ctx context.Context, e rlock.Event) bool {

@@ -373,8 +373,8 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 	l := a.l
 	for tries := 1; ; tries++ {
 		if a.at == nil {
-			a.first = attempt{l: l, n: a.n, owner: l.s.Attempt(), lease: cmp.Or(a.cfg.Lease, l.s.Lease),
-				listens: a.w.turn}
+			a.first = attempt{l: l, n: a.n, owner: l.s.Attempt(), info: l.s.Args.Info(a.cfg.Note),
+				lease: cmp.Or(a.cfg.Lease, l.s.Lease), listens: a.w.turn}
 			a.at = &a.first
 		}
 		at := a.at
@@ -418,7 +418,8 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 			return nil, nil, err
 		case r.Status != protocol.Expired: // the attempt has ended
 			a.giveBack(false)
-			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), lease: at.lease, listens: at.listens}
+			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), info: at.info, lease: at.lease,
+				listens: at.listens}
 		}
 	}
 }
@@ -448,6 +449,7 @@ type attempt struct {
 	l       *lock
 	n       *names
 	owner   any // string
+	info    any // string: holder info, with the note of the call
 	lease   time.Duration
 	listens bool // requests drop older messages: the goroutine has the turn
 
@@ -475,7 +477,7 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 		lease = protocol.Milliseconds(at.lease)
 	}
 	n := at.n
-	return n.keys.Request(scripts.acquire, at.owner, at.notAfter, lease, s.Args.About, s.Args.Keep,
+	return n.keys.Request(scripts.acquire, at.owner, at.notAfter, lease, at.info, s.Args.Keep,
 		s.SoleChannel(), n.channel, n.how, n.counter)
 }
 
@@ -527,7 +529,7 @@ func (l *lock) repeat(r wire.Copier, until time.Time) {
 // call. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
 func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	l, s, at := a.l, a.l.s, a.at
-	g := &grant{l: l, owner: at.owner, token: token, boxed: token, late: at.late}
+	g := &grant{l: l, owner: at.owner, info: at.info, token: token, boxed: token, late: at.late}
 	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
 	deadline := sent.Add(protocol.Valid(at.lease))
 	l.mu.Lock()

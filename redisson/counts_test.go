@@ -123,10 +123,10 @@ func TestTheObserverLearnsOfEachHoldAndOfOneEnd(t *testing.T) {
 			testlock.Observer(func(e rlock.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				if e.Lock != rlock.KindRedisson || e.Name != "x" || e.HandedOver {
+				if e.LockKind != rlock.KindRedisson || e.Name != "x" || e.HandedOver {
 					t.Errorf("%+v", e)
 				}
-				seen = append(seen, e.Kind.String()+strings.Repeat("+", max(0, e.Depth-1)))
+				seen = append(seen, e.Type.String()+strings.Repeat("+", max(0, e.Depth-1)))
 			}))), "x")
 		want := func(what string, events ...string) {
 			t.Helper()

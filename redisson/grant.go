@@ -25,6 +25,7 @@ type grant struct {
 	// These fields never change.
 	l     *lock
 	owner any // owner field of the attempt, a string
+	info  any // holder info of the attempt, a string
 	token int64
 	boxed any   // token
 	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none can
@@ -49,6 +50,9 @@ type grant struct {
 
 func (g *grant) ownerField() string { return g.owner.(string) }
 
+// about returns the holder info that Redis has of the grant.
+func (g *grant) about() string { return strings.TrimSpace(g.info.(string)) }
+
 // held reports whether the grant has not ended. The caller must hold l.mu.
 func (g *grant) held() bool { return g.state == handle.Held }
 
@@ -57,7 +61,7 @@ func (g *grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) 
 
 // locked returns the error of a call that is refused because of this grant.
 func (g *grant) locked() *failure.LockedError {
-	return &failure.LockedError{Name: g.l.n.keys.Name, Holder: g.ownerField(), About: g.l.s.About(),
+	return &failure.LockedError{Name: g.l.n.keys.Name, Holder: g.ownerField(), About: g.about(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: failure.SelfHint}
 }
 
@@ -119,7 +123,7 @@ func (g *grant) detach(why handle.State) {
 	}
 	if len(l.waiters) > 0 { // errors of the waiters name this holder, until Redis names another holder
 		now := time.Now()
-		l.seen = &failure.Sighting{Holder: g.ownerField(), About: l.s.About(), At: now, Until: now}
+		l.seen = &failure.Sighting{Holder: g.ownerField(), About: g.about(), At: now, Until: now}
 	}
 }
 

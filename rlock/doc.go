@@ -65,4 +65,31 @@
 //
 // The lock is, in the spirit, Redisson's RLock: a hash of owner and hold count whose time to live is the
 // lease, and a watchdog. Locks that a JVM shares are in a package of their own, named after Redisson.
+//
+// # Options
+//
+// Options are the same for all kinds, and not every kind has a use for each. This table shows for which kinds
+// an option counts (yes), does nothing (no), is an error, or cannot be given (-):
+//
+//	                     rlock fairlock rwlock semaphore redisson RedLock MultiLock member election latch
+//	WithLease            yes   yes      yes    yes       yes      yes     yes       yes    -        -
+//	HoldAtLeast          yes   yes      yes    yes       error    yes     yes       yes    -        -
+//	WaitAtMost           yes   yes      yes    yes       yes      yes     yes       yes    -        -
+//	WithNote             yes   yes      yes    yes       yes      yes     yes       yes    -        -
+//	WithPrefix           yes   yes      yes    yes       no       yes     yes       -      yes      yes
+//	WithWatchdogTimeout  yes   yes      yes    yes       yes      yes     yes       -      yes      yes
+//	WithWaiterTimeout    yes   yes      yes    yes       yes      yes     yes       -      yes      no
+//	WithHandover         yes   no       yes    yes       no       no      yes       -      no       no
+//	WithLinger           yes   no       yes    yes       no       no      yes       -      no       no
+//	WithLabel            yes   yes      yes    yes       yes      yes     yes       -      yes      no
+//	WithObserver         yes   yes      yes    yes       yes      yes     yes       -      yes      no
+//
+// The first four are options of New and of each call. An option of the call overrides that of New. The column
+// MultiLock is for options of its calls, and of its members' sessions. The column member is for options that
+// a member's New was given. Both are for members of this package. Other members do what their own column
+// says.
+//
+// The other options are of a session, and all locks of the session share them. A RedLock has the observer and
+// the logger of its first session. WithLogger and WithClassicPubSub are for the session itself, whatever
+// kinds of locks it has.
 package rlock

@@ -36,16 +36,16 @@ func (l *ledger) Observe(_ context.Context, e rlock.Event) {
 	}
 	id := fmt.Sprint(e.Session, e.Name, e.Token)
 	switch {
-	case e.Kind == rlock.Acquired && e.Depth == 1:
+	case e.Type == rlock.EventAcquired && e.Depth == 1:
 		l.open[id]++
-	case e.Kind == rlock.Released || e.Kind == rlock.Lost:
+	case e.Type == rlock.EventReleased || e.Type == rlock.EventLost:
 		if l.open[id]--; l.open[id] < 0 {
-			l.t.Errorf("%v without Acquired: %+v", e.Kind, e)
+			l.t.Errorf("%v without Acquired: %+v", e.Type, e)
 		}
 	default:
 		return
 	}
-	l.all = append(l.all, e.Kind.String())
+	l.all = append(l.all, e.Type.String())
 }
 
 // want checks the events so far.

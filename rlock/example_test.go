@@ -173,6 +173,28 @@ func ExampleMutex_Inspect() {
 	// Output: true till 3 1 true
 }
 
+func ExampleWithNote() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+	other, _ := rlock.NewSession(rdb) // as of another process
+	defer func() { _ = other.Close() }()
+
+	err := rlock.New(session, "drawer").Do(context.Background(), func(ctx context.Context) error {
+		_, _, err := rlock.New(other, "drawer").TryLock(ctx)
+		var locked *rlock.LockedError
+		if errors.As(err, &locked) {
+			fmt.Println("taken for", locked.HeldBy().Note)
+		}
+		return nil
+	}, rlock.WithNote("order 42"))
+	fmt.Println(err)
+	// Output:
+	// taken for order 42
+	// <nil>
+}
+
 func ExampleMutex_Lock() {
 	rdb, stop := exampleClient()
 	defer stop()
@@ -280,7 +302,7 @@ func ExampleHold_Extend() {
 type printer struct{}
 
 func (printer) Observe(_ context.Context, e rlock.Event) {
-	fmt.Println(e.Name, e.Kind, e.Err == nil)
+	fmt.Println(e.Name, e.Type, e.Err == nil)
 }
 
 func ExampleObserver() {

@@ -72,10 +72,10 @@ func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 		}
 		acquired, ended := map[int64]int{}, map[int64]int{}
 		for _, e := range rec.events {
-			switch e.Kind {
-			case rlock.Acquired:
+			switch e.Type {
+			case rlock.EventAcquired:
 				acquired[e.Token]++
-			case rlock.Released, rlock.Lost:
+			case rlock.EventReleased, rlock.EventLost:
 				ended[e.Token]++
 			}
 		}

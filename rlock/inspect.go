@@ -26,6 +26,7 @@ type Holder struct {
 	Host    string // where that runs
 	PID     int    // its process id
 	Label   string // what WithLabel says of it
+	Note    string // the note of the call that Redis granted the lock to ([WithNote])
 	Count   int    // hold count of a lock; 0 of a read-write lock and of permits
 	Shared  bool   // it holds a read-write lock to read: others may, too
 	Permits int    // of a semaphore, how many it has; 0 of a lock
@@ -34,6 +35,7 @@ type Holder struct {
 	Token     int64
 	Remaining time.Duration // of the lease, if it is not renewed
 	Lingers   bool          // its session may keep it while none of its goroutines has it ([WithLinger])
+	Unlocked  bool          // its hold has ended, and the lock only stays taken for Remaining ([HoldAtLeast])
 	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
 }
 
@@ -70,6 +72,7 @@ type Waiter struct {
 	Host    string        // where that runs
 	PID     int           // its process id
 	Label   string        // what WithLabel says of it
+	Note    string        // the note of the call that its request was made for ([WithNote])
 	Shared  bool          // it waits to read
 	Permits int           // of a semaphore, how many it wants; 0 of a lock
 	Age     time.Duration // since it asked, or the first of those that wait with it did

@@ -40,8 +40,8 @@ func TestEventsAndKeysNameTheKind(t *testing.T) {
 				n := 0
 				s := testlock.NewSession(t, w.Client,
 					rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-						if n++; e.Lock != want[kind] {
-							t.Errorf("%v of a lock of kind %q", e.Kind, e.Lock)
+						if n++; e.LockKind != want[kind] {
+							t.Errorf("%v of a lock of kind %q", e.Type, e.LockKind)
 						}
 					})))
 				_, hold := testlock.Lock(t, newMutex(s, "x"), bg)

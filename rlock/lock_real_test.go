@@ -40,7 +40,7 @@ func TestAClientInATurnDoesNotStarveAnother(t *testing.T) {
 	rdb := testlock.Shared(t)
 	var grants atomic.Int64 // of Redis, to the many
 	many := testlock.NewSession(t, rdb, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-		if e.Kind == rlock.Acquired && !e.HandedOver {
+		if e.Type == rlock.EventAcquired && !e.HandedOver {
 			grants.Add(1)
 		}
 	})))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -148,18 +149,20 @@ type LockedError struct {
 	What   string // what is not free: "" for a lock, or "semaphore"
 	Name   string // of the lock
 	Holder string // owner field: session id and number of the acquisition; "" if not known
-	About  string // what the holder's session says of itself, in one string: see HeldBy
-	// Remaining is what is left of the holder's lease. A holder that lives renews it, so it does not say when
-	// the lock is free. If Holder ends in "~", the lock only stays taken (HoldAtLeast), and is free then.
+	About  string // the holder's process, host, label and note in one string: see HeldBy
+	// Remaining is what is left of the holder's lease. A holder that lives renews it, unless the lease is
+	// fixed ([WithLease]), which Redis does not know. So Remaining does not tell when the lock is free. If
+	// Holder ends in "~", the lock only stays taken ([HoldAtLeast]), and is free then: see HeldBy.
 	Remaining time.Duration
 	Hint      string // what the caller may have done wrong
 }
 
-// HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session.
-// Of its fields, Owner, Session, Host, PID, Label and Remaining are set, as far as they are known.
+// HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session,
+// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note, Remaining and
+// Unlocked are set, as far as they are known.
 func (e *LockedError) HeldBy() Holder {
-	h := Holder{Owner: e.Holder, Remaining: e.Remaining}
-	h.Session, h.PID, h.Host, h.Label = protocol.Identity(e.Holder, e.About)
+	h := Holder{Owner: e.Holder, Remaining: e.Remaining, Unlocked: strings.HasSuffix(e.Holder, "~")}
+	h.Session, h.PID, h.Host, h.Label, h.Note = protocol.ReadInfo(e.Holder, e.About)
 	return h
 }
 

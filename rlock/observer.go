@@ -11,40 +11,40 @@ import (
 // quick. It must not call back into the session, nor runtime.Goexit, as t.FailNow does. Should it panic, that
 // is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
 //
-// Each Acquired at Depth 1 is followed by exactly one Released or Lost with its Token, when that hold and all
-// that nests in it have ended. Nested holds have an Acquired of their own, at a greater Depth, and no end of
-// their own.
+// Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with its Token, when
+// that hold and all that nests in it have ended. Nested holds have an EventAcquired of their own, at a
+// greater Depth, and no end of their own.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// EventKind says what happened.
-type EventKind uint8
+// EventType says what happened.
+type EventType uint8
 
 const (
-	// Waiting: an acquisition found the lock taken and waits.
-	Waiting EventKind = iota + 1
-	// Acquired: an acquisition succeeded, after Wait, at hold count Depth.
-	Acquired
-	// NotAcquired: an acquisition ended without the lock, after Wait, with Err.
-	NotAcquired
-	// Released: the hold and all that nests in it were given back, after Held, by Unlock or by Close. Err if
-	// Redis could not be told.
-	Released
-	// Lost means that the hold was lost, also if Unlock was the first to find out. Event.Held is how long it
-	// had been held. Err matches [ErrLost] and says why.
-	Lost
-	// RenewFailed: a renewal failed with Err and will be tried again.
-	RenewFailed
+	// EventWaiting: an acquisition found the lock taken and waits.
+	EventWaiting EventType = iota + 1
+	// EventAcquired: an acquisition succeeded, after Wait, at hold count Depth.
+	EventAcquired
+	// EventNotAcquired: an acquisition ended without the lock, after Wait, with Err.
+	EventNotAcquired
+	// EventReleased: the hold and all that nests in it were given back, after Held, by Unlock or by Close.
+	// Err if Redis could not be told.
+	EventReleased
+	// EventLost means that the hold was lost, also if Unlock was the first to find out. Event.Held is how
+	// long it had been held. Err matches [ErrLost] and says why.
+	EventLost
+	// EventRenewFailed: a renewal failed with Err and will be tried again.
+	EventRenewFailed
 )
 
-// String is the kind's name.
-func (k EventKind) String() string {
+// String is the type's name without the prefix, as Acquired.
+func (t EventType) String() string {
 	names := [...]string{"?", "Waiting", "Acquired", "NotAcquired", "Released", "Lost", "RenewFailed"}
-	if int(k) >= len(names) {
-		k = 0
+	if int(t) >= len(names) {
+		t = 0
 	}
-	return names[k]
+	return names[t]
 }
 
 // Kind is a kind of lock: the letter by which keys in Redis name it. More may come.
@@ -72,16 +72,16 @@ func (k Kind) String() string {
 
 // Event is one thing that happened to a lock. More fields may come.
 type Event struct {
-	Kind    EventKind
-	Lock    Kind   // of the lock
-	Name    string // of the lock
-	Session string // id of the session; of a RedLock, that of its quorum
-	At      time.Time
-	Wait    time.Duration // since Lock or TryLock was called: Acquired, NotAcquired
-	Held    time.Duration // since it was acquired: Released, Lost
-	Depth   int           // hold count: Acquired
-	Token   int64         // fencing token; not of Waiting and NotAcquired
-	Err     error         // NotAcquired, Released, Lost, RenewFailed
-	// HandedOver: Acquired from another goroutine of the session, in memory.
+	Type     EventType
+	LockKind Kind   // the kind of the lock
+	Name     string // the name of the lock
+	Session  string // id of the session; of a RedLock, that of its quorum
+	At       time.Time
+	Wait     time.Duration // since Lock or TryLock was called: EventAcquired, EventNotAcquired
+	Held     time.Duration // since it was acquired: EventReleased, EventLost
+	Depth    int           // hold count: EventAcquired
+	Token    int64         // fencing token; not of EventWaiting and EventNotAcquired
+	Err      error         // EventNotAcquired, EventReleased, EventLost, EventRenewFailed
+	// HandedOver: EventAcquired from another goroutine of the session, in memory.
 	HandedOver bool
 }

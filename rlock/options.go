@@ -12,7 +12,8 @@ import (
 )
 
 // Option changes how a lock is acquired. Given to New it is the Mutex's default;
-// given to Lock, TryLock or Do it overrides the default for that call.
+// given to Lock, TryLock or Do it overrides the default for that call. A table in the package documentation
+// shows for which kinds of locks each option counts.
 type Option interface {
 	lockOption()
 }
@@ -30,7 +31,8 @@ func (o lockOption) Apply(c *engine.Config) { o(c) }
 // lock is lost when d is over. d is from 10 ms to ten years. Under re-entry a shorter lease
 // changes nothing, a longer one lengthens the lease that all nested holds share.
 //
-// A Hold with a fixed lease that is forgotten is left to run out.
+// A Hold with a fixed lease that is forgotten is left to run out. See the table of options in the package
+// documentation.
 func WithLease(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) {
 		c.Lease = d
@@ -51,9 +53,10 @@ func WithLease(d time.Duration) Option {
 // d is from 1 ms to ten years.
 //
 // It goes for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an error for
-// locks that are shared with Redisson. As an option of a member, it has no effect in a MultiLock. A writer
-// that goes on as a reader before d is over keeps all others out until it has ended. A lock that was lost
-// before Unlock is not left taken.
+// locks that are shared with Redisson. As an option of a member, it goes for that member, unless the call of
+// the MultiLock has another d. A MultiLock counts d from the time when it has all members. A writer that goes
+// on as a reader before d is over keeps all others out until it has ended. A lock that was lost before Unlock
+// is not left taken. See the table of options in the package documentation.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.AtLeast = d })
 }
@@ -61,12 +64,29 @@ func HoldAtLeast(d time.Duration) Option {
 // WaitAtMost bounds the wait of Lock and Do to d, in addition to the context's deadline. When d runs out they
 // return a *[LockedError], or an error that matches os.ErrDeadlineExceeded if Redis has not answered. With
 // zero, Lock is a TryLock. For TryLock a d above zero bounds the wait for Redis to answer. Any other d is at
-// least 1 ms. Choose one that is longer than a request takes, or even a free lock is not granted.
+// least 1 ms. Choose one that is longer than a request takes, or even a free lock is not granted. As an
+// option of a member, it bounds each wait of a MultiLock for that member. See the table of options in the
+// package documentation.
 func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
 
-// SessionOption sets up a session.
+// WithNote adds a note about this one call to what Redis has of the holder, such as the order or the request
+// that the lock is taken for. Others see the note in the [LockedError] of a refusal, in Inspect and in the
+// command line tool, while the call waits and while it holds the lock. The note is for people: it decides
+// nothing. At most 512 bytes of UTF-8 without control characters. "", the default, means no note.
+//
+// Redis has the note of the call that it granted the lock to. As long as the session hands the lock on to
+// other goroutines in memory ([WithHandover]) or keeps it ([WithLinger]), that note stays, because they send
+// no request. For the same reason, a nested hold does not change the note. Goroutines of a session that wait
+// in the queue as one, or that read together, have the note of the first of them. Choose [WithLabel] for what
+// is the same for all locks of a session. See the table of options in the package documentation.
+func WithNote(note string) Option {
+	return lockOption(func(c *engine.Config) { c.Note = note })
+}
+
+// SessionOption sets up a session. A table in the package documentation shows for which kinds of locks each
+// option counts.
 type SessionOption interface {
 	apply(*session.Config)
 }
@@ -80,13 +100,15 @@ func (o sessionOption) apply(c *session.Config) { o(c) }
 // tag ("{app}"), which puts all locks into one cluster slot. Braces behind the tag mean nothing. NewSession
 // refuses a prefix with which a lock could have the key of another lock. Such a prefix contains a lower-case
 // letter between ":" and ":{", as ":r:{", or begins with "redisson_lock_token:" or "lockline_lock_memory:".
+// See the table of options in the package documentation.
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
 // WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 30 s. d is from 10 ms to
 // ten years. It is renewed at a third of d. It is also how long a lock stays taken when its holder's process
-// dies, and how long waiters ride out a Redis that does not answer.
+// dies, and how long waiters ride out a Redis that does not answer. See the table of options in the package
+// documentation.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
@@ -97,7 +119,8 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // are gone. A lock that is handed over is first leased for no longer than d, and for 2 s at most. Waiters
 // that are gone are dropped after d where Redis cannot see that their sessions do not listen. Until then they
 // can delay those behind them, all together by d and one more heartbeat. That is so with classic pub/sub on a
-// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open.
+// Cluster, without the right to PUBSUB NUMSUB, and while their connections look open. See the table of
+// options in the package documentation.
 func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Liveness = d })
 }
@@ -107,7 +130,7 @@ func WithWaiterTimeout(d time.Duration) SessionOption {
 // With 0 or less every Unlock frees it. Any other d is from 100 µs to ten years. A fair lock has no need of
 // it: the goroutines whose turn comes next are known. A RedLock is never handed on in memory. Permits of a
 // semaphore, and read-write locks held to write, are handed on for as long. For as long, goroutines join what
-// their session holds to read.
+// their session holds to read. See the table of options in the package documentation.
 func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Handover = d })
 }
@@ -127,7 +150,8 @@ func WithHandover(d time.Duration) SessionOption {
 // that follows finds the lock lost, that is logged. If the process dies or stops, the lock stays taken until
 // its lease ends, also where no goroutine had it. Close and Shutdown release all. Inspect shows which locks
 // may be kept so ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees them, and tells
-// the session, in which a goroutine can still get such a lock until then: tokens tell the two apart.
+// the session, in which a goroutine can still get such a lock until then: tokens tell the two apart. See the
+// table of options in the package documentation.
 func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Linger = d })
 }
@@ -142,7 +166,9 @@ func WithClassicPubSub() SessionOption {
 	return sessionOption(func(c *session.Config) { c.Classic = true })
 }
 
-// WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8.
+// WithLabel sets what Inspect says of the session beside its host and process id. At most 512 bytes of UTF-8
+// without control characters. [WithNote] is for a single call. See the table of options in the package
+// documentation.
 func WithLabel(label string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Label = label })
 }
@@ -156,15 +182,15 @@ func WithLogger(l *slog.Logger) SessionOption {
 }
 
 // WithObserver sets the observer of what happens to the session's locks. By default there is none. A nil o,
-// or one that is a nil pointer, means none, too.
+// or one that is a nil pointer, means none, too. See the table of options in the package documentation.
 func WithObserver(o Observer) SessionOption {
 	return sessionOption(func(c *session.Config) {
 		c.Observer = nil
 		if v := reflect.ValueOf(o); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) {
 			c.Observer = func(ctx context.Context, e session.Event) {
 				o.Observe(ctx, Event{
-					Kind: EventKind(e.Kind), Lock: Kind(e.Lock), Name: e.Name, Session: e.Session, At: e.At,
-					Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err,
+					Type: EventType(e.Kind), LockKind: Kind(e.Lock), Name: e.Name, Session: e.Session,
+					At: e.At, Wait: e.Wait, Held: e.Held, Depth: e.Depth, Token: e.Token, Err: e.Err,
 					HandedOver: e.HandedOver,
 				})
 			}

@@ -187,24 +187,24 @@ func TestAHeartbeatThatPanicsIsAnErrorOfThoseWhoWait(t *testing.T) {
 
 // Proves: Close
 func TestShutdownEndsWithItsContextThoughAnObserverOrALoggerBlocks(t *testing.T) {
-	observer := func(kind rlock.EventKind, blocked <-chan struct{}) rlock.SessionOption {
+	observer := func(what rlock.EventType, blocked <-chan struct{}) rlock.SessionOption {
 		return rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-			if e.Kind == kind {
+			if e.Type == what {
 				<-blocked
 			}
 		}))
 	}
-	for name, kind := range map[string]rlock.EventKind{
-		"of a failed renewal": rlock.RenewFailed, "of a loss": rlock.Lost,
-		"of a release": rlock.Released,
+	for name, what := range map[string]rlock.EventType{
+		"of a failed renewal": rlock.EventRenewFailed, "of a loss": rlock.EventLost,
+		"of a release": rlock.EventReleased,
 	} {
 		t.Run(name, func(t *testing.T) {
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 				blocked := make(chan struct{})
-				s := testlock.NewSession(t, w.Client, observer(kind, blocked),
+				s := testlock.NewSession(t, w.Client, observer(what, blocked),
 					rlock.WithWatchdogTimeout(3*time.Second))
 				_, hold := testlock.Lock(t, rlock.New(s, "x"), bg)
-				if kind == rlock.Released {
+				if what == rlock.EventReleased {
 					go func() { _ = hold.Unlock(bg) }()
 				} else {
 					w.Down(true)

@@ -182,7 +182,7 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 type panicking struct{ calls sync.Map }
 
 func (f *panicking) Observe(_ context.Context, e rlock.Event) {
-	f.calls.Store(e.Kind.String(), true)
+	f.calls.Store(e.Type.String(), true)
 	panic("on purpose")
 }
 
@@ -237,7 +237,7 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 
 				testlock.Works(t, m)
 				testlock.Must(t, s.Close())
-				for event := rlock.Waiting; event <= rlock.RenewFailed; event++ {
+				for event := rlock.EventWaiting; event <= rlock.EventRenewFailed; event++ {
 					if !observer.called(event.String()) {
 						t.Errorf("%v did not happen", event)
 					}

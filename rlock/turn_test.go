@@ -334,9 +334,9 @@ func TestObserversHearOfHandOvers(t *testing.T) {
 		inMemory := 0
 		for _, e := range rec.events {
 			switch {
-			case e.Kind == rlock.Acquired:
+			case e.Type == rlock.EventAcquired:
 				acquired = append(acquired, e.Token)
-			case e.Kind == rlock.Released:
+			case e.Type == rlock.EventReleased:
 				released = append(released, e.Token)
 				if e.Token != first.Token() && e.Held != time.Second {
 					t.Errorf("held for %v", e.Held)

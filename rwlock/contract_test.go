@@ -20,9 +20,9 @@ func writers(process []*rlock.Session) contract.Maker {
 func readers(process []*rlock.Session) contract.Maker {
 	return func(name string, options ...rlock.Option) contract.Lock {
 		m := rwlock.New(process[0], name, options...)
-		return contract.Lock{Locker: m.RLocker(), Do: m.RDo, Inspect: m.Inspect,
+		return contract.Lock{Locker: m.RLocker(), Do: m.DoRead, Inspect: m.Inspect,
 			ForceToken: m.ForceUnlockToken, Force: func(ctx context.Context) (bool, error) {
-				n, err := m.ForceRUnlock(ctx)
+				n, err := m.ForceUnlockReaders(ctx)
 				return n > 0, err
 			}}
 	}

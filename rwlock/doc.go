@@ -2,7 +2,7 @@
 // of package rlock.
 //
 //	m := rwlock.New(session, "catalog")
-//	err := m.RDo(ctx, read)   // beside other readers
+//	err := m.DoRead(ctx, read)   // beside other readers
 //	err = m.Do(ctx, write)    // alone
 //
 // # Leases

@@ -37,7 +37,7 @@ func ExampleNew() {
 	defer end()
 
 	catalog := rwlock.New(session, "catalog")
-	fmt.Println(catalog.RDo(context.Background(), func(context.Context) error {
+	fmt.Println(catalog.DoRead(context.Background(), func(context.Context) error {
 		fmt.Println("beside other readers")
 		return nil
 	}))
@@ -200,7 +200,7 @@ func ExampleRWMutex_Do() {
 	// <nil>
 }
 
-func ExampleRWMutex_RDo() {
+func ExampleRWMutex_DoRead() {
 	session, end, err := newSession()
 	if err != nil {
 		fmt.Println(err)
@@ -209,7 +209,7 @@ func ExampleRWMutex_RDo() {
 	defer end()
 
 	catalog := rwlock.New(session, "catalog")
-	err = catalog.RDo(context.Background(), func(ctx context.Context) error {
+	err = catalog.DoRead(context.Background(), func(ctx context.Context) error {
 		st, err := catalog.Inspect(ctx)
 		fmt.Println("read:", st.Shared, "holders:", len(st.Holders))
 		return err
@@ -289,7 +289,7 @@ func ExampleRWMutex_ForceUnlock() {
 	// lost: true
 }
 
-func ExampleRWMutex_ForceRUnlock() {
+func ExampleRWMutex_ForceUnlockReaders() {
 	session, end, err := newSession()
 	if err != nil {
 		fmt.Println(err)
@@ -303,7 +303,7 @@ func ExampleRWMutex_ForceRUnlock() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(catalog.ForceRUnlock(context.Background())) // of all sessions that read
+	fmt.Println(catalog.ForceUnlockReaders(context.Background())) // of all sessions that read
 	fmt.Println("lost:", errors.Is(reader.Unlock(context.Background()), rlock.ErrLost))
 	// Output:
 	// 1 <nil>

@@ -79,12 +79,12 @@ func TestForcedUnlocksAreOfOneSide(t *testing.T) {
 			t.Error("the other reader lost the lock, too")
 		}
 		w := testlock.Join(bg, locks[1])
-		if n, err := locks[2].ForceRUnlock(bg); n != 1 || err != nil {
+		if n, err := locks[2].ForceUnlockReaders(bg); n != 1 || err != nil {
 			t.Errorf("of the readers: %v, %v", n, err)
 		}
 		hold := testlock.Receive(t, "a hold", w)
 		testlock.Receive(t, "the end of its context", actx.Done())
-		if n, err := locks[2].ForceRUnlock(bg); n != 0 || err != nil {
+		if n, err := locks[2].ForceUnlockReaders(bg); n != 0 || err != nil {
 			t.Errorf("of no reader: %v, %v", n, err)
 		}
 		r := testlock.Join(bg, locks[2].RLocker())

@@ -129,7 +129,7 @@ func TestTheCauseOfALossIsTheSameForNestedHolds(t *testing.T) {
 			testlock.Must(t, err)
 			inner, holds = append(inner, ctx), append(holds, h)
 		}
-		if _, err := rwlock.New(b, "x").ForceRUnlock(context.Background()); err != nil {
+		if _, err := rwlock.New(b, "x").ForceUnlockReaders(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		other := 0

@@ -38,8 +38,8 @@ var kind = &engine.Kind{
 var read = engine.Want{N: 1, Limit: engine.All, Shared: true}
 
 // New names a read-write lock. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. What is
-// wrong with a name or session, every method returns. The options are those of each acquisition:
-// [rlock.WithLease] and [rlock.WaitAtMost].
+// wrong with a name or session, every method returns. The options are those of each acquisition,
+// as of [rlock.New].
 //
 // Locks of several kinds that have one name do not exclude each other: a writer and a holder of rlock's lock
 // are inside at the same time, without an error. So take a name by one kind in all programs.
@@ -101,8 +101,8 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, op
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// RDo is [rlock.Do] with the lock held to read.
-func (m *RWMutex) RDo(
+// DoRead is [rlock.Do] with the lock held to read.
+func (m *RWMutex) DoRead(
 	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
 	return rlock.Do(ctx, m.RLocker(), fn, options...)
@@ -128,15 +128,16 @@ func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.unwrap().Inspect(ctx) }
 
 // ForceUnlock takes the lock from the holder that writes, and reports whether there was one. If the lock is
-// only held to read, ForceUnlock does nothing and returns false: ForceRUnlock frees it. ForceUnlock is for
-// operators: the holder goes on without the lock until its next request or renewal. That is at most a third
-// of its lease, or the rest of a fixed one. It blocks for one request, not longer than ctx.
+// only held to read, ForceUnlock does nothing and returns false, and [RWMutex.ForceUnlockReaders] frees the
+// lock. ForceUnlock is for operators: the holder goes on without the lock until its next request or renewal.
+// That is at most a third of its lease, or the rest of a fixed one. It blocks for one request, not longer
+// than ctx.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.unwrap().ForceUnlock(ctx)
 }
 
-// ForceRUnlock is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
-func (m *RWMutex) ForceRUnlock(ctx context.Context) (int, error) {
+// ForceUnlockReaders is ForceUnlock of all that hold the lock to read. It returns how many sessions did.
+func (m *RWMutex) ForceUnlockReaders(ctx context.Context) (int, error) {
 	return inner.Mutex(m.unwrap()).Force(ctx, engine.ForceShared)
 }
 

@@ -42,7 +42,7 @@ func named(name string, err error) error { return failure.Of(noun, name, err) }
 // [Semaphore.SetLimit] has set goes before that of New.
 //
 // Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
-// The options are those of each acquisition: [rlock.WithLease] and [rlock.WaitAtMost].
+// The options are those of each acquisition, as of [rlock.New].
 //
 // A semaphore does not exclude locks of other kinds that have its name, also if it has one permit: both are
 // inside at the same time, without an error. So take a name by one kind in all programs.

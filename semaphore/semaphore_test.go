@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -334,5 +336,31 @@ func TestWhoeverWaitsForPermitsOfItsOwnSessionIsToldSo(t *testing.T) {
 			t.Errorf("another session: %v", err)
 		}
 		testlock.Unlock(t, hold)
+	})
+}
+
+func TestGoroutinesThatAcquireAtTheSameTimeHaveTheirOwnNotes(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
+		testlock.Works(t, s.Locker(1))
+		w.Net.SetDelay(50 * time.Millisecond) // the replies come when all have asked
+		notes := []string{"first", "second", "third"}
+		var got []<-chan testlock.Grant
+		for _, note := range notes {
+			got = append(got, testlock.Go(testlock.Bounded(t), s.Locker(1), rlock.WithNote(note)))
+			synctest.Wait()
+		}
+		var holds []*rlock.Hold
+		for _, g := range got {
+			holds = append(holds, testlock.Granted(t, g))
+		}
+		var shown []string
+		for _, h := range testlock.Inspect(t, s).Holders {
+			shown = append(shown, h.Note)
+		}
+		if slices.Sort(shown); !slices.Equal(shown, notes) {
+			t.Errorf("the holders have the notes %q", shown)
+		}
+		testlock.Unlock(t, holds...)
 	})
 }

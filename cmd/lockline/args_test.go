@@ -141,6 +141,7 @@ func TestAValueThatCannotBeReadIsToldWhatItMustBe(t *testing.T) {
 		"exec --replicas 1.5 n -- true":          `exec: --replicas: "1.5" is not a whole number`,
 		"exec -E x n -- true":                    `exec: -E: "x" is not a whole number`,
 		"exec -E 99999999999999999999 n -- true": `exec: -E: "99999999999999999999" is not a number that`,
+		"exec --note a\x01b n -- true":           "exec: --note: the text contains a control character",
 		"unlock --force --token abc x":           `unlock: --token: "abc" is not a whole number`,
 		"exec --wait 1d n -- true":               `exec: --wait: "1d"` + durations,
 		"exec --lease soon n -- true":            `exec: --lease: "soon"` + durations,

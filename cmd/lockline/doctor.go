@@ -394,7 +394,7 @@ func (o *operator) sweep(k lockKind, name string) (stays string) {
 type signalWaiting chan struct{}
 
 func (c signalWaiting) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Waiting {
+	if e.Type == rlock.EventWaiting {
 		select {
 		case c <- struct{}{}:
 		default:

@@ -83,6 +83,7 @@ type execOptions struct {
 	lease, grace time.Duration
 	atLeast      time.Duration // for which the lock stays taken
 	replicas     int           // that must have the lock before the command runs
+	note         string        // shown beside the holder
 	command      []string
 }
 
@@ -105,6 +106,8 @@ func execCommand() *cli.Command {
 			Usage: "how long the lock stays taken if this machine dies"},
 		&cli.DurationFlag{Name: "hold-at-least",
 			Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
+		&cli.StringFlag{Name: "note",
+			Usage: "a `TEXT` about this run, which lockline ls and errors show beside the holder"},
 		&cli.IntFlag{Name: "replicas",
 			Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
 		&cli.DurationFlag{Name: "grace", Value: 5 * time.Second,
@@ -133,7 +136,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		redis: targetOf(cmd), prefix: cmd.String("prefix"), open: openReentrant,
 		bounded: cmd.IsSet("wait"), atMost: cmd.Duration("wait"), atLeast: cmd.Duration("hold-at-least"),
 		lease: cmd.Duration("lease"), grace: cmd.Duration("grace"), replicas: cmd.Int("replicas"),
-		quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"),
+		quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"), note: cmd.String("note"),
 	}
 	kinds := 0
 	for flag, open := range map[string]func(*rlock.Session, string) subject{
@@ -171,6 +174,9 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 	case o.replicas < 0:
 		return o, fmt.Errorf("exec: --replicas must not be negative: %d", o.replicas)
 	}
+	if err := protocol.CheckText("--note", o.note); err != nil {
+		return o, fmt.Errorf("exec: %s", say(err))
+	}
 	if err := checkTime(cmd, "lease", protocol.MinLease); err != nil {
 		return o, err
 	}
@@ -205,7 +211,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	}
 	defer rdb.Close()
 	var troubles lastTrouble
-	session, err := newSession(rdb, o.prefix, "lockline exec "+filepath.Base(path),
+	session, err := newSession(rdb, o.prefix, "lockline exec "+printable(filepath.Base(path)),
 		rlock.WithWatchdogTimeout(o.lease), rlock.WithObserver(&troubles))
 	if err != nil {
 		return err
@@ -369,7 +375,7 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 
 // wait waits until ctx ends, or as long as --wait says.
 func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
-	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast)}
+	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast), rlock.WithNote(c.note)}
 	if c.bounded {
 		options = append(options, rlock.WaitAtMost(c.left()))
 	}
@@ -473,10 +479,10 @@ func unlockBy(hold lease, t time.Time) error {
 type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
-	switch e.Kind {
-	case rlock.RenewFailed:
+	switch e.Type {
+	case rlock.EventRenewFailed:
 		t.err.Store(&e.Err)
-	case rlock.Lost:
+	case rlock.EventLost:
 		t.lost.Store(&e.Err)
 	}
 }

@@ -358,12 +358,12 @@ func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
 func TestTheLockStaysTakenForAsLongAsExecWasTold(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
-	p := startExec(t, m.Addr(), "--hold-at-least", "1h", "n", "--", "true")
+	p := startExec(t, m.Addr(), "--hold-at-least", "1h", "--note", "order 42", "n", "--", "true")
 	p.wantCode(0)
 	p = startExec(t, m.Addr(), "--hold-at-least", "1h", "--wait", "0", "n", "--", "true")
 	p.wantCode(exitLocked)
 	if state, err := locker(t, m.Addr(), "n").Inspect(t.Context()); err != nil || !state.Held ||
-		state.Remaining < 50*time.Minute {
+		state.Remaining < 50*time.Minute || !state.Unlocked || state.Note != "order 42" {
 		t.Errorf("%+v, %v", state, err)
 	}
 }

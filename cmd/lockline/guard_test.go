@@ -227,7 +227,7 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 // The end of the command has one line that says why, and not all that can be the reason.
 func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 	const lease = 30 * time.Second
-	lost := rlock.Event{Kind: rlock.Lost, Err: fmt.Errorf("%w: it was forced", rlock.ErrLost)}
+	lost := rlock.Event{Type: rlock.EventLost, Err: fmt.Errorf("%w: it was forced", rlock.ErrLost)}
 	for _, test := range []struct {
 		what string
 		play func(l *fakeLease, g *fakeGroup, troubles *lastTrouble)
@@ -251,7 +251,7 @@ func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 			`lock "n": lost while the command ran: it was forced (exit code of the command: 7)`,
 		}, {
 			"not renewed", func(_ *fakeLease, _ *fakeGroup, troubles *lastTrouble) {
-				failed := rlock.Event{Kind: rlock.RenewFailed, Err: errors.New("refused")}
+				failed := rlock.Event{Type: rlock.EventRenewFailed, Err: errors.New("refused")}
 				troubles.Observe(t.Context(), failed)
 			},
 			`lock "n": the command was ended, because the lock could not be renewed (refused) ` +

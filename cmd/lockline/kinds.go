@@ -112,7 +112,7 @@ func (l both) ForceUnlock(ctx context.Context) (bool, error) {
 	if forced || err != nil {
 		return forced, err
 	}
-	n, err := l.ForceRUnlock(ctx)
+	n, err := l.ForceUnlockReaders(ctx)
 	return n > 0, err
 }
 
@@ -158,13 +158,13 @@ func (l subject) state(ctx context.Context) (lockState, error) {
 		return "write"
 	}
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label},
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label, h.Note},
 			Side: side(h.Shared), Permits: h.Permits, Token: h.Token,
 			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Token, st.Limit = cmp.Or(s.Used(), s.Count, st.Count), s.Token, s.Limit
 	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label},
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label, w.Note},
 			AgeMS: w.Age.Milliseconds(), Side: side(w.Shared), Permits: w.Permits})
 	}
 	return st, err

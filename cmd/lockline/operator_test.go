@@ -249,11 +249,11 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
 	holder := testlock.NewSession(t, rdb, rlock.WithLabel("till 3"))
-	waiting := testlock.NewSession(t, rdb, rlock.WithLabel("till \x1b[31m4"))
+	waiting := testlock.NewSession(t, rdb, rlock.WithLabel("till \u202e4"))
 	later := testlock.NewSession(t, rdb)
-	hold := take(t, fairlock.New(holder, "drawer"))
+	hold := take(t, fairlock.New(holder, "drawer", rlock.WithNote("order 42")))
 	wait(t, fairlock.New(waiting, "drawer"))
-	wait(t, fairlock.New(later, "drawer"))
+	wait(t, fairlock.New(later, "drawer", rlock.WithNote("order \u202e43")))
 	wait(t, fairlock.New(later, "drawer"))
 
 	states := operateJSON[[]lockState](t, m.Addr(), "inspect", "drawer")
@@ -263,19 +263,31 @@ func TestInspectShowsHolderAndQueueInOrder(t *testing.T) {
 	s := states[1]
 	host, _ := os.Hostname()
 	if s.Holder.Label != "till 3" || s.Holder.PID != os.Getpid() || s.Holder.Host != host ||
-		s.Token != hold.Token() || s.RemainingMS <= 0 {
+		s.Token != hold.Token() || s.RemainingMS <= 0 || s.Holder.Note != "order 42" {
 		t.Errorf("%+v, %+v", s, s.Holder)
 	}
-	if len(s.Queue) != 3 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Owner != waiting.ID()+":1" ||
+	if len(s.Queue) != 3 || s.Queue[0].Session != waiting.ID() || s.Queue[0].Note != "" ||
+		s.Queue[1].Note != "order \u202e43" || s.Queue[0].Owner != waiting.ID()+":1" ||
 		s.Queue[1].Owner != later.ID()+":1" || s.Queue[2].Owner != later.ID()+":2" {
 		t.Errorf("queue %+v", s.Queue)
 	}
 
+	if line := s.line(); !strings.Contains(line, `(till 3, note "order 42")`) {
+		t.Errorf("watch writes %s", line)
+	}
 	out, _, code := operate(t, m.Addr(), "inspect", "drawer")
-	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\x1b") ||
+	if code != exitOK || strings.Contains(out, "reentrant") || strings.Contains(out, "\u202e") ||
 		strings.Index(out, waiting.ID()+":1") > strings.Index(out, later.ID()+":1") ||
-		!strings.Contains(out, "(till 3)") {
+		!strings.Contains(out, `(till 3, note "order 42")`) ||
+		!strings.Contains(out, `(no label, note "order \u202e43")`) {
 		t.Errorf("exit code %d: %s", code, out)
+	}
+	for _, command := range []string{"ls", "ls --waits", "unlock --force --token 1"} {
+		args := append(strings.Fields(command), "drawer")
+		out, errOut, _ := operate(t, m.Addr(), args...)
+		if !strings.Contains(out+errOut, `(till 3, note "order 42")`) {
+			t.Errorf("%s: %s%s", command, out, errOut)
+		}
 	}
 	if out, _, _ := operate(t, m.Addr(), "inspect", "other"); out != "other  free (prefix lockline)\n" {
 		t.Errorf("a lock that nobody has: %s", out)
@@ -479,7 +491,7 @@ func TestWatchWritesEachChange(t *testing.T) {
 	}
 	seen := func(n int) func() bool { return func() bool { return len(sights()) >= n } }
 	testlock.Eventually(t, "free", seen(1))
-	first := take(t, lock)
+	first := take(t, rlock.New(session, "x", rlock.WithNote("order 42")))
 	testlock.Eventually(t, "held", seen(2))
 	testlock.Must(t, first.Unlock(t.Context()))
 	testlock.Eventually(t, "free again", seen(3))
@@ -492,7 +504,7 @@ func TestWatchWritesEachChange(t *testing.T) {
 	got := sights()
 	if len(got) != 4 || got[0].Held || !got[1].Held || got[1].Token != first.Token() || got[2].Held ||
 		got[3].Token != second.Token() ||
-		got[1].Holder.Label != "till 3" || got[3].At.Before(got[1].At) {
+		got[1].Holder.Label != "till 3" || got[1].Holder.Note != "order 42" || got[3].At.Before(got[1].At) {
 		t.Errorf("%+v", got)
 	}
 }

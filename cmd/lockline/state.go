@@ -38,6 +38,7 @@ type party struct {
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Label   string `json:"label,omitempty"`
+	Note    string `json:"note,omitempty"` // of the call that holds or wants the lock (rlock.WithNote)
 }
 
 type waiter struct {
@@ -195,9 +196,17 @@ func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)
 	}
-	label := cmp.Or(printable(p.Label), "no label")
+	label := cmp.Or(printable(p.Label), "no label") + p.noted()
 	kept := map[bool]string{true: " (has unlocked: HoldAtLeast)"}[strings.HasSuffix(p.Owner, "~")]
 	return fmt.Sprintf("process %d on %s (%s)%s", p.PID, printable(p.Host), label, kept)
+}
+
+// noted returns the note, to stand behind the label.
+func (p party) noted() string {
+	if p.Note == "" {
+		return ""
+	}
+	return fmt.Sprintf(", note %q", p.Note)
 }
 
 // printable quotes what would play tricks with a terminal or a table.

@@ -272,7 +272,7 @@ func (s lockState) brieflyHeldBy() string {
 	if more := len(s.Holders) - 1; more > 0 {
 		text += fmt.Sprintf(" +%d", more)
 	}
-	return strings.TrimRight(text+" "+printable(h.Label), " ")
+	return strings.TrimRight(text+" "+printable(h.Label)+h.noted(), " ")
 }
 
 // fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for

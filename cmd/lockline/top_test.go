@@ -145,7 +145,7 @@ func TestTopShowsWhatOthersWroteSafely(t *testing.T) {
 	var states []lockState
 	for _, name := range hostile() {
 		s := heldState("fair", name, 1, 1000, 10)
-		s.Holders[0].party = party{Owner: name, Session: name, Host: name, PID: 1, Label: name}
+		s.Holders[0].party = party{Owner: name, Session: name, Host: name, PID: 1, Label: name, Note: name}
 		s.Queue[0].party = s.Holders[0].party
 		states = append(states, s, lockState{Name: name, Kind: name, Error: name})
 	}
@@ -216,5 +216,18 @@ func TestTopWithoutATerminalNamesTheCommandsForPipes(t *testing.T) {
 	if code != exitTrouble || !strings.Contains(errOut, "top needs a terminal; lockline ls") ||
 		!strings.Contains(errOut, "lockline watch") {
 		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+func TestTopShowsTheNoteOfAHolderBehindItsLabel(t *testing.T) {
+	s := heldState("fair", "printer", 3_000, 29_900)
+	s.Holders[0].Note = "order 42"
+	for width, want := range map[int]string{
+		105: `42@db1 till 3, note "order `,
+		200: `process 42 on db1 (till 3, note "order 42")`,
+	} {
+		if text := strings.Join(pageOf(width, 12, s).render(noon), "\n"); !strings.Contains(text, want) {
+			t.Errorf("%d columns: %s", width, text)
+		}
 	}
 }

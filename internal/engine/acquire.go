@@ -380,7 +380,7 @@ func (w *waiter) holder(granted *Grant) *failure.LockedError {
 // lockedHere returns the error for a call that is kept out by a grant of this session. The caller must hold
 // l.mu.
 func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
-	return &failure.LockedError{Name: w.l.keys.Name, Holder: g.owner.(string), About: w.l.s.About(),
+	return &failure.LockedError{Name: w.l.keys.Name, Holder: g.owner.(string), About: g.about(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 

@@ -45,6 +45,7 @@ type attempt struct {
 	nonce string          // proves that a grant message comes from Redis; "": the attempt is never queued
 	joins *Grant          // the shared grant which Redis may confirm instead, if no session waits; nil: none
 	owner any             // string: the owner field in Redis, SESSION:ATTEMPT
+	info  any             // string: holder info, with the note of the call for which the attempt was begun
 	ctx   context.Context // of the first waiter, for traces; its end does not end the request
 
 	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
@@ -81,8 +82,10 @@ func (ln *lane) newAttempt(fx *effects) {
 		a = new(attempt)
 	}
 	first.attemptUsed = true
+	note := ln.waiters[len(ln.attempts)].cfg.Note // there are fewer attempts than waiters, see needsAttempt
 	*a = attempt{
-		lane: ln, lease: first.cfg.Lease, owner: l.s.Attempt(), ctx: first.ctx, joins: ln.sharedGrant(),
+		lane: ln, lease: first.cfg.Lease, owner: l.s.Attempt(), info: l.s.Args.Info(note),
+		ctx: first.ctx, joins: ln.sharedGrant(),
 		baseLocal: now, changedAt: now, inFlight: true, numLate: ln.numLateBefore,
 	}
 	ln.numLateBefore = 0
@@ -188,7 +191,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 		mode = l.registry.inbox.mode(l.keys.LockKey())
 	}
 	argv := append(make([]any, 0, 13), // of constant size, so it does not escape
-		a.owner, max(a.numWaiters, 1), a.notAfter, lease, args.About, args.Keep, liveness, args.Channels,
+		a.owner, max(a.numWaiters, 1), a.notAfter, lease, a.info, args.Keep, liveness, args.Channels,
 		a.nonce, mode)
 	quiet := any("")
 	if lingers {

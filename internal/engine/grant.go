@@ -24,6 +24,7 @@ type Grant struct {
 	l          *lockState
 	owner      any // string: the owner field of the attempt
 	firstToken any // int64: the first token of the block that Redis granted
+	info       any // string: the holder info of the attempt
 
 	lease watchdog.Lease // guarded by the watchdog
 
@@ -83,7 +84,7 @@ func (l *lockState) newGrant(
 		}
 	}
 	g := &Grant{
-		l: l, owner: a.owner, firstToken: token, token: token, staleUntil: a.staleUntil,
+		l: l, owner: a.owner, info: a.info, firstToken: token, token: token, staleUntil: a.staleUntil,
 		fixedLease: a.lease != 0, customLease: a.lease != 0,
 		lane: home, requestedBy: a.lane, permits: home.want.N, since: fx.age,
 	}
@@ -157,6 +158,9 @@ func (g *Grant) passOn() {
 	}
 }
 
+// about returns the holder info that Redis has of the grant.
+func (g *Grant) about() string { return strings.TrimSpace(g.info.(string)) }
+
 // leave ends a grant for its session.
 func (g *Grant) leave(why handle.State) {
 	l := g.l
@@ -165,7 +169,7 @@ func (g *Grant) leave(why handle.State) {
 		if len(ln.waiters) > 0 { // they remember it until they know of another holder
 			now := time.Now()
 			owner := g.owner.(string)
-			l.lastHolder = &failure.Sighting{Holder: owner, About: l.s.About(), At: now, Until: now}
+			l.lastHolder = &failure.Sighting{Holder: owner, About: g.about(), At: now, Until: now}
 			break
 		}
 	}

@@ -91,7 +91,8 @@ type Config struct {
 	AtLeast   time.Duration // for which it stays taken, also after its Unlock
 	Wait      time.Duration // at most; only if Bounded
 	Bounded   bool
-	Impatient bool // an outage ends the wait at once
+	Impatient bool   // an outage ends the wait at once
+	Note      string // about this call, in the holder info; "": none
 
 	Part *Part // unless nil, it is part of another acquisition
 }
@@ -112,6 +113,11 @@ func (c Config) Check() error {
 	if c.AtLeast != 0 {
 		err := protocol.CheckDuration("HoldAtLeast", c.AtLeast, protocol.MinTime, protocol.MaxLease)
 		if err != nil {
+			return err
+		}
+	}
+	if c.Note != "" {
+		if err := protocol.CheckText("WithNote", c.Note); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,12 @@ func (e *LockedError) by() (msg string) {
 		msg += " by " + holder
 	}
 	if e.About != "" {
-		msg += " (" + e.About + ")"
+		about, note, _ := strings.Cut(e.About, "\t") // see internal/protocol/info.go
+		msg += " (" + strings.TrimSpace(about)
+		if note != "" {
+			msg += fmt.Sprintf(", note %q", note)
+		}
+		msg += ")"
 	}
 	left := max(e.Remaining.Round(time.Millisecond), time.Millisecond)
 	switch {

@@ -32,12 +32,14 @@ type Holder struct {
 	Host      string
 	PID       int
 	Label     string
+	Note      string
 	Count     int
 	Shared    bool
 	Permits   int
 	Token     int64
 	Remaining time.Duration
 	Lingers   bool
+	Unlocked  bool
 	Servers   int
 }
 
@@ -48,6 +50,7 @@ type Waiter struct {
 	Host    string
 	PID     int
 	Label   string
+	Note    string
 	Shared  bool
 	Permits int
 	Age     time.Duration
@@ -169,7 +172,8 @@ func decode(reply string, into any) error {
 
 // hold adds a holder with its holder info.
 func (st *State) hold(h Holder, info string) {
-	h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, info)
+	h.Session, h.PID, h.Host, h.Label, h.Note = ReadInfo(h.Owner, info)
+	h.Unlocked = strings.HasSuffix(h.Owner, "~")
 	st.Holders = append(st.Holders, h)
 	st.Held, st.Holder = true, st.Holders[0]
 }
@@ -203,7 +207,7 @@ func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
 
 func newWaiter(owner string, age time.Duration, info string) Waiter {
 	w := Waiter{Owner: owner, Age: age}
-	w.Session, w.PID, w.Host, w.Label = Identity(owner, info)
+	w.Session, w.PID, w.Host, w.Label, w.Note = ReadInfo(owner, info)
 	return w
 }
 
@@ -220,14 +224,4 @@ func micros(n float64) time.Duration {
 // words are the first n words of s, and what is behind them.
 func words(s string, n int) []string {
 	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
-}
-
-// Identity returns the session id in an owner field, and the process id, host and label in its holder info,
-// which has the form PID@HOST LABEL.
-func Identity(owner, about string) (session string, pid int, host, label string) {
-	session, _, _ = strings.Cut(owner, ":")
-	id, label, _ := strings.Cut(about, " ")
-	p, host, _ := strings.Cut(id, "@")
-	pid, _ = strconv.Atoi(p)
-	return session, pid, host, label
 }

@@ -23,7 +23,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -60,6 +59,14 @@ type Args struct {
 	Quiet    any // string: for how long after a wish nothing is kept that no goroutine has, in microseconds
 	Keep     any // string: how long the metadata of an idle lock is kept, in milliseconds
 	Channels any // string: what the names of sessions' channels begin with
+}
+
+// Info returns the holder info of an attempt: About with the note of its call, if it has one.
+func (a *Args) Info(note string) any {
+	if note == "" {
+		return a.About // boxed already
+	}
+	return protocol.WithNote(a.About.(string), note)
 }
 
 // Session is one process's (or one component's) identity and what its locks share. All methods are safe for
@@ -146,9 +153,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 			return nil, err
 		}
 	}
-	if len(cfg.Label) > protocol.MaxName || !utf8.ValidString(cfg.Label) {
-		return nil, fmt.Errorf("lockline: WithLabel: not at most %d bytes of UTF-8: %.40q",
-			protocol.MaxName, cfg.Label)
+	if err := protocol.CheckText("WithLabel", cfg.Label); err != nil {
+		return nil, err
 	}
 	cluster, several := c.(pubsub.ClusterClient)
 	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
@@ -281,8 +287,8 @@ func (s *Session) Warn(msg string, args ...any) {
 	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
 
-// About is what the session says of itself in the locks it holds: process id, host, label.
-func (s *Session) About() string { return strings.TrimSpace(s.Args.About.(string)) }
+// About returns the holder info of a lock that the session holds by a call with this note.
+func (s *Session) About(note string) string { return strings.TrimSpace(s.Args.Info(note).(string)) }
 
 // PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make
 // is called with a mutex held, so it must not use the session. The error is ErrClosed.

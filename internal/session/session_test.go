@@ -58,8 +58,8 @@ func TestASessionSaysWhereItIsAndItsLabel(t *testing.T) {
 		cfg.Label = label
 		s := openAs(t, cfg)
 		defer end(t, s)
-		if want := strings.TrimSpace(fmt.Sprintf("%d@%s %s", os.Getpid(), host, label)); s.About() != want {
-			t.Errorf("%q, want %q", s.About(), want)
+		if want := strings.TrimSpace(fmt.Sprintf("%d@%s %s", os.Getpid(), host, label)); s.About("") != want {
+			t.Errorf("%q, want %q", s.About(""), want)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 type turns struct{ atomic.Int32 }
 
 func (c *turns) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Acquired {
+	if e.Type == rlock.EventAcquired {
 		c.Add(1)
 	}
 }

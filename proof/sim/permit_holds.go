@@ -163,7 +163,7 @@ func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
 		forced, err = m.ForceUnlock(ctx)
 	case l.kind == 'w' && way == 1:
 		w.say("%s: forces the readers of %s", p.name, l.name)
-		forced, err = m.ForceRUnlock(ctx)
+		forced, err = m.ForceUnlockReaders(ctx)
 	default:
 		var tokens []int64
 		inspect := sem.Inspect

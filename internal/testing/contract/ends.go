@@ -459,14 +459,14 @@ var ends = map[string]test{
 		note := testlock.Observer(func(e rlock.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, e.Kind.String())
-			testlock.OnePrefix(t, e.Kind.String(), e.Err)
-			if e.Kind == rlock.Lost && (!errors.Is(e.Err, rlock.ErrLost) ||
+			told = append(told, e.Type.String())
+			testlock.OnePrefix(t, e.Type.String(), e.Err)
+			if e.Type == rlock.EventLost && (!errors.Is(e.Err, rlock.ErrLost) ||
 				!strings.Contains(e.Err.Error(), "forced")) {
 				t.Errorf("it does not say why it was lost: %v", e.Err)
 			}
-			if !strings.Contains(w.new("x").Name(), e.Name) || e.Lock == "" || e.Session == "" ||
-				e.At.IsZero() || e.Kind == rlock.Acquired && e.Token == 0 {
+			if !strings.Contains(w.new("x").Name(), e.Name) || e.LockKind == "" || e.Session == "" ||
+				e.At.IsZero() || e.Type == rlock.EventAcquired && e.Token == 0 {
 				t.Errorf("incomplete: %+v", e)
 			}
 		})

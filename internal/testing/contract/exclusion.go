@@ -88,6 +88,38 @@ var exclusion = map[string]test{
 		testlock.Unlock(t, next)
 		w.clean(t, "x")
 	}},
+	"ANoteShowsForWhatALockIsTakenOrWaitedFor": {0, func(t *testing.T, w *world) {
+		m, other := w.new("x"), w.rival("x")
+		_, hold := testlock.Lock(t, m, bg, rlock.WithNote("order 42"))
+		refused := map[string]Lock{"another process": other}
+		if w.kind.Has&Excludes != 0 {
+			refused["its own process"] = m
+		}
+		for what, l := range refused {
+			_, _, err := l.TryLock(bg)
+			if r, ok := refusal(err); !ok || r.HeldBy().Note != "order 42" || r.HeldBy().Host == "" ||
+				!strings.Contains(err.Error(), `note "order 42"`) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		got := begin(t, other, bg, rlock.WithNote("order 43"))
+		st := inspect(t, other)
+		if st.Note != "order 42" || len(st.Queue) > 0 && st.Queue[0].Note != "order 43" {
+			t.Errorf("%+v", st)
+		}
+		testlock.Unlock(t, hold)
+		next := granted(t, got)
+		if st := inspect(t, other); st.Note != "order 43" {
+			t.Errorf("the next holder: %+v", st)
+		}
+		testlock.Unlock(t, next)
+		_, hold = testlock.Lock(t, m, bg)
+		if st := inspect(t, other); !st.Held || st.Note != "" {
+			t.Errorf("a holder without a note: %+v", st)
+		}
+		testlock.Unlock(t, hold)
+		w.clean(t, "x")
+	}},
 	"WhatSomebodyElseHoldsIsRefusedAndFreedForWhoWaits": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
 		free := w.occupy(t, "x")

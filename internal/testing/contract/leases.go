@@ -96,14 +96,14 @@ var leases = map[string]test{
 		testlock.Settle() // an observer is told in a goroutine of its own
 		mu.Lock()
 		last := len(told) - 1
-		for last > 0 && told[last].Kind == rlock.Lost { // each of several
+		for last > 0 && told[last].Type == rlock.EventLost { // each of several
 			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
 				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
 			}
 			last--
 		}
-		if e := told[last]; e.Kind != rlock.RenewFailed || e.Err == nil || last == len(told)-1 {
+		if e := told[last]; e.Type != rlock.EventRenewFailed || e.Err == nil || last == len(told)-1 {
 			t.Errorf("no observer was told that renewal fails, and then of the loss: %+v", told)
 		}
 		mu.Unlock()
@@ -198,6 +198,9 @@ var leases = map[string]test{
 		m, other := w.new("x"), w.rival("x")
 		start := time.Now()
 		ctx, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(d))
+		if st := inspect(t, m); !st.Held || st.Unlocked {
+			t.Errorf("before its Unlock: %+v", st)
+		}
 		time.Sleep(time.Second)
 		testlock.Unlock(t, hold)
 		if ctx.Err() == nil || !errors.Is(hold.Err(), rlock.ErrNotHeld) {
@@ -206,11 +209,15 @@ var leases = map[string]test{
 		for what, l := range map[string]Lock{"its own process": m, "another": other} {
 			_, _, err := l.TryLock(bg)
 			testlock.WantError(t, what, err, rlock.ErrLocked)
-			if r, _ := refusal(err); r.Hint != "" {
+			r, _ := refusal(err)
+			if r.Hint != "" {
 				t.Errorf("%s: no hold is left that a context could have: %v", what, err)
 			}
+			if !r.HeldBy().Unlocked {
+				t.Errorf("%s: it only stays taken: %v", what, err)
+			}
 		}
-		if st := inspect(t, m); !st.Held || st.Remaining > d-time.Second+settled {
+		if st := inspect(t, m); !st.Held || !st.Unlocked || st.Remaining > d-time.Second+settled {
 			t.Errorf("after its Unlock: %+v", st)
 		}
 		next := granted(t, begin(t, m, bg))

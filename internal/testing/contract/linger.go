@@ -131,7 +131,7 @@ var linger = map[string]test{
 		lost := 0
 		p := w.process(t, rlock.WithLinger(time.Hour),
 			rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
-				if e.Kind == rlock.Lost {
+				if e.Type == rlock.EventLost {
 					lost++
 				}
 			})))

@@ -20,7 +20,7 @@ type Waits chan string
 
 // Observe sends the name if e is the beginning of a wait.
 func (w Waits) Observe(_ context.Context, e rlock.Event) {
-	if e.Kind == rlock.Waiting {
+	if e.Type == rlock.EventWaiting {
 		select {
 		case w <- e.Name:
 		default:

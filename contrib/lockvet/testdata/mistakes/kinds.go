@@ -76,10 +76,10 @@ func reader(ctx context.Context, s *rlock.Session) error {
 		return err
 	}
 	_ = hold.Unlock(ctx)
-	m.TryRLock(ctx)                               // want `error of TryRLock is dropped`
-	m.RLocker().Lock(ctx)                         // want `error of Lock is dropped`
-	m.RDo(ctx, func(held context.Context) error { // want `error of RDo is dropped`
-		return work(ctx) // want `from outside of this RDo`
+	m.TryRLock(ctx)                                  // want `error of TryRLock is dropped`
+	m.RLocker().Lock(ctx)                            // want `error of Lock is dropped`
+	m.DoRead(ctx, func(held context.Context) error { // want `error of DoRead is dropped`
+		return work(ctx) // want `from outside of this DoRead`
 	})
 	return work(held) // want `held has ended`
 }
