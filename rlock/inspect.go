@@ -11,7 +11,7 @@ import (
 type State struct {
 	Name    string
 	Held    bool
-	Holder           // the first of Holders. Of a free lock, Token is the last one, for a minute or so
+	Holder           // the first of Holders. Of a free lock, Token is the last one, for 15 s or more
 	Holders []Holder // one, but of readers and of permits. The one whose lease ends first is the first
 	Queue   []Waiter // in order; not of a RedLock, and none of package redisson
 	Limit   int      // of a semaphore, how many permits there are; 0 if it was not used lately

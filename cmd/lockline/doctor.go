@@ -68,7 +68,7 @@ func doctorCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "also",
 				Usage: "`URL` of another server of a RedLock; may be given again"},
-			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
+			&cli.DurationFlag{Name: "lease", Value: protocol.DefaultLease,
 				Usage: "the lease of your programs (WithWatchdogTimeout)"},
 		},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
@@ -111,16 +111,13 @@ func printFindings(out io.Writer, findings []finding) {
 
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
-	o.lease = cmp.Or(o.lease, defaultLease)
+	o.lease = cmp.Or(o.lease, protocol.DefaultLease)
 	findings := append(o.examineServer(ctx, now), o.at.checkSentinels(ctx, o.lease)...)
 	for i, f := range findings {
 		findings[i].See = f.symptom()
 	}
 	return findings
 }
-
-// defaultLease is the default of WithWatchdogTimeout.
-const defaultLease = 30 * time.Second
 
 // examineServer examines a server, or each master of a Cluster.
 func (o *operator) examineServer(ctx context.Context, now func() time.Time) []finding {

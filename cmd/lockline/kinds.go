@@ -78,7 +78,7 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(10 * time.Second) // there is no other server to ask in that time
+	longest := multilock.WithServerTimeout(7 * time.Second) // there is no other server to ask in that time
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil {
 		return mutex(rlock.KindRedLock, multilock.NewRedLock(name, s)) // which tells it

@@ -69,7 +69,7 @@ func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 	if err := program.Wait(); err != nil {
 		t.Error(err)
 	}
-	// Its leases of 30 s would still run if they had not been given back.
+	// Its leases of 15 s would still run if they had not been given back.
 	for _, name := range []string{"short job", "long job"} {
 		_, hold, err := rlock.New(session, name).TryLock(t.Context())
 		if err != nil {
