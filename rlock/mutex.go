@@ -156,10 +156,12 @@ type LockedError struct {
 }
 
 // HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session.
-// Of its fields, Owner, Session, Host, PID, Label and Remaining are set, as far as they are known.
+// Of its fields, Owner, Session, Host, PID, Label, Protocol, Library and Remaining are set, as far as they
+// are known.
 func (e *LockedError) HeldBy() Holder {
 	h := Holder{Owner: e.Holder, Remaining: e.Remaining}
 	h.Session, h.PID, h.Host, h.Label = protocol.Identity(e.Holder, e.About)
+	h.Protocol, h.Library = protocol.Speaks(e.About)
 	return h
 }
 

@@ -166,7 +166,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 const scanTime = 10 * time.Second
 
 // checkLocked looks at all that is locked or waited for: for names that locks of several kinds have, which do
-// not exclude each other, and for sessions that wait for each other.
+// not exclude each other, for sessions of several versions of the protocol, and for sessions that wait for
+// each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -176,11 +177,11 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 	if err == nil {
 		_, found, err = o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
 	}
-	names, waits := judgeNames(severalKinds(states)), judgeWaits(found)
+	names, versions, waits := judgeNames(severalKinds(states)), judgeVersions(states), judgeWaits(found)
 	if err != nil {
-		names, waits = unlisted(err), unlisted(err)
+		names, versions, waits = unlisted(err), unlisted(err), unlisted(err)
 	}
-	findings := []finding{{Check: "names", judgment: names}}
+	findings := []finding{{Check: "names", judgment: names}, {Check: "versions", judgment: versions}}
 	if !o.redisson { // of which Redis does not know who waits
 		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
 	}

@@ -158,13 +158,15 @@ func (l subject) state(ctx context.Context) (lockState, error) {
 		return "write"
 	}
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label},
+		versions := speaks{h.Protocol, h.Library}
+		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label, versions},
 			Side: side(h.Shared), Permits: h.Permits, Token: h.Token,
 			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Token, st.Limit = cmp.Or(s.Used(), s.Count, st.Count), s.Token, s.Limit
 	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label},
+		versions := speaks{w.Protocol, w.Library}
+		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label, versions},
 			AgeMS: w.Age.Milliseconds(), Side: side(w.Shared), Permits: w.Permits})
 	}
 	return st, err

@@ -38,6 +38,13 @@ type party struct {
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Label   string `json:"label,omitempty"`
+	speaks
+}
+
+// speaks has the versions with which a program was built. It is zero if its session does not say them.
+type speaks struct {
+	Protocol int    `json:"protocol,omitempty"` // version of the protocol
+	Library  string `json:"library,omitempty"`  // version of the library: a tag, a commit, or "devel"
 }
 
 type waiter struct {

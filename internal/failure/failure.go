@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -96,6 +97,10 @@ func (e *LockedError) taken() string {
 	return "not enough permits are free; some are held"
 }
 
+// versions matches a process id and a host in a holder info, and the versions behind these, which would only
+// make a message longer.
+var versions = regexp.MustCompile(`^(\S*)/\d+(:\S*)?`)
+
 // by returns as much of the holder as is known. One whose owner field ends in "~" has unlocked.
 func (e *LockedError) by() (msg string) {
 	holder, stays := strings.CutSuffix(e.Holder, "~")
@@ -103,7 +108,7 @@ func (e *LockedError) by() (msg string) {
 		msg += " by " + holder
 	}
 	if e.About != "" {
-		msg += " (" + e.About + ")"
+		msg += " (" + versions.ReplaceAllString(e.About, "$1") + ")"
 	}
 	left := max(e.Remaining.Round(time.Millisecond), time.Millisecond)
 	switch {

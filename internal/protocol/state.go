@@ -32,6 +32,8 @@ type Holder struct {
 	Host      string
 	PID       int
 	Label     string
+	Protocol  int
+	Library   string
 	Count     int
 	Shared    bool
 	Permits   int
@@ -43,14 +45,16 @@ type Holder struct {
 
 // Waiter is rlock.Waiter.
 type Waiter struct {
-	Owner   string
-	Session string
-	Host    string
-	PID     int
-	Label   string
-	Shared  bool
-	Permits int
-	Age     time.Duration
+	Owner    string
+	Session  string
+	Host     string
+	PID      int
+	Label    string
+	Protocol int
+	Library  string
+	Shared   bool
+	Permits  int
+	Age      time.Duration
 }
 
 // DecodeLock reads the reply of lock/inspect.
@@ -170,6 +174,7 @@ func decode(reply string, into any) error {
 // hold adds a holder with its holder info.
 func (st *State) hold(h Holder, info string) {
 	h.Session, h.PID, h.Host, h.Label = Identity(h.Owner, info)
+	h.Protocol, h.Library = Speaks(info)
 	st.Holders = append(st.Holders, h)
 	st.Held, st.Holder = true, st.Holders[0]
 }
@@ -204,6 +209,7 @@ func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
 func newWaiter(owner string, age time.Duration, info string) Waiter {
 	w := Waiter{Owner: owner, Age: age}
 	w.Session, w.PID, w.Host, w.Label = Identity(owner, info)
+	w.Protocol, w.Library = Speaks(info)
 	return w
 }
 
@@ -222,12 +228,17 @@ func words(s string, n int) []string {
 	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
 }
 
-// Identity returns the session id in an owner field, and the process id, host and label in its holder info,
-// which has the form PID@HOST LABEL.
+// Identity returns the session id in an owner field, and the process id, host and label in its holder info
+// (see HolderInfo).
 func Identity(owner, about string) (session string, pid int, host, label string) {
 	session, _, _ = strings.Cut(owner, ":")
-	id, label, _ := strings.Cut(about, " ")
-	p, host, _ := strings.Cut(id, "@")
-	pid, _ = strconv.Atoi(p)
+	pid, host, _, _, label = splitInfo(about)
 	return session, pid, host, label
+}
+
+// Speaks returns the versions of the protocol and of the library in a holder info. An older session has 0 and
+// "".
+func Speaks(info string) (protocol int, library string) {
+	_, _, protocol, library, _ = splitInfo(info)
+	return protocol, library
 }

@@ -196,7 +196,7 @@ func newSession(cfg Config, id string) *Session {
 	s := &Session{
 		Config: cfg,
 		Args: Args{
-			About:    strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
+			About:    protocol.HolderInfo(os.Getpid(), host, cfg.Label),
 			Lease:    protocol.Milliseconds(cfg.Lease),
 			Liveness: protocol.Milliseconds(cfg.Liveness),
 			Quiet:    protocol.Number(10 * cfg.Linger.Microseconds()),
@@ -281,7 +281,7 @@ func (s *Session) Warn(msg string, args ...any) {
 	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
 
-// About is what the session says of itself in the locks it holds: process id, host, label.
+// About is what the session says of itself in the locks it holds: process id, host, versions, label.
 func (s *Session) About() string { return strings.TrimSpace(s.Args.About.(string)) }
 
 // PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make

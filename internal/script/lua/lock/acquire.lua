@@ -11,7 +11,7 @@
 -- ARGV[2]   how many goroutines wait with this attempt. For a lock with permits: how many permits it wants
 -- ARGV[3]   Redis time in µs after which this request is void
 -- ARGV[4]   lease in ms
--- ARGV[5]   holder info, PID@HOST LABEL
+-- ARGV[5]   holder info, PID@HOST/PROTOCOL:LIBRARY LABEL
 -- ARGV[6]   KEEP
 -- ARGV[7]   ms for which the attempt is known to live. 0: it does not wait
 -- ARGV[8]   CHANNELS

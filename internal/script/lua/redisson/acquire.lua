@@ -6,7 +6,7 @@
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   Redis time in µs after which this request is void
 -- ARGV[3]   lease in ms
--- ARGV[4]   holder info, PID@HOST LABEL
+-- ARGV[4]   holder info, PID@HOST/PROTOCOL:LIBRARY LABEL
 -- ARGV[5]   ms for which the metadata outlives the lease
 -- ARGV[6]   the session's channel, if no other server can have subscribers of it; otherwise ''
 -- ARGV[7]   CHANNEL, and ARGV[8] HOW
