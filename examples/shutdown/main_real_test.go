@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + testredis.Embedded(t).Addr()
-	program := exec.Command(os.Args[0], "--redis", url, "--after", "0")
-	program.Env = append(os.Environ(), programEnv+"=1")
+	program := exec.Command(os.Args[0], "--after", "0") // as kubernetes.yaml and worker.service have it
+	program.Env = append(os.Environ(), programEnv+"=1", "REDIS_URL="+url)
 	output, err := program.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
