@@ -121,7 +121,7 @@ func (r *report) write(w io.Writer) error {
 		return err
 	}
 	b.WriteString("\nThose of Lockline have a session for each client, with all defaults: " +
-		"a lease of 30 s, renewed at a third of it.\n")
+		"a lease of 15 s, renewed at a third of it.\n")
 	fmt.Fprintf(&b, "\n## Columns\n\n%s", legend)
 	last := ""
 	for _, s := range r.scenarios {

@@ -38,7 +38,8 @@ var forUsersTests = [][]string{
 
 // forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
 var forTests = []string{"docs", "internal/child", "internal/testing/contract", "internal/testing/fake",
-	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis", "interop/redisson"}
+	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis",
+	"interop/protocols", "interop/redisson"}
 
 // longest is how many lines a file of the library may have: a reader finds things by file names.
 const longest = 700

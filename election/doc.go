@@ -45,7 +45,7 @@
 //     would have expired.
 //   - If its process dies, or is cut off from Redis, the next candidate leads when the lease has expired. The
 //     lease is the session's watchdog timeout, and is renewed after each third of it. So by default this
-//     takes 20 to 30 s.
+//     takes 10 to 15 s.
 //   - If the next candidate is dead, too, it delays the others like a dead waiter of package fairlock.
 //   - If its process restarts, the new process is a new candidate, and does not resume the leadership. Redis
 //     does not know whether the former process has ended or is only cut off, and two leaders with one token
@@ -62,7 +62,7 @@
 // ForceUnlock, and `lockline inspect NAME` work on it. Use that lock for nothing else.
 //
 // The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. That key expires after the last
-// leader: 15 s later at the earliest, and with the defaults a minute later at the latest. Resign deletes the
+// leader: 15 s later at the earliest, and with the defaults 45 s later at the latest. Resign deletes the
 // value.
 // Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed.
 package election

@@ -315,7 +315,7 @@ func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 		if l != nil {
 			t.Error("it has a leadership")
 		}
-		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease of 30 s is over
+		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease is over
 		resign(t, next)
 		w.Net.OnRequest(nil)
 	})

@@ -15,7 +15,7 @@
 //
 // At the end of a run, one message is published, which wakes all waiters of all processes. A waiter first
 // subscribes and then reads the count, so it misses no end. It also reads the count
-//   - each time that the session's watchdog timeout (30 s by default) has passed, or every 40 s if that is
+//   - each time that the session's watchdog timeout (15 s by default) has passed, or every 40 s if that is
 //     shorter;
 //   - after its subscription was interrupted;
 //   - when the lease of a party ends that has not counted.

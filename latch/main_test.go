@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
@@ -16,6 +17,9 @@ import (
 )
 
 const key = "lockline:l:{x}"
+
+// lease is the lease of sessions that set none.
+const lease = protocol.DefaultLease
 
 // keyOf is the key of the latch x on a server that others may use, too.
 func keyOf(rdb redis.Cmdable) string { return testlock.Prefix(rdb) + ":l:{x}" }

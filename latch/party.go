@@ -30,7 +30,7 @@ type Party struct {
 	gone    atomic.Bool  // a renewal has found no lease
 }
 
-// Join leases one count of the current run to a party. The lease is the session's, 30 s by default,
+// Join leases one count of the current run to a party. The lease is the session's, 15 s by default,
 // and is renewed until the party counts or gives up. So call [Party.CountDown] or [Party.Abandon] in any
 // case:
 //

@@ -64,7 +64,7 @@ func (l *Latch) ending(letter byte, party string) error {
 // run is deleted, and [ErrGone] if Redis does not know the run any more.
 //
 // An outage does not end Wait while it sleeps. If Wait has to read the count and gets no reply, it tries
-// again until ctx has ended. If ctx has no deadline, it does so for the session's lease (30 s by default),
+// again until ctx has ended. If ctx has no deadline, it does so for the session's lease (15 s by default),
 // and then returns the error. Wait changes nothing, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 

@@ -64,7 +64,7 @@ func TestAWaiterSendsNothingWhileItSleeps(t *testing.T) {
 		done := asleep(ls[1])
 		before := w.Net.Count()
 		time.Sleep(time.Hour) // less than a third of the lifetime
-		pings, looks := int(time.Hour/(3*time.Second)), int(time.Hour/(30*time.Second))
+		pings, looks := int(time.Hour/(3*time.Second)), int(time.Hour/lease)
 		if w.Net.Count()-before > pings+looks+1 {
 			t.Errorf("%d writes in an hour, of which %d are pings", w.Net.Count()-before, pings)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
@@ -397,7 +398,7 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 		}
 		testlock.Unlock(t, hold)
 		_, hold = testlock.Lock(t, l, bg) // their own
-		if all := remaining(); all[0] > 30*time.Second || all[2] <= 30*time.Second {
+		if all := remaining(); all[0] > protocol.DefaultLease || all[2] <= protocol.DefaultLease {
 			t.Errorf("leases %v", all)
 		}
 		testlock.Unlock(t, hold)

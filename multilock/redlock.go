@@ -104,8 +104,8 @@ type quorumConfig struct{ timeout time.Duration }
 
 // WithServerTimeout sets how long a vote waits for the answer of one server at most, and for how long a
 // minority is kept while others have the rest. It must be at least 1 ms, and below half of the watchdog
-// timeout. By default, and with 0, it is 1 % of that, at least 100 ms. What is lost of the validity is then
-// not more than the margin for drift, and an answer from another region is still in time.
+// timeout. By default, and with 0, it is 2 % of that, at least 100 ms. So a vote costs little of the lease,
+// and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
@@ -130,7 +130,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 		return nil, err
 	}
 	if lease := users[0].Lease; cfg.timeout == 0 {
-		cfg.timeout = max(lease/100, min(100*time.Millisecond, lease/4))
+		cfg.timeout = max(lease/50, min(100*time.Millisecond, lease/4))
 	}
 	q, err := quorumOf(users, cfg.timeout)
 	if err != nil {

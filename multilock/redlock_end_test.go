@@ -107,7 +107,8 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 				lost <- e
 			}
 		})
-		m := r.warm(t, rlock.WithLogger(log.Logger()), rlock.WithObserver(watch))
+		long := rlock.WithWatchdogTimeout(30 * time.Second) // go-redis reports the silence after 10 s
+		m := r.warm(t, rlock.WithLogger(log.Logger()), rlock.WithObserver(watch), long)
 		ctx, hold := testlock.Lock(t, m, bg)
 		synctest.Wait()
 		time.Sleep(time.Minute)
@@ -262,7 +263,7 @@ func TestCallsOfARedLockReturnAtTheirBoundsThoughServersAreSilent(t *testing.T) 
 func TestTheTokenOfABareMajorityIsNotWaitedForBeyondTheCallersBound(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		const bound = 100 * time.Millisecond
-		q, err := multilock.NewQuorum(r.clients(t, silent), multilock.WithServerTimeout(10*time.Second))
+		q, err := multilock.NewQuorum(r.clients(t, silent), multilock.WithServerTimeout(7*time.Second))
 		testlock.Must(t, err)
 		m := testlock.Warm(t, q.New("x"))
 		synctest.Wait()

@@ -13,13 +13,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
 // renewal is the time between two renewals of a hold in these tests.
-const renewal = 10 * time.Second
+const renewal = protocol.DefaultLease / 3
 
 // Servers that keep nothing are restarted one after another, each after the one before has the hold again.
 // Proves: RedLock

@@ -258,7 +258,7 @@ func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 		for _, got := range others {
 			testlock.Unlock(t, testlock.Granted(t, got))
 		}
-		if took := time.Since(gone); took > 15*time.Second { // half of the RedLock's lease
+		if took := time.Since(gone); took > 7500*time.Millisecond { // half of the RedLock's lease
 			t.Errorf("they waited for %v for one that is gone", took)
 		}
 		cancel()

@@ -204,7 +204,7 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 		}
 		for d, want := range map[time.Duration]string{
 			-1: "-1ns is shorter than 1ms", 50: "50ns is shorter than 1ms: is the unit missing",
-			15 * time.Second: "15s is not below half of the watchdog timeout, 30s",
+			7500 * time.Millisecond: "7.5s is not below half of the watchdog timeout, 15s",
 		} {
 			_, err := multilock.NewQuorum(a, multilock.WithServerTimeout(d))
 			if err == nil || !strings.HasPrefix(err.Error(), "lockline: RedLock: WithServerTimeout: "+want) {

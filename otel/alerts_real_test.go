@@ -323,7 +323,7 @@ var stories = map[string]func(*story){
 		hold := s.held()
 		s.scraped()
 		granted := s.waiter()
-		time.Sleep(31 * time.Second) // in fake time, as the server's clock
+		time.Sleep(16 * time.Second) // in fake time, as the server's clock
 		s.pass(30*time.Second, nothing)
 		s.firing()
 		s.pass(time.Minute, nothing)

@@ -39,7 +39,7 @@
 // # The lease
 //
 // Redis frees a lock whose holder is gone when its lease runs out. While the holder lives, its session renews
-// the lease (30 s unless [WithWatchdogTimeout] says otherwise) at a third of it. How long a hold is valid is
+// the lease (15 s unless [WithWatchdogTimeout] says otherwise) at a third of it. How long a hold is valid is
 // counted on the local monotonic clock from before the request was sent that granted or last renewed it, less
 // 1 % and 2 ms. Then its context is canceled. A process that is frozen for longer than its lease, or a
 // machine that sleeps, can act before it notices. If that does harm, check [Hold.Token] with each write.

@@ -30,7 +30,7 @@ func TestALockIsRenewedForWhoItIsHandedToThoughItWasNotForTheOneBefore(t *testin
 		in := ask(m, 2)
 		testlock.Unlock(t, first)
 		outer := <-in
-		_, inner := testlock.Lock(t, m, outer.Ctx, rlock.WithLease(20*time.Second))
+		_, inner := testlock.Lock(t, m, outer.Ctx, rlock.WithLease(10*time.Second))
 		testlock.Unlock(t, outer.Hold)
 		testlock.Unlock(t, inner)
 		last := <-in

@@ -11,7 +11,7 @@ import (
 type State struct {
 	Name    string
 	Held    bool
-	Holder           // the first of Holders. Of a free lock, Token is the last one, for a minute or so
+	Holder           // the first of Holders. Of a free lock, Token is the last one, for 15 s or more
 	Holders []Holder // one, but of readers and of permits. The one whose lease ends first is the first
 	Queue   []Waiter // in order; not of a RedLock, and none of package redisson
 	Limit   int      // of a semaphore, how many permits there are; 0 if it was not used lately
@@ -27,9 +27,14 @@ type Holder struct {
 	PID     int    // its process id
 	Label   string // what WithLabel says of it
 	Note    string // the note of the call that Redis granted the lock to ([WithNote])
-	Count   int    // hold count of a lock; 0 of a read-write lock and of permits
-	Shared  bool   // it holds a read-write lock to read: others may, too
-	Permits int    // of a semaphore, how many it has; 0 of a lock
+	// Protocol and Library are the versions of the protocol and of the library with which its program was
+	// built. Library is a tag, the hash of a commit, or "devel". They are 0 and "" of sessions of before they
+	// were there, and of another library's.
+	Protocol int
+	Library  string
+	Count    int  // hold count of a lock; 0 of a read-write lock and of permits
+	Shared   bool // it holds a read-write lock to read: others may, too
+	Permits  int  // of a semaphore, how many it has; 0 of a lock
 	// Token is that of the first one that had the lock, if its session handed it over in memory. It is 0 if
 	// it is not known, as of another library's.
 	Token     int64
@@ -67,15 +72,17 @@ func (s State) Available() int { return s.Limit - s.Used() }
 // one. They have the same Owner and Age, and one that gives up may be listed for as long as others of them
 // wait.
 type Waiter struct {
-	Owner   string        // session id and number of the acquisition
-	Session string        // id of its session
-	Host    string        // where that runs
-	PID     int           // its process id
-	Label   string        // what WithLabel says of it
-	Note    string        // the note of the call that its request was made for ([WithNote])
-	Shared  bool          // it waits to read
-	Permits int           // of a semaphore, how many it wants; 0 of a lock
-	Age     time.Duration // since it asked, or the first of those that wait with it did
+	Owner    string        // session id and number of the acquisition
+	Session  string        // id of its session
+	Host     string        // where that runs
+	PID      int           // its process id
+	Label    string        // what WithLabel says of it
+	Note     string        // the note of the call that its request was made for ([WithNote])
+	Protocol int           // as of a Holder
+	Library  string        // as of a Holder
+	Shared   bool          // it waits to read
+	Permits  int           // of a semaphore, how many it wants; 0 of a lock
+	Age      time.Duration // since it asked, or the first of those that wait with it did
 }
 
 // Inspect asks Redis for the holder and the waiters of the lock. It changes nothing, and blocks for one

@@ -4,10 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
+
+// lease is the lease of sessions that set none.
+const lease = protocol.DefaultLease
 
 // Proves: tokens
 func TestTheHashLivesForLongerThanTheLease(t *testing.T) {
@@ -26,7 +30,7 @@ func TestTheHashLivesForLongerThanTheLease(t *testing.T) {
 		}
 		for range 100 {
 			time.Sleep(13 * time.Second)
-			check(20*time.Second, 30*time.Second)
+			check(lease*2/3, lease)
 		}
 		testlock.Must(t, hold.Extend(bg, 24*time.Hour))
 		check(24*time.Hour-time.Second, 24*time.Hour)
@@ -74,5 +78,73 @@ func TestAfterUnlockNoRequestMakesAFixedLeaseLonger(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// docs/choosing.md has the figures of these three tests.
+func TestALockOfACrashedHolderIsFreeAfterTwoThirdsOfTheLeaseAndWithinIt(t *testing.T) {
+	for crashedAt := time.Duration(0); crashedAt < 2*lease; crashedAt += lease / 11 {
+		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+			toHolder := w.Proxy()
+			m := rlock.New(testlock.NewSession(t, toHolder.Client(t)), "x")
+			testlock.Lock(t, m, bg)
+			got := testlock.Join(bg, rlock.New(testlock.NewSession(t, w.Client), "x"))
+			time.Sleep(crashedAt)
+			toHolder.BlackHole(true, true)
+			crashed := time.Now()
+			next := testlock.Granted(t, got)
+			took := time.Since(crashed)
+			if took < lease*2/3-time.Second || took > lease+100*time.Millisecond {
+				t.Errorf("the holder crashed after %v, and the lock was free %v later", crashedAt, took)
+			}
+			toHolder.BlackHole(false, false)
+			testlock.Unlock(t, next)
+		})
+	}
+}
+
+func TestAHeldLockIsRenewedThreeTimesInEachLease(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, hold := testlock.Lock(t, testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x")), bg)
+		w.Net.Reset()
+		time.Sleep(time.Hour + time.Second)
+		if n := w.Net.Count("EVALSHA"); n != 720 {
+			t.Errorf("%d renewals in an hour", n)
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
+func TestAnOutageOfUnderTwoThirdsOfTheLeaseLosesNoLock(t *testing.T) {
+	// Holds end 1 % early, and there are pauses between renewals that fail.
+	const short = lease * 2 / 3 * 95 / 100
+	for what, switchTo := range map[string]func(w *testlock.Wire, broken bool){
+		"the server is down": func(w *testlock.Wire, broken bool) { w.Net.Refuse(broken) },
+		"requests are lost":  func(w *testlock.Wire, broken bool) { w.Down(broken) },
+		"the server stands still": func(w *testlock.Wire, broken bool) {
+			if broken {
+				w.Net.Freeze()
+			} else {
+				w.Net.Thaw()
+			}
+		},
+	} {
+		for _, lasts := range []time.Duration{short, lease} {
+			for phase := time.Duration(0); phase < lease/3; phase += lease / 3 / 7 {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					client := w.Net.Client(t) // with the timeouts of go-redis
+					_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, client), "x"), bg)
+					time.Sleep(lease + phase)
+					switchTo(w, true)
+					time.Sleep(lasts)
+					switchTo(w, false)
+					time.Sleep(lease)
+					if lost := hold.Err() != nil; lost != (lasts == lease) {
+						t.Errorf("%s for %v, %v after a renewal: lost %v", what, lasts, phase, lost)
+					}
+					_ = hold.Unlock(bg)
+				})
+			}
+		}
 	}
 }

@@ -158,12 +158,13 @@ type LockedError struct {
 }
 
 // HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session,
-// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note, Remaining and
-// Unlocked are set, as far as they are known.
+// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note, Protocol,
+// Library, Remaining and Unlocked are set, as far as they are known.
 func (e *LockedError) HeldBy() Holder {
-	h := Holder{Owner: e.Holder, Remaining: e.Remaining, Unlocked: strings.HasSuffix(e.Holder, "~")}
-	h.Session, h.PID, h.Host, h.Label, h.Note = protocol.ReadInfo(e.Holder, e.About)
-	return h
+	by := protocol.ReadInfo(e.Holder, e.About)
+	return Holder{Owner: e.Holder, Session: by.Session, Host: by.Host, PID: by.PID, Label: by.Label,
+		Note: by.Note, Protocol: by.Protocol, Library: by.Library,
+		Remaining: e.Remaining, Unlocked: strings.HasSuffix(e.Holder, "~")}
 }
 
 func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() }

@@ -105,10 +105,11 @@ func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
 
-// WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 30 s. d is from 10 ms to
-// ten years. It is renewed at a third of d. It is also how long a lock stays taken when its holder's process
-// dies, and how long waiters ride out a Redis that does not answer. See the table of options in the package
-// documentation.
+// WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 15 s. d is from 10 ms to
+// ten years. The lease is renewed at a third of d. The lock of a process that dies is free after between two
+// thirds of d and d. An outage or pause of up to about two thirds of d loses no lock. Waiters without a bound
+// of their own ride out a Redis that does not answer for d. docs/choosing.md says how to choose d. See the
+// table of options in the package documentation.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 )
 
@@ -49,7 +50,7 @@ func init() {
 // client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{
-		Prefix: "lockline", Lease: 30 * time.Second, Liveness: 10 * time.Second,
+		Prefix: "lockline", Lease: protocol.DefaultLease, Liveness: 10 * time.Second,
 		Handover: 5 * time.Millisecond,
 	}
 	for _, o := range options {

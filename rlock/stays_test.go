@@ -18,7 +18,6 @@ import (
 // docs/operations.md says how long what stays after an Unlock.
 // Proves: no trace
 func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
-	const lease = 30 * time.Second // the default
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		for range 3 {

@@ -8,7 +8,7 @@
 //
 // A permit is a Hold, as of a lock. The session renews its lease. If the permit is lost, the hold's context
 // is canceled. The permits of a process that dies come back when their lease ends (rlock.WithWatchdogTimeout,
-// 30 s by default). The first waiter gets them then, on time. An Unlock that comes after that adds no permit.
+// 15 s by default). The first waiter gets them then, on time. An Unlock that comes after that adds no permit.
 //
 // # Waiting
 //

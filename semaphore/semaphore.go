@@ -143,7 +143,7 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 
 // SetLimit changes how many permits there are, for all sessions. If there are more now, waiters are served.
 // If there are fewer, holders keep theirs, and no waiter is served until enough have come back. Redis keeps
-// the number while the semaphore is used, and then for 15 s to a minute with the default lease. After that,
+// the number while the semaphore is used, and then for 15 to 45 s with the default lease. After that,
 // the limit is again the one of the first New whose semaphore is used. So a program that changes the limit
 // for good also gives another one to New. It blocks for one request, not longer than ctx.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {

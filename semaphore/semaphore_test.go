@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
@@ -32,7 +33,7 @@ func TestPermitsAreHeldAndGivenBack(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		if a.Name() != "x" || a.Err() != nil || a.Token() == 0 || b.Token() <= a.Token() ||
-			time.Until(a.Deadline()) < 20*time.Second || ctx.Err() != nil {
+			time.Until(a.Deadline()) < protocol.DefaultLease/3*2 || ctx.Err() != nil {
 			t.Errorf("%v %v %v %v", a.Name(), a.Err(), a.Token(), b.Token())
 		}
 		var full *rlock.LockedError

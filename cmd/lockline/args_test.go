@@ -9,7 +9,7 @@ import (
 func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"lockline": {"demo", "exec", "ls", "top", "inspect", "watch",
-			"unlock", "doctor", "script", "completion"},
+			"unlock", "doctor", "script", "man", "completion"},
 		"lockline --help": {"--version", "demo", "exec", "ls", "top", "inspect", "watch", "unlock",
 			"doctor", "completion"},
 		"lockline demo --help": {"--redis", "--for", "fencing token"},

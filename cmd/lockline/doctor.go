@@ -68,7 +68,7 @@ func doctorCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "also",
 				Usage: "`URL` of another server of a RedLock; may be given again"},
-			&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
+			&cli.DurationFlag{Name: "lease", Value: protocol.DefaultLease,
 				Usage: "the lease of your programs (WithWatchdogTimeout)"},
 		},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
@@ -111,16 +111,13 @@ func printFindings(out io.Writer, findings []finding) {
 
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
-	o.lease = cmp.Or(o.lease, defaultLease)
+	o.lease = cmp.Or(o.lease, protocol.DefaultLease)
 	findings := append(o.examineServer(ctx, now), o.at.checkSentinels(ctx, o.lease)...)
 	for i, f := range findings {
 		findings[i].See = f.symptom()
 	}
 	return findings
 }
-
-// defaultLease is the default of WithWatchdogTimeout.
-const defaultLease = 30 * time.Second
 
 // examineServer examines a server, or each master of a Cluster.
 func (o *operator) examineServer(ctx context.Context, now func() time.Time) []finding {
@@ -169,7 +166,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 const scanTime = 10 * time.Second
 
 // checkLocked looks at all that is locked or waited for: for names that locks of several kinds have, which do
-// not exclude each other, and for sessions that wait for each other.
+// not exclude each other, for sessions of several versions of the protocol, and for sessions that wait for
+// each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -179,11 +177,11 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 	if err == nil {
 		_, found, err = o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
 	}
-	names, waits := judgeNames(severalKinds(states)), judgeWaits(found)
+	names, versions, waits := judgeNames(severalKinds(states)), judgeVersions(states), judgeWaits(found)
 	if err != nil {
-		names, waits = unlisted(err), unlisted(err)
+		names, versions, waits = unlisted(err), unlisted(err), unlisted(err)
 	}
-	findings := []finding{{Check: "names", judgment: names}}
+	findings := []finding{{Check: "names", judgment: names}, {Check: "versions", judgment: versions}}
 	if !o.redisson { // of which Redis does not know who waits
 		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
 	}

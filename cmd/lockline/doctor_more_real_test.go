@@ -48,6 +48,12 @@ func TestDoctorComparesTheTimeoutOfAClusterWithTheLease(t *testing.T) {
 			t.Errorf("lease %s: %s%s", lease, out, errOut)
 		}
 	}
+	// The default timeout outlasts the default lease of programs.
+	for timeout, want := range map[string]status{"15000": warning, "5000": fine} {
+		testlock.Must(t, rdb.ConfigSet(t.Context(), "cluster-node-timeout", timeout).Err())
+		found := map[status]string{warning: "cluster-node-timeout 15000", fine: "a master of a Cluster"}[want]
+		examine(t, "redis://"+node.Addr, time.Now).want(t, "cluster", want, found)
+	}
 }
 
 func TestDoctorFindsAClockThatRunsAtAnotherRate(t *testing.T) {

@@ -47,7 +47,8 @@ the command has ended before. With --wait 0, machines whose clocks differ by sec
 then run a job of cron once. If lockline is killed, the lock is free after its lease. So it
 is if Redis does not answer when the command has ended: lockline ends 2 s after it then.
 
-The lease is renewed at a third of it. If that fails, the command and all its
+The lease is renewed at a third of it. It is longer than the 15 s of the library, because
+--grace is a part of it. If renewals fail, the command and all its
 descendants get SIGTERM when --grace of the lease is left, and SIGKILL just before its
 end, when another process can get the lock. If the lock was forced open or Redis lost its
 data, they get SIGTERM at once and SIGKILL after --grace, or where the lease would have

@@ -66,6 +66,9 @@ func (s lockState) print(out io.Writer) {
 		}
 		fmt.Fprintf(out, "  holder   %v, owner %s\n", h, printable(h.Owner))
 		fmt.Fprintf(out, "           since %s, lease %s, token %d\n", h.text(), short(h.RemainingMS), h.Token)
+		if h.PID != 0 {
+			fmt.Fprintf(out, "           with %v\n", h.speaks)
+		}
 	}
 	if s.Value != nil {
 		fmt.Fprintf(out, "  value    %s\n", s.said())
@@ -74,6 +77,7 @@ func (s lockState) print(out io.Writer) {
 		fmt.Fprintf(out, "  token    %d\n", s.Token)
 	}
 	for i, w := range s.Queue {
-		fmt.Fprintf(out, "  waiter %-3d %v, for %s, owner %s\n", i+1, w, short(w.AgeMS), printable(w.Owner))
+		fmt.Fprintf(out, "  waiter %-3d %v, for %s, owner %s%s\n", i+1, w, short(w.AgeMS), printable(w.Owner),
+			w.differs())
 	}
 }

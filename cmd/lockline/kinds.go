@@ -78,7 +78,7 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock opens a RedLock as this one server has it.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(10 * time.Second) // there is no other server to ask in that time
+	longest := multilock.WithServerTimeout(7 * time.Second) // there is no other server to ask in that time
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil {
 		return mutex(rlock.KindRedLock, multilock.NewRedLock(name, s)) // which tells it
@@ -158,13 +158,17 @@ func (l subject) state(ctx context.Context) (lockState, error) {
 		return "write"
 	}
 	for _, h := range s.Holders {
-		st.hold(holder{party: party{h.Owner, h.Session, h.Host, h.PID, h.Label, h.Note},
+		versions := speaks{h.Protocol, h.Library}
+		by := party{h.Owner, h.Session, h.Host, h.PID, h.Label, h.Note, versions}
+		st.hold(holder{party: by,
 			Side: side(h.Shared), Permits: h.Permits, Token: h.Token,
 			RemainingMS: h.Remaining.Milliseconds(), Lingers: h.Lingers})
 	}
 	st.Count, st.Token, st.Limit = cmp.Or(s.Used(), s.Count, st.Count), s.Token, s.Limit
 	for _, w := range s.Queue {
-		st.Queue = append(st.Queue, waiter{party: party{w.Owner, w.Session, w.Host, w.PID, w.Label, w.Note},
+		versions := speaks{w.Protocol, w.Library}
+		by := party{w.Owner, w.Session, w.Host, w.PID, w.Label, w.Note, versions}
+		st.Queue = append(st.Queue, waiter{party: by,
 			AgeMS: w.Age.Milliseconds(), Side: side(w.Shared), Permits: w.Permits})
 	}
 	return st, err

@@ -62,7 +62,8 @@ func TestSharesAreShownAndFreed(t *testing.T) {
 	shown := said(t, addr, "inspect", "jobs")
 	wantMatch(t, shown, `(?s)^jobs  semaphore, held\n  count    3/3\n`+
 		`  holder   [12] permits?: .*, owner \S+\n +since \S+, for \S+, lease \S+, token \d+\n`+
-		`  holder   [12] permits?: .*\n.*\n`+
+		` +with lockline \S+, protocol \d+\n`+
+		`  holder   [12] permits?: .*\n.*\n.*\n`+
 		`  waiter 1   2 permits: process \d+ on \S+ \(b\), for \S+, owner \S+\n$`)
 	wantMatch(t, said(t, addr, "inspect", "catalog"),
 		`(?s)  holder   read: .*  holder   read: .*  waiter 1   write: `)

@@ -121,7 +121,7 @@ var (
 func program(out, errOut io.Writer) *cli.Command {
 	commands := []*cli.Command{demoCommand(), demoProcessCommand(), execCommand(), wardenCommand(),
 		lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
-		scriptCommand()}
+		scriptCommand(), manCommand()}
 	for _, c := range commands {
 		c.HideHelpCommand = true // "help" is a lock's name like any other
 		c.OnUsageError = usageError
@@ -136,6 +136,7 @@ func program(out, errOut io.Writer) *cli.Command {
 			"lockline inspect | watch | unlock --force NAME\n" +
 			"lockline doctor\n" +
 			"lockline script [NAME | DIGEST]\n" +
+			"lockline man\n" +
 			"lockline COMMAND --help\n" +
 			"lockline --version",
 		EnableShellCompletion:           true,

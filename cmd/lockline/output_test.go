@@ -24,7 +24,7 @@ func TestACommandThatCannotWriteFails(t *testing.T) {
 	wait(t, rlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "x"))
 	for _, args := range []string{"", "--help", "--version", "ls", "ls --waits", "ls --json", "ls --help",
 		"inspect x", "inspect --json x", "watch x", "doctor", "doctor --json", "script",
-		"script lock/release", "completion bash", "completion zsh", "completion --help", "exec --help",
+		"script lock/release", "man", "completion bash", "completion zsh", "completion --help", "exec --help",
 		"unlock --force x"} {
 		var errOut bytes.Buffer
 		code := run(t.Context(), append([]string{"lockline"}, strings.Fields(args)...), fullDevice{}, &errOut)

@@ -39,6 +39,13 @@ type party struct {
 	PID     int    `json:"pid,omitempty"`
 	Label   string `json:"label,omitempty"`
 	Note    string `json:"note,omitempty"` // of the call that holds or wants the lock (rlock.WithNote)
+	speaks
+}
+
+// speaks has the versions with which a program was built. It is zero if its session does not say them.
+type speaks struct {
+	Protocol int    `json:"protocol,omitempty"` // version of the protocol
+	Library  string `json:"library,omitempty"`  // version of the library: a tag, a commit, or "devel"
 }
 
 type waiter struct {

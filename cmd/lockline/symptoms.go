@@ -12,6 +12,7 @@ const (
 var symptoms = map[string]string{
 	"reach":         operationsPage + "#redis-does-not-answer",
 	"version":       operationsPage + "#upgrades",
+	"versions":      operationsPage + "#upgrades",
 	"cluster":       failuresPage + "#redis-fails-over",
 	"eviction":      failuresPage + "#keys-are-evicted",
 	"memory":        operationsPage + "#redis-refuses",

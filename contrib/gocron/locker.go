@@ -29,7 +29,7 @@ var errNoLock = errors.New("gocronlock: the job was run without its lock: " +
 // before.
 //
 // So a tick is run at most once, unless Redis loses the lock. It is not run again if the job fails. If its
-// process dies, the job is free when the lease is over, which is 30 s unless the session has another one.
+// process dies, the job is free when the lease is over, which is 15 s unless the session has another one.
 //
 // A job named NAME uses the lock gocron:NAME. All methods are safe for concurrent use.
 type Locker struct {

@@ -251,9 +251,9 @@ func TestTheLockOfADeadProcessComesFree(t *testing.T) {
 		lock := mustLock(t, gocronlock.NewLocker(testlock.NewSession(t, rdb), time.Second), "job")
 		_ = rdb.Close() // it can neither renew nor unlock
 		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
-		time.Sleep(20 * time.Second)
-		wantLockError(t, other, "job", rlock.ErrLocked)
 		time.Sleep(10 * time.Second)
+		wantLockError(t, other, "job", rlock.ErrLocked)
+		time.Sleep(5 * time.Second)
 		testlock.Must(t, mustLock(t, other, "job").Unlock(t.Context()))
 		testlock.WantError(t, "Unlock of the dead one", lock.Unlock(t.Context()), rlock.ErrLost)
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lease is short, for the show. The default of 30 s is better for real ones.
+// lease is short, for the show. The default of 15 s is better for real ones.
 const lease = time.Second
 
 // lead runs work whenever this process is the leader, until ctx ends. work must

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -96,6 +97,10 @@ func (e *LockedError) taken() string {
 	return "not enough permits are free; some are held"
 }
 
+// versions matches a process id and a host in a holder info, and the versions behind these, which would only
+// make a message longer.
+var versions = regexp.MustCompile(`^(\S*)/\d+(:\S*)?`)
+
 // by returns as much of the holder as is known. One whose owner field ends in "~" has unlocked.
 func (e *LockedError) by() (msg string) {
 	holder, stays := strings.CutSuffix(e.Holder, "~")
@@ -104,7 +109,7 @@ func (e *LockedError) by() (msg string) {
 	}
 	if e.About != "" {
 		about, note, _ := strings.Cut(e.About, "\t") // see internal/protocol/info.go
-		msg += " (" + strings.TrimSpace(about)
+		msg += " (" + versions.ReplaceAllString(strings.TrimSpace(about), "$1")
 		if note != "" {
 			msg += fmt.Sprintf(", note %q", note)
 		}

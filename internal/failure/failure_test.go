@@ -51,6 +51,11 @@ func TestEachTextSaysLocklineOnce(t *testing.T) {
 		{&LockedError{What: "semaphore", Name: "x"}, `lockline: semaphore "x": not enough permits are free`},
 		{&LockedError{What: "semaphore", Name: "x", Holder: "a:1"},
 			`lockline: semaphore "x": not enough permits are free; some are held by a:1`},
+		{&LockedError{Name: "x", Holder: "a:1", About: "12@h/3:v1.2.0 till/3:a"},
+			`lockline: lock "x": locked by a:1 (12@h till/3:a)`},
+		{&LockedError{Name: "x", Holder: "a:1", About: "12@h/3"}, `lockline: lock "x": locked by a:1 (12@h)`},
+		{&LockedError{Name: "x", Holder: "a:1", About: "12@h/3:v1.2.0 \tjob 9"},
+			`lockline: lock "x": locked by a:1 (12@h, note "job 9")`},
 		{&LockedError{Name: "x", Holder: "a:1", About: "12@h", Remaining: 28697845971, Hint: SelfHint},
 			`lockline: lock "x": locked by a:1 (12@h); its lease ends in 28.698s, ` +
 				"unless it is renewed or released" + SelfHint},

@@ -164,6 +164,9 @@ const Block = 1000
 // limit of a semaphore is always lower.
 const All = 1_000_000_000
 
+// DefaultLease is the lease of a session without WithWatchdogTimeout. docs/choosing.md gives the reasons.
+const DefaultLease = 15 * time.Second
+
 // MinLease is the shortest lease: less than network and timers need.
 const MinLease = 10 * time.Millisecond
 

@@ -8,8 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// The holder info of an attempt has the form 'PID@HOST LABEL', or 'PID@HOST LABEL<tab>NOTE' if its call has a
-// note. LABEL may be empty. A version that does not know of notes takes a note for the end of the label.
+// The holder info of an attempt has the form 'PID@HOST/PROTOCOL:LIBRARY LABEL', or
+// 'PID@HOST/PROTOCOL:LIBRARY LABEL<tab>NOTE' if its call has a note. PROTOCOL is Version, and LIBRARY the
+// version of this library. Without a version of the library, ':LIBRARY' is missing. LABEL may be empty. A
+// version of the library that does not know of notes takes a note for the end of the label.
 
 // MaxText is the longest label or note, in bytes. Each is in every entry of the queue, and in every request
 // for a lock.
@@ -32,15 +34,43 @@ func CheckText(option, text string) error {
 	return fmt.Errorf("lockline: %s: %s: %.40q", option, why, text)
 }
 
+// HolderInfo returns the holder info of a session, for calls without a note.
+func HolderInfo(pid int, host, label string) string {
+	versions := "/" + strconv.Itoa(Version)
+	if v := library(); v != "" {
+		versions += ":" + v
+	}
+	return strconv.Itoa(pid) + "@" + host + versions + " " + label
+}
+
 // WithNote returns the holder info of a session with the note of one call.
 func WithNote(info, note string) string { return info + "\t" + note }
 
-// ReadInfo returns the session id in an owner field, and what the holder info tells.
-func ReadInfo(owner, info string) (session string, pid int, host, label, note string) {
-	session, _, _ = strings.Cut(owner, ":")
-	info, note, _ = strings.Cut(info, "\t")
-	id, label, _ := strings.Cut(info, " ")
-	p, host, _ := strings.Cut(id, "@")
-	pid, _ = strconv.Atoi(p)
-	return session, pid, host, label, note
+// Info is what an owner field and a holder info tell. Fields that are not known are zero.
+type Info struct {
+	Session  string
+	PID      int
+	Host     string
+	Protocol int    // version of the protocol
+	Library  string // version of the library
+	Label    string
+	Note     string
+}
+
+// ReadInfo reads an owner field and a holder info. Infos of older sessions have no versions, and another
+// library may write anything.
+func ReadInfo(owner, info string) (i Info) {
+	i.Session, _, _ = strings.Cut(owner, ":")
+	info, i.Note, _ = strings.Cut(info, "\t")
+	who, label, _ := strings.Cut(info, " ")
+	id, host, _ := strings.Cut(who, "@")
+	i.PID, _ = strconv.Atoi(id)
+	i.Host, i.Label = host, label
+	if slash := strings.LastIndexByte(host, '/'); slash >= 0 {
+		number, library, _ := strings.Cut(host[slash+1:], ":")
+		if n, err := strconv.Atoi(number); err == nil && n > 0 {
+			i.Host, i.Protocol, i.Library = host[:slash], n, library
+		}
+	}
+	return i
 }

@@ -33,6 +33,8 @@ type Holder struct {
 	PID       int
 	Label     string
 	Note      string
+	Protocol  int
+	Library   string
 	Count     int
 	Shared    bool
 	Permits   int
@@ -45,15 +47,17 @@ type Holder struct {
 
 // Waiter is rlock.Waiter.
 type Waiter struct {
-	Owner   string
-	Session string
-	Host    string
-	PID     int
-	Label   string
-	Note    string
-	Shared  bool
-	Permits int
-	Age     time.Duration
+	Owner    string
+	Session  string
+	Host     string
+	PID      int
+	Label    string
+	Note     string
+	Protocol int
+	Library  string
+	Shared   bool
+	Permits  int
+	Age      time.Duration
 }
 
 // DecodeLock reads the reply of lock/inspect.
@@ -172,7 +176,9 @@ func decode(reply string, into any) error {
 
 // hold adds a holder with its holder info.
 func (st *State) hold(h Holder, info string) {
-	h.Session, h.PID, h.Host, h.Label, h.Note = ReadInfo(h.Owner, info)
+	by := ReadInfo(h.Owner, info)
+	h.Session, h.PID, h.Host, h.Label, h.Note = by.Session, by.PID, by.Host, by.Label, by.Note
+	h.Protocol, h.Library = by.Protocol, by.Library
 	h.Unlocked = strings.HasSuffix(h.Owner, "~")
 	st.Holders = append(st.Holders, h)
 	st.Held, st.Holder = true, st.Holders[0]
@@ -207,7 +213,9 @@ func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
 
 func newWaiter(owner string, age time.Duration, info string) Waiter {
 	w := Waiter{Owner: owner, Age: age}
-	w.Session, w.PID, w.Host, w.Label, w.Note = ReadInfo(owner, info)
+	by := ReadInfo(owner, info)
+	w.Session, w.PID, w.Host, w.Label, w.Note = by.Session, by.PID, by.Host, by.Label, by.Note
+	w.Protocol, w.Library = by.Protocol, by.Library
 	return w
 }
 

@@ -202,7 +202,7 @@ func newSession(cfg Config, id string) *Session {
 	s := &Session{
 		Config: cfg,
 		Args: Args{
-			About:    strconv.Itoa(os.Getpid()) + "@" + host + " " + cfg.Label,
+			About:    protocol.HolderInfo(os.Getpid(), host, cfg.Label),
 			Lease:    protocol.Milliseconds(cfg.Lease),
 			Liveness: protocol.Milliseconds(cfg.Liveness),
 			Quiet:    protocol.Number(10 * cfg.Linger.Microseconds()),

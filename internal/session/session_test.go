@@ -1,7 +1,6 @@
 package session
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/protocol"
 )
 
 func closes(s *Session) bool {
@@ -58,7 +59,8 @@ func TestASessionSaysWhereItIsAndItsLabel(t *testing.T) {
 		cfg.Label = label
 		s := openAs(t, cfg)
 		defer end(t, s)
-		if want := strings.TrimSpace(fmt.Sprintf("%d@%s %s", os.Getpid(), host, label)); s.About("") != want {
+		want := strings.TrimSpace(protocol.HolderInfo(os.Getpid(), host, label))
+		if s.About("") != want {
 			t.Errorf("%q, want %q", s.About(""), want)
 		}
 	}

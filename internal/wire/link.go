@@ -349,7 +349,7 @@ type outage struct {
 var errSilent = errors.New("it has not answered for a while")
 
 // Silent reports whether an error of Trouble means that the server is silent.
-func Silent(err error) bool { return err == errSilent }
+func Silent(err error) bool { return errors.Is(err, errSilent) }
 
 // isSilent reports whether requests are in flight, and the server has answered none of them for slow.
 func (s *server) isSilent() bool {
@@ -361,7 +361,8 @@ func (s *server) isSilent() bool {
 func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
 	if s.isSilent() { // the silence may have begun before the outage
-		since, err = epoch.Add(time.Duration(s.since.Load())), errSilent
+		since = epoch.Add(time.Duration(s.since.Load()))
+		err = fmt.Errorf("%w%s", errSilent, l.SilenceHint())
 	}
 	if f := s.failing.Load(); f != nil {
 		err = f.err

@@ -5,16 +5,17 @@ import (
 	"context"
 	"flag"
 	"log"
+	"os"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-// Main runs an example on the server that --redis names or, without it, on one in
-// this process, and ends the program if it fails.
+// Main runs an example on the server that --redis or the variable REDIS_URL names. If neither is set, the
+// server is in this process. Main ends the program if the example fails.
 func Main(run func(ctx context.Context, url string) error) {
-	url := flag.String("redis", "", "URL of a Redis to use, such as redis://localhost:6379 (default: "+
-		"one embedded in this program)")
+	url := flag.String("redis", os.Getenv("REDIS_URL"), "URL of a Redis to use, such as "+
+		"redis://localhost:6379 (default: one embedded in this program)")
 	flag.Parse()
 	if *url == "" {
 		server := miniredis.NewMiniRedis()

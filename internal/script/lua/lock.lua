@@ -18,7 +18,8 @@
 --                        `token`
 --             count      hold count
 --             change     number of the last change of the count, within the grant
---             info       holder info, PID@HOST LABEL, and behind a tab the note of the call, if it has one
+--             info       holder info, PID@HOST/PROTOCOL:LIBRARY LABEL, and behind a tab the note of the call,
+--                        if it has one
 --             lingers    the holder's session may keep the lock while no goroutine has it. The value says how
 --                        the session is notified
 --             released   `token` after the last release by a holder in `owner`. A further holder may still

@@ -10,10 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
+
+// lease is the lease of sessions that set none.
+const lease = protocol.DefaultLease
 
 // Kind is a kind of lock.
 type Kind struct {

@@ -67,7 +67,7 @@ var exclusion = map[string]test{
 			}
 			if !strings.HasPrefix(m.Name(), locked.Name) || locked.Holder != inspect(t, m).Owner ||
 				locked.Remaining <= 0 ||
-				locked.Remaining > 30*time.Second+time.Millisecond ||
+				locked.Remaining > lease+time.Millisecond ||
 				locked.Hint != "" {
 				t.Errorf("it does not describe the holder: %+v", locked)
 			}

@@ -52,15 +52,15 @@ var leases = map[string]test{
 			time.Sleep(67*time.Second + 13*time.Millisecond) // not the instant of a renewal
 			// Renewed at a third: never less than two thirds are left, less the batching of renewals.
 			st, left := inspect(t, w.rival("x")), time.Until(hold.Deadline())
-			if ctx.Err() != nil || hold.Err() != nil || left < 19*time.Second || !st.Held ||
+			if ctx.Err() != nil || hold.Err() != nil || left < 2*lease/3-time.Second || !st.Held ||
 				st.Remaining < left {
 				t.Fatalf("%v, deadline in %v, %+v", context.Cause(ctx), left, st)
 			}
 		}
 		for range 10 { // each outage lasts for less than what is left of the lease then
-			time.Sleep(9 * time.Second)
+			time.Sleep(lease/3 - time.Second)
 			w.down(true)
-			time.Sleep(15 * time.Second)
+			time.Sleep(lease / 2)
 			w.down(false)
 			time.Sleep(10 * time.Minute)
 			testlock.Must(t, hold.Err())
@@ -82,7 +82,7 @@ var leases = map[string]test{
 		w.down(true)
 		<-ctx.Done()
 		// Nothing takes time here: the margin is exactly 1 % and 2 ms.
-		want := 30*time.Second - 300*time.Millisecond - 2*time.Millisecond
+		want := lease - lease/100 - 2*time.Millisecond
 		if took := time.Since(start); took != want {
 			t.Errorf("its context ended after %v, want %v", took, want)
 		}
@@ -160,15 +160,15 @@ var leases = map[string]test{
 			}
 		}
 		hand(begin(t, m, bg, rlock.WithLease(time.Hour)), 55*time.Minute, time.Hour)
-		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)
+		hand(begin(t, m, bg), lease/2, lease)
 		testlock.Must(t, hold.Extend(bg, time.Hour))
-		hand(begin(t, m, bg), 15*time.Second, 30*time.Second)
+		hand(begin(t, m, bg), lease/2, lease)
 
 		ctx, cancel := context.WithCancel(bg) // nor is the place of one that gives up
 		gone, after := begin(t, m, ctx, rlock.WithLease(time.Hour)), begin(t, m, bg)
 		cancel()
 		testlock.WantError(t, "the wait that was given up", (<-gone).Err, context.Canceled)
-		hand(after, 15*time.Second, 30*time.Second)
+		hand(after, lease/2, lease)
 		testlock.Unlock(t, hold)
 		w.clean(t, "x")
 	}},
@@ -234,7 +234,7 @@ var leases = map[string]test{
 	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {Own, func(t *testing.T, w *world) {
 		// Shorter and longer than the lease.
 		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} {
-			p := w.process(t, rlock.WithWatchdogTimeout(15*time.Second))
+			p := w.process(t)
 			start := time.Now()
 			_, hold := testlock.Lock(t, p.lock("x"), bg, rlock.HoldAtLeast(d))
 			first := begin(t, w.rival("x"), bg)
@@ -305,7 +305,7 @@ var leases = map[string]test{
 		start := time.Now()
 		<-ctx.Done() // from here on nobody renews
 		testlock.WantError(t, "Err", outer.Err(), rlock.ErrLost)
-		if took := time.Since(start); took < 19*time.Second || took > 30*time.Second {
+		if took := time.Since(start); took < 2*lease/3-time.Second || took > lease {
 			t.Errorf("it ended after %v", took)
 		}
 		testlock.WantError(t, "Unlock", outer.Unlock(bg), rlock.ErrLost)
@@ -359,7 +359,7 @@ var leases = map[string]test{
 			net.BlackHole(true, true)
 		}
 		next := granted(t, got)
-		if took := time.Since(start); took < 29*time.Second || took > 31*time.Second {
+		if took := time.Since(start); took < lease-time.Second || took > lease+time.Second {
 			t.Errorf("it got the lock after %v", took)
 		}
 		testlock.WantError(t, "the dead one's Err", dead.Err(), rlock.ErrLost)
@@ -381,10 +381,10 @@ var leases = map[string]test{
 		for _, net := range p.nets {
 			net.SetDelay(delay)
 		}
-		time.Sleep(5 * time.Second) // till then the lease counts from the grant
-		for range 250 {             // the instant after each renewal's reply among them
+		time.Sleep(lease / 6) // till then the lease counts from the grant
+		for range 250 {       // the instant after each renewal's reply among them
 			time.Sleep(100 * time.Millisecond)
-			if left := time.Until(hold.Deadline()); left > 30*time.Second-302*time.Millisecond-2*delay {
+			if left := time.Until(hold.Deadline()); left > lease-lease/100-2*time.Millisecond-2*delay {
 				t.Errorf("considered valid for %v", left)
 			}
 			if st := inspect(t, w.rival("x")); hold.Deadline().After(time.Now().Add(st.Remaining)) {

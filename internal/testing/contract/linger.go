@@ -150,7 +150,7 @@ var linger = map[string]test{
 		time.Sleep(10 * time.Minute)
 		p.nets[0].Reset()
 		hold := testlock.Take(t, p.lock("x"))
-		if n := p.nets[0].Count("EVALSHA"); n != 0 || time.Until(hold.Deadline()) < 15*time.Second {
+		if n := p.nets[0].Count("EVALSHA"); n != 0 || time.Until(hold.Deadline()) < lease/2 {
 			t.Errorf("%d requests, %v left", n, time.Until(hold.Deadline()))
 		}
 		if st := inspect(t, w.rival("x")); w.kind.Has&Counts != 0 && st.Count != 1 {

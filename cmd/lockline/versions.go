@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lockline/lockline/internal/protocol"
+)
+
+// versionsDo says what to do about sessions of different versions of the protocol.
+const versionsDo = "look at the protocols in CHANGELOG.md: if these do not exclude each other, stop the " +
+	"older programs, wait until their leases have ended, and start the newer ones"
+
+// String returns the versions of the library and of the protocol, for people.
+func (v speaks) String() string {
+	if v.Protocol == 0 {
+		return "a version that is not known"
+	}
+	library := cmp.Or(printable(v.Library), "of a version that is not known")
+	return fmt.Sprintf("lockline %s, protocol %d", library, v.Protocol)
+}
+
+// differs returns v as an addition to a line about a session, or "" if v is the protocol of this tool. It
+// also returns "" for a JVM, and for a party of a latch, of which Redis knows no process.
+func (p party) differs() string {
+	if p.PID == 0 || p.Protocol == protocol.Version {
+		return ""
+	}
+	return ", " + p.speaks.String()
+}
+
+// judgeVersions judges the versions of the protocol of all sessions that hold a lock or wait for one.
+func judgeVersions(states []lockState) judgment {
+	sessions := map[speaks]map[string]bool{}
+	saw := func(p party) {
+		if p.PID == 0 {
+			return
+		}
+		if sessions[p.speaks] == nil {
+			sessions[p.speaks] = map[string]bool{}
+		}
+		sessions[p.speaks][p.Session] = true
+	}
+	unread := 0 // names with keys that this version did not write
+	for _, s := range states {
+		if strings.Contains(s.Error, "did not write") || strings.Contains(s.Error, "older version") {
+			unread++
+		}
+		for _, h := range s.Holders {
+			saw(h.party)
+		}
+		for _, w := range s.Queue {
+			saw(w.party)
+		}
+	}
+	order := func(a, b speaks) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Library, b.Library))
+	}
+	var found []string
+	protocols := map[int]bool{}
+	for _, v := range slices.SortedFunc(maps.Keys(sessions), order) {
+		found = append(found, fmt.Sprintf("%d with %v", len(sessions[v]), v))
+		protocols[v.Protocol] = true
+	}
+	text := "no session holds a lock or waits"
+	if len(found) > 0 {
+		text = "sessions: " + strings.Join(found, "; ")
+	}
+	switch {
+	case unread > 0:
+		foreign := fmt.Sprintf("names with keys that protocol %d did not write: %d; ",
+			protocol.Version, unread)
+		return judgment{warning, foreign + text, versionsDo}
+	case len(protocols) > 1:
+		return judgment{warning, text, versionsDo}
+	case len(protocols) == 1 && !protocols[protocol.Version]:
+		return judgment{warning, fmt.Sprintf("%s, and this tool has protocol %d", text, protocol.Version),
+			"use the tool of the programs' version"}
+	}
+	return judgment{fine, text, ""}
+}
