@@ -62,9 +62,8 @@ func (l *localQueue) forget() {
 	}
 }
 
-// passTurn gives the turn of a hold that has ended to the goroutine that has waited longest. The release of
-// all parts must have begun (majority.release), so that the next round does not meet parts that are still
-// held.
+// passTurn gives the turn of a hold that has ended to the goroutine that has waited longest. Its round waits
+// for parts that are still being released (Kind.Alone).
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -120,7 +119,7 @@ func (l *RedLock) acquire(
 	c := &lockCall{l: l, q: q, local: q.localQueue(l.name), callerCtx: ctx, values: ctx, cfg: cfg,
 		once: cfg.Once(try), begun: time.Now(), depth: 1,
 		bounds: call.Bounds{Until: until, Closing: q.closing}}
-	c.cfg.Bounded = false // for the parts: the bounds of the call end their waits
+	c.cfg.Bounded = false // of the parts: a round bounds them
 	defer c.local.drop()
 	if ctx.Done() != nil {
 		c.values = context.WithoutCancel(ctx)
@@ -291,19 +290,18 @@ func (c *lockCall) joinLine() *engine.Entry {
 	return nil
 }
 
-// joinLineAt waits in the line of one server. It returns nil if there is no line, or if the wait has ended.
+// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if it refuses,
+// or if the wait has ended.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
-	while, leave := context.WithCancel(c.bounds.Until)
+	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()
 	line := engine.New(s.line, lineKind, c.l.name, engine.Config{})
 	head := ask(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
-		part := &engine.Part{While: while, Lost: func() {}}
-		return line.Admitted(c.values, engine.Exclusive, engine.Config{Impatient: true, Part: part}, false)
+		return line.Admitted(ctx, engine.Exclusive, engine.Config{}, false)
 	})
-	look := time.NewTicker(lineLease / 4)
+	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	// The answer comes first: if it is an error, the server has trouble from then on.
-	for good := true; good; good = s.trouble() == nil && !c.bounds.Over() {
+	for s.trouble() == nil && !c.bounds.Over() {
 		select {
 		case a := <-head.answers:
 			if a.err != nil && !c.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
@@ -319,12 +317,14 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	return nil
 }
 
-// giveBack unlocks some entries, and does not wait for that.
+// lookInterval is the time between two looks whether the server of the line still answers.
+const lookInterval = 100 * time.Millisecond
+
+// giveBack unlocks some entries in the background.
 func (c *lockCall) giveBack(entries ...*engine.Entry) {
 	for _, e := range entries {
 		if e != nil {
-			tell := e.Leave()
-			c.q.home.Go(func() { _ = tell(context.Background()) })
+			c.q.home.Go(func() { _ = e.Unlock(context.Background()) })
 		}
 	}
 }

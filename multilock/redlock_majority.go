@@ -24,8 +24,8 @@ type majority struct {
 	l     *RedLock
 	q     *quorum
 	local *localQueue     // whose turn it has
-	ctx   context.Context // has the values of the context of Lock, and ends with the majority
-	stop  func()          // ends ctx, and the waits of the round
+	ctx   context.Context // of its parts: has the values of the context of Lock, and ends with the majority
+	stop  func()          // ends ctx, and so the waits for parts
 
 	mu            sync.Mutex      // guards what follows, and entries; mutexes of parts may be taken under it
 	token         int64           // 0 until become, while the majority belongs to its round
@@ -229,9 +229,8 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 	return failure.Named(m.l.name, err)
 }
 
-// release begins to unlock the parts. When it returns, later requests of this process know that. If all is
-// set, lost parts are unlocked, too. Their leases keep others out until then, because the user of the hold may
-// not know of the loss yet.
+// release unlocks the parts in the background. If all is set, lost parts are unlocked, too. Their leases keep
+// others out until then, because the user of the hold may not know of the loss yet.
 func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
@@ -240,13 +239,12 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	}
 	m.mu.Unlock()
 	asked := m.q.tally(refused)
-	unlocks := make([]func(context.Context) error, len(parts))
 	for i, p := range parts {
 		if p != nil && (all || p.Err() == nil) {
-			asked[i].kind, unlocks[i] = pending, p.Leave()
+			asked[i].kind = pending
 		}
 	}
-	return ask(m.q, asked, func(i int) (none struct{}, _ error) { return none, unlocks[i](ctx) })
+	return ask(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
 }
 
 // released waits for the answers to a release, no longer than an Unlock with this context.

@@ -20,13 +20,15 @@ import (
 // confirmed, later than the grant, that it has the hold. Then that majority had the hold all the time, and no
 // other holder can have come between.
 
-// acquirePart takes the lock of the i-th server, and waits for it until while ends. The caller adds the entry
-// to m.parts.
-func (m *majority) acquirePart(
-	ctx, while context.Context, i int, cfg engine.Config, try bool,
-) (*engine.Entry, error) {
-	cfg.Part = &engine.Part{While: while, Lost: func() { m.checkPart(i) }}
-	return m.l.parts[i].Admitted(ctx, engine.Exclusive, cfg, try)
+// acquirePart takes the lock of the i-th server. The wait ends with the majority, and within the bound of cfg.
+// The caller adds the entry to m.parts. From then on, the end of the entry's context tells that the part may
+// be lost.
+func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
+	p, err := m.l.parts[i].Admitted(m.ctx, engine.Exclusive, cfg, try)
+	if err == nil {
+		context.AfterFunc(p.Context(), func() { m.checkPart(i) })
+	}
+	return p, err
 }
 
 // checkPart is called when the part of the i-th server may be lost, because its lease has ended, its server
@@ -82,19 +84,18 @@ func (m *majority) rejoin(i int, after time.Duration, owner string) {
 			if !renewed {
 				return
 			}
-			while, cancel := context.WithTimeout(m.ctx, q.lead.Lease/3)
 			if owner != "" {
-				st, err := m.l.parts[i].Inspect(while)
+				until, cancel := context.WithTimeout(m.ctx, q.lead.Lease/3)
+				st, err := m.l.parts[i].Inspect(until)
+				cancel()
 				if err == nil && slices.Contains(st.Over, owner) {
-					cancel()
 					return
 				}
 				if err == nil {
 					owner = ""
 				}
 			}
-			p, err := m.acquirePart(context.WithoutCancel(m.ctx), while, i, engine.Config{}, false)
-			cancel()
+			p, err := m.acquirePart(i, engine.Config{Bounded: true, Wait: q.lead.Lease / 3}, false)
 			if err == nil && m.addPart(i, p) {
 				return
 			}

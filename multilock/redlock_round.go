@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/protocol"
 )
 
 // settleTime is for how long, at least, a round that has a majority waits for the other servers, which mostly
@@ -26,15 +27,14 @@ type round struct {
 // join the hold, and otherwise they are given back. A try is refused where others have the lock. Otherwise
 // the round waits in the servers' queues.
 func (c *lockCall) round(try bool) (*entry, error) {
-	q := c.q
-	while, stopWaiting := context.WithCancel(c.bounds.Until)
-	ctx, end := context.WithCancel(c.values)
-	m := &majority{l: c.l, q: q, local: c.local, ctx: ctx, parts: make([]*engine.Entry, len(q.servers))}
-	m.stop = func() { stopWaiting(); end() }
+	q, cfg := c.q, c.cfg
+	if end, bounded := c.bounds.Until.Deadline(); bounded { // not of the context, because parts outlive the call
+		cfg.Bounded, cfg.Wait = true, max(time.Until(end), protocol.MinTime)
+	}
+	m := &majority{l: c.l, q: q, local: c.local, parts: make([]*engine.Entry, len(q.servers))}
+	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
-	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) {
-		return m.acquirePart(c.values, while, i, c.cfg, try)
-	})
+	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) { return m.acquirePart(i, cfg, try) })
 	start, decided, explaining := time.Now(), false, false
 	c.roundAt = start
 	limit := time.NewTimer(q.timeout)
