@@ -281,12 +281,8 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 
 // passing reports whether an error is an outage's: its member's Lock rides that out.
 func passing(err error) bool {
-	var vote *tooFewError // of a RedLock
-	switch {
-	case errors.As(err, &vote):
-		return !vote.final
-	case errors.Is(err, errToken), errors.Is(err, errTaken), errors.Is(err, engine.ErrTooLate):
-		return true
+	if outage, known := outageOf(err); known {
+		return outage
 	}
 	var reply redis.Error
 	var network net.Error

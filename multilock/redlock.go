@@ -1,11 +1,7 @@
 package multilock
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/engine"
@@ -126,7 +122,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	for i, s := range sessions {
 		users[i] = inner.Session(s)
 	}
-	if err := check(users, cfg.timeout); err != nil {
+	if err := checkSessions(users, cfg.timeout); err != nil {
 		return nil, err
 	}
 	if lease := users[0].Lease; cfg.timeout == 0 {
@@ -144,7 +140,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 			q.lead.Warn("a RedLock of two servers needs both: use three")
 		case n%2 == 0:
 			q.lead.Warn("a RedLock of an even number of servers stands no more losses than with one fewer",
-				"servers", n, "needed", q.need)
+				"servers", n, "needed", q.tally(pending).need())
 		}
 	})
 	return &Quorum{q}, nil
@@ -181,12 +177,6 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	}
 	return l
 }
-
-var (
-	errZeroQuorum = errors.New("lockline: a zero Quorum; make one with NewQuorum")
-
-	errZeroRedLock = errors.New("lockline: the RedLock is nil or a zero value; make one with Quorum.New")
-)
 
 // NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and [Quorum.New] in one,
 // without options. If the sessions do not fit together, every method of the RedLock returns the error. It
@@ -239,131 +229,4 @@ func (l *RedLock) TryLock(
 // Do is [rlock.Do] with this lock.
 func (l *RedLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, l, fn, options...)
-}
-
-// Inspect asks all servers for the holder, and says what a majority has. It changes nothing, and blocks for
-// a request to each server: not longer than [WithServerTimeout] for those that are not needed, nor longer
-// than ctx.
-func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
-	_, st, err := l.inspect(ctx)
-	return st, err
-}
-
-// inspect is Inspect, with the tokens that the servers have of the holder: 0 where it is not.
-func (l *RedLock) inspect(ctx context.Context) (tokens []int64, majority rlock.State, err error) {
-	free := rlock.State{Name: l.Name()}
-	states, err := each(ctx, l, func(i int) (protocol.State, error) {
-		return l.parts[i].Inspect(ctx)
-	})
-	if err != nil {
-		return nil, rlock.State{}, err
-	}
-	holders := map[string][]answer[protocol.State]{}
-	for _, a := range states {
-		if a.value.Held {
-			who := holderOf(a.value.Owner)
-			holders[who] = append(holders[who], a)
-		}
-		free.Token = max(free.Token, a.value.Token)
-	}
-	for who, parts := range holders {
-		if len(parts) < l.q.need {
-			continue
-		}
-		slices.SortFunc(parts, func(a, b answer[protocol.State]) int {
-			return cmp.Compare(b.value.Remaining, a.value.Remaining)
-		})
-		s := parts[l.q.need-1].value // the majority lasts no longer
-		tokens = make([]int64, len(l.parts))
-		var sorted []int64
-		for _, p := range parts {
-			tokens[p.i] = p.value.Token
-			sorted = append(sorted, max(p.value.Token, p.value.Floor)) // it may have been raised there
-		}
-		slices.Sort(sorted)
-		h := rlock.Holder(s.Holder)
-		released := 0
-		for _, p := range parts {
-			if stayed(p.value.Owner) != "" {
-				released++
-			}
-		}
-		h.Owner, h.Session, h.Unlocked = who, who, false
-		if len(parts)-released < l.q.need { // it is taken by HoldAtLeast alone
-			h.Owner += stays
-			h.Unlocked = true
-		}
-		h.Token, h.Servers = sorted[l.q.need-1], len(parts)
-		return tokens, rlock.State{Name: s.Name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
-	}
-	return nil, free, nil
-}
-
-// each calls f for all servers, and returns the answers of those that are in time, if these are a majority.
-func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]answer[T], error) {
-	if err := l.check(ctx); err != nil {
-		return nil, err
-	}
-	q := l.q
-	if !q.home.Begin() {
-		return nil, failure.Named(l.name, failure.ErrClosed)
-	}
-	defer q.home.End()
-	late, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	var good []answer[T]
-	t := count(late, q, ask(q, q.all, f), func(_ tally, a answer[T]) bool {
-		if a.err == nil {
-			good = append(good, a)
-		}
-		return a.err != nil && ctx.Err() != nil
-	})
-	switch {
-	case t.yes >= q.need:
-		return good, nil
-	case ctx.Err() != nil:
-		return nil, failure.Named(l.name, failure.OfContext(ctx))
-	}
-	return nil, failure.Named(l.name, q.noMajority(t.yes, t.failing))
-}
-
-// ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
-// fails where these are no majority. See [rlock.Mutex.ForceUnlock].
-func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
-	return held(each(ctx, l, func(i int) (int, error) {
-		return l.parts[i].Force(ctx, engine.ForceExclusive)
-	}))
-}
-
-// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token: it frees the lock
-// on each server that can be reached and that has this holder. If the holder has no majority by now, or
-// another one has, it changes nothing and returns false. After an error, too few servers have answered, and
-// the holder may have lost the lock on some of them: look again with Inspect.
-//
-// It waits for two requests to each server. The first reads the state, and the second frees the lock. One
-// request would not be safe: each server has a token of its own for the hold. So it cannot compare the token
-// that Inspect has shown with its own, and its present holder may be newer. See
-// [rlock.Mutex.ForceUnlockToken].
-func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
-	if err := l.check(ctx); err == nil && token <= 0 {
-		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
-	}
-	tokens, st, err := l.inspect(ctx)
-	if err != nil || !st.Held || st.Token != token {
-		return false, err
-	}
-	return held(each(ctx, l, func(i int) (int, error) {
-		if tokens[i] == 0 {
-			return 0, nil
-		}
-		// The token of this one server: a newer holder has a higher one there, however late this arrives.
-		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
-	}))
-}
-
-func held(answers []answer[int], err error) (any bool, _ error) {
-	for _, a := range answers {
-		any = any || a.value > 0
-	}
-	return any, err
 }

@@ -150,7 +150,8 @@ func TestInspectSaysWhyThereIsNoMajority(t *testing.T) {
 			w.Net.Freeze()
 		}
 		_, err := m.Inspect(bg)
-		if err == nil || !strings.HasSuffix(err.Error(), "2 are needed: no answer in time") {
+		if err == nil || !strings.Contains(err.Error(), "0 of 3 servers answered, 2 are needed: server ") ||
+			strings.Count(err.Error(), ": no answer in time") != 3 {
 			t.Error(err)
 		}
 		for _, w := range r {

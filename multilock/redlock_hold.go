@@ -14,115 +14,106 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// entry is what one goroutine has of a majority, for which its Hold stands. Those that are nested in it are
-// known to this process alone.
+// An entry is what one goroutine has of a majority, and what its Hold stands for. Servers do not know of
+// entries that are nested in others.
 type entry struct {
 	m      *majority
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
-	fixed  bool // a lease of its own choice, not renewed
+	fixed  bool // its lease is fixed, and not renewed
 
-	over error // why its user has it no more: it is unlocked; guarded by majority.mu
+	ended error // why its user does not have it any more; nil until Unlock; guarded by majority.mu
 }
 
-// entry is one of this call, which is not a hold yet.
-func (v *vote) entry(m *majority) *entry {
-	core, cancel := context.WithCancelCause(v.ctx)
+var _ handle.Holding = (*entry)(nil)
+
+// newEntry returns an entry of this call, which is not a hold yet.
+func (c *lockCall) newEntry(m *majority) *entry {
+	core, cancel := context.WithCancelCause(c.callerCtx)
 	end := func() {
 		// Another goroutine may have found that the majority is lost, and not have canceled this context yet.
-		if err := m.check(); err != nil && err != failure.ErrNotHeld {
+		if err := m.endIfLost(); err != nil && err != failure.ErrNotHeld {
 			cancel(err)
 		}
 	}
 	ctx := &endingContext{core, end}
-	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: v.cfg.Lease != 0}
+	return &entry{m: m, ctx: ctx, cancel: cancel, fixed: c.cfg.Lease != 0}
 }
 
-// descent is the context key by which a call of a RedLock finds the hold that it nests in.
+// A descent is the context key by which a call of a RedLock finds the hold that it nests in.
 type descent struct {
 	q    *quorum
 	name string // of the RedLock
 	lost bool   // set by Find: the context descends from a hold that was lost
 }
 
-// endingContext is the context of a hold of several locks. It ends with them by a goroutine, and before that
-// once it is asked.
+// An endingContext is the context of a hold of several locks. A goroutine ends it when they end, and so does
+// a call of Err that comes before that.
 type endingContext struct {
 	context.Context
-	check func() // ends it if that is due
+	endIfDue func()
 }
 
 func (c *endingContext) Err() error {
 	if c.Context.Err() == nil {
-		c.check()
+		c.endIfDue()
 	}
 	return c.Context.Err()
 }
 
-// nest enters the majority of a hold that the context descends from, and has it confirmed. In each hold, one
-// at a time is nested, as in a lock of its own. Neither a hold nor an error: that is over, look again.
-func (v *vote) nest(outer *entry) (*entry, error) {
+// nest enters the majority of a hold that the context descends from, and waits until a majority of servers
+// confirms the hold. One goroutine at a time is nested in each hold. If both results are nil, the outer hold
+// has ended, and the caller must look for another.
+func (c *lockCall) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := v.entry(m) // without a mutex, because the context may run code of its own
+	e := c.newEntry(m) // without a mutex, because the context may run code of its own
 	m.mu.Lock()
-	for outer.over == nil && m.state() == nil && m.entries[len(m.entries)-1] != outer {
+	for outer.ended == nil && m.whyEnded() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
 			m.changed = make(chan struct{})
 		}
 		changed := m.changed
 		m.mu.Unlock()
-		in := false
-		if !v.try {
-			v.announce()
-			_, in = call.Await(&v.bounds, changed)
+		woken := false
+		if !c.once {
+			c.reportWaiting()
+			_, woken = call.Await(&c.bounds, changed)
 		}
-		if !in {
+		if !woken {
 			e.cancel(nil) // nobody has its context
-			if v.holder = m.locked(); v.try {
-				return nil, failure.Public(v.holder)
+			if c.holder = m.lockedError(); c.once {
+				return nil, failure.Public(c.holder)
 			}
-			return nil, v.whyOver()
+			return nil, c.waitError()
 		}
 		m.mu.Lock()
 	}
-	in := outer.over == nil && m.state() == nil
-	if in {
+	nested := outer.ended == nil && m.whyEnded() == nil
+	if nested {
 		m.entries = append(m.entries, e)
-		v.depth = len(m.entries)
-		m.renew()
+		c.depth = len(m.entries)
+		m.setRenewal()
 	}
 	m.mu.Unlock()
-	if !in {
+	if !nested {
 		e.cancel(nil)
 		return nil, nil
 	}
-	if err := m.extend(v.bounds.Until, -1, v.cfg.Lease); err != nil {
-		v.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // if it is the last, it waits for servers
-		if v.bounds.Over() {
-			err = v.whyOver()
+	if err := m.extend(c.bounds.Until, -1, c.cfg.Lease); err != nil {
+		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // the last Unlock waits for servers
+		if c.bounds.Over() {
+			err = c.waitError()
 		}
 		return nil, err
 	}
 	return e, nil
 }
 
-// renew has the leases renewed, or not, as the entries want it. mu held.
-func (m *majority) renew() {
-	on := m.renewed()
-	for _, p := range m.parts {
-		if p != nil {
-			p.Renew(on)
-		}
-	}
-}
-
-// An entry is a handle.Holding.
-
 func (e *entry) Name() string { return e.m.l.name }
 
 func (e *entry) Token() int64 { return e.m.token }
 
-// Parts are none: for its user it is one lock.
+// Parts returns nil, because for its user a RedLock is one lock.
 func (e *entry) Parts() []*handle.Hold { return nil }
 
 func (e *entry) Context() context.Context { return e.ctx }
@@ -143,17 +134,16 @@ func (e *entry) Find(key any) any {
 	return nil
 }
 
-// Deadline is when it has no majority any more.
-func (e *entry) Deadline() time.Time { return e.m.until() }
+func (e *entry) Deadline() time.Time { return e.m.deadline() }
 
 func (e *entry) Err() error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.over != nil {
-		return e.over
+	if e.ended != nil {
+		return e.ended
 	}
-	return m.state()
+	return m.whyEnded()
 }
 
 // LossReason returns why the majority was lost; nil: that is not known.
@@ -163,10 +153,10 @@ func (e *entry) LossReason() error {
 	return e.m.lossReason
 }
 
-// Servers are on how many servers it is.
-func (e *entry) Servers() int { return e.m.servers() }
+// Servers returns on how many servers the lock is held.
+func (e *entry) Servers() int { return e.m.live().count(granted) }
 
-// OwnerField is the beginning of that of all parts.
+// OwnerField returns the beginning of the owner fields of all parts.
 func (e *entry) OwnerField() string { return e.m.q.id }
 
 func (e *entry) Extend(ctx context.Context, d time.Duration) error {
@@ -184,8 +174,8 @@ func (e *entry) Stay(d time.Duration) {
 	until := time.Now().Add(d)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if until.After(m.stays) {
-		m.stays = until
+	if until.After(m.takenUntil) {
+		m.takenUntil = until
 	}
 	for _, p := range m.parts {
 		if p != nil {
@@ -205,31 +195,31 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 // as handle.UnlockBound allows. The replies of the other servers are awaited in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
-	_ = m.check()
+	_ = m.endIfLost()
 	open := q.home.Begin()
 	if open {
 		defer q.home.End()
 	}
 	m.mu.Lock()
-	if e.over != nil {
+	if e.ended != nil {
 		m.mu.Unlock()
 		return failure.Named(m.l.name, failure.ErrUnlockedBefore)
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *entry) bool { return other == e })
-	lost, last := m.over, len(m.entries) == 0
-	if lost == nil && !open { // its parts are about to end, and with them the holds that are left
+	lost, last := m.ended, len(m.entries) == 0
+	if lost == nil && !open { // the parts are about to end, and with them the holds that are left
 		lost = failure.ErrClosed
 	}
-	e.over = cmp.Or(lost, failure.ErrNotHeld)
+	e.ended = cmp.Or(lost, failure.ErrNotHeld)
 	switch {
 	case lost != nil:
 	case last:
-		m.over = failure.ErrNotHeld
+		m.ended = failure.ErrNotHeld
 	default:
-		m.renew()
+		m.setRenewal()
 	}
 	held := time.Since(m.begun)
-	m.wake()
+	m.wakeNesting()
 	m.mu.Unlock()
 	if lost != nil {
 		e.cancel(lost)
@@ -246,15 +236,15 @@ func (e *entry) Unlock(ctx context.Context) error {
 		return nil
 	}
 	m.stop()
-	answers := m.release(ctx, true)
-	m.d.next()
-	err := m.released(ctx, answers)
+	releasing := m.release(ctx, true)
+	m.local.passTurn()
+	err := m.released(ctx, releasing)
 	m.l.observe(context.WithoutCancel(ctx),
 		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	return err
 }
 
-// Forgotten ends a hold whose Hold and context were collected. A fixed lease goes on in Redis.
+// Forgotten ends a hold whose Hold and context were collected. A fixed lease runs on in Redis.
 func (e *entry) Forgotten() {
 	m := e.m
 	if e.fixed {

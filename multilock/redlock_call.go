@@ -1,0 +1,330 @@
+package multilock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockline/lockline/internal/call"
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+// A localQueue is what a quorum knows of one RedLock: which goroutine of this process has the turn, and who
+// has the lock. One goroutine at a time competes for the lock at the servers, or holds it. The others receive
+// from turn, so they are served in their order.
+type localQueue struct {
+	q    *quorum
+	name string
+	uses int // calls that use it; guarded by quorum.mu
+
+	turn chan struct{} // has one element if no goroutine competes for the lock or holds it
+
+	held  atomic.Pointer[majority]         // nil: this process does not hold the lock
+	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
+	taken atomic.Bool                      // somebody has the lock, as far as is known
+}
+
+// localQueue finds or makes the queue of a name. The caller must call drop.
+func (q *quorum) localQueue(name string) *localQueue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.local[name]
+	if l == nil {
+		l = &localQueue{q: q, name: name, turn: make(chan struct{}, 1)}
+		l.turn <- struct{}{}
+		q.local[name] = l
+	}
+	l.uses++
+	return l
+}
+
+// drop ends a use.
+func (l *localQueue) drop() {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	l.uses--
+	l.forget()
+}
+
+// forget removes the queue from its quorum if nothing uses it. The caller must hold quorum.mu.
+func (l *localQueue) forget() {
+	if l.uses == 0 && l.held.Load() == nil {
+		delete(l.q.local, l.name)
+	}
+}
+
+// passTurn gives the turn of a hold that has ended to the goroutine that has waited longest. Its round waits
+// for parts that are still being released (Kind.Alone).
+func (l *localQueue) passTurn() {
+	l.q.mu.Lock()
+	l.held.Store(nil)
+	l.forget()
+	l.q.mu.Unlock()
+	l.turn <- struct{}{}
+}
+
+// A lockCall is one call of RedLock.Lock or TryLock. Only the goroutine of that call changes it.
+type lockCall struct {
+	l         *RedLock
+	q         *quorum
+	local     *localQueue
+	callerCtx context.Context
+	values    context.Context // has the values of callerCtx, and never ends, because parts outlive the call
+	cfg       engine.Config
+	bounds    call.Bounds
+	once      bool // it makes one round, and does not wait
+	begun     time.Time
+	depth     int // of its hold: 1, or more if the hold is nested in others
+
+	waitReported bool                 // the observer got EventWaiting
+	holder       *failure.LockedError // nil: none is known. Without the name of a holder: there is one
+	trouble      error                // the last time that too few servers answered; nil: enough did
+	roundAt      time.Time            // when the last round began
+	outageAt     time.Time            // when the first round began that too few servers answered; zero: none
+	hopeless     bool                 // too few servers answered, and time will not mend that
+}
+
+func (l *RedLock) acquire(
+	ctx context.Context, options []rlock.Option, try bool,
+) (context.Context, *rlock.Hold, error) {
+	if err := l.check(ctx); err != nil {
+		return ctx, nil, err
+	}
+	cfg := engine.NewConfig(l.cfg, options)
+	fail := func(err error) (context.Context, *rlock.Hold, error) {
+		return ctx, nil, failure.Named(l.name, err)
+	}
+	if err := cfg.Check(); err != nil {
+		return fail(err)
+	}
+	if ctx.Err() != nil {
+		return fail(failure.OfContext(ctx))
+	}
+	q := l.q
+	if !q.home.Begin() {
+		return fail(failure.ErrClosed)
+	}
+	defer q.home.End()
+	until, stop := cfg.Until(ctx)
+	defer stop()
+	c := &lockCall{l: l, q: q, local: q.localQueue(l.name), callerCtx: ctx, values: ctx, cfg: cfg,
+		once: cfg.Once(try), begun: time.Now(), depth: 1,
+		bounds: call.Bounds{Until: until, Closing: q.closing}}
+	c.cfg.Bounded = false // of the parts: a round bounds them
+	defer c.local.drop()
+	if ctx.Done() != nil {
+		c.values = context.WithoutCancel(ctx)
+	}
+	e, err := c.run()
+	if err != nil {
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // while a round was in flight
+			err = c.waitError()
+		}
+		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(c.begun), Err: err})
+		return ctx, nil, err
+	}
+	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(c.begun), Depth: c.depth,
+		Token: e.Token()})
+	if cfg.AtLeast > 0 {
+		e.Stay(cfg.AtLeast)
+	}
+	held, hd := handle.New(ctx, e)
+	return held, (*rlock.Hold)(hd), nil
+}
+
+// run nests in the hold that the context descends from, or competes with others for the lock.
+func (c *lockCall) run() (*entry, error) {
+	for {
+		d := &descent{q: c.q, name: c.l.name}
+		outer, _ := c.callerCtx.Value(d).(*entry)
+		switch {
+		case outer == nil && d.lost:
+			return nil, failure.Named(c.l.name, failure.ErrLost)
+		case outer == nil:
+			return c.waitForTurn()
+		}
+		if e, err := c.nest(outer); e != nil || err != nil {
+			return e, err
+		}
+	}
+}
+
+// waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. It
+// gives the turn back if it fails.
+func (c *lockCall) waitForTurn() (e *entry, err error) {
+	local, hasTurn := c.local, false
+	defer func() {
+		if e == nil && hasTurn {
+			local.turn <- struct{}{}
+		}
+	}()
+	select {
+	case <-local.turn:
+		hasTurn = true
+		return c.compete()
+	default:
+		if c.once {
+			c.holder = cmp.Or(local.holder(c.begun), &failure.LockedError{Name: local.name})
+			return nil, failure.Public(c.holder)
+		}
+	}
+	c.reportWaiting()
+	long := time.NewTicker(engine.LongWait)
+	defer long.Stop()
+	for {
+		select {
+		case <-local.turn:
+			hasTurn = true
+			if local.taken.Load() {
+				c.holder = &failure.LockedError{Name: local.name}
+			}
+			if !c.bounds.Over() {
+				return c.compete()
+			}
+		case <-long.C:
+			if m := local.held.Load(); m != nil {
+				m.warnOfItself()
+			}
+			continue
+		case <-c.bounds.Until.Done():
+		case <-c.bounds.Closing:
+		}
+		c.holder = local.holder(c.begun)
+		return nil, c.waitError()
+	}
+}
+
+func (c *lockCall) reportWaiting() {
+	if !c.waitReported {
+		c.waitReported = true
+		c.l.observe(c.callerCtx, session.Event{Kind: session.EventWaiting})
+	}
+}
+
+// compete tries to get a majority. The caller must have the turn among the goroutines of this process.
+//
+// A TryLock makes one round, in which it tries all servers at once. A Lock does the same first, unless other
+// processes are known to wait, which this round would only delay. If it is refused, it joins the line, a fair
+// lock on one of the servers. At the head of the line it waits in the queues of all servers, round after
+// round, until it has a majority, its wait ends, or an error is final.
+func (c *lockCall) compete() (*entry, error) {
+	wanted := false
+	for i, s := range c.q.servers {
+		_, elsewhere := c.l.parts[i].Wanted()
+		wanted = wanted || elsewhere && !c.once && s.trouble() == nil
+	}
+	if wanted {
+		c.setTaken(true)
+	} else if e, err := c.round(true); e != nil || c.once || !c.retries(err) {
+		return e, err
+	}
+	c.reportWaiting()
+	place := c.joinLine()
+	defer c.giveBack(place)
+	for round := 0; ; round++ {
+		if c.bounds.Over() {
+			return nil, c.waitError()
+		}
+		if e, err := c.round(false); e != nil || !c.retries(err) {
+			return e, err
+		}
+		// This keeps callers apart that have each taken what the others need.
+		_, _ = c.bounds.Sleep(time.Millisecond+rand.N(c.q.timeout<<min(round, 4)), nil)
+	}
+}
+
+// setTaken notes whether others have the lock, for the error of this call and of calls that wait behind it.
+func (c *lockCall) setTaken(taken bool) {
+	c.local.taken.Store(taken)
+	if taken && c.holder == nil {
+		c.holder = &failure.LockedError{Name: c.l.name}
+	} else if !taken && c.holder != nil && c.holder.Holder == "" {
+		c.holder = nil
+	}
+}
+
+// retries reports whether the wait goes on after a round with this error.
+func (c *lockCall) retries(err error) bool {
+	switch {
+	case c.bounds.Over():
+		return false
+	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, engine.ErrTooLate):
+		c.outageAt = time.Time{}
+		return true
+	}
+	if c.outageAt.IsZero() {
+		c.outageAt = c.roundAt
+	}
+	if c.q.works() { // by now
+		c.outageAt = time.Now()
+	}
+	return !c.hopeless && c.bounds.Endures(c.outageAt, c.begun, c.q.lead.Lease)
+}
+
+// joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
+// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock
+// when it is at the head of the line. It returns nil if the wait has ended, or if no server has a line.
+func (c *lockCall) joinLine() *engine.Entry {
+	servers := c.q.servers
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.l.name))
+	first := int(h.Sum32() % uint32(len(servers)))
+	for i := range servers {
+		s := servers[(first+i)%len(servers)]
+		if s.trouble() != nil || c.bounds.Over() {
+			continue
+		}
+		if place := c.joinLineAt(s); place != nil {
+			return place
+		}
+	}
+	return nil
+}
+
+// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if it refuses,
+// or if the wait has ended.
+func (c *lockCall) joinLineAt(s *server) *engine.Entry {
+	ctx, leave := context.WithCancel(c.bounds.Until)
+	defer leave()
+	line := engine.New(s.line, lineKind, c.l.name, engine.Config{})
+	head := ask(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
+		return line.Admitted(ctx, engine.Exclusive, engine.Config{}, false)
+	})
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for s.trouble() == nil && !c.bounds.Over() {
+		select {
+		case a := <-head.answers:
+			if a.err != nil && !c.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
+				!wire.Judge(a.err).Transient {
+				c.q.warn(s, "waiters of a RedLock cannot stand in line at a server", c.l.name, a.err)
+			}
+			return a.value
+		case <-look.C:
+		case <-c.bounds.Until.Done():
+		}
+	}
+	c.q.home.Go(func() { c.giveBack((<-head.answers).value) })
+	return nil
+}
+
+// lookInterval is the time between two looks whether the server of the line still answers.
+const lookInterval = 100 * time.Millisecond
+
+// giveBack unlocks some entries in the background.
+func (c *lockCall) giveBack(entries ...*engine.Entry) {
+	for _, e := range entries {
+		if e != nil {
+			c.q.home.Go(func() { _ = e.Unlock(context.Background()) })
+		}
+	}
+}

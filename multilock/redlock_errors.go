@@ -1,0 +1,317 @@
+package multilock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/session"
+	"github.com/lockline/lockline/internal/wire"
+	"github.com/lockline/lockline/rlock"
+)
+
+var (
+	errZeroQuorum  = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+	errZeroRedLock = errors.New("lockline: the RedLock is nil or a zero value; make one with Quorum.New")
+
+	errLate     = errors.New("no answer in time")
+	errTwice    = errors.New("another session of the quorum leads to the same server, or to its replica")
+	errTaken    = errors.New("another one has the lock there") // on a server that answers
+	errMissing  = errors.New("the hold is missing there")      // on a server that answers
+	errMinority = errors.New("others have the lock on too many servers")
+	errToken    = errors.New("no majority has stored the fencing token")
+)
+
+// A tooFewError is the error of a request to all servers that too few of them have answered.
+type tooFewError struct {
+	err   error
+	final bool // so many servers refuse that time will not mend it
+}
+
+func (e *tooFewError) Error() string { return e.err.Error() }
+func (e *tooFewError) Unwrap() error { return e.err }
+
+// isFinal reports whether err is permanent: the server will return it to every request until someone repairs
+// the server or its configuration.
+func isFinal(err error) bool {
+	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
+}
+
+// outageOf reports whether an error of a RedLock is of an outage, which its Lock rides out. If known is false,
+// RedLock has no such error.
+func outageOf(err error) (outage, known bool) {
+	var few *tooFewError
+	if errors.As(err, &few) {
+		return !few.final, true
+	}
+	known = errors.Is(err, errToken) || errors.Is(err, errTaken) || errors.Is(err, engine.ErrTooLate)
+	return known, known
+}
+
+// kindOf returns the vote of a server that has answered with an error.
+func kindOf(err error) voteKind {
+	switch {
+	case errors.As(err, new(*failure.LockedError)):
+		return refused
+	case isFinal(err):
+		return broken
+	}
+	return failed
+}
+
+// name returns the address of the server. If the address is not known, it returns the id of the session that
+// reaches the server.
+func (s *server) name() string {
+	if addr := s.user.Link.Addr(); addr != "" {
+		return addr
+	}
+	return "of session " + s.user.ID()
+}
+
+// named prefixes err with the server that it is of.
+func (s *server) named(err error) error {
+	return failure.Worded("server "+s.name()+": "+failure.Unnamed(err), err)
+}
+
+// late returns the error of a server that has not answered.
+func (s *server) late() error {
+	why := s.trouble()
+	// A context that has ended was another call's.
+	if why == nil || errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
+		return s.named(errLate)
+	}
+	return s.named(fmt.Errorf("%w: %v", errLate, why)) // whose kind is not this call's
+}
+
+// maxAhead is by how much a token may be above its server's clock. A token that is further ahead was not made
+// by Lockline.
+const maxAhead = 24 * time.Hour
+
+const noVote = "a server of a RedLock has no vote"
+
+// credible returns, and logs, why a server's token for a lock is no vote; nil if it is one.
+func (q *quorum) credible(s *server, lock string, token int64) error {
+	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+maxAhead.Microseconds() {
+		return nil
+	}
+	err := fmt.Errorf("the token %d is more than a day above the clock of its server", token)
+	q.warn(s, noVote, lock, err)
+	return s.named(err)
+}
+
+// judge returns why the answer of a server in a round is no vote for this call; nil if it is one. It names a
+// holder as all servers name that holder.
+func (c *lockCall) judge(a answer[*engine.Entry]) error {
+	q, s := c.q, c.q.servers[a.i]
+	var locked *rlock.LockedError
+	switch {
+	case a.err == nil:
+		return q.credible(s, c.l.name, a.value.Token())
+	case errors.As(a.err, &locked) && holderOf(locked.Holder) == q.id &&
+		!strings.HasPrefix(locked.Holder, s.session.ID()): // the holder is another part of this quorum
+		err := fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.tally(pending).need())
+		q.warn(s, noVote, c.l.name, err)
+		return s.named(err)
+	case locked != nil && locked.Holder != "":
+		e := failure.LockedError(*locked)
+		e.Holder = holderOf(e.Holder) + stayedMark(e.Holder)
+		return &e
+	case locked != nil, // by this process, which has not given it back in time
+		errors.Is(a.err, failure.ErrNoAnswer), // this round ended first
+		errors.Is(a.err, context.Canceled):
+		return s.late()
+	case errors.As(a.err, new(*wire.ValueError)):
+		q.warn(s, noVote, c.l.name, a.err)
+	}
+	return s.named(a.err)
+}
+
+// noMajority returns the error of a request that too few servers answered. Votes of the kinds answered count
+// as answers, and the errors of the other servers are named. The first of these errors decides what becomes
+// of the request, so permanent errors come first.
+func (p *poll[T]) noMajority(answered ...voteKind) error {
+	var failing []error
+	for i, err := range p.errs {
+		switch {
+		case errors.Is(err, failure.ErrClosed):
+			return failure.ErrClosed
+		case slices.Contains(answered, p.votes[i].kind):
+		case p.votes[i].kind == pending:
+			failing = append(failing, p.q.servers[i].late())
+		case err != nil:
+			failing = append(failing, err)
+		}
+	}
+	rank := func(err error) int {
+		switch {
+		case errors.Is(err, errLate):
+			return 2
+		case wire.Judge(err).Transient:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
+	return &tooFewError{
+		fmt.Errorf("%d of %d servers answered, %d are needed: %w",
+			p.votes.count(answered...), len(p.votes), p.votes.need(), failure.Join(failing...)),
+		p.votes.blocked(broken),
+	}
+}
+
+// onlyLate reports whether all errors of a round are of servers that have not answered.
+func (r *round) onlyLate() bool {
+	return !slices.ContainsFunc(r.votes.servers(failed), func(i int) bool {
+		return !errors.Is(r.errs[i], errLate)
+	}) && r.votes.count(broken) == 0
+}
+
+// holder returns the holder that most servers of a round name; nil if they name none.
+func (r *round) holder() (holder *failure.LockedError) {
+	named, most := map[string]int{}, 0
+	for _, i := range r.votes.servers(refused) {
+		var locked *failure.LockedError
+		if errors.As(r.errs[i], &locked) {
+			if named[locked.Holder]++; named[locked.Holder] > most {
+				holder, most = locked, named[locked.Holder]
+			}
+		}
+	}
+	return holder
+}
+
+// roundError returns the error of a round without a majority. It names the holder, or says that too few
+// servers answered. It notes both for the calls that follow. reason is why a round failed that had a majority,
+// or errMinority, or nil.
+func (c *lockCall) roundError(r *round, reason error) error {
+	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
+	if slices.ContainsFunc(r.errs, isClosed) {
+		return failure.Named(c.l.name, failure.ErrClosed)
+	}
+	holder := r.holder()
+	if holder != nil {
+		c.holder = holder
+		c.setTaken(true)
+		now := time.Now()
+		c.local.seen.Store(&failure.Sighting{Holder: holder.Holder, About: holder.About,
+			At: now, Until: now.Add(holder.Remaining)})
+	}
+	c.hopeless = r.votes.blocked(broken)
+	// Others have the lock on so many servers that servers without an answer do not matter. But a Lock would
+	// wait in vain for a majority that servers refuse for good.
+	taken := r.votes.majority(granted, refused) || r.votes.blocked(refused) && !(c.hopeless && !c.once)
+	ended := c.bounds.Over()
+	if taken {
+		c.trouble = nil
+	} else if !ended || c.trouble == nil || !r.onlyLate() { // otherwise an earlier round has told more
+		c.trouble = r.noMajority(granted, refused)
+	}
+	switch {
+	case ended:
+		return c.waitError()
+	case reason == errMinority && c.q.works() && !c.hopeless: // others have the other servers
+		c.setTaken(true)
+		return failure.Public(c.holder)
+	case !taken:
+		c.setTaken(false)
+		return failure.Named(c.l.name, c.trouble)
+	case holder != nil:
+		return failure.Public(holder)
+	}
+	return failure.Named(c.l.name, cmp.Or(reason, errTaken))
+}
+
+// waitError returns the error of a wait that has ended.
+func (c *lockCall) waitError() error {
+	err := failure.OfWait(c.callerCtx, wire.Closed(c.bounds.Closing), "", c.l.name, c.holder)
+	if c.holder == nil && c.trouble != nil {
+		text := c.trouble.Error() // of several servers: if one refuses, that does not say that all do
+		err = failure.Troubled(err, errors.New(text))
+	}
+	return err
+}
+
+// holder returns the holder of the lock, as far as this process knows, to a call that began at begun. It
+// returns nil if the holder is not known.
+func (l *localQueue) holder(begun time.Time) *failure.LockedError {
+	if m := l.held.Load(); m != nil {
+		return m.lockedError()
+	}
+	by := l.seen.Load().Locked(l.name, begun, nil)
+	if by == nil && l.taken.Load() {
+		return &failure.LockedError{Name: l.name}
+	}
+	return by
+}
+
+// lockedError returns the error of a call that waits for this majority.
+func (m *majority) lockedError() *failure.LockedError {
+	return &failure.LockedError{Name: m.l.name, Holder: m.q.id, About: m.q.home.About(m.note),
+		Remaining: max(0, time.Until(m.deadline())), Hint: failure.SelfHint}
+}
+
+// whyLost returns why the majority was lost: its deadline has passed, or servers do not have it any more. It
+// names the renewals of lost parts that have failed within the last lease. The caller must hold m.mu.
+func (m *majority) whyLost() error {
+	reason := failure.LossReason(!time.Now().Before(m.votes(false).validUntil()))
+	if reason != failure.ErrExpired {
+		return reason
+	}
+	live := m.votes(true)
+	var failing []error
+	for i, r := range m.renewalErrors {
+		if live[i].kind != granted && !r.at.IsZero() && time.Since(r.at) <= m.q.lead.Lease {
+			failing = append(failing, m.q.servers[i].named(r.err))
+		}
+	}
+	if len(failing) == 0 {
+		return reason
+	}
+	return fmt.Errorf("%w; the last renewals failed: %s", reason, failure.Join(failing...))
+}
+
+// checkSessions returns what is wrong with the sessions and the timeout of a quorum.
+func checkSessions(sessions []*session.Session, timeout time.Duration) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("lockline: RedLock: "+format, args...)
+	}
+	switch {
+	case len(sessions) == 0:
+		return fail("no sessions")
+	case len(sessions) > len(letters):
+		return fail("%d sessions are more than %d", len(sessions), len(letters))
+	}
+	for i, s := range sessions {
+		switch {
+		case s == nil:
+			return fail("session %d of %d is nil", i+1, len(sessions))
+		case s.Prefix != sessions[0].Prefix:
+			return fail("sessions 1 and %d differ in their prefixes, %q and %q",
+				i+1, sessions[0].Prefix, s.Prefix)
+		case s.Lease != sessions[0].Lease:
+			return fail("sessions 1 and %d differ in their watchdog timeouts, %v and %v",
+				i+1, sessions[0].Lease, s.Lease)
+		}
+		for j, other := range sessions[:i] {
+			if s.Link.Leads(other.Link) {
+				return fail("sessions %d and %d are of one server; its vote would count twice", j+1, i+1)
+			}
+		}
+	}
+	const option = "RedLock: WithServerTimeout"
+	switch lease := sessions[0].Lease; {
+	case timeout == 0: // the default
+		return nil
+	case timeout >= lease/2:
+		return fmt.Errorf("lockline: %s: %v is not below half of the watchdog timeout, %v",
+			option, timeout, lease)
+	}
+	return protocol.CheckDuration(option, timeout, protocol.MinTime, protocol.MaxLease)
+}

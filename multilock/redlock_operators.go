@@ -1,0 +1,135 @@
+package multilock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockline/lockline/internal/engine"
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/rlock"
+)
+
+// Inspect asks all servers for the holder, and returns what a majority has. It changes nothing, and blocks
+// for a request to each server, for [WithServerTimeout] at most, and not longer than ctx.
+func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
+	_, st, err := l.inspect(ctx)
+	return st, err
+}
+
+// inspect is Inspect. It also returns the token of the holder on each server, 0 where there is none.
+func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, err error) {
+	states, votes, err := each(ctx, l, func(i int) (protocol.State, error) {
+		return l.parts[i].Inspect(ctx)
+	})
+	if err != nil {
+		return nil, rlock.State{}, err
+	}
+	free := rlock.State{Name: l.Name()}
+	now := time.Now()
+	holders := map[string]tally{} // votes for each holder
+	for _, i := range votes.servers(granted) {
+		st := states[i]
+		free.Token = max(free.Token, st.Token)
+		if !st.Held {
+			continue
+		}
+		who := holderOf(st.Owner)
+		if holders[who] == nil {
+			holders[who] = l.q.tally(refused)
+		}
+		// The server may have stored a token that is above that of its grant.
+		holders[who][i] = vote{granted, max(st.Token, st.Floor), now.Add(st.Remaining)}
+	}
+	for who, parts := range holders {
+		if !parts.won() {
+			continue
+		}
+		tokens = make([]int64, len(parts))
+		locked := l.q.tally(refused) // parts that are not unlocked
+		var h rlock.Holder
+		for _, i := range parts.servers(granted) {
+			tokens[i], h = states[i].Token, rlock.Holder(states[i].Holder)
+			if stayedMark(states[i].Owner) == "" {
+				locked[i].kind = granted
+			}
+		}
+		h.Owner, h.Session, h.Servers = who, who, parts.count(granted)
+		if h.Unlocked = !locked.won(); h.Unlocked { // it is taken by HoldAtLeast alone
+			h.Owner += stayed
+		}
+		h.Token, h.Remaining = parts.token(), parts.validUntil().Sub(now)
+		return tokens, rlock.State{Name: l.name, Held: true, Holder: h, Holders: []rlock.Holder{h}}, nil
+	}
+	return nil, free, nil
+}
+
+// each calls f for all servers. It returns the results of the servers that have answered in time, whose votes
+// are granted, if these are a majority.
+func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
+	if err := l.check(ctx); err != nil {
+		return nil, nil, err
+	}
+	q := l.q
+	if !q.home.Begin() {
+		return nil, nil, failure.Named(l.name, failure.ErrClosed)
+	}
+	defer q.home.End()
+	until, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	p := ask(q, q.tally(pending), f)
+	p.await(until, func() bool { return false })
+	switch {
+	case p.votes.won():
+		return p.values, p.votes, nil
+	case ctx.Err() != nil:
+		return nil, nil, failure.Named(l.name, failure.OfContext(ctx))
+	}
+	return nil, nil, failure.Named(l.name, p.noMajority(granted))
+}
+
+// ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
+// fails where these are no majority. See [rlock.Mutex.ForceUnlock].
+func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
+	return l.force(ctx, nil)
+}
+
+// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token: it frees the lock
+// on each server that can be reached and that has this holder. If the holder has no majority by now, or
+// another one has, it changes nothing and returns false. After an error, too few servers have answered, and
+// the holder may have lost the lock on some of them: look again with Inspect.
+//
+// It waits for two requests to each server. The first reads the state, and the second frees the lock. One
+// request would not be safe: each server has a token of its own for the hold. So it cannot compare the token
+// that Inspect has shown with its own, and its present holder may be newer. See
+// [rlock.Mutex.ForceUnlockToken].
+func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
+	if err := l.check(ctx); err == nil && token <= 0 {
+		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+	}
+	tokens, st, err := l.inspect(ctx)
+	if err != nil || !st.Held || st.Token != token {
+		return false, err
+	}
+	return l.force(ctx, tokens)
+}
+
+// force frees the lock on all servers that can be reached, and reports whether it was held on any. If tokens
+// is not nil, it frees the lock only on servers with a token, and only the hold with that token.
+func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
+	freed, _, err := each(ctx, l, func(i int) (int, error) {
+		switch {
+		case tokens == nil:
+			return l.parts[i].Force(ctx, engine.ForceExclusive)
+		case tokens[i] == 0:
+			return 0, nil
+		}
+		// The token of this one server: a newer holder has a higher one there, however late this arrives.
+		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
+	})
+	for _, n := range freed {
+		held = held || n > 0
+	}
+	return held, err
+}
