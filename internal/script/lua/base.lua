@@ -8,8 +8,8 @@ local BLOCK = 1000
 local ALL = 1000000000
 
 -- FIRST_LEASE is the longest lease, in milliseconds, of a lock that is handed over. It is short because the
--- process of the new holder may be stopped. A live one renews the lease at once. Package protocol has it as
--- FirstLease.
+-- process of the new holder may be stopped. A live one renews the lease long before its end. Package protocol
+-- has it as FirstLease.
 local FIRST_LEASE = 2000
 
 -- SPARE_DELAY is how many milliseconds after the end of a lease the second session in the queue sends its

@@ -105,8 +105,8 @@ local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
--- place puts the next waiter of the queue into the result of lookUp: into q.served as long as waiters can be
--- served, and then into q.first and q.second. Two fields of q are for place:
+-- place puts the next waiter of the queue into q, the result of lookUp: into q.served as long as waiters can
+-- be served, and then into q.first and q.second. Two fields of q are for place:
 --   free    how many permits are unused by the holders and by the waiters in served; nil if nobody is to be
 --           served
 --   apart   the session from which second must differ; nil as long as waiters may be served
@@ -141,8 +141,8 @@ end
 --             they want more than there are
 --   holder    the one of them that gets all permits there are, as the holder of a lock does
 --   first     the first waiter behind served that lives and has a subscription. A waiter whose connection
---             broke is passed over, and keeps its place. But if BATCH waiters are passed over, and `but` is
---             not given, the first of them counts as subscribed
+--             broke is passed over, and keeps its place. But if there is no holder and no first behind BATCH
+--             waiters, the first that was passed over counts as subscribed, unless `but` is given
 --   second    the first such waiter of another session than holder; without holder, than first
 --   missing   a waiter before first is dead, or its connection broke
 --   remove    the attempts that must be removed from the queue: dead ones, and served ones
@@ -185,7 +185,7 @@ local function lookUp(s, channels, options)
     end
     size = math.min(2 * size, BATCH)
   end
-  if not q.first and passed and not options.but and at - #q.remove >= BATCH then
+  if passed and not q.apart and not options.but and at - #q.remove >= BATCH then
     q.missing = true
     place(s, q, passed)
   end

@@ -100,7 +100,7 @@ if s then
   end
   if unused(s) > 0 then
     q = lookUp(s, ARGV[8], options)
-    -- It is queued before serve could empty the queue: see removeFromQueue.
+    -- The attempt is queued before serve, which could empty the queue: see removeFromQueue.
     if waits and q.remove[1] and not (q.mine and q.mine.isServed) then
       enqueue(s, q)
       enqueued = true

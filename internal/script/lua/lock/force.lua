@@ -57,19 +57,19 @@ end
 if #forced == 0 then
   return onMaster('0')
 end
-local lingers, first = {}, false -- first: the holder in `owner` is forced
+local lingers, ownerForced = {}, false
 for _, owner in ipairs(forced) do
   if shares[owner] then
     removeShare(s, owner, shares[owner], true)
     lingers[owner] = shares[owner].lingers
   else
-    first, lingers[owner], s.owner, s.lingers = true, s.lingers, nil, nil
+    ownerForced, lingers[owner], s.owner, s.lingers = true, s.lingers, nil, nil
   end
 end
 -- Somebody may have damaged the queue, so it is read before the first write.
 local q = lookUp(s, ARGV[1], {})
 redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
-if first then
+if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end
 serve(s, ARGV[1], q, {})
