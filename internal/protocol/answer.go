@@ -224,10 +224,10 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
-// FirstLease is the longest lease of a lock that is handed over: FIRST in base.lua.
+// FirstLease is the longest lease of a lock that is handed over: FIRST_LEASE in base.lua.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is the time by which the second session in the queue looks later than the first, SPARE in
+// SpareDelay is the time by which the second session in the queue looks later than the first: SPARE_DELAY in
 // base.lua.
 const SpareDelay = 250 * time.Millisecond
 

@@ -59,7 +59,7 @@ func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 		common string
 		want   []string
 	}{
-		"lock/acquire": {"if token and not quiet then\n", []string{"clock", "ALL", "MOST"}},
+		"lock/acquire": {"if token and not quiet then\n", []string{"clock", "ALL", "MAX_NUMBER"}},
 		"lock/release": {"return 'R'\n", []string{"clock"}},
 	} {
 		want := c.want

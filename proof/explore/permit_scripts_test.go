@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ type permitServer struct {
 	space *keyspace.Space
 	deaf  string   // sessions without a subscription, one letter each
 	told  []string // CHANNEL TEXT of each message
+	reads []string // the attempts whose entries the last script has read, in order
 }
 
 func newPermitServer(t *testing.T, limit string) *permitServer {
@@ -38,6 +40,12 @@ func (s *permitServer) try(name string, keys []string, argv ...string) (string, 
 		}
 		return 1
 	}}
+	s.reads = nil
+	env.OnCall = func(command string, args []string) {
+		if command == "HMGET" && args[0] == permitKeys[2] {
+			s.reads = append(s.reads, args[1:]...)
+		}
+	}
 	did := compiled.Run(s.space, env, keys, argv)
 	s.space, s.told = did.Space, nil
 	for _, m := range did.Published {
@@ -349,5 +357,86 @@ func TestAReleaseWithoutTheKeyOfFurtherHoldersServesOneAndNotifiesTheNext(t *tes
 	_, err = s.try("lock/release", own, "B:1", first, channelPrefix, number(retention), "0", "0")
 	if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
 		t.Errorf("while C is a further holder: %v", err)
+	}
+}
+
+// waitersOfAWriter makes a lock that a writer has, and a queue of so many readers R1:1, R2:1 and so on.
+func waitersOfAWriter(t *testing.T, n int) (s *permitServer, token string) {
+	s = newPermitServer(t, number(all))
+	token = s.granted(s.acquire("A:1", number(all)))
+	for i := range n {
+		s.wants(s.acquire(fmt.Sprintf("R%d:1", i+1), "1"), "Q")
+	}
+	return s, token
+}
+
+func TestAReleaseThatServesSeveralReadsEachWaiterOnce(t *testing.T) {
+	t.Parallel()
+	s, token := waitersOfAWriter(t, 20)
+	s.wants(s.acquire("W:1", number(all)), "Q")
+	s.wants(s.release("A:1", token), "R")
+	if shared := s.space.Hash(permitKeys[0])["shared"]; shared != "19" {
+		t.Errorf("%s further readers have the lock, and 19 are to have it", shared)
+	}
+	want := s.reads[:0:0]
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("R%d:1", i+1))
+	}
+	if want = append(want, "W:1"); !slices.Equal(s.reads, want) {
+		t.Errorf("it has read %q", s.reads)
+	}
+	if queue := s.space.Members(permitKeys[1]); !slices.Equal(queue, []string{"W:1"}) {
+		t.Errorf("%q is queued", queue)
+	}
+}
+
+func TestOneRequestServes200WaitersAndNotifiesTheNextToSendItsOwn(t *testing.T) {
+	t.Parallel()
+	s, token := waitersOfAWriter(t, 203)
+	s.wants(s.release("A:1", token), "R")
+	if granted := s.granting(); granted != 200 {
+		t.Errorf("%d were granted the lock", granted)
+	}
+	if !slices.Contains(s.told, "R201 R201:1 0") {
+		t.Errorf("R201 was not notified to send its request: %q", s.told[200:])
+	}
+	s.granted(s.acquire("R201:1", "1"))
+	if granted := s.granting(); granted != 2 {
+		t.Errorf("then %d others were granted the lock", granted)
+	}
+}
+
+// granting counts the messages of the last script that say that a waiter was granted permits.
+func (s *permitServer) granting() (n int) {
+	for _, m := range s.told {
+		if len(strings.Fields(m)) == 6 { // with the channel
+			n++
+		}
+	}
+	return n
+}
+
+func TestAnAttemptTakesThePermitsThatTheWaitersBeforeItLeave(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, alive, permits, begins string }{
+		{"a try", "0", "1", "G"},
+		{"an attempt that waits if it must", number(liveness), "1", "G"},
+		{"a try that wants too much", "0", "2", "Q"},
+		{"an attempt that wants too much", number(liveness), "2", "Q"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newPermitServer(t, "2")
+			s.granted(s.acquire("A:1", "2"))
+			s.wants(s.acquire("W:1", "1"), "Q")
+			s.now += micro(lockLease) // the lease of A has ended
+			s.wants(s.request("T:1", c.permits, c.alive), c.begins)
+			if s.granting() != 1 || !strings.HasPrefix(s.told[0], "W W:1 ") {
+				t.Errorf("W was not granted a permit: %q", s.told)
+			}
+			queued := s.space.Members(permitKeys[1])
+			if waits := c.begins == "Q" && c.alive != "0"; (len(queued) > 0) != waits {
+				t.Errorf("%q is queued", queued)
+			}
+		})
 	}
 }

@@ -7,12 +7,14 @@ local BLOCK = 1000
 -- ALL is the number of permits of a holder that excludes all others. Package protocol has it as All.
 local ALL = 1000000000
 
--- FIRST is the longest lease of a lock that is handed over, in milliseconds: the new holder, which may be a
--- process that was stopped, shows that it lives by renewing it.
-local FIRST = 2000
+-- FIRST_LEASE is the longest lease, in milliseconds, of a lock that is handed over. It is short because the
+-- process of the new holder may be stopped. A live one renews the lease long before its end. Package protocol
+-- has it as FirstLease.
+local FIRST_LEASE = 2000
 
--- SPARE is the number of milliseconds by which the second session in the queue looks later than the first.
-local SPARE = 250
+-- SPARE_DELAY is how many milliseconds after the end of a lease the second session in the queue sends its
+-- request. The first one does so at once. Package protocol has it as SpareDelay.
+local SPARE_DELAY = 250
 
 -- BATCH bounds how many living waiters one request passes over, how many attempts one command names, and how
 -- many leases that are over a request clears away. The rest of these counts as in use until the next one.
@@ -22,14 +24,14 @@ local function stamp(number)
   return string.format('%.0f', number)
 end
 
--- MOST is the highest token that is taken from a key: numbers are exact up to 2^53, and it must leave room to
--- add to.
-local MOST = 9e15
+-- MAX_NUMBER is the highest token or Redis time (in µs) that is accepted from a key. It is below 2^53, up to
+-- which Lua's numbers are exact, so that a token or a time can be added to it.
+local MAX_NUMBER = 9e15
 
 -- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
 local function sound(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
-  return number and number <= (most or MOST) and number or nil
+  return number and number <= (most or MAX_NUMBER) and number or nil
 end
 
 -- subscribed reports whether this server has a subscriber to a channel. Without the right to find out, it
@@ -76,7 +78,7 @@ end
 -- field is ''.
 local function whole(key, field, value)
   return not value and 0 or sound(value)
-    or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MOST))
+    or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MAX_NUMBER))
 end
 
 -- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script

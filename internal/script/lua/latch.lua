@@ -29,16 +29,18 @@ local function live(lifetime)
   end
 end
 
--- other returns a field of the hash and its value if no latch wrote the hash. due is the field w. The first
--- request that sets a count, counts, joins or deletes writes that field, and nothing removes it. Before, the
--- hash can only have fields i:ID, of leave.lua.
+-- other returns a field of the hash and its value if no latch wrote the hash. Of several fields, it returns
+-- the one that sorts first, because the order of HGETALL differs from server to server. due is the field w.
+-- The first request that sets a count, counts, joins or deletes writes that field, and nothing removes it.
+-- Before, the hash can only have fields i:ID, of leave.lua.
 local function other(due)
-  local all = due and {} or redis.call('HGETALL', KEYS[1])
+  local all, field, value = due and {} or redis.call('HGETALL', KEYS[1]), nil, nil
   for i = 1, #all, 2 do
-    if not string.find(all[i], '^i:') then
-      return all[i], all[i + 1]
+    if not string.find(all[i], '^i:') and not (field and field < all[i]) then
+      field, value = all[i], all[i + 1]
     end
   end
+  return field, value
 end
 
 -- ours ends the script if no latch wrote the hash, see other.

@@ -52,9 +52,14 @@
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least
 
--- notOurs ends the script because the hash has this field, but not `lives`, which these scripts always write.
-local function notOurs(field, value)
-  foreign('lock', 'lives', field, value)
+-- notOurs ends the script because the hash with these fields lacks `lives`, which these scripts always write.
+-- The error names the field that sorts first. The order of HGETALL differs from server to server.
+local function notOurs(lock)
+  local first
+  for field in pairs(lock) do
+    first = first and first < field and first or field
+  end
+  foreign('lock', 'lives', first, lock[first])
 end
 
 -- read returns the state of the lock for the request of an attempt. Only read and the common cases of
@@ -78,9 +83,9 @@ local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
     'lives', 'ticket', 'change', 'info', 'lingers', attempt,
     'permits', 'shared', 'limit')
-  local other = f[8] and {} or redis.call('HGETALL', KEYS[1])
-  if other[1] then
-    notOurs(other[1], other[2])
+  local other = not f[8] and map(KEYS[1])
+  if other then
+    notOurs(other)
   end
   local function field(name, value)
     return whole(KEYS[1], name, value)
@@ -134,8 +139,8 @@ local function released(token)
 end
 
 -- writeTombstones stores tombstones for attempts that have ended, because copies of their requests may arrive
--- until the Redis time `late`, in µs. If that is '0', no copy is in flight, and bury does nothing. Otherwise
--- it also removes the tombstones whose time has passed.
+-- until the Redis time `late`, in µs. If that is '0', no copy is in flight, and nothing is written. Otherwise
+-- writeTombstones also removes the tombstones whose time has passed.
 local function writeTombstones(s, owners, late)
   if late == '0' then
     return

@@ -13,17 +13,18 @@ local function parseShare(owner, value)
   return tonumber(permits), token, lingers ~= '-' and lingers or nil, info
 end
 
--- readShare reads the field of a further holder. It returns nil if there is none. The fields of the result:
+-- readShare reads the field of a further holder, and the end of its lease in µs. The caller may pass both
+-- if it has read them. It returns nil if there is no such field. The fields of the result:
 --   permits, token, lingers, info   as in the field; lingers is nil instead of '-'
 --   ends, left                      when its lease ends, as in the result of read
 --   valid                           its lease has not ended
-local function readShare(s, owner, value)
+local function readShare(s, owner, value, ends)
   value = value or redis.call('HGET', KEYS[1], 'held ' .. owner)
   if not value then
     return nil
   end
   local permits, token, lingers, info = parseShare(owner, value)
-  local ends = tonumber(redis.call('ZSCORE', KEYS[4], owner) or 0) or 0
+  ends = tonumber(ends or redis.call('ZSCORE', KEYS[4], owner) or 0) or 0
   return { permits = permits, token = token, lingers = lingers, info = info,
     ends = ends, left = math.ceil((ends - s.now) / 1000), valid = ends > s.now }
 end
@@ -144,7 +145,8 @@ local function expire(s)
   elseif tonumber(first[2]) <= s.now then
     local leases = redis.call('ZRANGE', KEYS[4], 0, BATCH - 1, 'WITHSCORES')
     for i = 1, #leases, 2 do
-      local owner, share = leases[i], tonumber(leases[i + 1]) <= s.now and readShare(s, leases[i])
+      local owner, ends = leases[i], leases[i + 1]
+      local share = tonumber(ends) <= s.now and readShare(s, owner, nil, ends)
       if share then
         removeShare(s, owner, share, string.sub(owner, -1) ~= '~')
       elseif share == nil then -- the field was deleted by hand
@@ -200,7 +202,7 @@ local function firstToEnd(s)
   if s.owner and (not first[1] or s.ends <= tonumber(first[2])) then
     return s
   end
-  local holder = first[1] and readShare(s, first[1]) or {}
+  local holder = first[1] and readShare(s, first[1], nil, first[2]) or {}
   holder.owner, holder.now = first[1], s.now
   holder.left = first[1] and math.max(0, math.ceil((first[2] - s.now) / 1000))
   return holder

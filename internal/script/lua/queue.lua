@@ -14,29 +14,29 @@
 --
 -- Arguments of several scripts:
 --   CHANNELS  beginning of the names of the sessions' channels
---   TOLD      how the session is notified: '0' by PUBLISH, if other servers may have its subscription;
+--   DELIVERY  how the session is notified: '0' by PUBLISH, if other servers may have its subscription;
 --             '1' by PUBLISH; '2' by SPUBLISH, on a channel of the lock and the session
 
--- waiter reads the entry of an attempt. It returns nil if there is none, or if somebody has edited it.
+-- waiter parses the entry of an attempt. If there is none, or if somebody has edited it, the result has only
+-- the fields owner and session, and alive = 0.
 local function waiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
   alive = alive and sound(alive)
   return alive and { owner = owner, session = session(owner), alive = alive,
     permits = KEYS[4] and tonumber(size) or ALL, lease = tonumber(lease), nonce = nonce,
-    sharded = sharded == '/', seen = seen == '+', info = info } or nil
+    sharded = sharded == '/', seen = seen == '+', info = info }
+    or { owner = owner, session = session(owner), alive = 0 }
 end
 
--- audience returns which of these channels have subscribers at this server, or nil without the right to find
--- out.
-local function audience(names, sharded)
+-- countSubscribers notes in the table `has` which of these channels have subscribers at this server. It notes
+-- nothing if the user has no right to find out. It returns the table.
+local function countSubscribers(has, names, sharded)
   local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
-  if count.err then
-    return nil
-  end
-  local has = {}
-  for i = 1, #count, 2 do
-    has[count[i]] = count[i + 1] > 0
+  if not count.err then
+    for i = 1, #count, 2 do
+      has[count[i]] = count[i + 1] > 0
+    end
   end
   return has
 end
@@ -46,10 +46,10 @@ local function mayHaveQueue(s)
   return s.queued > 0 or s.lives == 0
 end
 
--- others returns the attempts that still matter to lookUp, by their sessions. With q.next, lookUp only needs
--- a waiter of another session than the session of q.first.
+-- others returns the attempts that still matter to lookUp when q.first is known: attempts of another session
+-- than q.apart, of which second may be one, and the ones that the options name.
 local function others(owners, q, options)
-  local rest, enough = {}, q.next and q.first.session
+  local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
     local of = session(owner)
     if of ~= enough and of ~= options.but or owner == options.mine or owner == options.leaving then
@@ -59,63 +59,108 @@ local function others(owners, q, options)
   return rest
 end
 
--- lookUp finds the waiters at the head of the queue. It writes nothing. The options, all optional:
---   permits, info   how many permits the attempt `mine` wants, and its holder info, for serve
+-- readWaiters reads so many attempts of the queue, from an index on. It returns those that matter to lookUp,
+-- and how many it has read. Each has the fields of the result of waiter, and `subscribes`: its session is not
+-- known to be without a subscription. q and options are those of lookUp.
+local function readWaiters(s, channels, from, size, q, options)
+  local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
+  local count = #owners
+  if size >= 64 then -- skips entries that cannot matter, which may be thousands
+    owners = others(owners, q, options)
+  end
+  local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
+  local found, names, shardedNames = {}, {}, {} -- the names are of channels
+  for i, owner in ipairs(owners) do
+    local w = waiter(owner, entries[i])
+    q.any, found[i] = q.any or entries[i], w
+    if w.seen and w.session ~= options.but and w.session ~= options.asking then
+      w.channel = channel(channels, w.session, w.sharded)
+      local all = w.sharded and shardedNames or names
+      all[#all + 1] = w.channel
+    end
+  end
+  local own, sharded = nil, options.delivery == '2'
+  -- If nobody is queued, mine is granted the permits that are unused, and needs no subscription.
+  if from == 0 and options.mine and options.delivery ~= '0' and (options.noGrants or owners[1]) then
+    own = channel(channels, session(options.mine), sharded)
+    local all = sharded and shardedNames or names
+    all[#all + 1] = own
+  end
+  local has = countSubscribers(countSubscribers({}, names, false), shardedNames, true)
+  if own then
+    q.isSubscribed = has[own]
+  end
+  for _, w in ipairs(found) do
+    w.subscribes = not w.channel or has[w.channel] ~= false
+  end
+  return found, count
+end
+
+-- MAX_SERVED bounds how many waiters one request serves, so that other requests need not wait long.
+local MAX_SERVED = 200
+
+-- canServe reports whether a waiter can leave the queue while so many permits are unused. If it wants more
+-- permits than there are, it leaves without a grant.
+local function canServe(s, w, free)
+  return w.permits <= free or w.permits > (s.limit or ALL)
+end
+
+-- place puts the next waiter of the queue into q, the result of lookUp: into q.served as long as waiters can
+-- be served, and then into q.first and q.second. Two fields of q are for place:
+--   free    how many permits are unused by the holders and by the waiters in served; nil if nobody is to be
+--           served
+--   apart   the session from which second must differ; nil as long as waiters may be served
+local function place(s, q, w)
+  if q.free and not q.apart and #q.served < MAX_SERVED and canServe(s, w, q.free) then
+    q.served[#q.served + 1], q.remove[#q.remove + 1], w.isServed = w, w.owner, true
+    if w.permits == s.limit then
+      q.holder, q.apart = w, w.session
+    elseif w.permits <= q.free then
+      q.free = KEYS[4] ~= KEYS[1] and q.free - w.permits or 0
+    end
+    return
+  end
+  q.apart, q.first = q.apart or w.session, q.first or w
+  if w.session ~= q.apart then
+    q.second = q.second or w
+  end
+end
+
+-- lookUp reads the queue from its head, as far as it must, and finds the waiters to serve and the next ones
+-- behind them. It writes nothing. It reads no queue if there is none. The options, all optional:
+--   mine      the attempt of this request, which lives even if its entry does not say so. If it is not in the
+--             queue, it may be served behind the last waiter
+--   permits, info   how many permits mine wants, and its holder info
+--   delivery  DELIVERY of mine
 --   asking    the session of this request. It needs no subscription, because the reply notifies it
 --   but       a session that is passed over
---   mine      the attempt of this request, which lives even if its entry does not say so
---   told      TOLD of the attempt in mine
---   briefly   second and next are not needed if first is of the session of mine
 --   leaving   an attempt that is passed over
+--   noGrants  nobody is to be served. Then second is not needed if first is of the session of mine
 -- The fields of the result:
---   first     the first waiter that lives and has a subscription. A waiter whose connection broke is passed
---             over, and keeps its place. If BATCH waiters are passed over and `but` is not given, the first
---             of them
---   second    the next such waiter, of another session than first
---   next      the next such waiter, of any session
+--   served    the waiters that serve must serve, in their order: there are enough permits for all of them, or
+--             they want more than there are
+--   holder    the one of them that gets all permits there are, as the holder of a lock does
+--   first     the first waiter behind served that lives and has a subscription. A waiter whose connection
+--             broke is passed over, and keeps its place. But if there is no holder and no first behind BATCH
+--             waiters, the first that was passed over counts as subscribed, unless `but` is given
+--   second    the first such waiter of another session than holder; without holder, than first
 --   missing   a waiter before first is dead, or its connection broke
---   dead      the attempts that must be removed
---   mine      the entry of mine
+--   remove    the attempts that must be removed from the queue: dead ones, and served ones
+--   mine      the entry of mine. Its field isServed says that it is in served
 --   isSubscribed   whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found
---   size      how many attempts are in the queue, the dead included; nil if not known
---   unsubscribed   how many waiters without a subscription were passed over
+--   size      how many attempts are in the queue, with those in remove; nil if not known
 local function lookUp(s, channels, options)
-  local q, at, size, passed, behind = { dead = {}, unsubscribed = 0 }, 0, 2, nil, false
-  local enough = options.briefly and session(options.mine)
-  while not q.second and not (q.first and q.first.session == enough) and at - #q.dead < 2 * BATCH do
-    local owners = redis.call('ZRANGE', KEYS[2], at, at + size - 1)
-    local count = #owners
-    if size >= 64 then -- skips entries that cannot matter, which may be thousands
-      owners = others(owners, q, options)
-    end
-    local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
-    local found, names = {}, { {}, {} }
-    for i, owner in ipairs(owners) do
-      local w = waiter(owner, entries[i])
-      q.any = q.any or entries[i]
-      if w and w.seen and w.session ~= options.but and w.session ~= options.asking then
-        local asks = names[w.sharded and 2 or 1]
-        asks[#asks + 1] = channel(channels, w.session, w.sharded)
-      end
-      found[i] = w or { owner = owner, session = session(owner), alive = 0 }
-    end
-    -- Without a queue, mine is granted a free lock, and need not listen.
-    local own = at == 0 and options.mine and options.told ~= '0' and (s.owner or owners[1])
-      and channel(channels, session(options.mine), options.told == '2')
-    if own then
-      local asks = names[options.told == '2' and 2 or 1]
-      asks[#asks + 1] = own
-    end
-    local heard = { audience(names[1], false), audience(names[2], true) }
-    if own then
-      local has = heard[options.told == '2' and 2 or 1]
-      q.isSubscribed = has and has[own]
-    end
+  local free = not options.noGrants and unused(s) or nil
+  if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added
+    free = 0
+  end
+  local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false
+  local enough = options.noGrants and session(options.mine)
+  local size = (s.owner or s.shared > 0) and free and free > 0 and 4 or 2 -- usually as many as are needed
+  while not q.second and not (q.first and q.first.session == enough) and at - #q.remove < 2 * BATCH do
+    local found, count = readWaiters(s, channels, at, size, q, options)
     for _, w in ipairs(found) do
-      local has = heard[w.sharded and 2 or 1]
-      local subscribes = not w.seen or w.session == options.asking or not has
-        or has[channel(channels, w.session, w.sharded)]
       w.behind = behind
       if w.owner == options.mine then -- The entry may be missing
         q.mine, w.permits, w.info = w, options.permits, options.info
@@ -124,17 +169,13 @@ local function lookUp(s, channels, options)
         behind = true
       elseif w.alive < s.now and w.owner ~= options.mine then
         q.missing = q.missing or not q.first
-        q.dead[#q.dead + 1] = w.owner
+        q.remove[#q.remove + 1] = w.owner
       elseif w.session == options.but then
         -- It is passed over.
-      elseif not subscribes then
-        q.missing = q.missing or not q.first and w.owner ~= options.mine
-        passed, q.unsubscribed = passed or w, q.unsubscribed + 1
-      elseif not q.first then
-        q.first = w
+      elseif not w.subscribes then
+        q.missing, passed = q.missing or not q.first and w.owner ~= options.mine, passed or w
       else
-        q.next = q.next or w
-        q.second = q.second or w.session ~= q.first.session and w or nil
+        place(s, q, w)
       end
     end
     at = at + count
@@ -144,22 +185,26 @@ local function lookUp(s, channels, options)
     end
     size = math.min(2 * size, BATCH)
   end
-  if not q.first and passed and not options.but and at - #q.dead >= BATCH then
-    q.first, q.missing = passed, true
+  if passed and not q.apart and not options.but and at - #q.remove >= BATCH then
+    q.missing = true
+    place(s, q, passed)
+  end
+  if free and options.mine and not q.mine and q.size and not q.apart and options.permits <= q.free then
+    q.mine = waiter(options.mine)
+    q.mine.permits, q.mine.info, q.mine.isServed = options.permits, options.info, true
+    q.served[#q.served + 1] = q.mine
   end
   return q
 end
 
--- removeFromQueue removes the dead attempts in q from the queue, and another one if that is given. It keeps
--- `queued` right, and reports whether the queue is empty. While a slot moves to another node, a queue that
--- this has emptied cannot be read again in the same script.
-local function removeFromQueue(s, q, owner)
-  q.dead[#q.dead + 1] = owner
+-- removeFromQueue removes the attempts in q.remove from the queue, and keeps `queued` right. While a slot
+-- moves to another node, a queue that this has emptied cannot be read or written again in the same script.
+local function removeFromQueue(s, q)
   local gone = 0
-  for i = 1, #q.dead, BATCH do -- Lua cannot pass on many thousands at once
-    local last = math.min(i + BATCH - 1, #q.dead)
-    gone = gone + redis.call('ZREM', KEYS[2], unpack(q.dead, i, last))
-    redis.call('HDEL', KEYS[3], unpack(q.dead, i, last))
+  for i = 1, #q.remove, BATCH do -- Lua cannot pass on many thousands at once
+    local last = math.min(i + BATCH - 1, #q.remove)
+    gone = gone + redis.call('ZREM', KEYS[2], unpack(q.remove, i, last))
+    redis.call('HDEL', KEYS[3], unpack(q.remove, i, last))
   end
   local empty = q.size and q.size <= gone
   if empty and s.queued > 0 then
@@ -169,7 +214,6 @@ local function removeFromQueue(s, q, owner)
     s.queued = s.now
     set(s, s.now, 'queued', stamp(s.now))
   end
-  return empty
 end
 
 -- enqueue puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
@@ -208,10 +252,10 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
--- tellNext notifies the waiter behind q.first, the new holder, when the lease in ms ends. It is a waiter of
+-- tellNext notifies a waiter behind q.holder, the new holder, when the lease in ms ends. It is a waiter of
 -- another session if possible, because the new holder's process may be frozen.
 local function tellNext(channels, q, lease)
-  local after = q.second or q.next
+  local after = q.second or q.first
   if after then
     publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
   end
@@ -220,8 +264,8 @@ end
 -- notifyHead notifies the first two sessions in the queue of the end of a lease, when they must send their
 -- requests again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter
 -- is not notified if it sends a heartbeat before, because the reply says the same. The second session sends
--- its request SPARE ms later than the first, in case the process of the first is frozen. holder is the holder
--- whose lease ends first.
+-- its request SPARE_DELAY ms later than the first, in case the process of the first is frozen. holder is the
+-- holder whose lease ends first.
 --
 -- A waiter is notified only if an attempt before it leaves, or if a waiter before the first is missing. Both
 -- are always notified if `all` is given, or if nobody holds the lock because its hash was deleted by hand.
@@ -233,18 +277,14 @@ local function notifyHead(holder, channels, q, all)
     end
   end
   tell(q.first, holder.left or 0)
-  tell(q.second, (holder.left or 0) + SPARE)
+  tell(q.second, (holder.left or 0) + SPARE_DELAY)
 end
 
--- SERVE bounds how many waiters one request grants permits, so that other requests need not wait long. For
--- the same reason, it serves no more once it has passed over 5 * BATCH waiters without a subscription.
-local SERVE = 200
-
--- serve grants the lock, or its unused permits, to the waiters in their order, as long as there is enough for
--- the next one. Each gets the lease that it wants, but not a longer one than FIRST, or than the time for
--- which it is known to live. (The attempt `mine` gets the whole lease.) The next waiters are notified when
--- the first lease ends. A waiter that wants more permits than there are leaves the queue, and is notified to
--- send its request, whose reply says so.
+-- serve grants the lock, or its unused permits, to the waiters in q.served, and removes them from the queue.
+-- Each gets the lease that it wants, but not a longer one than FIRST_LEASE, or than the time for which it is
+-- known to live. (The attempt `mine` gets the whole lease.) The next waiters are notified when the first
+-- lease ends. A waiter that wants more permits than there are is notified to send its request, whose reply
+-- says so.
 --
 -- q is the result of lookUp with these options. They may have two more fields:
 --   lease   the lease of the attempt `mine`, in ms
@@ -256,22 +296,16 @@ local SERVE = 200
 -- `mine`, or nil. For a lock with permits, the reply has only waiters of the session `asking`. The other
 -- sessions are notified by messages.
 local function serve(s, channels, q, options, ...)
-  local reply, own, fields, served, skipped, all = '', nil, { ... }, 0, 0, options.all
-  while q.first and (q.first.permits <= unused(s) or q.first.permits > (s.limit or ALL)) do
-    local w = q.first
-    skipped = skipped + q.unsubscribed
-    local full = s.owner and KEYS[4] == KEYS[1] -- no further holder can be added
-    if served == SERVE or served > 0 and skipped > 5 * BATCH or full and w.permits <= unused(s) then
-      publish(channels, w, '0')
-      break
-    elseif w.permits > (s.limit or ALL) then
+  local reply, own, fields, all = '', nil, { ... }, options.all or q.served[1]
+  for _, w in ipairs(q.served) do
+    if w.permits > (s.limit or ALL) then
       publish(channels, w, '0')
     else
       local lease = w.owner == options.mine and options.lease
-        or math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST)
+        or math.min(w.lease, math.ceil((w.alive - s.now) / 1000) + 1, FIRST_LEASE)
       local token = grant(s, w.owner, w.permits, w.info, lease, unpack(fields))
-      fields, served = {}, served + 1
-      if s.shared == 0 and unused(s) <= 0 then -- there is no other lease
+      fields = {}
+      if w == q.holder then
         tellNext(channels, q, lease)
       end
       if w.owner == options.mine then
@@ -283,23 +317,19 @@ local function serve(s, channels, q, options, ...)
         reply = table.concat({ reply, w.owner, token, stamp(lease) }, ' ')
       end
     end
-    all = true
-    local empty = removeFromQueue(s, q, w.owner)
-    if empty or served > 0 and s.shared == 0 and unused(s) <= 0 then
-      q = nil -- an empty queue must not be read again: see removeFromQueue
-      break
-    end
-    q = lookUp(s, channels, options)
   end
   if fields[1] then
     set(s, s.now, 'token', stamp(s.last), unpack(fields))
   end
-  if q then
-    removeFromQueue(s, q)
-  end
-  if q and q.first and (all or q.missing or not options.mine) then
-    settle(s)
-    notifyHead(firstToEnd(s), channels, q, all)
+  removeFromQueue(s, q)
+  if q.first and not q.holder then
+    if canServe(s, q.first, unused(s)) then -- by another request
+      publish(channels, q.first, '0')
+    end
+    if all or q.missing or not options.mine then
+      settle(s)
+      notifyHead(firstToEnd(s), channels, q, all)
+    end
   end
   return reply, own
 end
@@ -312,16 +342,16 @@ end
 
 -- flags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its attempt.
 --   B   another session sends a request when the lease ends
---   S   another session does so, and this one SPARE ms later
+--   S   another session does so, and this one SPARE_DELAY ms later
 --   D   this server has no subscriber to the channel of the session, which must be notified here
 --   P   the session may be notified by SPUBLISH
-local function flags(asking, channels, told, q)
+local function flags(asking, channels, delivery, q)
   local behind = ''
   if q.first and q.first.session ~= asking then
     behind = q.second and q.second.session ~= asking and 'B' or 'S'
   end
   return behind .. (q.isSubscribed == false and 'D' or '') ..
-    (told ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
+    (delivery ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
@@ -329,13 +359,12 @@ end
 -- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may,
 -- and flags.
 local function mayLinger(now)
-  local asking, told, isSubscribed = session(ARGV[1]), ARGV[10], nil
-  if told ~= '0' then
-    local name = channel(ARGV[8], asking, told == '2')
-    local has = audience({ name }, told == '2')
-    isSubscribed = has and has[name]
+  local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
+  if delivery ~= '0' then
+    local name = channel(ARGV[8], asking, delivery == '2')
+    isSubscribed = countSubscribers({}, { name }, delivery == '2')[name]
   end
-  local said = flags(asking, ARGV[8], told, { isSubscribed = isSubscribed })
+  local said = flags(asking, ARGV[8], delivery, { isSubscribed = isSubscribed })
   local at = sound(redis.call('HGET', KEYS[1], 'refused') or '')
   if isSubscribed == false or at and math.abs(now - at) < tonumber(ARGV[11]) then
     return false, said
@@ -351,13 +380,13 @@ local function notifyKeeper(s, owner, channels, lingers)
 end
 
 -- notifyKeepers calls notifyKeeper for all holders that may keep the lock, except holders of the session
--- `asking`. It notifies SERVE further holders at most, and the next request that is refused notifies more.
+-- `asking`. It notifies MAX_SERVED further holders at most. The next request that is refused notifies more.
 local function notifyKeepers(s, asking, channels)
   if s.lingers and session(s.owner) ~= asking then
     redis.call('HDEL', KEYS[1], 'lingers')
     notifyKeeper(s, s.owner, channels, s.lingers)
   end
-  local all, told, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
+  local all, notified, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
     and redis.call('HGETALL', KEYS[1]) or {}, 0, false
   if all[1] then
     redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then
@@ -365,12 +394,12 @@ local function notifyKeepers(s, asking, channels)
   for i = 1, #all, 2 do
     local owner = string.match(all[i], '^held (%S+)$')
     local lingers = owner and select(3, parseShare(owner, all[i + 1]))
-    if lingers and (told == SERVE or session(owner) == asking) then
+    if lingers and (notified == MAX_SERVED or session(owner) == asking) then
       rest = true
     elseif lingers then
       local share = readShare(s, owner, all[i + 1])
       notifyKeeper(s, owner, channels, share.lingers)
-      share.lingers, told = nil, told + 1
+      share.lingers, notified = nil, notified + 1
       writeShare(s, owner, share)
     end
   end

@@ -17,9 +17,10 @@ type Message struct {
 
 // Env is what a script sees beside the keys.
 type Env struct {
-	Now       int64                    // Redis time in microseconds
-	Listening func(channel string) int // how many clients listen to a channel; nil: none
-	Replica   bool                     // the server is a replica, which refuses to write
+	Now       int64                               // Redis time in microseconds
+	Listening func(channel string) int            // how many clients listen to a channel; nil: none
+	Replica   bool                                // the server is a replica, which refuses to write
+	OnCall    func(command string, args []string) // called before each command of the script; nil: not
 }
 
 func (e *Env) listening(channel string) int {
@@ -94,6 +95,9 @@ func (x *execution) call(name string, args []string) any {
 	}
 	if len(args) < c.least || len(args) > c.most {
 		return errCount
+	}
+	if x.env.OnCall != nil {
+		x.env.OnCall(name, args)
 	}
 	if x.env.Replica && slices.Contains(writing, strings.ToUpper(name)) {
 		return errReadOnly

@@ -16,7 +16,7 @@
 -- ARGV[7]   ms for which the attempt is known to live. 0: it does not wait
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
--- ARGV[10]  TOLD
+-- ARGV[10]  DELIVERY
 -- ARGV[11]  unless it is '' or missing, the session wants to keep the lock while no goroutine has it, unless
 --           others wait, or another session was refused the lock for that reason less than so many µs ago
 -- Only for a lock with permits:
@@ -54,7 +54,7 @@ local limited = KEYS[4] and (wanted > (tonumber(known[9] or ARGV[12]) or 0)
   or known[9] and known[9] ~= ARGV[12] and not known[10])
 if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7] and not known[8]
     and not known[11] and not limited and now > (tonumber(known[2] or now) or now)
-    and expiry >= now + (lease + keep) * 1000 and expiry < MOST then
+    and expiry >= now + (lease + keep) * 1000 and expiry < MAX_NUMBER then
   token = stamped
   local ends = string.format('%.0f', now + lease * 1000)
   if KEYS[4] then
@@ -84,45 +84,36 @@ if s then
     extendLease(s, joins, held, now + lease * 1000)
     return 'K ' .. stamped
   end
-  local options = { asking = session(me), mine = me, told = ARGV[10], lease = lease, permits = wanted,
+  local options = { asking = session(me), mine = me, delivery = ARGV[10], lease = lease, permits = wanted,
     info = ARGV[5] }
-  local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, { dead = {}, size = 0 }, ''
+  local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, nil, ''
   expire(s)
   if limited then
     if mayHaveQueue(s) then -- the attempt has waited since before the limit was set
       options = { asking = session(me), leaving = me }
       q = lookUp(s, ARGV[8], options)
-      q.dead[#q.dead + 1] = me
+      q.remove[#q.remove + 1] = me
       served = serve(s, ARGV[8], q, options)
       settle(s)
     end
     return onMaster(table.concat({ 'N', stamped, stamp(s.limit) }, ' ') .. served)
   end
   if unused(s) > 0 then
-    if mayHaveQueue(s) then
-      q = lookUp(s, ARGV[8], options)
+    q = lookUp(s, ARGV[8], options)
+    -- The attempt is queued before serve, which could empty the queue: see removeFromQueue.
+    if waits and q.remove[1] and not (q.mine and q.mine.isServed) then
+      enqueue(s, q)
+      enqueued = true
     end
-    if q.first then
-      -- It is queued first, or serve could empty the queue: see removeFromQueue.
-      if waits and q.first.owner ~= me then
-        enqueue(s, q)
-        enqueued = true
-      end
-      served, token = serve(s, ARGV[8], q, options)
-    end
-    if not token and wanted <= unused(s) and (not q.first or s.queued == 0) then -- no other waits now
-      token = grant(s, me, wanted, ARGV[5], lease)
-      if not q.first then
-        removeFromQueue(s, q, q.mine and me)
-      end
-    end
+    served, token = serve(s, ARGV[8], q, options)
     alone = s.queued == 0
   end
   settle(s)
   if not token then
     local said, holder = '', firstToEnd(s)
     if waits then
-      q = lookUp(s, ARGV[8], { but = passedOver(holder), mine = me, told = ARGV[10], briefly = true })
+      q = lookUp(s, ARGV[8], { but = passedOver(holder), mine = me, permits = wanted, delivery = ARGV[10],
+        noGrants = true })
       if not enqueued then
         enqueue(s, q)
       end

@@ -57,22 +57,22 @@ end
 if #forced == 0 then
   return onMaster('0')
 end
--- Somebody may have damaged the queue, so it is read before the first write.
-local q = mayHaveQueue(s) and lookUp(s, ARGV[1], {})
-redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
-local lingers = {}
+local lingers, ownerForced = {}, false
 for _, owner in ipairs(forced) do
   if shares[owner] then
     removeShare(s, owner, shares[owner], true)
     lingers[owner] = shares[owner].lingers
   else
-    redis.call('HDEL', KEYS[1], 'owner', 'lingers')
-    lingers[owner], s.owner, s.lingers = s.lingers, nil, nil
+    ownerForced, lingers[owner], s.owner, s.lingers = true, s.lingers, nil, nil
   end
 end
-if q then
-  serve(s, ARGV[1], q, {})
+-- Somebody may have damaged the queue, so it is read before the first write.
+local q = lookUp(s, ARGV[1], {})
+redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
+if ownerForced then
+  redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end
+serve(s, ARGV[1], q, {})
 settle(s)
 writeTombstones(s, forced, stamp(s.lives))
 for _, owner in ipairs(forced) do

@@ -31,11 +31,9 @@ if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == 
 end
 expire(s)
 s.limit = tonumber(ARGV[1])
-local q = mayHaveQueue(s) and lookUp(s, ARGV[3], {})
+local q = lookUp(s, ARGV[3], {}) -- before the first write, since somebody may have damaged the queue
 set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
-if q then
-  serve(s, ARGV[3], q, {})
-end
+serve(s, ARGV[3], q, {})
 if unused(s) < 0 then
   notifyKeepers(s, '', ARGV[3])
 end

@@ -78,21 +78,22 @@ elseif mine then
 end
 -- An attempt that holds nothing may be in the queue, and is removed from it. The queue is read before the
 -- first write, since somebody may have damaged it.
-local q, options = nil, { leaving = owner, all = stays }
+local options = { leaving = owner, all = stays }
 if unused(s) > 0 then
   options.asking = session(owner) -- otherwise it needs a subscription as any other session does
 else
   local first = firstToEnd(s) -- settle comes later, so the holder may have nothing any more
   options.but = not stays and not s.gone[first.owner or ''] and passedOver(first) or nil
 end
-if mayHaveQueue(s) then
-  q = lookUp(s, ARGV[3], options)
-  if not mine then
-    q.dead[#q.dead + 1] = owner
-  end
+local q = lookUp(s, ARGV[3], options)
+if not mine and mayHaveQueue(s) then
+  q.remove[#q.remove + 1] = owner
 end
 local last, fields = stamp(s.last), {}
-call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
+-- The first write is an HDEL: a full server accepts the next ones then, and a replica refuses it.
+if mine ~= s then
+  call('HDEL', KEYS[1], '')
+end
 if not mine then
   forget(s, owner)
 elseif mine == s and ARGV[8] then
@@ -115,12 +116,7 @@ elseif stays then
   writeShare(s, rest, mine)
   setShareLease(s, rest, mine.ends)
 end
-local handed = ''
-if q then
-  handed = serve(s, ARGV[3], q, options, unpack(fields))
-elseif fields[1] then
-  set(s, now, 'token', last, unpack(fields))
-end
+local handed = serve(s, ARGV[3], q, options, unpack(fields))
 settle(s)
 writeTombstones(s, { owner }, ARGV[5])
 return reply .. handed
