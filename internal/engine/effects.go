@@ -79,7 +79,8 @@ func (fx *effects) run() {
 		f()
 	}
 	for w := fx.woken; w != nil; {
-		next := w.nextWoken // first, because a waiter that is awake may wait again
+		next := w.nextWoken
+		w.nextWoken = nil // before the waiter is awake, because its call may wait again
 		w.news <- newsAnswered
 		w = next
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,25 @@ func TestAWaiterIsAnsweredOnce(t *testing.T) {
 	fx.run()
 	if gone.answered || len(gone.news) != 0 {
 		t.Error("a waiter that was removed is answered")
+	}
+}
+
+// A call whose grant is lost before it has a hold waits again.
+func TestAWaiterThatWaitsAgainIsWokenAlone(t *testing.T) {
+	l := &lockState{s: newSession(t)}
+	ln := &lane{l: l}
+	again, other := new(waiter), new(waiter)
+	again.news, other.news = make(chan news, 2), make(chan news, 2)
+	for _, waiters := range [][]*waiter{{again, other}, {again}} {
+		ln.waiters = slices.Clone(waiters)
+		fx := l.begin()
+		for _, w := range waiters {
+			ln.answer(w, nil, failure.ErrLost, &fx)
+		}
+		fx.run()
+	}
+	if len(again.news) != 2 || len(other.news) != 1 {
+		t.Errorf("woken %d and %d times, want 2 and 1", len(again.news), len(other.news))
 	}
 }
 
