@@ -37,7 +37,7 @@ type Answer struct {
 	// Of Queued:
 	Left   time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
 	Holder string        // owner field; "": there is none
-	About  string        // what the holder's session says of itself
+	About  string        // the holder info, see ReadInfo
 	Behind bool          // another session is next in the queue, and looks when that lease ends
 	Spare  bool          // another session is next, and this one looks SpareDelay later than that
 
