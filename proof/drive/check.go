@@ -24,7 +24,7 @@ func (r *run) checkState() {
 			if !r.known(a) {
 				r.fail("%s holds what Redis has not granted to its session", a.name)
 			}
-		case a.hold != nil && a.phase != unlocking && !a.p.closed && r.left.Cutoffs == r.world.Faults.Cutoffs:
+		case a.hold != nil && a.phase != unlocking && !a.p.closed && !r.excused(a.p):
 			r.fail("%s has lost the lock: %w", a.name, a.hold.Err())
 		}
 	}
@@ -45,6 +45,9 @@ func (r *run) checkState() {
 		}
 	}
 }
+
+// excused reports whether a process may lose what it holds: it was cut off, or a reply to it took long.
+func (r *run) excused(p *process) bool { return r.left.Cutoffs < r.world.Faults.Cutoffs || p.slow }
 
 // known reports whether Redis has something that the actor's session holds, for as long as the hold says.
 func (r *run) known(a *actor) bool {

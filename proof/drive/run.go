@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,7 @@ type process struct {
 	away         bool          // nothing reaches the server, and nothing comes from there
 	closed       bool          // Close was called
 	gone         bool          // Close has returned
+	slow         bool          // time has passed while a request was in flight
 }
 
 // A run lives through one order of steps.
@@ -60,17 +62,23 @@ type run struct {
 	shared   int64       // the token of the last of these that went on as a reader, which others may join
 	stalled  time.Duration
 	failure  error
+
+	// Names of steps that are not taken while there are others, since another one was taken in their place. So
+	// an order in which one request is late is one detour, however much happens before that request.
+	postponed map[string]bool
 }
 
 // A step is one thing that can happen next. Of one state, no two have the same name.
 type step struct {
-	name string
-	do   func() // is called with mu held
+	name    string
+	do      func() // is called with mu held
+	regular bool   // nothing goes wrong in it
 }
 
 // newRun begins a run in the present bubble.
 func newRun(w *World, s *server, clients []*client) *run {
-	r := &run{world: w, server: s, began: time.Now(), activity: make(chan struct{}, 1), left: w.Faults}
+	r := &run{world: w, server: s, began: time.Now(), activity: make(chan struct{}, 1), left: w.Faults,
+		postponed: map[string]bool{}}
 	r.space = s.number(keyspace.New())
 	for i, cast := range w.Cast {
 		p := &process{r: r, letter: string(rune('A' + i))}
@@ -205,19 +213,23 @@ func (r *run) answer(q *request) {
 func (r *run) steps() []step {
 	r.checkState()
 	all := r.regular()
+	waits := len(all) > 0 // it is a choice
 	if len(all) == 0 {
-		if one := r.otherwise(); one.do != nil || one.name != "" {
-			all = append(all, one)
-		}
-		if len(all) == 0 {
+		one := r.otherwise()
+		if one.name == "" {
 			return nil
 		}
+		all = append(all, one)
 	}
-	return r.unique(append(all, r.faults()...))
+	all = append(all, r.faults()...)
+	if waits && r.left.Waits > 0 {
+		all = append(all, step{name: wait})
+	}
+	return unique(all)
 }
 
 // unique numbers those that have the same name.
-func (r *run) unique(all []step) []step {
+func unique(all []step) []step {
 	for i := range all {
 		same := 1
 		for j := range i {
@@ -234,7 +246,7 @@ func (r *run) unique(all []step) []step {
 
 // regular are the steps without any fault.
 func (r *run) regular() (all []step) {
-	add := func(name string, do func()) { all = append(all, step{name, do}) }
+	add := func(name string, do func()) { all = append(all, step{name: name, do: do}) }
 	slices.SortStableFunc(r.requests, func(a, b *request) int { return strings.Compare(a.label, b.label) })
 	for _, q := range r.requests {
 		if q.ran && !q.p.away {
@@ -270,6 +282,15 @@ func (r *run) regular() (all []step) {
 			all = append(all, a.steps()...)
 		}
 	}
+	all = unique(all)
+	possible := map[string]bool{}
+	for i := range all {
+		all[i].regular, possible[all[i].name] = true, true
+	}
+	maps.DeleteFunc(r.postponed, func(name string, _ bool) bool { return !possible[name] })
+	slices.SortStableFunc(all, func(a, b step) int {
+		return int(truth(r.postponed[a.name]) - truth(r.postponed[b.name]))
+	})
 	return all
 }
 
@@ -288,7 +309,7 @@ func (r *run) otherwise() step {
 	}
 	for _, p := range r.processes {
 		if p.away {
-			return step{"come back " + p.letter, func() {
+			return step{name: "come back " + p.letter, do: func() {
 				p.away = false
 				if p.subscription != nil {
 					p.subscription.end()
@@ -303,7 +324,7 @@ func (r *run) otherwise() step {
 func (r *run) faults() (all []step) {
 	add := func(left *int, name string, do func()) {
 		if *left > 0 {
-			all = append(all, step{name, func() {
+			all = append(all, step{name: name, do: func() {
 				*left--
 				do()
 			}})
@@ -324,7 +345,7 @@ func (r *run) faults() (all []step) {
 		}
 	}
 	for _, q := range slices.Clone(r.late) {
-		all = append(all, step{"run late " + q.label, func() {
+		all = append(all, step{name: "run late " + q.label, do: func() {
 			r.late = slices.DeleteFunc(r.late, func(other *request) bool { return other == q })
 			r.execute(q)
 		}})
@@ -348,19 +369,22 @@ func (r *run) faults() (all []step) {
 		})
 		add(&left.Closures, "close "+p.letter, func() { r.close(p) })
 	}
-	if len(r.requests) > 0 || slices.ContainsFunc(r.actors, func(a *actor) bool { return a.phase != idle }) {
-		add(&left.Waits, wait, nil)
-	}
 	return all
 }
 
 // longest is how long a wait takes at most.
 const longest = 2 * time.Minute
 
-// take takes a step, and returns when all has come to rest. forced: nothing else could have happened. mu is
-// not held.
-func (r *run) take(s step, forced bool) {
+// take takes one of the steps that are possible, and returns when all has come to rest. mu is not held.
+func (r *run) take(steps []step, n int) {
 	r.mu.Lock()
+	s, forced := steps[n], n == 0
+	if s.regular {
+		for _, passed := range steps[:n] {
+			r.postponed[passed.name] = true
+		}
+		delete(r.postponed, s.name)
+	}
 	r.log("%s", s.name)
 	if s.name != wait {
 		s.do()
@@ -370,6 +394,9 @@ func (r *run) take(s step, forced bool) {
 	}
 	if !forced {
 		r.left.Waits--
+	}
+	for _, q := range r.requests {
+		q.p.slow = true
 	}
 	r.mu.Unlock()
 	select {
@@ -447,7 +474,7 @@ func (r *run) calm(rest time.Duration, done func() bool) {
 		steps := r.regular()
 		r.mu.Unlock()
 		if len(steps) > 0 {
-			r.take(steps[0], true)
+			r.take(steps, 0)
 			continue
 		}
 		select {

@@ -166,7 +166,7 @@ func (e *explorer) look(r *run) (steps []step, done bool) {
 func (r *run) takeNamed(steps []step, name string) bool {
 	for i, s := range steps {
 		if s.name == name {
-			r.take(s, i == 0)
+			r.take(steps, i)
 			return true
 		}
 	}

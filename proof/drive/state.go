@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/maphash"
+	"maps"
 	"reflect"
 	"runtime"
 	"slices"
@@ -49,6 +50,11 @@ func (r *run) fingerprint() fingerprint {
 	}
 	k.word("run", r.left.list()...)
 	k.word("stalled", int64(r.stalled/time.Millisecond)/(cell/1000))
+	if r.world.Detours > 0 { // otherwise it makes no difference for what comes next
+		for _, name := range slices.Sorted(maps.Keys(r.postponed)) {
+			k.word(name)
+		}
+	}
 	k.time(r.token)
 	k.time(r.excluded)
 	k.data()
@@ -64,7 +70,7 @@ func (r *run) fingerprint() fingerprint {
 		}
 	}
 	for _, p := range r.processes {
-		k.word(p.letter, truth(p.away), truth(p.closed), truth(p.gone))
+		k.word(p.letter, truth(p.away), truth(p.closed), truth(p.gone), truth(p.slow))
 		k.value(reflect.ValueOf(inner.Session(p.session)))
 	}
 	k.goroutines()

@@ -13,7 +13,6 @@
 package drive
 
 import (
-	"strings"
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
@@ -116,41 +115,57 @@ var linger = []rlock.SessionOption{rlock.WithLinger(100 * time.Millisecond)}
 
 // Worlds are all there are.
 func Worlds() []World {
-	all := []World{
+	return []World{
 		{Name: "rlock", kind: reentrant, Cast: []string{"L", "L"}},
-		{Name: "rlock-prompt", kind: reentrant, Prompt: true, Cast: []string{"L L", "L"}},
-		{Name: "rlock-cut", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Cuts: 1, Late: 1}},
-		{Name: "rlock-cutcancel", kind: reentrant, Prompt: true, Cast: []string{"L", "L"}, Faults: Faults{Cuts: 1, Late: 1, Cancels: 1}},
-		{Name: "rlock-cancel", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Cancels: 1}},
-		{Name: "rlock-cancel2", kind: reentrant, Prompt: true, Cast: []string{"L L", "L"}, Faults: Faults{Cancels: 1}},
-		{Name: "rlock-lose", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Losses: 1, Breaks: 1}},
-		{Name: "rlock-off", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Cutoffs: 1}},
-		{Name: "rlock-close", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Closures: 1}},
-		{Name: "rlock-wait", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Waits: 1}},
-		{Name: "rlock-try", kind: reentrant, Cast: []string{"L T", "T"}},
-		{Name: "rlock-nest", kind: reentrant, Cast: []string{"N", "L"}},
-		{Name: "rlock-nestoff", kind: reentrant, Cast: []string{"N", "L"}, Faults: Faults{Cutoffs: 1}},
-		{Name: "rlock-linger", kind: reentrant, Cast: []string{"LL", "L"}, Options: linger},
-		{Name: "rlock-stays", kind: reentrant, Cast: []string{"S", "L"}},
+		{Name: "rlock-session", kind: reentrant, Cast: []string{"L L", "L"}, Detours: 4},
+		{Name: "rlock-cut", kind: reentrant, Cast: []string{"L", "L"},
+			Faults: Faults{Cuts: 1, Late: 1, Cancels: 1}, Detours: 4},
+		{Name: "rlock-cancel", kind: reentrant, Cast: []string{"L L", "L"}, Faults: Faults{Cancels: 2}, Detours: 3},
+		{Name: "rlock-messages", kind: reentrant, Cast: []string{"L L", "L"},
+			Faults: Faults{Losses: 1, Breaks: 1}, Detours: 3},
+		{Name: "rlock-away", kind: reentrant, Cast: []string{"N L", "L"}, Faults: Faults{Cutoffs: 1}, Detours: 3},
+		{Name: "rlock-close", kind: reentrant, Cast: []string{"L L", "L"}, Faults: Faults{Closures: 1}, Detours: 3},
+		{Name: "rlock-time", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Waits: 2, Cuts: 1}, Detours: 3},
+		{Name: "rlock-try", kind: reentrant, Cast: []string{"LT T", "T"}, Detours: 3},
+		{Name: "rlock-nest", kind: reentrant, Cast: []string{"N L", "N"}, Detours: 3},
+		{Name: "rlock-linger", kind: reentrant, Cast: []string{"LL L", "L"}, Options: linger,
+			Faults: Faults{Losses: 1}, Detours: 3},
+		{Name: "rlock-stays", kind: reentrant, Cast: []string{"S L", "L"}, Detours: 3},
+
+		{Name: "fairlock-session", kind: fair, Cast: []string{"L L", "L"}, Detours: 4},
+		{Name: "fairlock-three", kind: fair, Cast: []string{"L", "L", "L"}, Detours: 3},
+		{Name: "fairlock-cut", kind: fair, Cast: []string{"L", "L"},
+			Faults: Faults{Cuts: 1, Late: 1, Cancels: 1}, Detours: 4},
+		{Name: "fairlock-cancel", kind: fair, Cast: []string{"L L", "L"}, Faults: Faults{Cancels: 2}, Detours: 3},
+		{Name: "fairlock-messages", kind: fair, Cast: []string{"L L", "L"},
+			Faults: Faults{Losses: 1, Breaks: 1}, Detours: 3},
+		{Name: "fairlock-away", kind: fair, Cast: []string{"N L", "L"}, Faults: Faults{Cutoffs: 1}, Detours: 3},
+		{Name: "fairlock-close", kind: fair, Cast: []string{"L L", "L"}, Faults: Faults{Closures: 1}, Detours: 3},
+		{Name: "fairlock-try", kind: fair, Cast: []string{"T L", "L"}, Detours: 3},
+		{Name: "fairlock-stays", kind: fair, Cast: []string{"S L", "L"}, Detours: 3},
+
+		{Name: "rwlock-session", kind: readWrite, Cast: []string{"R R", "L"}, Detours: 4},
+		{Name: "rwlock-mixed", kind: readWrite, Cast: []string{"R L", "R"}, Detours: 4},
+		{Name: "rwlock-writers", kind: readWrite, Cast: []string{"L L", "L"}, Detours: 3},
+		{Name: "rwlock-cut", kind: readWrite, Cast: []string{"R R", "L"},
+			Faults: Faults{Cuts: 1, Late: 1, Cancels: 1}, Detours: 3},
+		{Name: "rwlock-messages", kind: readWrite, Cast: []string{"R L", "R"},
+			Faults: Faults{Losses: 1, Breaks: 1}, Detours: 3},
+		{Name: "rwlock-away", kind: readWrite, Cast: []string{"D R", "L"}, Faults: Faults{Cutoffs: 1}, Detours: 3},
+		{Name: "rwlock-reduce", kind: readWrite, Cast: []string{"D R", "R"}, Detours: 3},
+		{Name: "rwlock-try", kind: readWrite, Cast: []string{"R r", "L"}, Detours: 3},
+
+		{Name: "semaphore", kind: permits, Cast: []string{"1 1", "2"}, Detours: 3},
+		{Name: "semaphore-more", kind: permits, Cast: []string{"1 1", "1 1"}, Detours: 3},
+		{Name: "semaphore-cut", kind: permits, Cast: []string{"1", "2"},
+			Faults: Faults{Cuts: 1, Late: 1, Cancels: 1}, Detours: 4},
+		{Name: "semaphore-cancel", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Cancels: 2}, Detours: 3},
+		{Name: "semaphore-messages", kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Losses: 1, Breaks: 1}, Detours: 3},
+		{Name: "semaphore-away", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Cutoffs: 1}, Detours: 3},
+		{Name: "semaphore-close", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Closures: 1}, Detours: 3},
+		{Name: "semaphore-try", kind: permits, Cast: []string{"1 t", "t 2"}, Detours: 3},
+		{Name: "semaphore-linger", kind: permits, Cast: []string{"11 1", "2"}, Options: linger,
+			Faults: Faults{Losses: 1}, Detours: 3},
 	}
-	for _, w := range all {
-		w.Name, w.kind = strings.Replace(w.Name, "rlock", "fairlock", 1), fair
-		if w.Options == nil {
-			all = append(all, w)
-		}
-	}
-	all = append(all, []World{
-		{Name: "fairlock-3", kind: fair, Prompt: true, Cast: []string{"L", "L", "L"}},
-		{Name: "rwlock", kind: readWrite, Cast: []string{"R R", "L"}},
-		{Name: "rwlock-prompt", kind: readWrite, Prompt: true, Cast: []string{"R L", "R"}},
-		{Name: "rwlock-cut", kind: readWrite, Cast: []string{"R", "L"}, Faults: Faults{Cuts: 1, Late: 1}},
-		{Name: "rwlock-reduce", kind: readWrite, Cast: []string{"D", "R"}},
-		{Name: "rwlock-reduce2", kind: readWrite, Prompt: true, Cast: []string{"D R", "L"}},
-		{Name: "semaphore", kind: permits, Cast: []string{"1 1", "2"}},
-		{Name: "semaphore-prompt", kind: permits, Prompt: true, Cast: []string{"1 1", "2"}},
-		{Name: "semaphore-cut", kind: permits, Cast: []string{"1", "2"}, Faults: Faults{Cuts: 1, Late: 1}},
-		{Name: "semaphore-cancel", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Cancels: 1}, Prompt: true},
-		{Name: "semaphore-linger", kind: permits, Cast: []string{"11", "2"}, Options: linger},
-	}...)
-	return all
 }
