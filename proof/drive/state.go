@@ -231,23 +231,53 @@ func (k *walker) network() {
 	}
 }
 
-// goroutines writes where each goroutine of the program stands. Those outside of the bubble stand still.
+// goroutines writes where each goroutine stands that runs code of the library, but for the explorer's own.
 func (k *walker) goroutines() {
 	records := make([]runtime.StackRecord, 200)
 	n, ok := runtime.GoroutineProfile(records)
 	if !ok {
 		panic("drive: too many goroutines")
 	}
-	hashes := make([]uint64, n)
+	var hashes []uint64
 	for i := range n {
 		stack := records[i].Stack()
-		hashes[i] = maphash.Bytes(seeds[0],
-			unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(stack))), len(stack)*8))
+		has := func(p part) bool { return slices.ContainsFunc(stack, func(pc uintptr) bool { return partOf(pc) == p }) }
+		if has(library) && !has(explorers) {
+			hashes = append(hashes, maphash.Bytes(seeds[0],
+				unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(stack))), len(stack)*int(unsafe.Sizeof(uintptr(0))))))
+		}
 	}
 	slices.Sort(hashes)
 	for _, h := range hashes {
 		k.b = binary.LittleEndian.AppendUint64(k.b, h)
 	}
+}
+
+// part is what code belongs to.
+type part uint8
+
+const (
+	others part = iota
+	library
+	explorers
+)
+
+var parts = map[uintptr]part{} // by address
+
+func partOf(pc uintptr) part {
+	p, ok := parts[pc]
+	if !ok {
+		f := runtime.FuncForPC(pc)
+		switch {
+		case f == nil:
+		case strings.Contains(f.Name(), "/proof/drive.(*explorer)"):
+			p = explorers
+		case strings.HasPrefix(f.Name(), module):
+			p = library
+		}
+		parts[pc] = p
+	}
+	return p
 }
 
 var (
@@ -256,10 +286,13 @@ var (
 	contextType  = reflect.TypeFor[context.Context]()
 )
 
+// module is the module of the library.
+const module = "github.com/lockline/lockline"
+
 // ours reports whether the walker looks into a type.
 func ours(t reflect.Type) bool {
 	path := t.PkgPath()
-	return path == "" || strings.HasPrefix(path, "github.com/lockline/lockline")
+	return path == "" || strings.HasPrefix(path, module)
 }
 
 func (k *walker) value(v reflect.Value) {
