@@ -7,7 +7,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// phase is what an actor is doing.
+// A phase is the state of an actor.
 type phase uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 	holding
 	nesting // in a nested Lock
 	nested
-	unnesting
-	reducing // in Unlock of the outer one of two holds
+	unnesting // in the Unlock of the nested hold
+	reducing  // in the Unlock of the outer hold, while the nested one stays held
 	unlocking
 	finished
 )
@@ -27,70 +27,72 @@ func (p phase) String() string {
 		"in Unlock of the outer hold", "in Unlock", "finished"}[p]
 }
 
-// An actor is a goroutine of a process that uses the lock.
+// An actor is a goroutine of a process that uses the lock, once for each of its roles.
 type actor struct {
-	name string
-	p    *process
-	uses []role
+	name  string
+	p     *process
+	roles []role
 
 	// run.mu guards the following.
-	at        int // which of uses
+	at        int // index of the present role
 	phase     phase
-	ctx       context.Context // of the present call
+	ctx       context.Context // of the present call of Lock
 	cancel    context.CancelFunc
-	canceled  bool
-	hold      *rlock.Hold
-	held      context.Context // of hold
-	inner     *rlock.Hold     // nested in hold
-	below     context.Context // of inner
-	reduced   bool            // hold is the nested one, of a reader, and the outer one is unlocked
-	after     []*actor        // those whose turn comes before this call's
-	attempts  int             // of the session, when the call began
-	contended bool            // another one used the lock during the call
+	canceled  bool            // ctx was canceled while the call waited
+	hold      *rlock.Hold     // nil: the actor has none
+	held      context.Context // context of hold
+	inner     *rlock.Hold     // nested in hold; nil: there is none
+	below     context.Context // context of inner
+	reduced   bool            // hold was the nested one of two holds, and the outer one is unlocked
+	after     []*actor        // waiting actors that must be served before this call
+	attempts  int             // number of the last attempt of the session when the call began
+	contended bool            // another actor used the lock during the call
 }
 
-func (a *actor) use() role { return a.uses[a.at] }
+// role returns the present role.
+func (a *actor) role() role { return a.roles[a.at] }
 
-// takes is how much of the lock the present use takes.
+// takes returns the number of permits of the present role.
 func (a *actor) takes() int {
 	if a.reduced {
 		return 1
 	}
-	if n := a.use().takes; n > 0 {
+	if n := a.role().takes; n > 0 {
 		return n
 	}
 	return a.p.r.world.kind.limit
 }
+
+// busy reports whether the actor uses the lock, or wants to.
+func (a *actor) busy() bool { return a.phase != idle && a.phase != finished }
 
 // lives reports whether the actor may believe that it has the lock. The caller must hold run.mu.
 func (a *actor) lives() bool {
 	return a.hold != nil && a.phase != unlocking && a.held.Err() == nil && a.hold.Err() == nil
 }
 
-// lock calls Lock or TryLock. The caller must hold run.mu.
+// lock calls Lock or TryLock in a new goroutine. The caller must hold run.mu.
 func (a *actor) lock() {
-	r := a.p.r
-	u := a.use()
+	r, now := a.p.r, a.role()
 	a.phase, a.canceled, a.attempts = locking, false, a.p.attempts
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	r.takeTurn(a)
 	ctx := a.ctx
+	l := r.world.kind.locker(a.p.session, now)
+	call := l.Lock
+	if now.tries {
+		call = l.TryLock
+	}
+	var options []rlock.Option
+	if now.stays > 0 {
+		options = append(options, rlock.HoldAtLeast(now.stays))
+	}
+	if now.lease > 0 {
+		options = append(options, rlock.WithLease(now.lease))
+	}
 	go func() {
-		l := r.world.kind.locker(a.p.session, u)
-		call := l.Lock
-		if u.tries {
-			call = l.TryLock
-		}
-		var options []rlock.Option
-		if u.stays > 0 {
-			options = append(options, rlock.HoldAtLeast(u.stays))
-		}
 		held, hold, err := call(ctx, options...)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		defer r.happened()
-		r.progress()
-		r.log("  %s: Lock returns %v", a.name, err)
+		defer a.returned("Lock", err)()
 		if err != nil {
 			r.checkError(a, err)
 			a.next()
@@ -101,120 +103,102 @@ func (a *actor) lock() {
 	}()
 }
 
-// next is the end of a use. The caller must hold run.mu.
+// returned notes that a call has returned. It locks run.mu, and returns the function that unlocks it.
+func (a *actor) returned(call string, err error) (unlock func()) {
+	r := a.p.r
+	r.mu.Lock()
+	r.stalled = 0
+	r.log("  %s: %s returns %v", a.name, call, err)
+	return func() {
+		r.happened()
+		r.mu.Unlock()
+	}
+}
+
+// next ends the present role. The caller must hold run.mu.
 func (a *actor) next() {
 	a.phase, a.hold, a.held, a.inner, a.after, a.reduced = idle, nil, nil, nil, nil, false
 	a.cancel()
-	if a.at++; a.at == len(a.uses) {
+	if a.at++; a.at == len(a.roles) {
 		a.phase = finished
 	}
 }
 
-// nest locks again below the hold. The caller must hold run.mu.
+// nest locks again below the hold, in a new goroutine. The caller must hold run.mu.
 func (a *actor) nest() {
-	r := a.p.r
-	u, held := a.use(), a.held
-	u.reads = u.reduces
+	r, now, held := a.p.r, a.role(), a.held
+	now.reads = now.reduces
 	a.phase = nesting
 	go func() {
-		below, hold, err := r.world.kind.locker(a.p.session, u).Lock(held)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		defer r.happened()
-		r.progress()
-		r.log("  %s: a nested Lock returns %v", a.name, err)
-		switch {
-		case err != nil:
-			a.phase = nested // to unlock the outer one next
+		below, hold, err := r.world.kind.locker(a.p.session, now).Lock(held)
+		defer a.returned("a nested Lock", err)()
+		a.phase = nested
+		if err != nil {
 			r.checkNested(a, err)
-		default:
-			a.phase, a.inner, a.below = nested, hold, below
-			if hold.Token() != a.hold.Token() {
-				r.fail("%s: the nested hold has another token", a.name)
-			}
+			return
+		}
+		a.inner, a.below = hold, below
+		if hold.Token() != a.hold.Token() {
+			r.fail("%s: the nested hold has another token", a.name)
 		}
 	}()
 }
 
-// unnest unlocks the nested hold. The caller must hold run.mu.
+// unnest unlocks the nested hold, in a new goroutine. The caller must hold run.mu.
 func (a *actor) unnest() {
-	r := a.p.r
-	hold, live := a.inner, a.lives()
+	hold, lived := a.inner, a.lives()
 	a.phase = unnesting
 	go func() {
 		err := hold.Unlock(context.Background())
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		defer r.happened()
-		r.progress()
-		r.log("  %s: a nested Unlock returns %v", a.name, err)
+		defer a.returned("a nested Unlock", err)()
 		a.inner, a.phase = nil, nested
-		r.checkUnlock(a, err, live)
+		a.p.r.checkUnlock(a, err, lived)
 	}()
 }
 
-// reduce unlocks the outer hold, of a writer, while the nested one, of a reader, stays held. The caller must
-// hold run.mu.
+// reduce unlocks the outer hold of a writer, in a new goroutine. The nested hold, of a reader, stays held. The
+// caller must hold run.mu.
 func (a *actor) reduce() {
-	r := a.p.r
-	hold, live := a.hold, a.lives()
-	r.shared = hold.Token()
+	hold, lived := a.hold, a.lives()
+	a.p.r.shared = hold.Token()
 	a.phase, a.hold, a.held, a.inner, a.reduced = reducing, a.inner, a.below, nil, true
 	go func() {
 		err := hold.Unlock(context.Background())
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		defer r.happened()
-		r.progress()
-		r.log("  %s: Unlock of the outer hold returns %v", a.name, err)
+		defer a.returned("Unlock of the outer hold", err)()
 		a.phase = nested
-		r.checkUnlock(a, err, live)
+		a.p.r.checkUnlock(a, err, lived)
 	}()
 }
 
-// unlock calls Unlock. The caller must hold run.mu.
+// unlock unlocks the hold, in a new goroutine. The caller must hold run.mu.
 func (a *actor) unlock() {
-	r := a.p.r
-	hold, live := a.hold, a.lives()
+	hold, lived := a.hold, a.lives()
 	a.phase = unlocking
 	go func() {
 		err := hold.Unlock(context.Background())
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		defer r.happened()
-		r.progress()
-		r.log("  %s: Unlock returns %v", a.name, err)
-		r.checkUnlock(a, err, live)
+		defer a.returned("Unlock", err)()
+		a.p.r.checkUnlock(a, err, lived)
 		a.next()
 	}()
 }
 
-// steps are what the actor may do next by itself. The caller must hold run.mu.
+// steps returns the next step of the actor, or none while a call is in progress. The caller must hold run.mu.
 func (a *actor) steps() []step {
 	one := func(what string, do func()) []step { return []step{{name: a.name + ": " + what, do: do}} }
-	switch a.phase {
-	case idle:
-		if a.p.closed {
-			a.phase = finished
-			return nil
-		}
-		what := "Lock"
-		if a.use().tries {
-			what = "TryLock"
-		}
-		return one(what, a.lock)
-	case holding:
-		if a.use().nests || a.use().reduces {
-			return one("Lock again", a.nest)
-		}
-		return one("Unlock", a.unlock)
-	case nested:
-		if a.inner != nil && a.use().reduces {
-			return one("Unlock the outer", a.reduce)
-		}
-		if a.inner != nil {
-			return one("nested Unlock", a.unnest)
-		}
+	switch now := a.phase; {
+	case now == idle && a.p.closed:
+		a.phase = finished
+	case now == idle && a.role().tries:
+		return one("TryLock", a.lock)
+	case now == idle:
+		return one("Lock", a.lock)
+	case now == holding && (a.role().nests || a.role().reduces):
+		return one("Lock again", a.nest)
+	case now == nested && a.inner != nil && a.role().reduces:
+		return one("Unlock the outer", a.reduce)
+	case now == nested && a.inner != nil:
+		return one("nested Unlock", a.unnest)
+	case now == holding, now == nested:
 		return one("Unlock", a.unlock)
 	}
 	return nil

@@ -4,114 +4,134 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lockline/lockline/rlock"
 )
 
-// What is promised is checked here. The callers of all functions must hold run.mu.
+// This file has the promises that are checked. The callers of all its functions must hold run.mu.
 
-// checkState checks what must be so in each state.
+// faulted reports whether one of the faults that a function counts has happened.
+func (r *run) faulted(number func(f Faults) int) bool {
+	return number(r.left) < number(r.world.Faults)
+}
+
+func cuts(f Faults) int     { return f.Cuts }
+func cutoffs(f Faults) int  { return f.Cutoffs }
+func waits(f Faults) int    { return f.Waits }
+func messages(f Faults) int { return f.Losses + f.Breaks }
+func closures(f Faults) int { return f.Closures }
+
+// checkState checks the present state. No more is held than there is. Redis has the lock for each hold, until
+// the deadline of the hold. No hold is lost without a reason.
 func (r *run) checkState() {
-	sum := 0
-	var who []string
+	held := 0
+	var holders []string
 	for _, a := range r.actors {
 		switch {
 		case a.lives():
-			sum += a.takes()
-			who = append(who, a.name)
+			held += a.takes()
+			holders = append(holders, a.name)
 			if !r.known(a) {
 				r.fail("%s holds what Redis has not granted to its session", a.name)
 			}
-		case a.hold != nil && a.phase != unlocking && !a.p.closed && !r.excused(a.p):
+		case a.hold != nil && a.phase != unlocking && !a.p.closed && !r.faulted(cutoffs) && !a.p.slow:
 			r.fail("%s has lost the lock: %w", a.name, a.hold.Err())
 		}
 	}
-	if sum > r.world.kind.limit {
-		r.fail("%s hold more than there is", strings.Join(who, " and "))
+	if held > r.world.kind.limit {
+		r.fail("%s hold more than there is", strings.Join(holders, " and "))
 	}
 	for _, a := range r.actors {
-		if a.phase != locking {
-			continue
-		}
-		for _, other := range r.actors {
-			if other != a && other.phase != idle && other.phase != finished {
-				a.contended = true
-			}
-		}
-		if len(r.requests) > 1 || len(r.late) > 0 {
+		if a.phase == locking && r.contended(a) {
 			a.contended = true
 		}
 	}
 }
 
-// excused reports whether a process may lose what it holds: it was cut off, or a reply to it took long.
-func (r *run) excused(p *process) bool { return r.left.Cutoffs < r.world.Faults.Cutoffs || p.slow }
+// contended reports whether a call of TryLock may be refused because of another actor, or of a request that
+// an actor has left in flight.
+func (r *run) contended(a *actor) bool {
+	own := func(q *request) bool { return q.p == a.p && a.phase == locking }
+	return len(r.late) > 0 ||
+		slices.ContainsFunc(r.actors, func(other *actor) bool { return other != a && other.busy() }) ||
+		slices.ContainsFunc(r.requests, func(q *request) bool { return !own(q) })
+}
 
-// known reports whether Redis has something that the actor's session holds, for as long as the hold says.
+// known reports whether Redis has a grant of the actor's session that lasts until the deadline of its hold.
 func (r *run) known(a *actor) bool {
 	if a.p.closed {
-		return true // its hold is about to end
+		return true // the session releases its grants, and is about to end the hold
 	}
-	space := r.data()
-	until := a.hold.Deadline().UnixMicro()
+	space, until := r.data(), a.hold.Deadline().UnixMicro()
+	mine := func(owner string) bool { return strings.HasPrefix(owner, sessionName+a.p.letter+":") }
 	for _, key := range space.Keys() {
 		hash, shares := space.Hash(key), space.Scores(key+":h")
+		if mine(hash["owner"]) && number(hash["ends"]) >= until {
+			return true
+		}
 		for field := range hash {
 			owner, shared := strings.CutPrefix(field, "held ")
-			if shared && mine(a, owner) && int64(shares[owner]) >= until {
+			if shared && mine(owner) && int64(shares[owner]) >= until {
 				return true
 			}
-		}
-		if mine(a, hash["owner"]) && int64(number(hash["ends"])) >= until {
-			return true
 		}
 	}
 	return false
 }
 
-// mine reports whether an owner field is one of the actor's session.
-func mine(a *actor, owner string) bool { return strings.HasPrefix(owner, sessionName+a.p.letter+":") }
-
-// takeTurn notes whose turn comes before that of a call that begins now.
-func (r *run) takeTurn(a *actor) {
-	a.after, a.contended = nil, len(r.requests)+len(r.late) > 0
-	here := r.world.Options != nil // its session has the lock, or wants it: then it may come before others
-	for _, other := range r.actors {
-		if other != a && other.phase != idle && other.phase != finished {
-			a.contended = true
-			here = here || other.p == a.p
-		}
+// number reads a number that a script wrote. It returns 0 for an empty text.
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && text != "" {
+		panic(err)
 	}
-	if a.use().tries {
+	return n
+}
+
+// takeTurn notes the waiting actors that must be served before the call that an actor begins now.
+func (r *run) takeTurn(a *actor) {
+	a.after, a.contended = nil, r.contended(a)
+	if a.role().tries {
 		return
+	}
+	// A session that has the lock, or waits for it, may serve its goroutines before other sessions. So may a
+	// session that keeps an idle grant.
+	first := r.world.Options != nil
+	for _, other := range r.actors {
+		first = first || other != a && other.p == a.p && other.busy()
 	}
 	for _, other := range r.actors {
 		switch {
-		case other == a || other.phase != locking || other.canceled || other.use().tries:
+		case other == a || other.phase != locking || other.canceled || other.role().tries:
 		case other.p == a.p:
-			if other.use().letter == a.use().letter {
+			if other.role().letter == a.role().letter { // otherwise the two wait in different lanes
 				a.after = append(a.after, other)
 			}
-		case r.queued(other) && (r.world.kind.fair || !here):
+		case r.queued(other) && (r.world.kind.fair || !first):
 			a.after = append(a.after, other)
 		}
 	}
 }
 
-// queued reports whether the call of an actor surely has a place in the queue in Redis: it is the only one
-// that waits in its session, and an attempt that began after the call is queued.
+// queued reports whether an actor certainly waits in the queue in Redis. No other goroutine of its session
+// uses the lock, and an attempt that began after its call is queued.
 func (r *run) queued(a *actor) bool {
 	for _, other := range r.actors {
-		if other != a && other.p == a.p && other.phase != idle && other.phase != finished {
+		if other != a && other.p == a.p && other.busy() {
 			return false
 		}
 	}
-	for _, queue := range r.queues() {
-		for _, owner := range queue {
+	space := r.data()
+	for _, key := range space.Keys() {
+		if !strings.HasSuffix(key, ":q") {
+			continue
+		}
+		for _, owner := range space.Members(key) {
 			session, attempt, _ := strings.Cut(short(owner), ":")
-			if session == a.p.letter && len(attempt) > 0 && number(attempt) > a.attempts {
+			if session == a.p.letter && number(attempt) > int64(a.attempts) {
 				return true
 			}
 		}
@@ -119,45 +139,23 @@ func (r *run) queued(a *actor) bool {
 	return false
 }
 
-// queues are the owner fields in the queues of Redis.
-func (r *run) queues() (all [][]string) {
-	space := r.data()
-	for _, key := range space.Keys() {
-		if strings.HasSuffix(key, ":q") {
-			all = append(all, space.Members(key))
-		}
-	}
-	return all
-}
-
-func number(text string) (n int) {
-	for _, c := range text {
-		n = 10*n + int(c-'0')
-	}
-	return n
-}
-
-// checkEntry is called when an actor has got a hold.
+// checkEntry checks a hold that an actor has just got: its token, and that it was the actor's turn.
 func (r *run) checkEntry(a *actor) {
-	if a.lives() {
-		r.checkState()
-	}
+	r.checkState()
 	token := a.hold.Token()
-	exclusive := a.takes() == r.world.kind.limit && a.use().takes == 0
+	exclusive := a.role().takes == 0
 	switch {
 	case !r.world.kind.fences:
 	case exclusive && token <= r.token:
 		r.fail("%s has a token that is not higher than all before", a.name)
 	case token < r.excluded, token == r.excluded && token != r.shared:
-		r.fail("%s has a token that is not higher than that of a holder which excluded it", a.name)
+		r.fail("%s has a token that is not higher than the token of a holder which excluded it", a.name)
 	}
 	if r.token = max(r.token, token); exclusive {
 		r.excluded = max(r.excluded, token)
 	}
-	f, had := r.left, r.world.Faults
-	if f.Losses < had.Losses || f.Breaks < had.Breaks || f.Cutoffs < had.Cutoffs ||
-		f.Closures < had.Closures || f.Cuts < had.Cuts {
-		return // a waiter that cannot be notified is passed over, and a request that was cut comes later
+	if r.faulted(messages) || r.faulted(cuts) || r.faulted(cutoffs) || r.faulted(closures) {
+		return // a waiter without a subscription is passed over, and a request that was cut is late
 	}
 	for _, other := range a.after {
 		if other.phase == locking && !other.canceled && a.takes()+other.takes() > r.world.kind.limit {
@@ -166,89 +164,91 @@ func (r *run) checkEntry(a *actor) {
 	}
 }
 
-// checkError judges the error of a Lock or a TryLock.
+// checkError checks the error of a Lock or a TryLock. A wait outlasts a broken connection. A single try, and
+// requests whose replies take longer than the client waits, may fail.
 func (r *run) checkError(a *actor, err error) {
-	f, had := r.left, r.world.Faults
 	switch {
-	case a.use().tries && errors.Is(err, rlock.ErrLocked):
+	case a.role().tries && errors.Is(err, rlock.ErrLocked):
 		if !a.contended {
-			r.fail("%s is refused what is free: %w", a.name, err)
+			r.fail("%s is refused a free lock: %w", a.name, err)
 		}
 	case a.canceled && errors.Is(err, context.Canceled):
 	case a.p.closed && errors.Is(err, rlock.ErrClosed):
-	case f.Cutoffs < had.Cutoffs || f.Waits < had.Waits || f.Cuts < had.Cuts-1:
-	case a.use().tries && f.Cuts < had.Cuts:
+	case r.faulted(cutoffs) || r.faulted(waits):
+	case a.role().tries && r.faulted(cuts):
 	default:
 		r.fail("%s: Lock fails: %w", a.name, err)
 	}
 }
 
-// checkNested judges the error of a nested Lock.
+// checkNested checks the error of a nested Lock.
 func (r *run) checkNested(a *actor, err error) {
-	f, had := r.left, r.world.Faults
-	if !a.p.closed && f.Cutoffs == had.Cutoffs && f.Waits == had.Waits && f.Cuts == had.Cuts {
+	if !a.p.closed && !r.faulted(cutoffs) && !r.faulted(waits) && !r.faulted(cuts) {
 		r.fail("%s: a nested Lock fails: %w", a.name, err)
 	}
 }
 
-// checkUnlock judges the result of an Unlock. lived: the hold had not ended before.
+// checkUnlock checks the result of an Unlock. lived means that the hold had not ended before.
 func (r *run) checkUnlock(a *actor, err error, lived bool) {
-	f, had := r.left, r.world.Faults
-	if err != nil && !a.p.closed && (lived || f.Cutoffs == had.Cutoffs) && f.Waits == had.Waits &&
-		f.Cutoffs == had.Cutoffs {
+	switch {
+	case err == nil || a.p.closed || r.faulted(cutoffs) || r.faulted(waits):
+	case lived:
 		r.fail("%s: Unlock fails: %w", a.name, err)
+	default:
+		r.fail("%s: Unlock of a lost hold: %w", a.name, err)
 	}
 }
 
-// checkClose judges how a session has closed.
+// checkClose checks the result of Close.
 func (r *run) checkClose(p *process, err error, took time.Duration) {
-	f, had := r.left, r.world.Faults
-	if f.Cutoffs == had.Cutoffs && (err != nil || took > time.Second) {
+	if !r.faulted(cutoffs) && (err != nil || took > time.Second) {
 		r.fail("Close of %s returns %v after %v", p.letter, err, took)
 	}
 }
 
-// checkStall adds to the time that has passed because nothing else could happen, while a call waited.
+// checkStall checks that calls do not wait for long for something that happens by itself. took is the time
+// that has just passed, because no other step was possible.
 func (r *run) checkStall(took time.Duration) {
-	var waits []string
+	var waiting []string
 	for _, a := range r.actors {
 		if a.phase != finished && !a.p.away {
-			waits = append(waits, a.String())
+			waiting = append(waiting, a.String())
 		}
 	}
-	if len(waits) == 0 {
+	if len(waiting) == 0 {
 		return
 	}
 	r.stalled += took
 	if most := r.patience(); r.stalled > most {
-		r.fail("nothing happens for %v, at most %v is expected: %s", r.stalled, most, strings.Join(waits, ", "))
+		r.fail("no call returns for %v, which is more than %v: %s", r.stalled, most,
+			strings.Join(waiting, ", "))
 	}
 }
 
-// patience is the longest time for which nothing need happen, after the faults that there were.
+// patience returns the longest time in which no call need return, after the faults that have happened. Only
+// a timer ends such a time.
 func (r *run) patience() time.Duration {
-	f, had := r.left, r.world.Faults
 	for _, a := range r.actors {
-		if slices.ContainsFunc(a.uses, func(u role) bool { return u.stays > 0 }) {
-			return 15 * time.Second
+		for _, one := range a.roles {
+			if one.stays > 0 {
+				return 15 * time.Second
+			}
 		}
 	}
 	switch {
-	case f.Cutoffs < had.Cutoffs: // its lease, and a first lease of its waiter
+	case r.faulted(cutoffs): // the lease of a session, and the first lease of a waiter of that session
 		return 45 * time.Second
-	case f.Losses < had.Losses, f.Waits < had.Waits: // a heartbeat, and the read timeout
+	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // a heartbeat, or a read timeout
 		return 12 * time.Second
-	case f.Breaks < had.Breaks, f.Cuts < had.Cuts:
+	case r.faulted(messages), r.faulted(cuts): // new connections
 		return 3 * time.Second
 	}
 	return 300 * time.Millisecond
 }
 
-// checkRedis checks what is left in Redis after all have unlocked.
+// checkRedis checks the data in Redis when all actors are done. Only the hash of a free lock may be left, and
+// it must expire.
 func (r *run) checkRedis() {
-	if r.failure != nil {
-		return
-	}
 	space := r.data()
 	for _, key := range space.Keys() {
 		hash := space.Hash(key)
@@ -257,12 +257,12 @@ func (r *run) checkRedis() {
 			r.fail("the key %s is left, and never expires", key)
 		case hash == nil || strings.HasSuffix(key, ":w"):
 			r.fail("the key %s is left", key)
-		case hash["owner"] != "" && int64(number(hash["ends"])) > now():
+		case hash["owner"] != "" && number(hash["ends"]) > now():
 			r.fail("%s has the lock in Redis, after all have unlocked", short(hash["owner"]))
-		case hash["shared"] != "" && hash["shared"] != "0":
+		case number(hash["shared"]) > 0:
 			r.fail("further holders have permits in Redis, after all have unlocked")
 		case hash["queued"] != "":
-			r.fail("the hash says that there is a queue")
+			r.fail("the hash has a queue, and there is none")
 		}
 	}
 	if len(r.requests) > 0 {

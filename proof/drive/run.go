@@ -2,7 +2,6 @@ package drive
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,8 +20,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// sessionName is what the id of a session begins with, as the server sees it. A run gives the sessions of all
-// runs the same ids in what the server sees, so that results can be compared.
+// sessionName is the beginning of a session's id, as the server sees the id. Ids and nonces are random. The
+// network replaces them by names that are the same in each run, so that the runs can be compared.
 const sessionName = "Session."
 
 // A process has one session.
@@ -34,50 +33,48 @@ type process struct {
 	// run.mu guards the following.
 	subscription *subscription // the last one; nil: there was none
 	attempts     int           // number of the last attempt that has sent a request
-	away         bool          // nothing reaches the server, and nothing comes from there
+	away         bool          // the process is cut off from the server
 	closed       bool          // Close was called
 	gone         bool          // Close has returned
-	slow         bool          // time has passed while a request was in flight
+	slow         bool          // time has passed while a request of the process was in flight
 }
 
-// A run lives through one order of steps.
+// A run lives through one order of steps, in a bubble of testing/synctest.
 type run struct {
 	world     *World
 	server    *server
 	processes []*process
 	actors    []*actor
-	began     time.Time
-	events    *[]string // nil: they are not kept
-	activity  chan struct{}
+	events    *[]string     // nil: no events are kept
+	activity  chan struct{} // cap 1: something has happened, perhaps because of a timer
 
-	mu       sync.Mutex // guards the following, and what processes, actors, requests and subscriptions say
-	over     bool       // requests fail
-	space    int        // what Redis keeps, by server.content
-	requests []*request // that are not answered
-	late     []*request // whose senders have gone, and that the server may yet run
-	left     Faults
-	aliases  [][2]string // of texts that each run draws at random, and what the server sees
-	token    int64       // the highest that an actor has had
-	excluded int64       // the same of those that exclude all others
-	shared   int64       // the token of the last of these that went on as a reader, which others may join
+	mu       sync.Mutex // guards the following, and the fields of processes, actors, requests, subscriptions
+	over     bool       // all requests fail
+	space    int        // the data in Redis, as an index of server.content
+	requests []*request // requests without a reply
+	late     []*request // requests whose senders have left, and that the server may still run
+	left     Faults     // number of faults that may still happen
+	aliases  [][2]string
+	token    int64 // highest token of all holds so far
+	excluded int64 // highest token of the holds that excluded all others
+	shared   int64 // token of the last writer that became a reader, which other readers may share
 	stalled  time.Duration
 	failure  error
 
-	// Names of steps that are not taken while there are others, since another one was taken in their place. So
-	// an order in which one request is late is one detour, however much happens before that request.
+	// Names of regular steps that a detour has passed over. They come after all other regular steps.
 	postponed map[string]bool
 }
 
-// A step is one thing that can happen next. Of one state, no two have the same name.
+// A step is one of the things that can happen next. The names of the steps of a state differ.
 type step struct {
 	name    string
-	do      func() // is called with mu held
-	regular bool   // nothing goes wrong in it
+	do      func() // called with run.mu held; nil: time passes
+	regular bool   // the step is no fault
 }
 
-// newRun begins a run in the present bubble.
+// newRun starts the sessions of a world, in the present bubble.
 func newRun(w *World, s *server, clients []*client) *run {
-	r := &run{world: w, server: s, began: time.Now(), activity: make(chan struct{}, 1), left: w.Faults,
+	r := &run{world: w, server: s, activity: make(chan struct{}, 1), left: w.Faults,
 		postponed: map[string]bool{}}
 	r.space = s.number(keyspace.New())
 	for i, cast := range w.Cast {
@@ -97,12 +94,12 @@ func newRun(w *World, s *server, clients []*client) *run {
 		for n, word := range strings.Fields(cast) {
 			a := &actor{name: p.letter + strconv.Itoa(n+1), p: p}
 			for _, letter := range []byte(word) {
-				u, ok := roles[letter]
+				one, ok := roles[letter]
 				if !ok {
-					panic(fmt.Sprintf("drive: world %s: no role %q", w.Name, letter))
+					panic(fmt.Sprintf("drive: world %s: there is no role %q", w.Name, letter))
 				}
-				u.letter = letter
-				a.uses = append(a.uses, u)
+				one.letter = letter
+				a.roles = append(a.roles, one)
 			}
 			r.actors = append(r.actors, a)
 		}
@@ -114,7 +111,7 @@ func newRun(w *World, s *server, clients []*client) *run {
 	return r
 }
 
-// warm has a process lock something else, so that its session knows the clock of Redis.
+// warm has a process lock and unlock another name, so that its session knows the clock of Redis.
 func (r *run) warm(p *process) {
 	done := make(chan error, 1)
 	go func() {
@@ -143,9 +140,7 @@ func (r *run) warm(p *process) {
 	}
 }
 
-// The callers of the following must hold mu, unless a comment says otherwise.
-
-// plain replaces the random texts of this run by those that the server sees.
+// plain replaces the random texts of this run by names. The caller must hold run.mu.
 func (r *run) plain(text string) string {
 	if len(text) < 20 {
 		return text
@@ -158,12 +153,9 @@ func (r *run) plain(text string) string {
 	return text
 }
 
-// real is the opposite of plain.
-func (r *run) real(text string) string {
-	if !strings.Contains(text, ".") {
-		return text
-	}
-	for _, a := range slices.Backward(r.aliases) { // nonces, whose names have those of sessions, first
+// original reverts plain. The caller must hold run.mu.
+func (r *run) original(text string) string {
+	for _, a := range slices.Backward(r.aliases) { // the name of a nonce contains the name of a session
 		if strings.Contains(text, a[1]) {
 			text = strings.ReplaceAll(text, a[1], a[0])
 		}
@@ -171,21 +163,24 @@ func (r *run) real(text string) string {
 	return text
 }
 
-func (r *run) alias(text, plain string) {
+// alias gives a random text a name. The caller must hold run.mu.
+func (r *run) alias(text, name string) {
 	for _, a := range r.aliases {
 		if a[0] == text {
 			return
 		}
 	}
-	r.aliases = append(r.aliases, [2]string{text, plain})
+	r.aliases = append(r.aliases, [2]string{text, name})
 }
 
+// log keeps an event. The caller must hold run.mu.
 func (r *run) log(format string, args ...any) {
 	if r.events != nil {
 		*r.events = append(*r.events, fmt.Sprintf(format, args...))
 	}
 }
 
+// fail notes that a promise is broken, unless another one was before. The caller must hold run.mu.
 func (r *run) fail(format string, args ...any) {
 	if r.failure == nil {
 		r.failure = fmt.Errorf(format, args...)
@@ -193,7 +188,7 @@ func (r *run) fail(format string, args ...any) {
 	}
 }
 
-// happened ends a wait for something to happen.
+// happened ends a step in which time passes.
 func (r *run) happened() {
 	select {
 	case r.activity <- struct{}{}:
@@ -201,20 +196,19 @@ func (r *run) happened() {
 	}
 }
 
-// progress notes that a call has returned.
-func (r *run) progress() { r.stalled = 0 }
-
+// answer delivers the replies to a request that the server has run. The caller must hold run.mu.
 func (r *run) answer(q *request) {
 	r.remove(q)
 	close(q.done)
 }
 
-// steps are all that can happen next. The first is what happens if nothing goes wrong.
+// steps returns the steps of the present state, the preferred one first. It returns none if all actors are
+// done. The caller must hold run.mu.
 func (r *run) steps() []step {
 	r.checkState()
 	all := r.regular()
-	waits := len(all) > 0 // it is a choice
-	if len(all) == 0 {
+	choice := len(all) > 0
+	if !choice {
 		one := r.otherwise()
 		if one.name == "" {
 			return nil
@@ -222,13 +216,13 @@ func (r *run) steps() []step {
 		all = append(all, one)
 	}
 	all = append(all, r.faults()...)
-	if waits && r.left.Waits > 0 {
+	if choice && r.left.Waits > 0 {
 		all = append(all, step{name: wait})
 	}
 	return unique(all)
 }
 
-// unique numbers those that have the same name.
+// unique numbers steps that have the same name.
 func unique(all []step) []step {
 	for i := range all {
 		same := 1
@@ -244,7 +238,7 @@ func unique(all []step) []step {
 	return all
 }
 
-// regular are the steps without any fault.
+// regular returns the steps that are no faults, except for the passage of time. The caller must hold run.mu.
 func (r *run) regular() (all []step) {
 	add := func(name string, do func()) { all = append(all, step{name: name, do: do}) }
 	slices.SortStableFunc(r.requests, func(a, b *request) int { return strings.Compare(a.label, b.label) })
@@ -255,11 +249,7 @@ func (r *run) regular() (all []step) {
 	}
 	for _, q := range r.requests {
 		if !q.ran && !q.p.away {
-			add("run "+q.label, func() {
-				if r.execute(q); r.world.Prompt {
-					r.answer(q)
-				}
-			})
+			add("run "+q.label, func() { r.execute(q) })
 		}
 	}
 	for _, p := range r.processes {
@@ -272,7 +262,7 @@ func (r *run) regular() (all []step) {
 			}
 		}
 	}
-	for _, a := range r.actors {
+	for _, a := range r.actors { // calls of Lock come before calls of Unlock, so that the lock is contended
 		if a.phase == idle {
 			all = append(all, a.steps()...)
 		}
@@ -297,15 +287,14 @@ func (r *run) regular() (all []step) {
 // wait is the name of the step in which time passes until something happens by itself.
 const wait = "wait"
 
-// otherwise is what happens where there is no regular step: time passes, or those come back that were cut
-// off. There is nothing if all are done.
+// otherwise returns the step that is taken if there is no regular step. Time passes, or a session that was
+// cut off comes back because the actors of all other sessions are done. If all actors are done, otherwise
+// returns the zero step. The caller must hold run.mu.
 func (r *run) otherwise() step {
-	away := false
 	for _, a := range r.actors {
 		if a.phase != finished && !a.p.away {
 			return step{name: wait}
 		}
-		away = away || a.phase != finished
 	}
 	for _, p := range r.processes {
 		if p.away {
@@ -320,7 +309,7 @@ func (r *run) otherwise() step {
 	return step{}
 }
 
-// faults are the steps that a world has so many of.
+// faults returns the steps that the world still has, see Faults. The caller must hold run.mu.
 func (r *run) faults() (all []step) {
 	add := func(left *int, name string, do func()) {
 		if *left > 0 {
@@ -332,7 +321,7 @@ func (r *run) faults() (all []step) {
 	}
 	left := &r.left
 	for _, a := range r.actors {
-		if a.phase == locking && !a.canceled && !a.use().tries {
+		if a.phase == locking && !a.canceled && !a.role().tries {
 			add(&left.Cancels, a.name+": cancel", func() {
 				a.canceled = true
 				a.cancel()
@@ -372,13 +361,14 @@ func (r *run) faults() (all []step) {
 	return all
 }
 
-// longest is how long a wait takes at most.
-const longest = 2 * time.Minute
+// longestWait is the longest time that passes in one step.
+const longestWait = 2 * time.Minute
 
-// take takes one of the steps that are possible, and returns when all has come to rest. mu is not held.
+// take takes one of the steps of a state, and returns when all goroutines have come to rest. The caller must
+// not hold run.mu.
 func (r *run) take(steps []step, n int) {
 	r.mu.Lock()
-	s, forced := steps[n], n == 0
+	s, chosen := steps[n], n > 0
 	if s.regular {
 		for _, passed := range steps[:n] {
 			r.postponed[passed.name] = true
@@ -386,13 +376,13 @@ func (r *run) take(steps []step, n int) {
 		delete(r.postponed, s.name)
 	}
 	r.log("%s", s.name)
-	if s.name != wait {
+	if s.do != nil {
 		s.do()
 		r.mu.Unlock()
 		synctest.Wait()
 		return
 	}
-	if !forced {
+	if chosen {
 		r.left.Waits--
 	}
 	for _, q := range r.requests {
@@ -400,25 +390,25 @@ func (r *run) take(steps []step, n int) {
 	}
 	r.mu.Unlock()
 	select {
-	case <-r.activity:
+	case <-r.activity: // from before
 	default:
 	}
 	began := time.Now()
 	select {
 	case <-r.activity:
-	case <-time.After(longest):
+	case <-time.After(longestWait):
 	}
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	took := time.Since(began)
 	r.log("  %v passed", took)
-	if forced {
+	if !chosen {
 		r.checkStall(took)
 	}
 }
 
-// close calls Close of a process's session.
+// close calls Close of a session in a new goroutine. The caller must hold run.mu.
 func (r *run) close(p *process) {
 	p.closed = true
 	go func() {
@@ -433,7 +423,8 @@ func (r *run) close(p *process) {
 	}()
 }
 
-// finish lives through the end of a run in which all actors are done. mu is not held.
+// finish closes the sessions of a run in which all actors are done, and checks that nothing is left. The
+// caller must not hold run.mu.
 func (r *run) finish() {
 	r.calm(5*time.Second, func() bool { return false })
 	r.mu.Lock()
@@ -463,7 +454,8 @@ func (r *run) finish() {
 	}
 }
 
-// calm takes regular steps until none is possible for so long, or until done. mu is not held.
+// calm takes regular steps until done returns true, or until nothing has happened for a time. The caller must
+// not hold run.mu.
 func (r *run) calm(rest time.Duration, done func() bool) {
 	for range 1000 {
 		r.mu.Lock()
@@ -486,17 +478,13 @@ func (r *run) calm(rest time.Duration, done func() bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail("there is no end, though nothing goes wrong any more")
+	r.fail("the sessions do not come to rest, although nothing goes wrong any more")
 }
 
-var errOver = errors.New("the run is over")
-
-// stop ends all that still runs, in whatever state it is. mu is not held.
+// stop ends all goroutines of the run, in any state. The caller must not hold run.mu.
 func (r *run) stop() {
 	r.mu.Lock()
-	r.over = true
-	r.late = nil
-	r.left = Faults{}
+	r.over, r.late, r.left = true, nil, Faults{}
 	for _, q := range slices.Clone(r.requests) {
 		r.drop(q, redis.ErrClosed)
 	}
@@ -517,13 +505,13 @@ func (r *run) stop() {
 	}
 	synctest.Wait()
 	for _, a := range r.actors {
-		if a.hold != nil {
+		if a.hold != nil { // otherwise the garbage collector finds a forgotten Hold
 			_ = a.hold.Unlock(context.Background())
 		}
 	}
 }
 
-// client is the client of one process in all runs.
+// A client is the client of one process, in all runs.
 type client struct {
 	rdb  *redis.Client
 	hook *hook

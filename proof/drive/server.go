@@ -179,7 +179,7 @@ func (p *process) send(ctx context.Context, cmds []redis.Cmder) error {
 			c.cmd.SetErr(c.err)
 			first = cmpErr(first, c.err)
 		} else {
-			c.cmd.(interface{ SetVal(string) }).SetVal(p.r.real(c.reply))
+			c.cmd.(interface{ SetVal(string) }).SetVal(p.r.original(c.reply))
 		}
 	}
 	return first

@@ -120,7 +120,7 @@ func (c *subscription) arrive(what any) {
 func (c *subscription) confirm() {
 	for _, channel := range c.wanted {
 		c.channels[channel] = true
-		c.arrive(&redis.Subscription{Kind: "subscribe", Channel: c.p.r.real(channel)})
+		c.arrive(&redis.Subscription{Kind: "subscribe", Channel: c.p.r.original(channel)})
 	}
 	c.wanted = nil
 }
@@ -130,7 +130,7 @@ func (c *subscription) deliver(lose bool) {
 	m := c.queue[0]
 	c.queue = c.queue[1:]
 	if !lose {
-		c.arrive(&redis.Message{Channel: c.p.r.real(m.Channel), Payload: c.p.r.real(m.Text)})
+		c.arrive(&redis.Message{Channel: c.p.r.original(m.Channel), Payload: c.p.r.original(m.Text)})
 	}
 }
 
