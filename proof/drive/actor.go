@@ -156,8 +156,8 @@ func (a *actor) unnest() {
 	}()
 }
 
-// reduce unlocks the outer hold of a writer, in a new goroutine. The nested hold, of a reader, stays held. The
-// caller must hold run.mu.
+// reduce unlocks the outer hold of a writer, in a new goroutine. The nested hold, of a reader, stays held.
+// The caller must hold run.mu.
 func (a *actor) reduce() {
 	hold, lived := a.hold, a.lives()
 	a.p.r.shared = hold.Token()
@@ -182,7 +182,8 @@ func (a *actor) unlock() {
 	}()
 }
 
-// steps returns the next step of the actor, or none while a call is in progress. The caller must hold run.mu.
+// steps returns the next step of the actor, or none while a call is in progress. The caller must hold
+// run.mu.
 func (a *actor) steps() []step {
 	one := func(what string, do func()) []step { return []step{{name: a.name + ": " + what, do: do}} }
 	switch now := a.phase; {

@@ -27,13 +27,18 @@ func TestWorlds(t *testing.T) {
 			r := Explore(t, w, script.Text, *most, *atMost)
 			t.Logf("%s: %v", w.Name, r)
 			if r.Failure != nil {
+				r = Simplest(t, w, script.Text, r)
 				again := Replay(t, w, script.Text, r.Path)
-				t.Errorf("%s\nagain with -world %s -replay '%s'\nthe same again: %v",
-					r.Failure, w.Name, strings.Join(r.Path, "; "), again.Failure)
 				t.Log("\n" + strings.Join(again.Events, "\n"))
+				t.Errorf("%v\nThe same steps again: %v\nTo see them: go test -v ./proof/drive -run 'Worlds/%s$' "+
+					"-world %s -detours %d -replay '%s'", r.Failure, again.Failure, w.Name, w.Name, w.Detours,
+					strings.Join(r.Path, "; "))
 			}
 			if w.Small && !r.Complete && r.Failure == nil {
-				t.Error("a small world is to be explored whole")
+				t.Error("a small world must be explored whole")
+			}
+			if r.Diverged > r.Runs/10 {
+				t.Error("too many runs cannot repeat the steps of an earlier one")
 			}
 		})
 	}

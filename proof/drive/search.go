@@ -10,18 +10,18 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 )
 
-// A Result is what an exploration found.
+// A Result is the result of an exploration.
 type Result struct {
-	States   int // that were reached
+	States   int // number of different states
 	Runs     int
-	Steps    int // that were taken, with those that repeat an earlier run
-	Depth    int // steps of the longest run
-	Diverged int // runs that could not repeat the steps of an earlier one
-	Complete bool
+	Steps    int  // number of steps of all runs, with the steps that repeat an earlier run
+	Depth    int  // number of steps of the longest run
+	Diverged int  // number of runs in which a step of an earlier run was not possible any more
+	Complete bool // all orders within the bounds were tried
 	Took     time.Duration
-	Failure  error // nil: no promise was broken
-	Path     []string
-	Events   []string
+	Failure  error    // the first broken promise; nil: none
+	Path     []string // the steps that lead to the failure
+	Events   []string // of Replay: the steps with their requests, replies and results
 }
 
 func (r Result) String() string {
@@ -33,30 +33,29 @@ func (r Result) String() string {
 		r.States, whole, r.Runs, r.Steps, r.Depth, r.Diverged, r.Took.Round(10*time.Millisecond))
 }
 
-// Story is the failure, with the steps that lead to it.
-func (r Result) Story() string {
-	return fmt.Sprintf("%s\n    %v", strings.Join(r.Events, "\n"), r.Failure)
-}
-
-// A fork is a state on the way of the present run, with the steps that it has.
+// A fork is a state on the path of the present run.
 type fork struct {
-	steps   []string
-	next    int // index of the step of the present run
-	detours int // how many are left
+	steps   []string // names of the steps that the explorer tries in this state
+	next    int      // index of the step that the present run takes
+	detours int      // number of detours that are left in this state
 }
 
+// An explorer makes runs until it has tried all orders. The orders are a tree, which it searches depth first:
+// a run repeats the steps of the run before up to the last fork with another step, takes that step, and then
+// takes the preferred step of each state, until all actors are done or the state was visited before. So each
+// state is also the beginning of a run in which nothing more goes wrong.
 type explorer struct {
 	t       *testing.T
 	world   *World
 	server  *server
 	clients []*client
-	seen    map[fingerprint]int // and how many detours were left
+	seen    map[fingerprint]int // visited states, with the largest number of detours that were left in them
 	path    []fork
 	result  Result
 	events  *[]string
 }
 
-// unbounded is how many detours there are where the world has no bound.
+// unbounded is the number of detours of a world without a bound.
 const unbounded = 1 << 30
 
 func newExplorer(t *testing.T, w *World, text func(name string) string) *explorer {
@@ -73,8 +72,8 @@ func (e *explorer) close() {
 	}
 }
 
-// Explore tries all orders of a world, or stops when it has seen so many states, or after so long, or at the
-// first failure. text is script.Text, or a function that breaks scripts.
+// Explore tries all orders of a world. It stops at the first failure, when it has visited most states, or
+// after atMost. The function text returns the texts of scripts: script.Text, or a function that breaks them.
 func Explore(t *testing.T, w World, text func(name string) string, most int, atMost time.Duration) Result {
 	e := newExplorer(t, &w, text)
 	defer e.close()
@@ -93,7 +92,7 @@ func Explore(t *testing.T, w World, text func(name string) string, most int, atM
 	return e.result
 }
 
-// once makes a run.
+// once makes one run, which begins with the steps of e.path.
 func (e *explorer) once() {
 	e.result.Runs++
 	e.bubble(func(r *run) {
@@ -147,7 +146,8 @@ func (e *explorer) once() {
 	})
 }
 
-// look returns the steps of a state. done: there is nothing more to do in this run, which may have failed.
+// look returns the steps of the present state. If done is true, the run has failed, or all actors are done
+// and look has finished the run.
 func (e *explorer) look(r *run) (steps []step, done bool) {
 	r.mu.Lock()
 	steps = r.steps()
@@ -163,6 +163,7 @@ func (e *explorer) look(r *run) (steps []step, done bool) {
 	return steps, false
 }
 
+// takeNamed takes the step with this name. It returns false if there is none.
 func (r *run) takeNamed(steps []step, name string) bool {
 	for i, s := range steps {
 		if s.name == name {
@@ -173,7 +174,8 @@ func (r *run) takeNamed(steps []step, name string) bool {
 	return false
 }
 
-// bubble makes a run in a bubble of its own, and takes in its failure.
+// bubble starts a run in a bubble of its own, calls live, stops the run, and notes the failure. A goroutine
+// that is left in the bubble is a failure, too.
 func (e *explorer) bubble(live func(r *run)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -196,6 +198,7 @@ func (e *explorer) bubble(live func(r *run)) {
 	})
 }
 
+// keep keeps the path of a failure.
 func (e *explorer) keep() {
 	if e.result.Path == nil {
 		for _, f := range e.path {
@@ -204,7 +207,8 @@ func (e *explorer) keep() {
 	}
 }
 
-// back goes back to the last state that has another step. It returns false if there is none.
+// back turns e.path to the next step of the last fork that has another one. It returns false if there is
+// none.
 func (e *explorer) back() bool {
 	for n := len(e.path); n > 0; n = len(e.path) {
 		if f := &e.path[n-1]; f.next+1 < len(f.steps) {
@@ -216,8 +220,20 @@ func (e *explorer) back() bool {
 	return false
 }
 
-// Replay takes steps by their names, and then the first of those that are possible until the end. Its result
-// has all events. It fails if a step is not possible.
+// Simplest looks for a failure with fewer detours than the failure of r. It returns r if it finds none.
+func Simplest(t *testing.T, w World, text func(name string) string, r Result) Result {
+	for detours := 1; detours < w.Detours; detours++ {
+		few := w
+		few.Detours = detours
+		if simpler := Explore(t, few, text, r.States, r.Took+time.Second); simpler.Failure != nil {
+			return simpler
+		}
+	}
+	return r
+}
+
+// Replay makes one run. The run takes the steps with the names in path, and then the preferred step of each
+// state. The result has all events. Replay fails if a step of path is not possible.
 func Replay(t *testing.T, w World, text func(name string) string, path []string) Result {
 	e := newExplorer(t, &w, text)
 	defer e.close()
@@ -244,6 +260,7 @@ func Replay(t *testing.T, w World, text func(name string) string, path []string)
 	return e.result
 }
 
+// list returns the names of steps.
 func list(steps []step) string {
 	var all []string
 	for _, s := range steps {

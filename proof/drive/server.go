@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,13 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// A server runs scripts on a key space. Its results are remembered from run to run, since most runs begin
-// alike.
+// A server runs scripts on a key space. It remembers the effects of requests from run to run, because most
+// runs begin with the same steps.
 type server struct {
 	text    func(name string) string
 	scripts map[string]*keyspace.Script // by digest
-	spaces  map[string]int
-	content []*keyspace.Space // by number in spaces
+	spaces  map[string]int              // index in content, by Space.Encode
+	content []*keyspace.Space
 	effects map[cause]effect
 }
 
@@ -62,7 +63,7 @@ func (s *server) number(space *keyspace.Space) int {
 	return n
 }
 
-// names are those of the library's scripts, by digest.
+// names returns the names of the library's scripts by their digests.
 var names = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for _, name := range script.Names() {
@@ -71,7 +72,7 @@ var names = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// script compiles a script at its first use.
+// script returns the script with this digest, and compiles it at its first use.
 func (s *server) script(digest string) *keyspace.Script {
 	if c := s.scripts[digest]; c != nil {
 		return c
@@ -85,18 +86,18 @@ func (s *server) script(digest string) *keyspace.Script {
 	return c
 }
 
-// A command is one call of a script, as the server sees it.
+// A command is one call of a script, as the server sees the call.
 type command struct {
 	digest     string
 	keys, argv []string
-	reply      string // once it has run
-	err        error
+	reply      string // "" before the server has run the command
+	err        error  // the error that the server replies
 	cmd        redis.Cmder
 }
 
 func (c *command) name() string { return path.Base(names()[c.digest]) }
 
-// text has all of a command.
+// text returns a text that differs for any two different commands.
 func (c *command) text() string {
 	return c.digest + "\x00" + strings.Join(c.keys, "\x00") + "\x00\x00" + strings.Join(c.argv, "\x00")
 }
@@ -106,12 +107,12 @@ type request struct {
 	p        *process
 	label    string
 	commands []*command
-	ran      bool
-	err      error         // what its sender gets, instead of replies
-	done     chan struct{} // closed when its sender is to go on
+	ran      bool          // the server has run the commands
+	err      error         // error that the sender gets instead of replies
+	done     chan struct{} // closed when the sender can return
 }
 
-// hook is in the place of the network in the client of a process.
+// A hook takes the place of the network in the client of a process.
 type hook struct{ p atomic.Pointer[process] }
 
 func (h *hook) DialHook(redis.DialHook) redis.DialHook {
@@ -130,10 +131,10 @@ func (h *hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h.p.Load().send(ctx, cmds) }
 }
 
-// readTimeout is that of the clients, which is the default of go-redis.
+// readTimeout is the ReadTimeout of the clients, which is the default of go-redis.
 const readTimeout = 3 * time.Second
 
-// send has the requests wait for the explorer, until the client would give them up.
+// send blocks until the explorer has answered the commands, or until the client would give up.
 func (p *process) send(ctx context.Context, cmds []redis.Cmder) error {
 	q := &request{p: p, done: make(chan struct{})}
 	for _, cmd := range cmds {
@@ -173,23 +174,18 @@ func (p *process) send(ctx context.Context, cmds []redis.Cmder) error {
 	if q.err != nil {
 		return fail(cmds, q.err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var first error
 	for _, c := range q.commands {
 		if c.err != nil {
 			c.cmd.SetErr(c.err)
-			first = cmpErr(first, c.err)
+			first = cmp.Or(first, c.err)
 		} else {
-			c.cmd.(interface{ SetVal(string) }).SetVal(p.r.original(c.reply))
+			c.cmd.(interface{ SetVal(string) }).SetVal(r.original(c.reply))
 		}
 	}
 	return first
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 func fail(cmds []redis.Cmder, err error) error {
@@ -199,6 +195,7 @@ func fail(cmds []redis.Cmder, err error) error {
 	return err
 }
 
+// command reads a command of go-redis, and replaces random texts in its arguments by names.
 func (p *process) command(cmd redis.Cmder) *command {
 	args := cmd.Args()
 	words := make([]string, len(args))
@@ -231,7 +228,7 @@ func (p *process) command(cmd redis.Cmder) *command {
 	return c
 }
 
-// label names a command without anything that depends on the time.
+// label returns a name for a command that does not depend on the time.
 func (c *command) label(p *process) string {
 	if len(c.argv) > 0 && strings.HasPrefix(c.argv[0], sessionName) {
 		return c.name() + " " + short(c.argv[0])
@@ -239,10 +236,10 @@ func (c *command) label(p *process) string {
 	return c.name() + " of " + p.letter
 }
 
-// short is an owner field without what all have.
+// short returns an owner field without the beginning that all owner fields have.
 func short(owner string) string { return strings.TrimPrefix(owner, sessionName) }
 
-// refused is an error that the server replies.
+// A refused is an error that the server replies.
 type refused string
 
 func (e refused) Error() string { return string(e) }
@@ -250,8 +247,8 @@ func (refused) RedisError()     {}
 
 var _ redis.Error = refused("")
 
-// drop ends a request for its sender, with an error. If the server has not run it, it may still do so. The
-// caller must hold mu.
+// drop ends a request with an error for its sender. If the server has not run the request, the server may
+// still do so later. The caller must hold run.mu.
 func (r *run) drop(q *request, err error) {
 	r.remove(q)
 	if !q.ran && r.left.Late > 0 && !q.p.gone {
@@ -262,16 +259,17 @@ func (r *run) drop(q *request, err error) {
 	close(q.done)
 }
 
+// remove removes a request from the requests without a reply. The caller must hold run.mu.
 func (r *run) remove(q *request) {
 	r.requests = slices.DeleteFunc(r.requests, func(other *request) bool { return other == q })
 }
 
 var errCut = &net.OpError{Op: "read", Net: "tcp", Err: io.EOF}
 
-// now is the time of Redis.
+// now returns the time of Redis in microseconds.
 func now() int64 { return time.Now().UnixMicro() }
 
-// execute has the server run a request. The caller must hold mu.
+// execute runs a request at the server. The caller must hold run.mu.
 func (r *run) execute(q *request) {
 	q.ran = true
 	for _, c := range q.commands {
@@ -304,7 +302,7 @@ func (r *run) execute(q *request) {
 	}
 }
 
-// data is what Redis keeps now.
+// data returns a copy of the data in Redis. The caller must hold run.mu.
 func (r *run) data() *keyspace.Space {
 	space := r.server.content[r.space].Clone()
 	space.Purge(now())

@@ -17,28 +17,29 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 )
 
-// A state is recognized by a fingerprint of all that can make a difference for what comes next: the data of
-// Redis, the network, what each actor does, the memory of each session, and where each goroutine stands. The
-// memory is read by reflection, from the session down, whatever its types are. So the engine may change
-// without a change here.
+// A fingerprint identifies a state by everything that can affect the next steps: the data in Redis, the
+// requests and messages in flight, the actors, the memory of each session, and the stack of each goroutine.
+// The memory is read by reflection, from the session down, so the engine can change without a change here.
 //
-// Two states with one fingerprint may still differ:
-//   - Times are compared in cells of 10 ms, because the library's pauses are random.
-//   - Of a goroutine, only its stack of calls is known, not its variables. Most of what these refer to is also
-//     reachable from the session.
-//   - Of types of other modules and of the standard library, only a few are looked into. Of a channel, only
-//     the number of its values is known, and of a function only whether it is nil.
+// Two states with the same fingerprint can still differ, and then the explorer skips orders that it should
+// try:
+//   - Times are compared in cells of 10 ms, because the pauses between the copies of a request are random.
+//   - Of a goroutine, the functions on its stack count, but not their variables. The session refers to nearly
+//     everything that matters in these variables.
+//   - Of channels, only the number of values counts. Functions, mutexes and types of other modules do not
+//     count, except for times, atomic values and the end of contexts.
 //
-// Then an order is skipped that should have been tried. The reverse, two fingerprints of states that do not
-// differ, costs time alone.
+// Conversely, two states that differ in nothing that matters can have different fingerprints. That only costs
+// time.
 type fingerprint [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// cell is the exactness of times, in microseconds.
+// cell is the length of the cells in which times are compared, in microseconds.
 const cell = 10_000
 
-// fingerprint is that of the present state. mu is not held, and all has come to rest.
+// fingerprint returns the fingerprint of the present state. All goroutines must have come to rest. The caller
+// must not hold run.mu.
 func (r *run) fingerprint() fingerprint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +51,7 @@ func (r *run) fingerprint() fingerprint {
 	}
 	k.word("run", r.left.list()...)
 	k.word("stalled", int64(r.stalled/time.Millisecond)/(cell/1000))
-	if r.world.Detours > 0 { // otherwise it makes no difference for what comes next
+	if r.world.Detours > 0 { // without a bound, all steps are tried in any order
 		for _, name := range slices.Sorted(maps.Keys(r.postponed)) {
 			k.word(name)
 		}
@@ -78,6 +79,7 @@ func (r *run) fingerprint() fingerprint {
 	return fingerprint{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text)}
 }
 
+// list returns all numbers of f.
 func (f Faults) list() (all []int64) {
 	v := reflect.ValueOf(f)
 	for i := range v.NumField() {
@@ -86,6 +88,7 @@ func (f Faults) list() (all []int64) {
 	return all
 }
 
+// truth returns 1 for true and 0 for false.
 func truth(b bool) int64 {
 	if b {
 		return 1
@@ -93,28 +96,32 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// A walker writes a state as bytes.
+// A walker writes a state as bytes. Pointers become numbers in the order in which the walker finds the
+// objects.
 type walker struct {
 	r     *run
 	now   int64
 	b     []byte
-	seen  map[visit]int             // objects, numbered in the order in which they are found
-	names map[unsafe.Pointer]string // of contexts of actors
+	seen  map[visit]int             // numbers of the objects
+	names map[unsafe.Pointer]string // names of the contexts of actors
 	times []stamp
 }
 
+// A visit is an object. A structure and its first field have the same address, so the type is part of it.
 type visit struct {
 	at unsafe.Pointer
 	of reflect.Type
 }
 
-// stamp is a time in the bytes, in microseconds since 1970. Its place gets the cell, and the rank among all
-// times, by which tokens can be told apart.
+// A stamp is a place in the bytes for a time, in microseconds since 1970. The place gets the cell of the time,
+// relative to the present, and its rank among all times. Tokens are such times, too, and differ in their
+// rank.
 type stamp struct {
 	at    int
 	value int64
 }
 
+// word writes a name and numbers.
 func (k *walker) word(name string, values ...int64) {
 	k.b = append(append(k.b, name...), 0)
 	for _, v := range values {
@@ -122,12 +129,13 @@ func (k *walker) word(name string, values ...int64) {
 	}
 }
 
+// time writes a time or a token.
 func (k *walker) time(micro int64) {
 	k.times = append(k.times, stamp{len(k.b), micro})
 	k.b = append(k.b, 0, 0, 0, 0, 0, 0)
 }
 
-// end puts the times in.
+// end fills in the times, and returns the bytes.
 func (k *walker) end() []byte {
 	var all []int64
 	for _, t := range k.times {
@@ -137,14 +145,14 @@ func (k *walker) end() []byte {
 	all = slices.Compact(all)
 	for _, t := range k.times {
 		rank, _ := slices.BinarySearch(all, t.value)
-		// Cells are those of the fake clock, which begins with a whole one in each run.
+		// Each run begins at the beginning of a cell.
 		binary.LittleEndian.PutUint32(k.b[t.at:], uint32(t.value/cell-k.now/cell))
 		binary.LittleEndian.PutUint16(k.b[t.at+4:], uint16(rank))
 	}
 	return k.b
 }
 
-// integer writes a number, which may be a time by its size.
+// integer writes a number. By its size, it may be a time.
 func (k *walker) integer(n int64) {
 	switch {
 	case n > 1e17 || n < -1e17: // nanoseconds since wire.epoch, or a constant
@@ -156,7 +164,7 @@ func (k *walker) integer(n int64) {
 	}
 }
 
-// text writes a text, with numbers in it that are times.
+// text writes a text. Numbers in the text may be times.
 func (k *walker) text(s string) {
 	s = k.r.plain(s)
 	k.b = binary.AppendUvarint(k.b, uint64(len(s)))
@@ -183,6 +191,7 @@ func (k *walker) text(s string) {
 
 func digit(c rune) bool { return '0' <= c && c <= '9' }
 
+// data writes the data in Redis.
 func (k *walker) data() {
 	space := k.r.data()
 	for _, key := range space.Keys() {
@@ -205,6 +214,7 @@ func (k *walker) data() {
 	}
 }
 
+// network writes the requests, and the messages that have not arrived.
 func (k *walker) network() {
 	r := k.r
 	for _, all := range [][]*request{r.requests, r.late} {
@@ -231,7 +241,7 @@ func (k *walker) network() {
 	}
 }
 
-// goroutines writes where each goroutine stands that runs code of the library, but for the explorer's own.
+// goroutines writes the stack of each goroutine that runs code of the library, without the explorer's own.
 func (k *walker) goroutines() {
 	records := make([]runtime.StackRecord, 200)
 	n, ok := runtime.GoroutineProfile(records)
@@ -241,10 +251,13 @@ func (k *walker) goroutines() {
 	var hashes []uint64
 	for i := range n {
 		stack := records[i].Stack()
-		has := func(p part) bool { return slices.ContainsFunc(stack, func(pc uintptr) bool { return partOf(pc) == p }) }
+		has := func(p part) bool {
+			return slices.ContainsFunc(stack, func(pc uintptr) bool { return partOf(pc) == p })
+		}
 		if has(library) && !has(explorers) {
-			hashes = append(hashes, maphash.Bytes(seeds[0],
-				unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(stack))), len(stack)*int(unsafe.Sizeof(uintptr(0))))))
+			bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(stack))),
+				len(stack)*int(unsafe.Sizeof(uintptr(0))))
+			hashes = append(hashes, maphash.Bytes(seeds[0], bytes))
 		}
 	}
 	slices.Sort(hashes)
@@ -253,7 +266,7 @@ func (k *walker) goroutines() {
 	}
 }
 
-// part is what code belongs to.
+// A part is a part of the program.
 type part uint8
 
 const (
@@ -262,8 +275,9 @@ const (
 	explorers
 )
 
-var parts = map[uintptr]part{} // by address
+var parts = map[uintptr]part{} // the results of partOf
 
+// partOf returns the part of the code at this address.
 func partOf(pc uintptr) part {
 	p, ok := parts[pc]
 	if !ok {
@@ -295,6 +309,7 @@ func ours(t reflect.Type) bool {
 	return path == "" || strings.HasPrefix(path, module)
 }
 
+// value writes a value of any type.
 func (k *walker) value(v reflect.Value) {
 	switch t := v.Type(); v.Kind() {
 	case reflect.Bool:
@@ -343,6 +358,7 @@ func (k *walker) value(v reflect.Value) {
 	}
 }
 
+// pointer writes a pointer, and the object to which it points if that was not written before.
 func (k *walker) pointer(v reflect.Value) {
 	if v.IsNil() {
 		k.b = append(k.b, 0)
@@ -362,8 +378,7 @@ func (k *walker) pointer(v reflect.Value) {
 	k.value(v.Elem())
 }
 
-// known reports whether an object was found before, and writes its number. An object and its first field have
-// one address, and are told apart by their types.
+// known writes the number of an object, and reports whether the object was found before.
 func (k *walker) known(at unsafe.Pointer, of reflect.Type) bool {
 	n, ok := k.seen[visit{at, of}]
 	if !ok {
@@ -374,11 +389,12 @@ func (k *walker) known(at unsafe.Pointer, of reflect.Type) bool {
 	return ok
 }
 
-// walked reports whether the walker looks into structures of this type.
+// walked reports whether the walker looks into structures of a type.
 func walked(t reflect.Type) bool {
 	return ours(t) || t == timeType || t.PkgPath() == "sync/atomic"
 }
 
+// structure writes the fields of a structure.
 func (k *walker) structure(v reflect.Value) {
 	t := v.Type()
 	switch {
@@ -396,7 +412,7 @@ func (k *walker) structure(v reflect.Value) {
 	}
 }
 
-// micro reads a time.Time in microseconds since 1970.
+// micro returns a time.Time in microseconds since 1970.
 func micro(v reflect.Value) int64 {
 	const yearOne, year1885 = 62135596800, (1884*365 + 1884/4 - 1884/100 + 1884/400) * 86400
 	wall, ext := v.Field(0).Uint(), v.Field(1).Int()
@@ -407,8 +423,10 @@ func micro(v reflect.Value) int64 {
 	return (seconds-yearOne)*1e6 + int64(wall&(1<<30-1))/1000
 }
 
+// atomic writes a value of package sync/atomic.
 func (k *walker) atomic(v reflect.Value) {
-	if f := v.FieldByName("v"); f.IsValid() && f.Kind() != reflect.UnsafePointer && f.Kind() != reflect.Interface {
+	f := v.FieldByName("v")
+	if f.IsValid() && f.Kind() != reflect.UnsafePointer && f.Kind() != reflect.Interface {
 		k.value(f)
 		return
 	}
@@ -418,6 +436,7 @@ func (k *walker) atomic(v reflect.Value) {
 	}
 }
 
+// context writes whether a context has ended.
 func (k *walker) context(v reflect.Value) {
 	if !v.CanAddr() {
 		return

@@ -13,20 +13,23 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A subscription is a connection on which a session gets messages. What the server publishes waits in a queue
-// until the explorer delivers it.
+// A subscription is a connection on which a session gets messages. Messages that the server has published
+// wait in a queue until the explorer delivers them.
 type subscription struct {
-	p        *process
-	in       chan any      // what has arrived
-	done     chan struct{} // closed when it has ended
+	p    *process
+	in   chan any      // messages and replies that have arrived
+	done chan struct{} // closed when the connection has ended
+
+	// run.mu guards the following.
 	ended    bool
-	wanted   []string        // channels that the server has not subscribed yet
-	channels map[string]bool // that it has
+	wanted   []string        // channels of SUBSCRIBE commands that the server has not run
+	channels map[string]bool // channels that the server has subscribed
 	queue    []keyspace.Message
 }
 
 var _ pubsub.Conn = (*subscription)(nil)
 
+// dial returns a new connection for the session's hub.
 func (p *process) dial(context.Context) pubsub.Conn {
 	c := &subscription{p: p, in: make(chan any, 1000), done: make(chan struct{}), channels: map[string]bool{}}
 	p.r.mu.Lock()
@@ -98,9 +101,7 @@ func (c *subscription) Close() error {
 	return nil
 }
 
-// The callers of the following must hold mu.
-
-// end ends the connection for both sides.
+// end ends the connection for both sides. The caller must hold run.mu.
 func (c *subscription) end() {
 	if !c.ended {
 		c.ended = true
@@ -110,13 +111,14 @@ func (c *subscription) end() {
 	}
 }
 
+// arrive delivers a reply or a message to the session. The caller must hold run.mu.
 func (c *subscription) arrive(what any) {
 	if !c.ended {
 		c.in <- what
 	}
 }
 
-// confirm has the server subscribe what is wanted.
+// confirm runs the SUBSCRIBE commands at the server, and delivers the replies. The caller must hold run.mu.
 func (c *subscription) confirm() {
 	for _, channel := range c.wanted {
 		c.channels[channel] = true
@@ -125,7 +127,8 @@ func (c *subscription) confirm() {
 	c.wanted = nil
 }
 
-// deliver has the first message arrive, or lose it.
+// deliver takes the first message from the queue, and delivers it unless lose is true. The caller must hold
+// run.mu.
 func (c *subscription) deliver(lose bool) {
 	m := c.queue[0]
 	c.queue = c.queue[1:]
@@ -134,7 +137,8 @@ func (c *subscription) deliver(lose bool) {
 	}
 }
 
-// listener is the connection that has a channel; nil if none has.
+// listener returns the connection with a channel. It returns nil if there is none. The caller must hold
+// run.mu.
 func (r *run) listener(channel string) *subscription {
 	for _, p := range r.processes {
 		if c := p.subscription; c != nil && c.channels[channel] {
@@ -144,7 +148,7 @@ func (r *run) listener(channel string) *subscription {
 	return nil
 }
 
-// listening has all channels that are subscribed.
+// listening returns all subscribed channels. The caller must hold run.mu.
 func (r *run) listening() string {
 	var all []string
 	for _, p := range r.processes {

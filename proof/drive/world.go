@@ -1,8 +1,8 @@
 // Package drive explores the code that ships. It runs the sessions of two or three processes, with the engine
-// and everything below it, against the library's own Lua scripts, in the fake time of testing/synctest. At each
-// step, one thing happens: the server runs a request, a reply or a message arrives or is lost, a goroutine
-// calls Lock or Unlock, a context ends, or time passes. The explorer tries every order of these steps, up to
-// a bound.
+// and everything below it, against the library's own Lua scripts, in the fake time of testing/synctest. At
+// each step, one thing happens: the server runs a request, a reply or a message arrives or is lost, a
+// goroutine calls Lock or Unlock, a context ends, or time passes. The explorer tries every order of these
+// steps, up to a bound.
 //
 // Begin with World in this file. A run (run.go) lives through one order of steps. The explorer (search.go)
 // chooses the orders, and ends a run that reaches a state which an earlier run has visited (state.go). The
@@ -27,8 +27,8 @@ type World struct {
 	Small bool // the world is explored with all tests
 
 	// Cast has an element for each session. Each word in it is a goroutine, and each letter of the word is one
-	// use of the lock, see roles. For example, "LT R" is a session with a goroutine that calls Lock and later
-	// TryLock, and with another one that locks for reading.
+	// use of the lock, see roles. For example, the session "LT R" has a goroutine that calls Lock and later
+	// TryLock, and a goroutine that locks for reading.
 	Cast    []string
 	Options []rlock.SessionOption // of each session
 	Faults  Faults
@@ -87,8 +87,8 @@ var (
 type role struct {
 	letter  byte
 	tries   bool // the goroutine calls TryLock
-	nests   bool // it locks again below its hold, and unlocks the nested hold first
-	reduces bool // it locks for reading below its hold, and unlocks the outer hold first
+	nests   bool // the goroutine locks again below its hold, and unlocks the nested hold first
+	reduces bool // the goroutine locks for reading below its hold, and unlocks the outer hold first
 	reads   bool
 	takes   int           // number of permits; 0: all
 	lease   time.Duration // the fixed lease; 0: the lease is renewed
