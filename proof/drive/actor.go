@@ -23,8 +23,8 @@ const (
 )
 
 func (p phase) String() string {
-	return [...]string{"idle", "in Lock", "holding", "in a nested Lock", "holding twice", "in a nested Unlock",
-		"in Unlock of the outer hold", "in Unlock", "finished"}[p]
+	return [...]string{"idle", "in Lock", "holding", "in a nested Lock", "holding twice",
+		"in a nested Unlock", "in Unlock of the outer hold", "in Unlock", "finished"}[p]
 }
 
 // An actor is a goroutine of a process that uses the lock, once for each of its roles.

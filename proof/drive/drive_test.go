@@ -30,9 +30,9 @@ func TestWorlds(t *testing.T) {
 				r = Simplest(t, w, script.Text, r)
 				again := Replay(t, w, script.Text, r.Path)
 				t.Log("\n" + strings.Join(again.Events, "\n"))
-				t.Errorf("%v\nThe same steps again: %v\nTo see them: go test -v ./proof/drive -run 'Worlds/%s$' "+
-					"-world %s -detours %d -replay '%s'", r.Failure, again.Failure, w.Name, w.Name, w.Detours,
-					strings.Join(r.Path, "; "))
+				t.Errorf("%v\nThe same steps again: %v\nTo see them: go test -v ./proof/drive "+
+					"-run 'Worlds/%s$' -world %s -detours %d -replay '%s'",
+					r.Failure, again.Failure, w.Name, w.Name, w.Detours, strings.Join(r.Path, "; "))
 			}
 			if *only == "" && !r.Complete && r.Failure == nil {
 				t.Error("a small world must be explored whole")

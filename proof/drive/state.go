@@ -113,9 +113,9 @@ type visit struct {
 	of reflect.Type
 }
 
-// A stamp is a place in the bytes for a time, in microseconds since 1970. The place gets the cell of the time,
-// relative to the present, and its rank among all times. Tokens are such times, too, and differ in their
-// rank.
+// A stamp is a place in the bytes for a time, in microseconds since 1970. The place gets the cell of the
+// time, relative to the present, and its rank among all times. Tokens are such times, too, and differ in
+// their rank.
 type stamp struct {
 	at    int
 	value int64

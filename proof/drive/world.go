@@ -26,9 +26,9 @@ type World struct {
 	Name  string
 	Small bool // the world is explored with all tests
 
-	// Cast has an element for each session. Each word in it is a goroutine, and each letter of the word is one
-	// use of the lock, see roles. For example, the session "LT R" has a goroutine that calls Lock and later
-	// TryLock, and a goroutine that locks for reading.
+	// Cast has an element for each session. Each word in it is a goroutine, and each letter of the word is
+	// one use of the lock, see roles. For example, the session "LT R" has a goroutine that calls Lock and
+	// later TryLock, and a goroutine that locks for reading.
 	Cast    []string
 	Options []rlock.SessionOption // of each session
 	Faults  Faults
