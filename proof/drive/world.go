@@ -80,7 +80,9 @@ var (
 			return m
 		}}
 	permits = kind{limit: 2,
-		locker: func(s *rlock.Session, r role) rlock.Locker { return semaphore.New(s, name, 2).Locker(r.takes) }}
+		locker: func(s *rlock.Session, r role) rlock.Locker {
+			return semaphore.New(s, name, 2).Locker(r.takes)
+		}}
 )
 
 // A role is one use of the lock by a goroutine.
