@@ -3,6 +3,7 @@ package drive
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/lockline/lockline/rlock"
 )
@@ -39,6 +40,7 @@ type actor struct {
 	ctx       context.Context // of the present call of Lock
 	cancel    context.CancelFunc
 	canceled  bool            // ctx was canceled while the call waited
+	leftAt    time.Time       // time at which it was canceled
 	hold      *rlock.Hold     // nil: the actor has none
 	held      context.Context // context of hold
 	inner     *rlock.Hold     // nested in hold; nil: there is none

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -173,6 +174,12 @@ func (r *run) checkError(a *actor, err error) {
 			r.fail("%s is refused a free lock: %w", a.name, err)
 		}
 	case a.canceled && errors.Is(err, context.Canceled):
+		// A canceled call for permits may have been granted some in memory before, while the attempt that it
+		// no longer needed leaves the queue in the background.
+		queued := r.world.kind.limit == 1 && time.Since(a.leftAt) < call.LeavingTime && r.queued(a)
+		if queued && !r.faulted(cuts) && !r.faulted(cutoffs) {
+			r.fail("%s has left, and is still queued", a.name)
+		}
 	case a.p.closed && errors.Is(err, rlock.ErrClosed):
 	case r.faulted(cutoffs) || r.faulted(waits):
 	case a.role().tries && r.faulted(cuts):

@@ -323,7 +323,7 @@ func (r *run) faults() (all []step) {
 	for _, a := range r.actors {
 		if a.phase == locking && !a.canceled && !a.role().tries {
 			add(&left.Cancels, a.name+": cancel", func() {
-				a.canceled = true
+				a.canceled, a.leftAt = true, time.Now()
 				a.cancel()
 			})
 		}
