@@ -52,6 +52,41 @@ func (r *run) checkState() {
 	}
 }
 
+// checkRoom checks, when all goroutines have come to rest, that no call waits for the end of a hold beside
+// which there is room for all that wait.
+func (r *run) checkRoom() {
+	held, wanted := 0, 0
+	var who []string
+	for _, a := range r.actors {
+		switch {
+		case a.lives():
+			held += a.takes()
+		case a.phase == locking:
+			wanted += a.takes()
+			who = append(who, a.name)
+		}
+	}
+	if wanted > 0 && held > 0 && held+wanted <= r.world.kind.limit && r.still() {
+		r.fail("there is room for all that wait: %s", strings.Join(who, " and "))
+	}
+}
+
+// still reports whether nothing is in flight, all other actors hold the lock or are done with it, and no fault
+// has happened.
+func (r *run) still() bool {
+	for _, a := range r.actors {
+		if a.busy() && a.phase != locking && !a.lives() {
+			return false
+		}
+	}
+	for _, p := range r.processes {
+		if c := p.subscription; c != nil && len(c.queue)+len(c.wanted) > 0 {
+			return false
+		}
+	}
+	return len(r.requests) == 0 && r.left == r.world.Faults && r.world.Options == nil
+}
+
 // contended reports whether a call of TryLock may be refused because of another actor, or of a request that
 // an actor has left in flight.
 func (r *run) contended(a *actor) bool {

@@ -206,6 +206,7 @@ func (r *run) answer(q *request) {
 // done. The caller must hold run.mu.
 func (r *run) steps() []step {
 	r.checkState()
+	r.checkRoom()
 	all := r.regular()
 	choice := len(all) > 0
 	if !choice {
