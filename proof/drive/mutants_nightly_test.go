@@ -1,0 +1,101 @@
+//go:build nightly
+
+package drive
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lockline/lockline/proof/mutant"
+)
+
+var (
+	explored = regexp.MustCompile(`(\S+): \d+ states.* (\d+) runs`)
+	wrong    = regexp.MustCompile(`WRONG: (.*)`)
+)
+
+// missed has the mutants that no world of this package notices, by their names, with the reasons.
+var missed = map[string]string{
+	"a message counts, whatever its nonce":             "no world forges a message",
+	"permits: a message counts, whatever its nonce":    "no world forges a message",
+	"permits: a grant is counted from the reply":       "a reply must be slow, and all renewals lost",
+	"permits: a hand-over is counted from the message": "a message must be slow, and all renewals lost",
+}
+
+// The table shows which world notices each mutant of the engine, and after how many runs. A
+// mutant that no world notices fails the test, unless missed has the reason.
+func TestMutantsOfTheEngineAreCaught(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table []string
+	for _, m := range mutant.All {
+		engine := strings.HasPrefix(m.File, "internal/engine/") || strings.HasPrefix(m.File, "internal/call/")
+		if kindOf(m) == "" || !engine {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			line := try(t, m, root)
+			table = append(table, fmt.Sprintf("| %s | %s | %s |", m.Name, m.Kind, line))
+			t.Log(line)
+		})
+	}
+	t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "\n"))
+}
+
+// try returns how a mutant was caught.
+func try(t *testing.T, m mutant.Mutant, root string) string {
+	dir := t.TempDir()
+	path, source, err := m.Apply(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string]string{broken: source, overlay: string(replace)} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(dir, "drive.test")
+	compile := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command(binary, "-test.run", "Worlds/^"+kindOf(m), "-test.failfast", "-test.v", "-world",
+		"all", "-for", atMost.String(), "-states", fmt.Sprint(*most), "-detours", fmt.Sprint(*bound),
+		"-test.timeout", "1h").CombinedOutput()
+	worlds, failure := explored.FindAllStringSubmatch(string(out), -1), wrong.FindStringSubmatch(string(out))
+	if len(worlds) == 0 || err != nil && failure == nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	reason := missed[m.Name]
+	if failure == nil {
+		if reason == "" && m.Harmless == "" && m.Test[0] == "" {
+			t.Errorf("no world notices the mutant")
+		}
+		return "no. " + reason
+	}
+	last := worlds[len(worlds)-1]
+	return fmt.Sprintf("by %s after %s runs: %.90s", last[1], last[2], failure[1])
+}
+
+// kindOf returns the beginning of the names of the worlds in which a mutant is tried; "": there are none.
+func kindOf(m mutant.Mutant) string {
+	for _, kind := range []string{"rlock", "fairlock", "rwlock", "semaphore"} {
+		if m.Kind == kind {
+			return kind
+		}
+	}
+	return ""
+}

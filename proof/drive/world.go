@@ -1,0 +1,183 @@
+// Package drive explores the code that ships. It runs the sessions of two or three processes, with the engine
+// and everything below it, against the library's own Lua scripts, in the fake time of testing/synctest. At
+// each step, one thing happens: the server runs a request, a reply or a message arrives or is lost, a
+// goroutine calls Lock or Unlock, a context ends, or time passes. The explorer tries every order of these
+// steps, up to a bound.
+//
+// Begin with World in this file. A run (run.go) lives through one order of steps. The explorer (search.go)
+// chooses the orders, and ends a run that reaches a state which an earlier run has visited (state.go). The
+// server and the network are in server.go, subscriptions in subscription.go, and goroutines in actor.go. The
+// promises that each run must keep are in check.go.
+//
+// The package is for tests alone. docs/proof.md lists the worlds that were explored.
+package drive
+
+import (
+	"time"
+
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
+)
+
+// A World has a few sessions, whose goroutines use one lock.
+type World struct {
+	Name  string
+	Small bool // the world is explored with all tests
+
+	// Cast has an element for each session. Each word in it is a goroutine, and each letter of the word is
+	// one use of the lock, see roles. For example, the session "LT R" has a goroutine that calls Lock and
+	// later TryLock, and a goroutine that locks for reading.
+	Cast    []string
+	Options []rlock.SessionOption // of each session
+	Faults  Faults
+
+	// Detours bounds the number of detours of an order. The steps of a state have an order of preference:
+	// replies arrive before further requests run, and nothing goes wrong. A detour is a step that is not the
+	// first. Regular steps that a detour has passed over are postponed until there are no others, so an order
+	// in which one request is late is one detour, however much happens before the request. Zero means that
+	// there is no bound.
+	Detours int
+
+	kind kind
+}
+
+// Faults bounds the number of times that something is lost, delayed or ended in one run.
+type Faults struct {
+	Cuts     int // a connection breaks under a request, before or after the server has run the request
+	Late     int // the server runs a request although its connection has broken
+	Losses   int // a message does not arrive
+	Breaks   int // a subscription breaks, with the messages in it
+	Cancels  int // the context of a waiting call is canceled
+	Cutoffs  int // a session cannot reach the server until the goroutines of all other sessions are done
+	Waits    int // time passes until something happens by itself, although another step was possible
+	Closures int // a session is closed while its goroutines use the lock
+}
+
+// A kind is one kind of lock.
+type kind struct {
+	limit  int  // number of permits, or the largest number of readers
+	fair   bool // the lock serves goroutines of all sessions first come, first served
+	fences bool // the tokens grow from holder to holder
+	locker func(s *rlock.Session, r role) rlock.Locker
+}
+
+// name is the name of the lock.
+const name = "x"
+
+var (
+	reentrant = kind{limit: 1, fences: true,
+		locker: func(s *rlock.Session, _ role) rlock.Locker { return rlock.New(s, name) }}
+	fair = kind{limit: 1, fair: true, fences: true,
+		locker: func(s *rlock.Session, _ role) rlock.Locker { return fairlock.New(s, name) }}
+	readWrite = kind{limit: 1000, fences: true,
+		locker: func(s *rlock.Session, r role) rlock.Locker {
+			m := rwlock.New(s, name)
+			if r.reads {
+				return m.RLocker()
+			}
+			return m
+		}}
+	permits = kind{limit: 2,
+		locker: func(s *rlock.Session, r role) rlock.Locker {
+			return semaphore.New(s, name, 2).Locker(r.takes)
+		}}
+)
+
+// A role is one use of the lock by a goroutine.
+type role struct {
+	letter  byte
+	tries   bool // the goroutine calls TryLock
+	nests   bool // the goroutine locks again below its hold, and unlocks the nested hold first
+	reduces bool // the goroutine locks for reading below its hold, and unlocks the outer hold first
+	reads   bool
+	takes   int           // number of permits; 0: all
+	lease   time.Duration // the fixed lease; 0: the lease is renewed
+	stays   time.Duration // HoldAtLeast; 0: without it
+}
+
+// roles are the letters of a Cast.
+var roles = map[byte]role{
+	'L': {},
+	'T': {tries: true},
+	'N': {nests: true},
+	'D': {reduces: true},
+	'F': {lease: 10 * time.Second},
+	'S': {stays: 500 * time.Millisecond},
+	'R': {reads: true, takes: 1},
+	'r': {reads: true, takes: 1, tries: true},
+	'1': {takes: 1},
+	'2': {takes: 2},
+	't': {takes: 1, tries: true},
+}
+
+// Worlds returns all worlds.
+func Worlds() []World {
+	lossy := Faults{Losses: 1, Breaks: 1}
+	cut := Faults{Cuts: 1, Late: 1, Cancels: 1}
+	linger := []rlock.SessionOption{rlock.WithLinger(100 * time.Millisecond)}
+	return []World{
+		{Name: "rlock", Small: true, kind: reentrant, Cast: []string{"L", "L"}},
+		{Name: "rlock-session", Small: true, kind: reentrant, Cast: []string{"L L", "L"}, Detours: 2},
+		{Name: "rlock-cut", Small: true, kind: reentrant, Cast: []string{"L", "L"}, Faults: cut, Detours: 2},
+		{Name: "rlock-cancel", Small: true, kind: reentrant, Cast: []string{"L L", "L"},
+			Faults: Faults{Cancels: 2}, Detours: 2},
+		{Name: "rlock-messages", Small: true, kind: reentrant, Cast: []string{"L L", "L"}, Faults: lossy,
+			Detours: 2},
+		{Name: "rlock-away", Small: true, kind: reentrant, Cast: []string{"N", "L"},
+			Faults: Faults{Cutoffs: 1}, Detours: 2},
+		{Name: "rlock-close", Small: true, kind: reentrant, Cast: []string{"L L", "L"},
+			Faults: Faults{Closures: 1}, Detours: 2},
+		{Name: "rlock-time", kind: reentrant, Cast: []string{"L", "L"}, Faults: Faults{Waits: 2, Cuts: 1},
+			Detours: 2},
+		{Name: "rlock-try", Small: true, kind: reentrant, Cast: []string{"LT T", "T"}, Detours: 2},
+		{Name: "rlock-nest", Small: true, kind: reentrant, Cast: []string{"N L", "N"}, Detours: 2},
+		{Name: "rlock-lease", Small: true, kind: reentrant, Cast: []string{"F L", "F"}, Detours: 2},
+		{Name: "rlock-linger", Small: true, kind: reentrant, Cast: []string{"LL L", "L"}, Options: linger,
+			Faults: Faults{Losses: 1}, Detours: 2},
+		{Name: "rlock-stays", Small: true, kind: reentrant, Cast: []string{"S L", "L"}, Detours: 2},
+
+		{Name: "fairlock-session", Small: true, kind: fair, Cast: []string{"L L", "L"}, Detours: 2},
+		{Name: "fairlock-three", Small: true, kind: fair, Cast: []string{"L", "L", "L"}, Detours: 2},
+		{Name: "fairlock-cut", kind: fair, Cast: []string{"L L", "L"}, Faults: cut, Detours: 2},
+		{Name: "fairlock-cancel", Small: true, kind: fair, Cast: []string{"L L", "L"},
+			Faults: Faults{Cancels: 2}, Detours: 2},
+		{Name: "fairlock-messages", Small: true, kind: fair, Cast: []string{"L L", "L"}, Faults: lossy,
+			Detours: 2},
+		{Name: "fairlock-away", kind: fair, Cast: []string{"N L", "L"}, Faults: Faults{Cutoffs: 1},
+			Detours: 2},
+		{Name: "fairlock-close", kind: fair, Cast: []string{"L L", "L"}, Faults: Faults{Closures: 1},
+			Detours: 2},
+		{Name: "fairlock-try", Small: true, kind: fair, Cast: []string{"T L", "L"}, Detours: 2},
+		{Name: "fairlock-lease", kind: fair, Cast: []string{"F L", "F"}, Detours: 2},
+		{Name: "fairlock-stays", Small: true, kind: fair, Cast: []string{"S L", "L"}, Detours: 2},
+
+		{Name: "rwlock-session", Small: true, kind: readWrite, Cast: []string{"R R", "L"}, Detours: 2},
+		{Name: "rwlock-mixed", Small: true, kind: readWrite, Cast: []string{"R L", "R"}, Detours: 2},
+		{Name: "rwlock-writers", Small: true, kind: readWrite, Cast: []string{"L L", "L"}, Detours: 2},
+		{Name: "rwlock-cut", Small: true, kind: readWrite, Cast: []string{"R R", "L"}, Faults: cut,
+			Detours: 2},
+		{Name: "rwlock-messages", kind: readWrite, Cast: []string{"R L", "R"}, Faults: lossy, Detours: 2},
+		{Name: "rwlock-away", kind: readWrite, Cast: []string{"D R", "L"}, Faults: Faults{Cutoffs: 1},
+			Detours: 2},
+		{Name: "rwlock-reduce", Small: true, kind: readWrite, Cast: []string{"D R", "R"}, Detours: 2},
+		{Name: "rwlock-try", Small: true, kind: readWrite, Cast: []string{"R r", "L"}, Detours: 2},
+
+		{Name: "semaphore", Small: true, kind: permits, Cast: []string{"1 1", "2"}, Detours: 2},
+		{Name: "semaphore-more", kind: permits, Cast: []string{"1 1", "1 1"}, Detours: 2},
+		{Name: "semaphore-cut", Small: true, kind: permits, Cast: []string{"1", "2"}, Faults: cut,
+			Detours: 2},
+		{Name: "semaphore-cancel", Small: true, kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Cancels: 2}, Detours: 2},
+		{Name: "semaphore-messages", Small: true, kind: permits, Cast: []string{"1 1", "2"}, Faults: lossy,
+			Detours: 2},
+		{Name: "semaphore-away", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Cutoffs: 1},
+			Detours: 2},
+		{Name: "semaphore-close", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Closures: 1},
+			Detours: 2},
+		{Name: "semaphore-try", kind: permits, Cast: []string{"1 t", "t 2"}, Detours: 2},
+		{Name: "semaphore-linger", kind: permits, Cast: []string{"11 1", "2"}, Options: linger,
+			Faults: Faults{Losses: 1}, Detours: 2},
+	}
+}
