@@ -125,7 +125,7 @@ func (w *optionWorld) processWith(member []rlock.Option, options []rlock.Session
 	case "redisson":
 		return w.locker(redisson.New(s, "x"), redisson.New(s, "x"))
 	case "RedLock":
-		return w.locker(multilock.NewRedLock("x", sessions...), multilock.NewRedLock("x", sessions...))
+		return w.locker(testlock.RedLock("x", sessions...), testlock.RedLock("x", sessions...))
 	case "MultiLock", "member":
 		return w.locker(multilock.New(rlock.New(s, "x", member...), rlock.New(s, "y")), rlock.New(s, "x"))
 	case "election":
