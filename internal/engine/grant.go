@@ -229,9 +229,6 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 		for _, e := range slices.Backward(holds) {
 			held = max(held, l.s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why))
-			if e.part != nil {
-				e.part.Lost()
-			}
 		}
 		if closed {
 			go report() // in its own goroutine, because contexts of other holds must not wait for a log
