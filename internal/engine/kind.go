@@ -64,7 +64,7 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease; 0: the session's. It is always 0 for locks whose lanes have mixed leases
+	Lease  time.Duration // fixed lease; 0: the session's, or a lock in whose lane leases may differ
 	Shared bool          // goroutines of the session that want the same have one grant together
 }
 
