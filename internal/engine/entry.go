@@ -51,7 +51,7 @@ func (w *waiter) newEntry(g *Grant) *Entry {
 		e = &g.inlineEntry
 	}
 	*e = Entry{
-		g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, began: g.l.s.Age(), given: w.ctx,
+		g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, began: g.l.age(), given: w.ctx,
 	}
 	e.root = e
 	e.ctx, e.cancel = context.WithCancelCause(w.ctx)
