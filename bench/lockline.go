@@ -56,9 +56,14 @@ func locklines() []contender {
 			func(s []*rlock.Session, name string) rlock.Locker {
 				return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
 			}),
-		lockline("redlock", "multilock.NewRedLock", func(s []*rlock.Session, name string) rlock.Locker {
-			return multilock.NewRedLock(name, s...)
-		}),
+		lockline("redlock", "multilock.NewQuorum and Quorum.New",
+			func(s []*rlock.Session, name string) rlock.Locker {
+				q, err := multilock.NewQuorum(s)
+				if err != nil {
+					panic(err)
+				}
+				return q.New(name)
+			}),
 		lockline("rwlock", "rwlock.New", func(s []*rlock.Session, name string) rlock.Locker {
 			return rwlock.New(s[0], name)
 		}),

@@ -85,9 +85,12 @@ func ExampleNewServer() {
 	defer t.end()
 
 	a, b, c := locktest.NewServer(t), locktest.NewServer(t), locktest.NewServer(t)
-	ledger := multilock.NewRedLock("ledger", a.NewSession(), b.NewSession(), c.NewSession())
+	quorum, err := multilock.NewQuorum([]*rlock.Session{a.NewSession(), b.NewSession(), c.NewSession()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	a.Refuse()
-	err := ledger.Do(context.Background(), say("a majority is left"))
+	err = quorum.New("ledger").Do(context.Background(), say("a majority is left"))
 	fmt.Println(err)
 	// Output:
 	// a majority is left

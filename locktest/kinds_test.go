@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/locktest"
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
@@ -23,7 +24,7 @@ var kinds = map[string]func(sessions []*rlock.Session) rlock.Locker{
 	"writer":   func(s []*rlock.Session) rlock.Locker { return rwlock.New(s[0], "x") },
 	"reader":   func(s []*rlock.Session) rlock.Locker { return rwlock.New(s[0], "x").RLocker() },
 	"permits":  func(s []*rlock.Session) rlock.Locker { return semaphore.New(s[0], "x", 2).Locker(2) },
-	"RedLock":  func(s []*rlock.Session) rlock.Locker { return multilock.NewRedLock("x", s...) },
+	"RedLock":  func(s []*rlock.Session) rlock.Locker { return testlock.RedLock("x", s...) },
 	"MultiLock": func(s []*rlock.Session) rlock.Locker {
 		return multilock.New(rlock.New(s[0], "x"), rlock.New(s[1], "y"))
 	},

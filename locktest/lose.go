@@ -169,7 +169,11 @@ var forces = map[string]func(ctx context.Context, operator *rlock.Session, name 
 		return redisson.New(o, name).ForceUnlock(ctx)
 	},
 	protocol.RedLock: func(ctx context.Context, o *rlock.Session, name string) (bool, error) {
-		return multilock.NewRedLock(name, o).ForceUnlock(ctx)
+		q, err := multilock.NewQuorum([]*rlock.Session{o})
+		if err != nil {
+			return false, err
+		}
+		return q.New(name).ForceUnlock(ctx)
 	},
 	protocol.ReadWrite: func(ctx context.Context, o *rlock.Session, name string) (bool, error) {
 		m := rwlock.New(o, name)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
 	"github.com/lockline/lockline/locktest"
 	"github.com/lockline/lockline/multilock"
@@ -324,13 +325,13 @@ func TestALatchOpensForAnotherProcess(t *testing.T) {
 func TestSessionsOfOneServerAreOneServerToARedLock(t *testing.T) {
 	inBothTimes(t, func(t *testing.T) {
 		server := locktest.NewServer(t)
-		_, _, err := multilock.NewRedLock("x", server.NewSession(), server.NewSession(),
-			server.NewSession()).TryLock(bg)
-		if err == nil || errors.Is(err, rlock.ErrLocked) || !strings.Contains(err.Error(), "server") {
+		_, err := multilock.NewQuorum([]*rlock.Session{server.NewSession(), server.NewSession(),
+			server.NewSession()})
+		if err == nil || !strings.Contains(err.Error(), "of one server") {
 			t.Errorf("a RedLock on one server: %v", err)
 		}
 		sessions := []*rlock.Session{locktest.NewSession(t), locktest.NewSession(t), locktest.NewSession(t)}
-		locktest.Take(t, multilock.NewRedLock("x", sessions...))
+		locktest.Take(t, testlock.RedLock("x", sessions...))
 	})
 }
 
@@ -450,7 +451,7 @@ func TestAForgottenHoldInABubbleEndsNoProgram(t *testing.T) {
 			_, _, _ = semaphore.New(session, "x", 1).Acquire(bg, 1)
 			_, _, _ = multilock.New(rlock.New(session, "y"), rlock.New(session, "z")).Lock(bg)
 			_, _, _ = election.New(session, "e").Campaign(bg, "")
-			_, _, _ = multilock.NewRedLock("r", session).Lock(bg)
+			_, _, _ = testlock.RedLock("r", session).Lock(bg)
 		}
 		forget()
 		collect(t)

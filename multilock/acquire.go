@@ -37,10 +37,10 @@ type acquisition struct {
 
 // part is the hold of one member, and its context. The zero part: it is not held.
 type part struct {
-	ctx   context.Context
-	hold  *rlock.Hold
-	stays time.Duration // HoldAtLeast of the call or of the member; 0: none
-	below bool          // it was taken in the context of those before it, in which it may be nested
+	ctx    context.Context
+	hold   *rlock.Hold
+	stays  time.Duration // HoldAtLeast of the call or of the member; 0: none
+	nested bool          // it was taken with the context of the parts before it, and may be nested in one
 }
 
 // run takes all members. It waits for one at a time, and holds nothing meanwhile.
@@ -92,7 +92,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	if taken, err = a.learnClocks(); err != nil {
 		return taken, err
 	}
-	for some := range slices.Chunk(l.order[:l.beside], maxTogether) {
+	for some := range slices.Chunk(l.order[:l.numParallel], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
 			return a.take(ctx, some[n], l.members[some[n]].TryLock, leastTry)
 		})
@@ -102,7 +102,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	}
 	// A clone, because work in the background may look into this context later.
 	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)})
-	for _, i := range l.order[l.beside:] {
+	for _, i := range l.order[l.numParallel:] {
 		if i == first {
 			continue
 		}
@@ -110,7 +110,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
 			return taken, err
 		}
-		a.parts[i].below = true
+		a.parts[i].nested = true
 		at = a.parts[i].ctx
 	}
 	for i, p := range a.parts { // one may be lost by now
@@ -128,7 +128,7 @@ func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // one for each clock that is not known
 	asked := map[*wire.Clock]bool{}
-	for _, i := range l.order[:l.beside] {
+	for _, i := range l.order[:l.numParallel] {
 		clock := inner.Mutex(l.members[i].(*rlock.Mutex)).Session().Clock
 		if clock.Now(time.Now()) == 0 && !asked[clock] {
 			asked[clock] = true
@@ -163,7 +163,7 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 // known to want, it is the first in the order of tries, or -1. So those that want the same wait in one queue.
 // In several, each would be handed what another one needs.
 func (l *MultiLock) first(i int) int {
-	for _, j := range l.order[:l.beside] {
+	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
 		if here || elsewhere || j == i {
 			return j

@@ -31,6 +31,9 @@
 // queues of two members, each would be handed what another one needs. When it starts over for the third time,
 // it waits for the member that was refused: another may have that one for long.
 //
+// Members of other kinds are tried one after another, in the order of their names. So callers that want the
+// same members wait for the same one first, in whatever order they name them.
+//
 // # What bounds starting over
 //
 // Two that each take what the other needs can both give back and meet again. So from

@@ -16,6 +16,8 @@ import (
 	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // longTurn lets a session keep its locks for as long as its own goroutines wait.
@@ -102,6 +104,31 @@ func TestACrowdWaitsInOneQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) { crowd(t, 0, 6, members) })
 		t.Run(name+", and newcomers", func(t *testing.T) { crowd(t, 40*time.Millisecond, 9, members) })
 	}
+}
+
+// Members that are tried one after another are so in the order of their names.
+func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
+	testlock.InFakeTime(t, func(t *testing.T) {
+		w := testlock.NewWire(t)
+		members := func() (a, b rlock.Locker) {
+			s := testlock.NewSession(t, w.Net.Client(t))
+			return rwlock.New(s, "a"), semaphore.New(s, "b", 1).Locker(1)
+		}
+		a, b := members()
+		hold := testlock.Take(t, multilock.New(a, b))
+		c, d := members()
+		e, f := members()
+		one, two := testlock.Go(bg, multilock.New(c, d)), testlock.Go(bg, multilock.New(f, e))
+		time.Sleep(time.Second)
+		ab, err := w.ZMembers("lockline:w:{a}:q")
+		testlock.Must(t, err)
+		if len(ab) != 2 || w.Exists("lockline:p:{b}:q") {
+			t.Errorf("%d wait for a, others for b: %v", len(ab), w.Exists("lockline:p:{b}:q"))
+		}
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, one))
+		testlock.Unlock(t, testlock.Granted(t, two))
+	})
 }
 
 // crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
@@ -237,7 +264,7 @@ func TestAWaitForSeveralHoldsUpNoClose(t *testing.T) {
 			all := newServers(t, servers).process(t)
 			var b rlock.Locker = rlock.New(all[0], "b")
 			if servers > 1 {
-				b = multilock.NewRedLock("b", all...)
+				b = testlock.RedLock("b", all...)
 			}
 			a := rlock.New(testlock.NewSession(t, w.Client), "a")
 			hold := testlock.Take(t, a)
@@ -308,7 +335,7 @@ func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 		}{
 			rlock.New(here, "a"), rlock.New(here, "b"), rlock.New(there, "c"),
 			redisson.New(testlock.NewSession(t, two, longTurn), "d"),
-			multilock.NewRedLock("e", r.process(t)...),
+			testlock.RedLock("e", r.process(t)...),
 		}
 		var inside [5]atomic.Int32
 		var last [5]atomic.Int64

@@ -58,7 +58,7 @@ func (r servers) clients(
 
 // redLock is the RedLock "x" in a process of its own.
 func (r servers) redLock(t testing.TB, options ...rlock.SessionOption) *multilock.RedLock {
-	return multilock.NewRedLock("x", r.process(t, options...)...)
+	return testlock.RedLock("x", r.process(t, options...)...)
 }
 
 // warm is a redLock to which all servers' clocks and scripts are known.

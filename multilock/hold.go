@@ -95,9 +95,9 @@ func (h *holding) Find(key any) any {
 
 // find is what the innermost part finds that has it.
 func find(parts []part, key any) any {
-	for _, below := range [...]bool{true, false} {
+	for _, nested := range [...]bool{true, false} {
 		for _, p := range slices.Backward(parts) {
-			if of := (*handle.Hold)(p.hold).Of(); of != nil && p.below == below {
+			if of := (*handle.Hold)(p.hold).Of(); of != nil && p.nested == nested {
 				if found := of.Find(key); found != nil {
 					return found
 				}

@@ -22,9 +22,12 @@ import (
 type MultiLock struct {
 	name    string
 	members []rlock.Locker // each once
-	order   []int          // of tries: members that are tried side by side, by name, and then the others
-	beside  int            // how many are tried side by side
-	err     error          // of New, told by every use
+	err     error          // of New, returned by every use
+
+	// order is the order of tries: the first numParallel members are tried at the same time, and then the
+	// others one after another, both by name. It is the same for all callers, so they wait in one queue.
+	order       []int
+	numParallel int
 
 	restarted func(restarts int) // for tests
 }
@@ -54,8 +57,8 @@ func New(members ...rlock.Locker) *MultiLock {
 	l.name = strings.Join(names, "+")
 	var after []int
 	for i, m := range l.members {
-		// Not side by side: a user's own may wait for the others, a reader's is nested in its writer's, and a
-		// RedLock asks several servers.
+		// Other members are tried one after another, because a Locker of users may wait for others, a reader
+		// is nested in its writer, and a RedLock sends requests to several servers.
 		if _, one := m.(*rlock.Mutex); one {
 			l.order = append(l.order, i)
 		} else {
@@ -72,7 +75,9 @@ func New(members ...rlock.Locker) *MultiLock {
 		}
 		return cmp.Compare(where(i), where(j))
 	})
-	l.beside = len(l.order)
+	l.numParallel = len(l.order)
+	// Members of one name stay as they are given: a reader that is nested in its writer comes after it.
+	slices.SortStableFunc(after, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
 	l.order = append(l.order, after...)
 	return l
 }

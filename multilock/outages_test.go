@@ -64,7 +64,7 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 							}
 							of := func(name string) rlock.Locker {
 								if kind == "redlock" {
-									return multilock.NewRedLock(name, all...)
+									return testlock.RedLock(name, all...)
 								}
 								return multilock.New(rlock.New(all[0], name), rlock.New(all[1], name))
 							}

@@ -12,85 +12,18 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Quorum is a set of independent Redis servers, on a majority of which locks are held: RedLocks. No server
-// knows of another, so a RedLock survives the loss of any minority of them, where a lock on a primary with
-// replicas can be lost in a failover. Make it with [NewQuorum]. Safe for concurrent use.
+// A Quorum is a set of independent Redis servers. A lock on a majority of them, a [RedLock], survives the
+// loss of any minority, where a lock on a primary with replicas can be lost in a failover. Make a Quorum with
+// [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
-// A RedLock is an [rlock.Mutex] in all that is said there: the context and re-entry, leases and the watchdog,
-// errors. What differs:
+// docs/redlock.md explains the algorithm, what it needs and what breaks it. Servers must not forget which
+// locks they have granted: run them with appendonly yes and appendfsync always, or leave a server that has
+// lost data off for longer than the longest lease. Their clocks must agree within 10 minutes.
 //
-// # Votes
-//
-// A RedLock is a reentrant lock on each of the servers, and held if a majority of them is: 2 of 3, 3 of 5. A
-// fourth server only costs, and of two both are needed. Lock asks all servers at once. After a majority has
-// granted, it waits for the rest as long again, 2 ms at least. Each part is valid from before its request was
-// sent, less 1 % and 2 ms for the drift of clocks. The hold is valid as long as a majority of its parts. A
-// grant without a majority is given back, also where no answer comes.
-//
-// TryLock is one vote. If several clients ask at the same instant, none may get a majority. Then all TryLocks
-// return [rlock.ErrLocked]. So does a TryLock where others have the lock on so many servers that the rest are
-// no majority, whether these answer or not. If the first answers do not tell why there is no majority, a vote
-// waits for the others, for the time of [WithServerTimeout] at most.
-//
-// # Waiting
-//
-// A client that was refused, or knows that others wait, stands in line: in a fair lock on one of the servers.
-// The first in line waits in the queue of each server, and the Unlock of the holder hands it their locks. So
-// the cost of a cycle does not grow with the number of clients, and they have the lock in turn. Goroutines of
-// one process take turns in memory, in the order in which they came: one of them at a time competes with
-// other processes. The lock is not passed on in memory, whatever [rlock.WithHandover] says. The servers grant
-// and release each hold.
-//
-// The server of the line is the first that answers, in the order in which the sessions are given, from one on
-// that the lock's name decides. So give them in the same order in all processes. Those with another order
-// stand in another line, and the first of each line may be granted a minority. It gives that back after the
-// time of [WithServerTimeout], and asks again after a random time. A client that is killed or frozen as the
-// first in line holds the others up for 2 s.
-//
-// # Holding
-//
-// Each part is renewed by itself. The hold's context ends before another session could have a majority. Where
-// a part is missing, since its server was down, came back empty or was taken, the hold waits in that server's
-// queue. The part counts once a majority without that server has confirmed that it has had the hold all the
-// time. So a hold outlives a rolling restart, if each server has half of the lease to get the hold before the
-// next one goes down. A hold that stays on a bare majority is logged, and does not outlive another failure. A
-// part of a fixed lease is not fetched again. Unlock returns when a majority has answered.
-//
-// # Fencing tokens
-//
-// Redlock as it was published has none. Without them no lock with leases is safe for what must never be
-// written twice. A process that stands still acts after its lease (Martin Kleppmann, "How to do distributed
-// locking", 2016). Here the hold's token is the smallest number that the tokens of a
-// majority do not exceed, and a majority grants only higher ones later. So tokens grow from holder to holder,
-// whichever minority fails.
-//
-// The lease depends on clocks all the same. If a server's clock runs faster by more than 1 %, or is set
-// forward by hand, two may hold the lock.
-//
-// # A server that comes back empty
-//
-// Such a server has forgotten which locks it granted and which token it stored, and may give a held lock to
-// another session (docs/failures.md). So run the servers with appendonly yes and appendfsync always, or keep
-// one that crashed away for longer than the longest lease, those of [rlock.WithLease] and Extend included.
-// The clocks of the servers must agree within 10 minutes, because a server remembers the last token of a free
-// lock for that time.
-//
-// # Operators
-//
-// Inspect tells what a majority says, and how many servers have the holder. Count is 1, as nested holds are
-// known to their process alone. Owner and Session are what the ids of the holder's sessions begin with. Owner
-// has a ~ behind it where the lock stays taken after its Unlock, by [rlock.HoldAtLeast]. Token
-// is what the servers show of the hold, which can be higher than the hold's own. ForceUnlock frees it on all
-// servers that can be reached, and fails where these are no majority.
-//
-// # Sessions
-//
-// A quorum ends with the first of its sessions that is closed: it gives back all that it holds, and waits end
-// with [rlock.ErrClosed]. It has the prefix and watchdog timeout of the sessions, which must be the same, and
-// the observer and logger of the first. Quorums over the same sessions in the same order and with the same
-// options are one, so make it as often as you like.
-//
-// The algorithm is Redlock, by Salvatore Sanfilippo (redis.io, "Distributed Locks with Redis").
+// A Quorum ends with the first of its sessions that is closed. All that it holds is released then, and waits
+// end with [rlock.ErrClosed]. It has the prefix and the watchdog timeout of the sessions, which must be the
+// same, and the observer and the logger of the first session. Quorums over the same sessions with the same
+// options are one, so make a Quorum as often as you like.
 type Quorum struct{ inner *quorum }
 
 // QuorumOption sets up a Quorum.
@@ -98,19 +31,22 @@ type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets how long a vote waits for the answer of one server at most, and for how long a
-// minority is kept while others have the rest. It must be at least 1 ms, and below half of the watchdog
-// timeout. By default, and with 0, it is 2 % of that, at least 100 ms. So a vote costs little of the lease,
-// and an answer from another region is still in time.
+// WithServerTimeout sets for how long a round waits for the answer of one server at most, and for how long a
+// minority is kept while others have the other servers. It must be at least 1 ms, and below half of the
+// watchdog timeout. By default, and with 0, it is 2 % of the watchdog timeout, at least 100 ms. So a round
+// costs little of the lease, and an answer from another region is still in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum makes a quorum of the servers of the sessions, best in the same order everywhere (see Waiting).
-// No I/O. It refuses, with the reason, no sessions at all, and a nil or closed session. It also refuses
-// sessions that differ in prefix or watchdog timeout, and two that have the same client or whose clients have
-// the same address. A server that is reached by two addresses has one vote, which is logged when a lock is
-// taken. An even number of servers is logged as a warning.
+// NewQuorum makes a Quorum of the servers of the sessions. It does no I/O. Give the sessions in the same
+// order in all processes. Otherwise waits take longer, because processes with different orders wait in
+// different lines.
+//
+// It returns an error if there is no session, if one is nil or closed, if sessions differ in their prefixes
+// or watchdog timeouts, or if two have the same client, or clients with the same address. A server that is
+// reached by two addresses has one vote, which is logged when a lock is taken. An even number of servers is
+// logged as a warning.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -146,21 +82,34 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	return &Quorum{q}, nil
 }
 
-// RedLock is a lock on a majority of the servers of a [Quorum]. It has the methods of [rlock.Mutex], which
-// say what they do, and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
-// goroutines. The zero RedLock returns an error from every method.
+// A RedLock is a reentrant lock on a majority of the servers of a [Quorum]. It has the methods of
+// [rlock.Mutex], and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
+// goroutines. The zero RedLock returns an error from every method. What differs from a Mutex:
+//
+//   - TryLock sends one request to each server. If several clients do so at the same instant, it is possible
+//     that none gets a majority. Then all return [rlock.ErrLocked].
+//   - Waiters queue in a line on one server. A process that is killed or frozen at the head of the line
+//     delays the others by 2 s. Goroutines of one process have the lock in the order in which they came. It
+//     is not passed on in memory, whatever [rlock.WithHandover] says.
+//   - The hold ends if it has no majority any more. It takes parts again that servers have lost, unless it
+//     has a fixed lease. A hold that stays on a bare majority is logged.
+//   - The hold's Token grows from holder to holder. Inspect can show a higher number than the hold's own.
+//   - Unlock returns when a majority has answered.
+//   - Inspect returns what a majority has, and on how many servers. Count is 1, as servers do not know of
+//     nested holds. Owner and Session are the beginning of the ids of the holder's sessions. Owner ends in ~
+//     if the lock stays taken after its Unlock, by [rlock.HoldAtLeast].
 type RedLock struct {
 	q     *quorum
 	name  string
 	parts []engine.Permits // by server
 	cfg   engine.Config
-	err   error // of New, told by every use
+	err   error // of New, returned by every use
 }
 
 var _ rlock.Locker = (*RedLock)(nil)
 
-// New names a RedLock. It does no I/O and is cheap. Any string of 1 to 512 bytes is
-// a name; what is wrong with it, Lock says.
+// New names a RedLock. It does no I/O and is cheap. A name is any string of 1 to 512 bytes. If the name is
+// not valid, all methods of the RedLock return the error.
 //
 // A RedLock does not exclude locks of other kinds that have its name on one of the servers: both are inside
 // at the same time, without an error. So take a name by one kind in all programs.
@@ -176,17 +125,6 @@ func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 		l.name = ""
 	}
 	return l
-}
-
-// NewRedLock names a lock on a majority of the servers of the sessions: [NewQuorum] and [Quorum.New] in one,
-// without options. If the sessions do not fit together, every method of the RedLock returns the error. It
-// does not exclude locks of other kinds that have its name.
-func NewRedLock(name string, sessions ...*rlock.Session) *RedLock {
-	q, err := NewQuorum(sessions)
-	if err != nil {
-		return &RedLock{err: err}
-	}
-	return q.New(name)
 }
 
 func (l *RedLock) check(ctx context.Context) error {

@@ -40,7 +40,7 @@ func TestAQuorumThatHasEndedIsForgottenByTheSessionsThatLiveOn(t *testing.T) {
 		if reachable() {
 			t.Error("something still refers to it")
 		}
-		testlock.Works(t, multilock.NewRedLock("x", all...))
+		testlock.Works(t, testlock.RedLock("x", all...))
 	})
 }
 
@@ -238,7 +238,7 @@ func TestCallsOfARedLockReturnAtTheirBoundsThoughServersAreSilent(t *testing.T) 
 	} {
 		t.Run(what, func(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
-				m := testlock.Warm(t, multilock.NewRedLock("x", r.clients(t, silent)...))
+				m := testlock.Warm(t, testlock.RedLock("x", r.clients(t, silent)...))
 				held, hold := testlock.Lock(t, m, bg)
 				synctest.Wait()
 				for _, w := range r[:2] {

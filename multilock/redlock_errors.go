@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf reports whether an error of a RedLock is of an outage, which its Lock rides out. If known is false,
-// RedLock has no such error.
+// outageOf reports whether an error of a RedLock is of an outage, which its Lock rides out. If known is
+// false, RedLock has no such error.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -188,8 +188,8 @@ func (r *round) holder() (holder *failure.LockedError) {
 }
 
 // roundError returns the error of a round without a majority. It names the holder, or says that too few
-// servers answered. It notes both for the calls that follow. reason is why a round failed that had a majority,
-// or errMinority, or nil.
+// servers answered. It notes both for the calls that follow. reason is why a round failed that had a
+// majority, or errMinority, or nil.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
 	if slices.ContainsFunc(r.errs, isClosed) {

@@ -38,11 +38,16 @@ func exampleServers(n int) (servers []*miniredis.Miniredis, sessions []*rlock.Se
 	}
 }
 
-func ExampleNewRedLock() {
+func ExampleRedLock() {
 	servers, sessions, stop := exampleServers(5)
 	defer stop()
 
-	orders := multilock.NewRedLock("orders:42", sessions...)
+	quorum, err := multilock.NewQuorum(sessions)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	orders := quorum.New("orders:42")
 	for range 2 {
 		err := orders.Do(context.Background(), func(ctx context.Context) error {
 			_, nested, err := orders.Lock(ctx) // re-enters: ctx carries the hold

@@ -116,7 +116,7 @@ func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 func TestALostRequestRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		all := r.clients(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
-		m := multilock.NewRedLock("x", all...)
+		m := testlock.RedLock("x", all...)
 		testlock.Warm(t, m)
 		r[2].Net.Refuse(true)
 		for range 3 {
@@ -338,7 +338,7 @@ func (r servers) panicking(t *testing.T) ([]*panicky, *multilock.RedLock) {
 		rdb.AddHook(testlock.Around(hook.around))
 		all, hooks = append(all, testlock.NewSession(t, rdb)), append(hooks, hook)
 	}
-	m := testlock.Warm(t, multilock.NewRedLock("x", all...))
+	m := testlock.Warm(t, testlock.RedLock("x", all...))
 	synctest.Wait()
 	return hooks, m
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -117,13 +116,13 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 		m := r.redLock(t)
 		_, hold := testlock.Lock(t, m, bg)
 		synctest.Wait()
-		one := multilock.NewRedLock("x", r[:1].process(t)...)
+		one := testlock.RedLock("x", r[:1].process(t)...)
 		testlock.ForceUnlock(t, one)
 		time.Sleep(3 * renewal)
 		if n := r.held(); n != 2 || hold.Err() != nil {
 			t.Errorf("%d servers have it, %v", n, hold.Err())
 		}
-		testlock.ForceUnlock(t, multilock.NewRedLock("x", r[1:2].process(t)...))
+		testlock.ForceUnlock(t, testlock.RedLock("x", r[1:2].process(t)...))
 		time.Sleep(3 * renewal)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		testlock.Works(t, m)
@@ -246,7 +245,7 @@ func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
 				of := rlock.WithWatchdogTimeout(c.lease)
 				idle := func(o *redis.Options) { o.MinIdleConns, o.ConnMaxIdleTime = 10, time.Hour }
-				m := testlock.Warm(t, multilock.NewRedLock("x", r.clients(t, idle, of)...))
+				m := testlock.Warm(t, testlock.RedLock("x", r.clients(t, idle, of)...))
 				synctest.Wait()
 				ctx, hold := testlock.Lock(t, m, bg)
 				waiting := testlock.Go(bg, r.redLock(t, of))
@@ -331,7 +330,7 @@ func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 		extended := make(chan error, 1)
 		go func() { extended <- hold.Extend(bg, 5*time.Minute) }()
 		time.Sleep(5 * time.Millisecond) // the first server has answered
-		testlock.ForceUnlock(t, multilock.NewRedLock("x", r[:1].process(t)...))
+		testlock.ForceUnlock(t, testlock.RedLock("x", r[:1].process(t)...))
 		ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
 		defer cancel()
 		_ = hold.Extend(ctx, time.Second) // finds that out

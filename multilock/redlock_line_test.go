@@ -243,7 +243,7 @@ func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		all, own := r.apart(t)
 		ctx, cancel := context.WithCancel(bg)
-		head := testlock.Go(ctx, multilock.NewRedLock("x", all...))
+		head := testlock.Go(ctx, testlock.RedLock("x", all...))
 		synctest.Wait()
 		var others []<-chan testlock.Grant
 		for range 3 {
@@ -405,9 +405,9 @@ func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 			p.OnRequest(slow)
 		}
 		slices.Reverse(there)
-		one := testlock.Go(bg, multilock.NewRedLock("x",
+		one := testlock.Go(bg, testlock.RedLock("x",
 			append(here, testlock.NewSession(t, r[4].Net.Client(t)))...))
-		two := testlock.Go(bg, multilock.NewRedLock("x",
+		two := testlock.Go(bg, testlock.RedLock("x",
 			append(there, testlock.NewSession(t, r[4].Net.Client(t)))...))
 		time.Sleep(time.Second)
 		testlock.Unlock(t, hold)

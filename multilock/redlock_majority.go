@@ -17,14 +17,14 @@ import (
 )
 
 // A majority is what a process has of a RedLock: parts, which are holds of its servers' locks. Each part
-// renews its lease, or is lost, by itself. A round makes the majority, and the goroutines that nest in it have
+// renews its lease, or is lost, by itself. A round makes the majority, and goroutines that nest in it have
 // entries of it. It ends with its last entry, or once its live parts are no majority.
 type majority struct {
 	// What follows never changes once it is held.
 	l     *RedLock
 	q     *quorum
 	local *localQueue     // whose turn it has
-	ctx   context.Context // of its parts: has the values of the context of Lock, and ends with the majority
+	ctx   context.Context // of its parts: has the values of Lock's context, and ends with the majority
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // of the call that made it, for parts that are acquired later
 

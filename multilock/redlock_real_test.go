@@ -22,7 +22,7 @@ func redServers(
 		for _, s := range all {
 			ss = append(ss, testlock.NewSession(t, s.Client(t), options...))
 		}
-		return multilock.NewRedLock("x", ss...)
+		return testlock.RedLock("x", ss...)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 			logger := log.Logger()
 			ss = append(ss, testlock.NewSession(t, rdb, rlock.WithLogger(logger), rlock.WithObserver(waits)))
 		}
-		return multilock.NewRedLock("x", ss...)
+		return testlock.RedLock("x", ss...)
 	}
 	_, hold := testlock.Lock(t, redLock(), bg)
 	locked := make(chan error)

@@ -172,7 +172,7 @@ func TestTheErrorOfAVoteDoesNotSayThatItsContextWasCanceled(t *testing.T) {
 			}))
 			all = append(all, testlock.NewSession(t, rdb))
 		}
-		m := testlock.Warm(t, multilock.NewRedLock("x", all...))
+		m := testlock.Warm(t, testlock.RedLock("x", all...))
 		canceled.Store(true)
 		said := func() {
 			t.Helper()
@@ -211,7 +211,7 @@ func TestARedLockOfOneServerByTwoAddressesSaysSo(t *testing.T) {
 		"TryLock": func(m *multilock.RedLock) error { _, _, err := m.TryLock(bg); return err },
 	} {
 		withServers(t, 1, func(t *testing.T, r servers) {
-			m := multilock.NewRedLock("x", r.again(t)...)
+			m := testlock.RedLock("x", r.again(t)...)
 			for range 3 {
 				start := time.Now()
 				err := take(m)
@@ -230,7 +230,7 @@ func TestARedLockOfOneServerByTwoAddressesSaysSo(t *testing.T) {
 // It knows that others wait, so it waits in the queues of both at once.
 func TestARedLockOfOneServerByTwoAddressesSaysSoAlsoBehindOthers(t *testing.T) {
 	withServers(t, 1, func(t *testing.T, r servers) {
-		m := multilock.NewRedLock("x", r.again(t)...)
+		m := testlock.RedLock("x", r.again(t)...)
 		other := rlock.New(testlock.NewSession(t, r[0].Client), "unused")
 		testlock.Works(t, other)
 		foreign(r[0])

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/engine"
-	"github.com/lockline/lockline/internal/protocol"
 )
 
 // settleTime is for how long, at least, a round that has a majority waits for the other servers, which mostly
@@ -28,13 +27,17 @@ type round struct {
 // the round waits in the servers' queues.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
-	if end, bounded := c.bounds.Until.Deadline(); bounded { // not of the context, because parts outlive the call
-		cfg.Bounded, cfg.Wait = true, max(time.Until(end), protocol.MinTime)
+	if end, bounded := c.bounds.Until.Deadline(); bounded {
+		// This is no deadline of the parts' context, because parts outlive the call. It is a little later
+		// than that of the call, which otherwise could end with the errors of the parts.
+		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note, parts: make([]*engine.Entry, len(q.servers))}
 	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
-	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) { return m.acquirePart(i, cfg, try) })
+	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) {
+		return m.acquirePart(i, cfg, try)
+	})
 	start, decided, explaining := time.Now(), false, false
 	c.roundAt = start
 	limit := time.NewTimer(q.timeout)

@@ -47,11 +47,13 @@ func TestATallyDecidesByMajorities(t *testing.T) {
 		{votes: []string{"r", "f", "p"}, bare: true},
 		{votes: []string{"r", "r", "p"}, bare: true, explained: true},
 		{votes: []string{"f", "b", "p"}, bare: true, explained: true},
-		{votes: []string{"g3", "g9", "r"}, won: true, bare: true, explained: true, token: 9, validUntil: at(3)},
+		{votes: []string{"g3", "g9", "r"}, won: true, bare: true, explained: true, token: 9,
+			validUntil: at(3)},
 		{votes: []string{"g3", "g9", "g5"}, won: true, explained: true, token: 5, validUntil: at(5)},
 		{votes: []string{"g3", "g9", "g5", "r"}, won: true, bare: true, explained: true, token: 9,
 			validUntil: at(3)},
-		{votes: []string{"g2", "g8", "g4", "f", "g6"}, won: true, explained: true, token: 6, validUntil: at(4)},
+		{votes: []string{"g2", "g8", "g4", "f", "g6"}, won: true, explained: true, token: 6,
+			validUntil: at(4)},
 		{votes: []string{"g2", "g8", "p", "f", "r"}, open: true, bare: true, explained: true},
 		{votes: []string{"g2", "r", "p", "f", "r"}, bare: true, explained: true},
 	} {
@@ -92,7 +94,7 @@ func TestATokenIsSafeOnceAMajorityHasStoredIt(t *testing.T) {
 		v := votesOf(t, c.votes...)
 		stored := v.below(v.token())
 		if low := stored.servers(pending); !slices.Equal(low, c.low) || stored.won() != c.safe {
-			t.Errorf("%v: servers %v are below token %d, and safe is %v", c.votes, low, v.token(), stored.won())
+			t.Errorf("%v: servers %v are below token %d, safe: %v", c.votes, low, v.token(), stored.won())
 		}
 	}
 }
@@ -134,7 +136,7 @@ func (n naive) without(kinds ...voteKind) bool {
 	return n.exists(func(v vote) bool { return !slices.Contains(kinds, v.kind) })
 }
 
-// Proves: Two holders cannot both have a majority, and tokens grow.
+// The model also plays the next holder, whose token must be higher.
 func FuzzATallyAgreesWithANaiveModel(f *testing.F) {
 	f.Add([]byte{1, 5, 1, 3, 1, 9}, uint8(3))
 	f.Add([]byte{1, 5, 2, 0, 0, 0, 3, 0, 4, 0}, uint8(0))

@@ -160,7 +160,7 @@ func TestTokensOfAProcessWithABareMajorityAreBelowTheNextHolders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
 				all := r.process(t)
-				m := multilock.NewRedLock("x", all...)
+				m := testlock.RedLock("x", all...)
 				r[2].Net.Refuse(true)
 				remembers(r[0], micro(time.Hour))
 				_, hold := testlock.Lock(t, m, bg)

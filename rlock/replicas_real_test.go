@@ -95,7 +95,7 @@ func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 
 func TestARedLockNeedsNoReplicas(t *testing.T) {
 	t.Parallel()
-	hold := testlock.Take(t, multilock.NewRedLock("redlock", testlock.NewSession(t, testlock.Shared(t))))
+	hold := testlock.Take(t, testlock.RedLock("redlock", testlock.NewSession(t, testlock.Shared(t))))
 	if err := hold.WaitReplicas(bg, 1); err == nil || !strings.Contains(err.Error(), "must not replicate") {
 		t.Errorf("WaitReplicas: %v", err)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/latch"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 )
@@ -78,7 +77,7 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 				want = append(want, "fair "+name)
 			}
 			if len(name)%3 == 0 {
-				take(t, multilock.NewRedLock(name, session))
+				take(t, testlock.RedLock(name, session))
 				want = append(want, "redlock "+name)
 			}
 		}
@@ -125,7 +124,7 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 		}
 	}
 	wants("no majority: the same holder is on 0 of 3 servers at most", "free", "free", "free")
-	hold := testlock.Take(t, multilock.NewRedLock("x", sessions...))
+	hold := testlock.Take(t, testlock.RedLock("x", sessions...))
 	mine := fmt.Sprintf("process %d on", os.Getpid())
 	wants("held on all 3 servers named: one of them may restart, if these are all", mine, mine, mine)
 	all := args
@@ -191,7 +190,7 @@ func TestLsInspectsNoLockThatIsFree(t *testing.T) {
 		for _, newMutex := range testlock.Kinds {
 			testlock.Works(t, newMutex(session, fmt.Sprint("free ", i)))
 		}
-		testlock.Works(t, multilock.NewRedLock(fmt.Sprint("free ", i), session))
+		testlock.Works(t, testlock.RedLock(fmt.Sprint("free ", i), session))
 	}
 	take(t, rlock.New(session, "held"))
 	take(t, fairlock.New(session, "over"))

@@ -12,7 +12,6 @@ import (
 	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
-	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
@@ -49,7 +48,7 @@ func TestTheDocumentedRightsOfAnOperatorShowAllAndFreeNothing(t *testing.T) {
 	s := testlock.NewSession(t, admin)
 	take(t, rlock.New(s, "n"))
 	take(t, fairlock.New(s, "n"))
-	take(t, multilock.NewRedLock("n", s))
+	take(t, testlock.RedLock("n", s))
 	take(t, rwlock.New(s, "n"))
 	take(t, semaphore.New(s, "n", 2).Locker(1))
 	rules := testlock.DocumentedRights(t).Operator

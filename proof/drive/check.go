@@ -71,8 +71,8 @@ func (r *run) checkRoom() {
 	}
 }
 
-// still reports whether nothing is in flight, all other actors hold the lock or are done with it, and no fault
-// has happened.
+// still reports whether nothing is in flight, all other actors hold the lock or are done with it, and no
+// fault has happened.
 func (r *run) still() bool {
 	for _, a := range r.actors {
 		if a.busy() && a.phase != locking && !a.lives() {

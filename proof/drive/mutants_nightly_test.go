@@ -26,6 +26,7 @@ var missed = map[string]string{
 	"permits: a message counts, whatever its nonce":    "no world forges a message",
 	"permits: a grant is counted from the reply":       "a reply must be slow, and all renewals lost",
 	"permits: a hand-over is counted from the message": "a message must be slow, and all renewals lost",
+	"a re-entry takes a lost lock afresh":              "a nested Lock must begin after the lease has ended",
 }
 
 // The table shows which world notices each mutant of the engine, and after how many runs. A

@@ -73,7 +73,11 @@ var primitives = []primitive{
 		return []visit{visitElection(election.New(all[0], named(Election, i)))}
 	}, judgeMutex},
 	{Red, 3, func(all []*rlock.Session, i int) []visit {
-		return []visit{visitMutex(multilock.NewRedLock(named(Red, i), all...))}
+		q, err := multilock.NewQuorum(all)
+		if err != nil {
+			panic(err)
+		}
+		return []visit{visitMutex(q.New(named(Red, i)))}
 	}, judgeMutex},
 }
 

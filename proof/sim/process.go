@@ -25,6 +25,7 @@ type process struct {
 	hosts    []*simnet.Host
 	clients  []*redis.Client
 	sessions []*rlock.Session
+	quorum   *multilock.Quorum // of all sessions; nil if no lock is a RedLock
 	crashed  atomic.Bool
 	closing  atomic.Bool
 	still    atomic.Int64 // its goroutines do nothing before that time, in nanoseconds since 1970
@@ -59,6 +60,12 @@ func (w *world) boot(name string) *process {
 		p.hosts, p.clients, p.sessions = append(p.hosts, h), append(p.clients, rdb),
 			append(p.sessions, session)
 		w.say("%s is %s on server %d", name, session.ID()[:4], i)
+	}
+	if w.redlock() {
+		var err error
+		if p.quorum, err = multilock.NewQuorum(p.sessions); err != nil {
+			panic(err)
+		}
 	}
 	return p
 }
@@ -124,7 +131,7 @@ func (p *process) mutex(l *lock) operated {
 	case 'j':
 		return redisson.New(p.sessions[l.on[0].number], l.name)
 	}
-	return multilock.NewRedLock(l.name, p.sessions...)
+	return p.quorum.New(l.name)
 }
 
 // afflict does something to a process. False: it is over, and another one takes its place.

@@ -61,7 +61,9 @@ func main() {
 		}()
 		cycle(rlock.New(other[0], "handed"))
 	})
-	walk("RedLock on three servers", all, func() { cycle(multilock.NewRedLock("uncontended", one...)) })
+	quorum, err := multilock.NewQuorum(one)
+	check(err)
+	walk("RedLock on three servers", all, func() { cycle(quorum.New("uncontended")) })
 }
 
 func cycle(l rlock.Locker) {

@@ -1,0 +1,16 @@
+package testlock
+
+import (
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/rlock"
+)
+
+// RedLock names a RedLock on the servers of the sessions, one for each server. It panics if they do not fit
+// together.
+func RedLock(name string, sessions ...*rlock.Session) *multilock.RedLock {
+	q, err := multilock.NewQuorum(sessions)
+	if err != nil {
+		panic(err)
+	}
+	return q.New(name)
+}
