@@ -118,7 +118,9 @@ func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 		hold := testlock.Take(t, multilock.New(a, b))
 		c, d := members()
 		e, f := members()
-		one, two := testlock.Go(bg, multilock.New(c, d)), testlock.Go(bg, multilock.New(f, e))
+		one := testlock.Go(bg, multilock.New(c, d))
+		time.Sleep(time.Second) // so that it is served first
+		two := testlock.Go(bg, multilock.New(f, e))
 		time.Sleep(time.Second)
 		ab, err := w.ZMembers("lockline:w:{a}:q")
 		testlock.Must(t, err)

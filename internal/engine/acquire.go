@@ -332,7 +332,7 @@ func (w *waiter) endOfWait(holder *failure.LockedError) error {
 	}
 	err := failure.OfWait(w.ctx, wire.Closed(w.bounds.Closing), l.kind.Noun, l.keys.Name, holder)
 	switch {
-	case holder != nil || w.cfg.Part != nil && w.lastError == nil:
+	case holder != nil:
 		return err
 	case w.lastError == nil:
 		return failure.Unanswered(err, time.Since(w.begun), w.cfg.Wait, l.s.Link.SilenceHint())

@@ -291,7 +291,7 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	lastError := fmt.Errorf("%w%s", err, wire.Hint(err))
 	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
 		w.lastError = lastError
-		if w.cfg.Impatient || !w.bounds.Endures(o.Failing, w.begun, l.s.Lease) {
+		if !w.bounds.Endures(o.Failing, w.begun, l.s.Lease) {
 			ln.answer(w, nil, l.kind.Failed(l.keys, failure.Outage(o.Failing, err)), fx)
 		}
 	}

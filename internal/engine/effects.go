@@ -35,7 +35,7 @@ type effects struct {
 // begin locks the mutex for an event. Shutdown must be waiting for the caller, see session.Begin.
 func (l *lockState) begin() effects {
 	l.mu.Lock()
-	return effects{l: l, age: l.s.Age()}
+	return effects{l: l, age: l.age()}
 }
 
 // wake adds a waiter that was answered.

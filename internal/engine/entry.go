@@ -21,7 +21,6 @@ type Entry struct {
 	write  bool          // the hold excludes others
 	began  time.Duration // age of the session
 	nested bool
-	part   *Part
 	given  context.Context // the context of the call that took the outermost hold
 
 	// lockState.mu guards the following.
@@ -52,8 +51,7 @@ func (w *waiter) newEntry(g *Grant) *Entry {
 		e = &g.inlineEntry
 	}
 	*e = Entry{
-		g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, part: w.cfg.Part,
-		began: g.l.s.Age(), given: w.ctx,
+		g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, began: g.l.age(), given: w.ctx,
 	}
 	e.root = e
 	e.ctx, e.cancel = context.WithCancelCause(w.ctx)

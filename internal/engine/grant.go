@@ -227,11 +227,8 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	fx.call(func() {
 		// Nested holds first, or the end of the outer one would be the cause with which their contexts end.
 		for _, e := range slices.Backward(holds) {
-			held = max(held, l.s.Age()-e.began)
+			held = max(held, l.age()-e.began)
 			e.cancel(handle.ErrorOf(why))
-			if e.part != nil {
-				e.part.Lost()
-			}
 		}
 		if closed {
 			go report() // in its own goroutine, because contexts of other holds must not wait for a log
@@ -384,7 +381,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed since
+	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed since
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {
@@ -400,7 +397,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 func (g *Grant) RenewalFailed(err error) {
 	g.l.mu.Lock()
 	token := g.token
-	g.renewError, g.renewErrorAt = err, g.l.s.Age()
+	g.renewError, g.renewErrorAt = err, g.l.age()
 	g.l.mu.Unlock()
 	g.l.observe(g.l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }

@@ -25,10 +25,11 @@ func TestALossIsReportedAlsoIfTheSessionClosesAsTheContextEnds(t *testing.T) {
 			<-s.Closing()
 		}
 		m := New(s, kind, "x", Config{})
-		_, hold, err := m.Acquire(ctx, Exclusive, Config{Part: &Part{While: ctx, Lost: closes}}, false)
+		held, hold, err := m.Acquire(ctx, Exclusive, Config{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
+		context.AfterFunc(held, closes)
 		hold.Of().(*Entry).g.LeaseLost(false)
 		synctest.Wait()
 		if lost != 1 {

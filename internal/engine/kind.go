@@ -11,41 +11,42 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Kind is what makes one kind of permits.
+// Kind has what differs between the kinds of locks.
 type Kind struct {
 	Letter string // in keys and events
-	Want   Want   // of its Lock, unless a call says otherwise
+	Want   Want   // what its Lock wants, unless the call says otherwise
 
-	Reentrant bool // a context that descends from a hold enters that again
-	Counts    bool // Redis has a hash with the hold count: it is told of each nested hold
-	Fair      bool // only the queue says which goroutine of all sessions is next
-	Lingers   bool // a session may keep it while no goroutine has it
-	Alone     bool // a try waits for whatever its session has there: that is on its way out
+	Reentrant bool // a call whose context descends from a hold nests in that hold
+	Counts    bool // Redis has the hold count, so each nested Lock and Unlock sends a request
+	Fair      bool // only the queue in Redis decides which goroutine of all sessions is next
+	Lingers   bool // a session may keep it while no goroutine has it (WithLinger)
+	Alone     bool // a TryLock waits for what its session still has, because that is about to be released
 
-	Noun string // for errors; "": a lock
+	Noun string // names the kind in errors, as in "semaphore"; "": a lock
 
-	// Limited is the error where Redis has a limit with which the wait never ends; of a kind that has Shares.
+	// Limited returns the error of a call that wants more permits than the limit in Redis, so its wait
+	// would never end. It is nil for a kind without a limit.
 	Limited func(name string, want Want, limit int64) error
 }
 
-// NewLock is a kind of lock, with its letter.
+// NewLock returns a kind of lock with this letter.
 func NewLock(letter string, fair bool) *Kind {
 	return &Kind{Letter: letter, Want: Exclusive, Counts: true, Fair: fair, Reentrant: true}
 }
 
-// Named puts what it is, and its name, before an error.
+// Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is Named for the error of a request.
+// Failed is Named for the error of a request, with hints at what may be wrong with the keys.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
-// locked is the error of what is not free.
+// locked returns the error for a lock that is not free.
 func (k *Kind) locked(e *failure.LockedError) error {
 	e.What = k.Noun
 	return failure.Public(e)
 }
 
-// newKeys names the keys of one name.
+// newKeys returns the keys of one name. The error says what is wrong with the name.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
 	if k.Counts { // without permits, there is one holder, and no key for further holders
@@ -58,21 +59,21 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// Want is what one acquisition wants. What is wanted alike waits in one lane. The zero Want is that of the
-// kind.
+// Want is what one call wants. Calls of a session with equal Wants wait in one lane. The zero Want means
+// that of the kind.
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
-	Lease  time.Duration // fixed, not renewed; 0: the session's, or any one where goroutines take turns
-	Shared bool          // goroutines of the session that want it have one grant together
+	Lease  time.Duration // fixed lease; 0: the session's, or a lock in whose lane leases may differ
+	Shared bool          // goroutines of the session that want the same have one grant together
 }
 
 func (w Want) exclusive() bool { return w.N == All }
 
-// Exclusive is what a lock wants.
+// Exclusive is the Want of a lock.
 var Exclusive = Want{N: All, Limit: All}
 
-// All is how many permits one takes that excludes all others.
+// All is the number of permits of a holder that excludes all others.
 const All = protocol.All
 
 // The scripts of all kinds.
@@ -85,25 +86,16 @@ var (
 	limitScript   = wire.Named("lock/limit")
 )
 
-// Config is what one acquisition is told by its options. It never changes once the acquisition has begun.
+// Config has the options of one call. It does not change once the call has begun.
 type Config struct {
-	Lease     time.Duration // fixed, not renewed; 0: the session's, renewed
-	AtLeast   time.Duration // for which it stays taken, also after its Unlock
-	Wait      time.Duration // at most; only if Bounded
-	Bounded   bool
-	Impatient bool   // an outage ends the wait at once
-	Note      string // about this call, in the holder info; "": none
-
-	Part *Part // unless nil, it is part of another acquisition
+	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
+	AtLeast time.Duration // for how long the lock stays taken, also after its Unlock; 0: not so
+	Wait    time.Duration // bound of the wait, only if Bounded
+	Bounded bool
+	Note    string // note of this call in the holder info; "": none
 }
 
-// Part is how an acquisition is part of another one.
-type Part struct {
-	While context.Context // its end ends the wait; that of the caller's context does not
-	Lost  func()          // called when the hold has ended without an Unlock; it must be quick
-}
-
-// Check says what is wrong with it.
+// Check returns an error if an option has a value that is not valid.
 func (c Config) Check() error {
 	if c.Lease != 0 {
 		if err := protocol.CheckLease("WithLease", c.Lease); err != nil {
@@ -127,22 +119,19 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Once: it asks once, and does not wait. try: as TryLock does.
+// Once reports whether the call does not wait for other holders: it is a TryLock, or has WaitAtMost(0).
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
-// Until is ctx with the end of the wait, if that has a bound. WaitAtMost(0) has none: it waits for the
-// answer.
+// Until returns ctx with the bound of the wait as a deadline. WaitAtMost(0) sets none, because the call
+// waits for the reply.
 func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.Part != nil {
-		return c.Part.While, func() {}
-	}
 	if !c.Bounded || c.Wait <= 0 {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, c.Wait)
 }
 
-// NewConfig applies options, of rlock's type, to what an acquisition starts from.
+// NewConfig applies options, which are of a type of package rlock, to the Config from which a call starts.
 func NewConfig[O any](c Config, options []O) Config {
 	if len(options) == 0 {
 		return c // which would else escape

@@ -81,8 +81,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
 	// although it descends from the writer's context. It goes on with the context of the outermost call.
 	e := &Entry{
-		g: outer.g, fixed: w.cfg.Lease != 0, part: w.cfg.Part,
-		began: w.l.s.Age(), nested: true, given: outer.given, root: outer.root,
+		g: outer.g, fixed: w.cfg.Lease != 0, began: w.l.age(), nested: true,
+		given: outer.given, root: outer.root,
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel

@@ -211,7 +211,7 @@ func newSession(cfg Config, id string) *Session {
 		},
 		Clock:   &wire.Clock{},
 		id:      id,
-		born:    time.Now().Add(-1), // see Age
+		born:    time.Now(),
 		closing: make(chan struct{}),
 		over:    make(chan struct{}),
 	}
@@ -253,7 +253,7 @@ func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id
 // hold.
 func (s *Session) Holds(owner string) bool { return s.Owns(owner) && !strings.HasSuffix(owner, "~") }
 
-// Age returns the time since the session was made. It is never 0, so that a time of 0 can mean "never".
+// Age returns the time since the session was made.
 func (s *Session) Age() time.Duration { return time.Since(s.born) }
 
 // Closing is closed when Shutdown begins: waiters end.

@@ -75,8 +75,8 @@ var All = []Mutant{
 		New: "s.owner, s.left = rest, stays"},
 	{Name: "what stays taken does so until a time of another clock", Kind: "rlock",
 		File: "internal/engine/unlock.go",
-		Old:  "left := max(0, r.takenUntil-r.g.l.s.Age())",
-		New: "left := max(0, r.takenUntil-r.g.l.s.Age()+" +
+		Old:  "left := max(0, r.takenUntil-r.g.l.age())",
+		New: "left := max(0, r.takenUntil-r.g.l.age()+" +
 			"time.Duration(r.g.l.s.Clock.Now(now)-now.UnixMicro())*time.Microsecond)",
 		Test: [2]string{"./rlock", "TestALockStaysTakenByTheClockOfItsServer"}},
 	{Name: "each copy of an unlock prolongs what stays taken", Kind: "rlock", File: lua + "lock/release.lua",
