@@ -29,7 +29,7 @@ type waiter struct {
 	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
 
 	inlineAttempt attempt // the first attempt that was begun for the call; saves an allocation
-	attemptUsed   bool    // inlineAttempt is in use; guarded by mu
+	attemptUsed   bool    // inlineAttempt has been used; guarded by lockState.mu
 
 	// A wait in a lane. lockState.mu guards the following. The goroutine of the call reads the answer without
 	// the mutex once it knows that there is one.
@@ -163,14 +163,12 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	l.settle(fx)
 	// While an attempt is in flight, its reply tells whether this is a wait.
 	waits := !w.answered && (ln.numQueued > 0 || len(ln.attempts) == 0)
-	own := fx.ownAttempt
-	fx.ownAttempt = nil
 	fx.run()
 	if waits {
 		w.reportWaiting()
 	}
-	if own != nil {
-		own.sendFirst(w.bounds.Until) // which may answer the waiter before it listens
+	if fx.ownAttempt != nil {
+		fx.ownAttempt.sendFirst(w.bounds.Until) // the reply may answer w before it has a news channel
 	}
 
 	later := l.begin()
@@ -213,10 +211,14 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 // should not make it wait longer.
 const ownRelease = 250 * time.Millisecond
 
-// try gets an entry of a grant without waiting for other holders. But for up to ownRelease it waits for
-// releases of its own session which were in flight when it began, because these may free just what it wants.
-// Otherwise it could report a lock as taken that this process has already unlocked. Later releases do not
-// count, or it could wait on and on in a busy session.
+// try gets an entry of a grant without waiting for other holders. But unless other goroutines of the
+// session come first, it waits for up to ownRelease for releases of its own session which were in flight
+// when it began, because these may free just what it wants. Otherwise it could report a lock as taken that
+// this process has already unlocked. Later releases do not count, or it could wait on and on in a busy
+// session.
+//
+// Redis refuses the try if the lock is taken, or if anybody is queued for it, also while it is free. So the
+// try of a fair lock never overtakes a waiter.
 func (w *waiter) try() (*Grant, error) {
 	l := w.l
 	maxRetries := int32(0)
@@ -298,7 +300,7 @@ func (w *waiter) giveUp() error {
 	fx := l.begin()
 	waiting := w.lane.remove(w) // false if the waiter was answered in that instant
 	var holder *failure.LockedError
-	if !w.noWait { // a TryLock was not kept out by a holder, but by Redis
+	if !w.noWait { // a TryLock has only waited for a reply, so its error names no holder
 		holder = w.holder(w.grant)
 	}
 	err := w.endOfWait(holder)

@@ -96,7 +96,7 @@ func (ln *lane) newAttempt(fx *effects) {
 	// Before the first request, because a message may arrive before the reply.
 	l.registry.inbox.add(a.owner.(string), a)
 	if l.kind.Alone {
-		l.unsettled = append(l.unsettled, a)
+		l.pending = append(l.pending, a)
 	}
 	fx.uses++ // until finish
 	if fx.caller != nil && fx.caller.lane == ln && fx.ownAttempt == nil {
@@ -127,9 +127,9 @@ func (a *attempt) sendIfDue(fx *effects) {
 	}
 }
 
-// sendFirst sends the first request in the goroutine of a waiter, which waits for the reply until its
-// bounds end. If that could take longer than the call may, or the request has to be sent again, a goroutine
-// of its own does that. Shutdown must be waiting for the caller.
+// sendFirst sends the first request in the goroutine of a waiter, and handles the reply. If the request may
+// block for longer than the call may take, or has to be sent again, sendFirst starts a goroutine (send) and
+// returns. Shutdown must be waiting for the caller.
 func (a *attempt) sendFirst(until context.Context) {
 	l := a.lane.l
 	if l.s.Link.NeedsGoroutine(until, l.keys.LockKey(), l.s.Lease) {
@@ -247,7 +247,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	switch {
 	case r.Status == protocol.Granted:
 		if a.state == requested { // the attempt did not have to wait
-			ln.contended, l.contended = false, false
+			ln.hadToQueue, l.contended = false, false
 		}
 		a.mayLinger = r.MayLinger
 		a.onGrant(r.Token, sent, a.requestedLease(), fx)
@@ -325,7 +325,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 	if i := slices.Index(ln.attempts, a); i >= 0 {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
-	if !a.mayLinger { // otherwise the grant takes its place, without a gap in which a message would be lost
+	if !a.mayLinger { // otherwise onGrant replaces it in the inbox, so no message is lost in between
 		l.registry.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
 	}
 }
@@ -371,8 +371,8 @@ func (a *attempt) conclude(fx *effects) {
 func (a *attempt) finish(fx *effects) {
 	ln := a.lane
 	l := ln.l
-	if i := slices.Index(l.unsettled, a); i >= 0 {
-		l.unsettled = slices.Delete(l.unsettled, i, i+1)
+	if i := slices.Index(l.pending, a); i >= 0 {
+		l.pending = slices.Delete(l.pending, i, i+1)
 		l.notifyReleaseDone()
 	}
 	if a.gone != nil {
@@ -407,7 +407,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
 	a.setState(queued, fx)
-	ln.contended = true // from now on the lane has one attempt at a time
+	ln.hadToQueue = true // from now on the lane has one attempt at a time
 	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
@@ -475,15 +475,16 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 	}
 }
 
-// onConfirmed handles the reply that a shared grant goes on, because no session waits.
+// onConfirmed handles the reply that Redis has prolonged a shared grant of the session, instead of granting
+// another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
 	if !g.held() || g.customLease { // released or lost meanwhile
 		return
 	}
-	ln.contended = false
-	g.requestedBy = ln
-	g.since = fx.age // goroutines may join for as long again
+	ln.hadToQueue = false
+	g.reservedFor = ln
+	g.queueCheckedAt = fx.age // goroutines may join for as long again
 	ln.l.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.requestedLease())))
 }
 
@@ -568,7 +569,7 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	for _, s := range r.Served {
 		l.notifyServed(s, o.Sent) // it was served after the request was sent
 	}
-	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // otherwise it says nothing of subscriptions
+	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // other grants say nothing of subscriptions
 		l.subscribe(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session

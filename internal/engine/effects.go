@@ -20,25 +20,26 @@ type effects struct {
 	// is sent then. What is left in Redis ends with its lease.
 	closed bool
 
-	caller      *waiter    // the waiter whose call is the event; nil: the event is another one
-	ownAttempt  *attempt   // the attempt that the goroutine of caller sends; nil: none
+	caller      *waiter    // the waiter that joins a lane by the event; nil: the event is another one
+	ownAttempt  *attempt   // the attempt whose first request the goroutine of caller sends; nil: none
 	unlocked    *Entry     // the entry that the event unlocks; nil: none
 	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil: none
 	withdrawn   *attempt   // the last attempt that the event withdrew; nil: none
-	woken       *waiter    // the first waiter that was answered, see waiter.nextWoken; nil: none
-	lastWoken   *waiter    // the last of these
+	woken       *waiter    // the first waiter to wake; nextWoken links the others. nil: none
+	lastWoken   *waiter    // the last waiter to wake
 	attempts    []*attempt // whose next requests are sent in the background
 	calls       []func()   // run one after the other, before waiters are woken
 	backgrounds []func()   // run in goroutines of their own, for which Shutdown waits
 }
 
-// begin locks the mutex for an event. Shutdown must be waiting for the caller, see session.Begin.
+// begin locks the mutex for an event. If the event may send requests or run functions in the background, the
+// caller must be counted by session.Begin, or must set closed.
 func (l *lockState) begin() effects {
 	l.mu.Lock()
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds a waiter that was answered.
+// wake adds a waiter that was answered, and whose goroutine waits for news.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w
@@ -58,14 +59,14 @@ func (fx *effects) background(f func()) {
 	}
 }
 
-// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It blocks
-// for the reply only if the caller has an attempt of its own to send.
+// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It does not
+// block.
 func (fx *effects) commit() {
 	fx.l.settle(fx)
 	fx.run()
 }
 
-// run unlocks the mutex and carries out the effects.
+// run unlocks the mutex and carries out the effects. ownAttempt and ownRelease are left to the caller.
 func (fx *effects) run() {
 	l := fx.l
 	l.mu.Unlock()
@@ -73,7 +74,7 @@ func (fx *effects) run() {
 		l.registry.change(l, fx.uses)
 	}
 	if fx.unlocked != nil {
-		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before another waiter or session can have the lock
+		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters are woken and the release is sent
 	}
 	for _, f := range fx.calls {
 		f()
@@ -89,9 +90,6 @@ func (fx *effects) run() {
 	}
 	for _, f := range fx.backgrounds {
 		l.s.Go(f)
-	}
-	if fx.ownAttempt != nil {
-		fx.ownAttempt.sendFirst(fx.caller.bounds.Until)
 	}
 	if fx.uses < 0 {
 		l.registry.change(l, fx.uses)

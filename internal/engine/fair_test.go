@@ -145,6 +145,39 @@ func TestALaterGrantEndsAFormerOne(t *testing.T) {
 	})
 }
 
+// The lane is not woken by any other event before its own bound ends.
+func TestALaneRequestsWhenAnAttemptIsWithdrawnThatItHasWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		_, p := newLock(t, s)
+		newWaiter := func() *waiter {
+			return &waiter{l: p, ctx: context.Background(), want: Exclusive}
+		}
+		fx := p.begin()
+		first, later := p.laneFor(Exclusive, &fx), new(lane)
+		later.reset(p, Exclusive)
+		p.lanes = append(p.lanes, later)
+		leaves := newWaiter()
+		later.waiters = append(later.waiters, leaves)
+		later.newAttempt(&fx)
+		a := later.attempts[0] // its request has failed, and will be sent again
+		a.inFlight, a.nextRequestAt, fx.attempts = false, fx.age+time.Hour, nil
+		first.waiters = append(first.waiters, newWaiter())
+		fx.commit()
+		if all := s.got(); len(all) != 0 {
+			t.Fatalf("%+v while another lane waits for its first reply", all)
+		}
+		fx = p.begin()
+		later.remove(leaves)
+		fx.commit()
+		if all := s.got(); kinds(all) != "ask" {
+			t.Errorf("%s, want a request of the first lane", kinds(all))
+		}
+		s.answers <- "G 1000000 7"
+		synctest.Wait()
+	})
+}
+
 // Lanes stand in the queue in the order of their making, also where one waits for others to join.
 func TestALaneThatFormsIsNotOvertakenByALaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

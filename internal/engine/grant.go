@@ -30,14 +30,14 @@ type Grant struct {
 
 	// lockState.mu guards the following.
 	lane           *lane         // the lane whose goroutines may have it
-	requestedBy    *lane         // the lane that got it from Redis, until that event ends; nil afterwards
+	reservedFor    *lane         // the lane that got it from Redis, until that event ends; nil afterwards
 	holds          []*Entry      // the live holds
 	permits        int64         // how many permits it is of; All excludes all others
 	token          int64         // of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
 	revision       int64         // number of the last change of entries, so Redis can ignore stale requests
 	minNextToken   int64         // no later grant may have this token or one below; 0: not set
-	since          time.Duration // age of the session when Redis last said whether another session waits
+	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
 	numPasses      int32         // how many goroutines had it before the present one
@@ -49,13 +49,13 @@ type Grant struct {
 	customLease    bool // a holder chose the lease, or made it longer
 	fixedLease     bool // the lease is not renewed
 	warnedOfItself bool // the log says that the session waits for itself
-	lingers        bool // Redis allows the session to keep it while no goroutine has it
+	lingers        bool // the session may keep the grant while no goroutine has it (WithLinger)
 
 	renewError   error         // of the last renewal that failed; nil: none has
-	renewErrorAt time.Duration // age of the session at that time
+	renewErrorAt time.Duration // age of the session when renewError was set
 	lossReason   error         // nil: the grant was not lost
 
-	// Where the entries of most grants are, which saves allocations.
+	// Most grants have one hold at a time. To have room for it here saves allocations.
 	inlineEntry Entry
 	inlineHolds [1]*Entry
 }
@@ -86,7 +86,7 @@ func (l *lockState) newGrant(
 	g := &Grant{
 		l: l, owner: a.owner, info: a.info, firstToken: token, token: token, staleUntil: a.staleUntil,
 		fixedLease: a.lease != 0, customLease: a.lease != 0,
-		lane: home, requestedBy: a.lane, permits: home.want.N, since: fx.age,
+		lane: home, reservedFor: a.lane, permits: home.want.N, queueCheckedAt: fx.age,
 	}
 	g.lease.Owner, g.holds = g, g.inlineHolds[:0]
 	home.numGrants++
@@ -206,7 +206,7 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 		e.notifyChanged() // goroutines that wait to nest in it
 	}
 	l.notifyReleaseDone() // a TryLock of the session may have waited for its Unlock
-	held, token := fx.age-g.since, g.token
+	held, token := fx.age-g.queueCheckedAt, g.token
 	events := g.endChains(why, reason, fx)
 	if g.numEntries == 0 && why == handle.Lost {
 		g.releaseLost(fx)

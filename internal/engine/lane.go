@@ -28,7 +28,7 @@ type lane struct {
 	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
 	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
 	noWait         bool          // the lane of a TryLock
-	contended      bool          // another session wanted the lock when Redis last replied to the lane
+	hadToQueue     bool          // the last attempt of the lane that has a reply had to wait
 	sealed         bool          // goroutines that come now make another lane
 
 	// Where attempts and waiters begin. Most lanes need no more, which saves allocations.
@@ -107,17 +107,17 @@ func (ln *lane) remove(w *waiter) bool {
 
 // serve gives the first waiter an entry of a grant.
 func (ln *lane) serve(g *Grant, fx *effects) {
-	if g.requestedBy == nil {
+	if g.reservedFor == nil {
 		g.passOn()
 	} else if !ln.want.Shared {
-		g.requestedBy = nil
+		g.reservedFor = nil
 	}
 	g.numEntries++
 	ln.answer(ln.waiters[0], g, nil, fx)
 }
 
-// fail answers the waiters for which an attempt has ended with an error. An attempt of a lane whose
-// goroutines share one grant was made for all of them, and any other attempt for one of them.
+// fail answers waiters when an attempt has ended with an error. If the goroutines of the lane share grants,
+// all get the error. Otherwise the first waiter gets it, and the others wait for another attempt.
 func (ln *lane) fail(err error, fx *effects) {
 	for len(ln.waiters) > 0 {
 		ln.answer(ln.waiters[0], nil, err, fx)
@@ -138,10 +138,10 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 }
 
 // watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of
-// a request can end a wait in an outage, too (ridesOut). This look is for requests that are stuck for
-// longer than the lease.
+// a request can end a wait in an outage, too (call.Bounds.Endures). This look is for requests that are
+// stuck for longer than the lease.
 func (ln *lane) watchOutage(at time.Duration) {
-	if ln.outageAt == 0 {
+	if ln.outageAt == 0 || at < ln.outageAt {
 		ln.outageAt = at
 	}
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// This file decides. Whatever happens, settle is called after it, and is the only place that decides
-//   - which waiters are served from a grant that the session has (mayServe),
-//   - which grants are released (mayKeep),
-//   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus),
-//   - when to look again (setTimer).
+// settle decides what follows from an event. It is called after each event that may change the answer to
+// one of these questions, and no other function decides them:
+//   - which waiters are served from a grant that the session has (mayServe)
+//   - which unused grants are released (mayKeep)
+//   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
+//   - when to look again (setTimer)
 //
-// The events are: a call begins to wait, is answered, or leaves (acquire.go); a request has its reply, or a
-// message has arrived (attempt.go); a hold is unlocked (unlock.go); a grant is lost (grant.go); and the time
-// that setTimer chose has come.
-
-// settle decides what follows from an event. If nobody waits and nothing is unused, it changes nothing.
+// The events are: a call begins to wait or gives up (acquire.go); a request has its reply, or a message has
+// arrived (attempt.go); a hold is unlocked, or its release has a reply (unlock.go); a grant is lost, or its
+// lease was changed (grant.go); an outage may have ended waits (lane.go); and the time of setTimer has
+// come. A grant or an attempt that ended otherwise, as by a loss or an error, is released by the event
+// itself. A TryLock looks at the grants by itself, with mayServe, before it waits for a reply.
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -48,19 +49,22 @@ func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 			ln.serve(g, fx)
 		}
 		for _, g := range l.grants {
-			if g.requestedBy == ln && g.numEntries > 0 {
-				g.requestedBy = nil
+			if g.reservedFor == ln && g.numEntries > 0 {
+				g.reservedFor = nil
 			}
 		}
 	}
 }
 
-// settleAttempts withdraws and begins attempts, and sends requests that are due.
+// settleAttempts withdraws and begins attempts, and sends requests that are due. It withdraws in all lanes
+// first, because an attempt may keep another lane of a fair lock from beginning one.
 func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	for _, ln := range lanes {
 		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
 			ln.attempts[n-1].withdraw(fx)
 		}
+	}
+	for _, ln := range lanes {
 		for l.needsAttempt(ln, fx) {
 			ln.newAttempt(fx)
 		}
@@ -90,14 +94,16 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 //   - if the grant is of another lane, because that wants something else, or has another place in the queue;
 //   - if the waiter or a holder chose a lease, because that lease is not for others;
 //   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
-//   - if the session has passed it on, or let others join it, for as long as WithHandover allows. Otherwise
-//     other sessions could wait for ever. A fair lane has an end instead: the next lane has its own place;
+//   - if the time of WithHandover has passed since Redis last said whether another session waits, because
+//     other sessions must not wait for ever. If the session may keep the grant, the time of WithLinger counts
+//     if that is longer. A fair lock needs no such limit, because no goroutine joins a lane after its first
+//     request;
 //   - if the tokens of its block are used up;
-//   - if too little of its lease is left.
+//   - if too little of its lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
 	switch {
-	case g.requestedBy != nil:
-		return g.requestedBy == ln
+	case g.reservedFor != nil:
+		return g.reservedFor == ln
 	case g.lane != ln:
 		return false
 	case w.cfg.Lease != 0 || !ln.want.Shared && g.numEntries > 0:
@@ -113,7 +119,7 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 	switch {
 	case g.customLease, !g.lane.want.Shared && fx.age < g.takenUntil, g.numPasses >= protocol.Block-1:
 		return false
-	case !l.kind.Fair && fx.age-g.since >= g.passOnTime():
+	case !l.kind.Fair && fx.age-g.queueCheckedAt >= g.passOnTime():
 		return false
 	}
 	// The first lease of a grant that Redis handed over in the queue is at most the smallest of these three.
@@ -121,7 +127,7 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 		time.Until(g.deadline()) >= min(l.s.Lease, l.s.Liveness, protocol.FirstLease)/4
 }
 
-// passOnTime is for how long after since the grant may be passed on, or joined, in memory.
+// passOnTime returns for how long after queueCheckedAt the grant may be passed on, or joined, in memory.
 func (g *Grant) passOnTime() time.Duration {
 	if s := g.l.s; g.lingers {
 		return max(s.Handover, s.Linger)
@@ -129,10 +135,10 @@ func (g *Grant) passOnTime() time.Duration {
 	return g.l.s.Handover
 }
 
-// mayKeep reports whether the session may keep a grant that no goroutine has: Redis has allowed it
-// (WithLinger), no goroutine waits for something else, and the grant may still serve the next one.
+// mayKeep reports whether the session may keep an unused grant. It may if Redis allows it (WithLinger), no
+// call of Lock waits, HoldAtLeast has passed, and the grant may still be passed on.
 func (l *lockState) mayKeep(g *Grant, fx *effects) bool {
-	return g.lingers && g.requestedBy == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) && !l.hasWaiters()
+	return g.lingers && g.reservedFor == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) && !l.hasWaiters()
 }
 
 // hasWaiters reports whether a call of Lock waits.
@@ -140,9 +146,9 @@ func (l *lockState) hasWaiters() bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
 }
 
-// willServe reports whether a grant will be passed on to the waiters of the lane when its holder unlocks. If
-// that comes to nothing, the lane makes an attempt then.
-func (l *lockState) willServe(ln *lane, fx *effects) bool {
+// willPassOn reports whether a grant is expected to be passed on to the lane when its holder unlocks. If it
+// is released instead, the lane may begin an attempt in that event.
+func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 	if !ln.want.exclusive() || ln.waiters[0].cfg.Lease != 0 {
 		return false
 	}
@@ -162,7 +168,7 @@ func (l *lockState) willServe(ln *lane, fx *effects) bool {
 //   - it waits for more goroutines, as isFilling says.
 func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 	most := len(ln.waiters)
-	if ln.contended || ln.want.Shared || ln.want.exclusive() {
+	if ln.hadToQueue || ln.want.Shared || ln.want.exclusive() {
 		most = min(most, 1)
 	}
 	switch {
@@ -170,14 +176,14 @@ func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 		return false
 	case ln.noWait:
 		return true
-	case ln.numQueued > 0, ln.numWithdrawing > 0, l.willServe(ln, fx):
+	case ln.numQueued > 0, ln.numWithdrawing > 0, l.willPassOn(ln, fx):
 		return false
 	}
-	return !l.kind.Fair || !l.isBlocked() && !l.isFilling(ln, fx)
+	return !l.kind.Fair || !l.awaitsFirstReply() && !l.isFilling(ln, fx)
 }
 
-// isBlocked reports whether a lane of a fair lock waits for the reply to its first request.
-func (l *lockState) isBlocked() bool {
+// awaitsFirstReply reports whether a lane of a fair lock waits for the reply to its first request.
+func (l *lockState) awaitsFirstReply() bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool {
 		return slices.ContainsFunc(ln.attempts, func(a *attempt) bool { return a.state == requested })
 	})
@@ -225,7 +231,7 @@ func (l *lockState) setTimer(fx *effects) {
 	}
 	for _, g := range l.grants {
 		if g.numEntries == 0 { // which the session keeps
-			lookAt(g.since + g.passOnTime())
+			lookAt(g.queueCheckedAt + g.passOnTime())
 		}
 	}
 	switch {

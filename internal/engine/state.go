@@ -30,7 +30,7 @@ type lockState struct {
 	lastHolder  *failure.Sighting // the holder that was seen last; nil: none was
 	numReleases int32             // releases in flight
 	contended   bool              // another session wants the lock, as far as is known
-	unsettled   []*attempt        // only if kind.WaitsForOwn: attempts that may still get a grant
+	pending     []*attempt        // only if kind.Alone: attempts that have not ended in Redis
 	releaseDone chan struct{}     // closed when a release or an attempt has ended; nil: nobody waits for that
 	timer       *time.Timer       // calls onTimer; nil: it was never needed
 	timerAt     time.Duration     // age of the session at which the timer fires; 0: it is not set
@@ -152,7 +152,7 @@ func (l *lockState) notifyReleaseDone() {
 
 // mayFree reports whether the session may soon release some of what it has in Redis.
 func (l *lockState) mayFree() bool {
-	return l.numReleases > 0 || slices.ContainsFunc(l.unsettled, func(a *attempt) bool {
+	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
 		return time.Since(a.changedAt) < ownRelease // after that time, its request may be lost
 	})
 }

@@ -95,7 +95,7 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	event := session.Event{
 		Kind: session.EventReleased, Token: root.token, Held: l.age() - root.began, Err: err,
 	}
-	if errors.Is(err, failure.ErrLost) { // Redis did not have it any more
+	if errors.Is(err, failure.ErrLost) { // Redis no longer had the grant
 		l.warnLost(event.Token, event.Held, failure.ErrGone)
 		event.Kind, event.Err = session.EventLost, failure.Lost(failure.ErrGone)
 	}
@@ -166,12 +166,12 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 	g.newRelease(fx).send(fx)
 }
 
-// release is the request of an Unlock. There are three: the grant is released, a writer's grant is
-// downgraded to one permit for the readers that are nested in it, or fewer holds of it are left.
+// release is the request of an Unlock. It ends the grant, or reduces a writer's grant to one permit for the
+// readers that are nested in it, or sends Redis the new hold count.
 type release struct {
 	protocol.Same
 	g          *Grant
-	takenUntil time.Duration // see Grant.takenUntil; 0: nothing stays taken
+	takenUntil time.Duration // age of the session until which permits stay taken; 0: they do not
 	onReply    func(r *release, o wire.Outcome) error
 
 	// Of an Unlock, whose caller may leave before the reply.
@@ -200,7 +200,7 @@ func (r *release) send(fx *effects) {
 	}
 	g := r.g
 	l := g.l
-	token, held := g.token, fx.age-g.since
+	token, held := g.token, fx.age-g.queueCheckedAt
 	fx.background(func() {
 		err := r.call(context.WithoutCancel(l.s.Ctx))
 		if errors.Is(err, failure.ErrLost) && g.used { // observers know that its holds were released
@@ -214,7 +214,8 @@ func (r *release) call(ctx context.Context) error {
 	return r.onReply(r, r.Send(ctx, wire.Tries, nil))
 }
 
-// Request makes a copy. It implements wire.Copier.
+// Request returns the next copy of the request, with the hold count, or the rest of HoldAtLeast, as of now.
+// It implements wire.Copier.
 func (r *release) Request(now time.Time) *wire.Request {
 	switch {
 	case r.Argv == nil:
@@ -296,7 +297,7 @@ func (g *Grant) downgrade(fx *effects) {
 	lastUsed := g.lastUsed()
 	g.permits = 1
 	g.endLinger()
-	g.since = fx.age
+	g.queueCheckedAt = fx.age
 	g.lane.numGrants--
 	g.lane = l.laneFor(Want{N: 1, Limit: g.lane.want.Limit, Shared: true}, fx)
 	g.lane.numGrants++

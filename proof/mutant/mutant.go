@@ -160,7 +160,7 @@ var All = []Mutant{
 			"TestGoroutinesOfALaneThatHasTheLockAskNothing of engine catches it"},
 	{Name: "goroutines that a grant will pass to are asked for again", Kind: "fairlock",
 		File: "internal/engine/settle.go",
-		Old:  "ln.numWithdrawing > 0, l.willServe(ln, fx):", New: "ln.numWithdrawing > 0:",
+		Old:  "ln.numWithdrawing > 0, l.willPassOn(ln, fx):", New: "ln.numWithdrawing > 0:",
 		Test: [2]string{"./fairlock", "TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace"}},
 	{Name: "more goroutines in a lane than a block has tokens", Kind: "fairlock",
 		File: "internal/engine/lane.go",
