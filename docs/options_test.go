@@ -68,7 +68,7 @@ func optionsOf(t *testing.T, types ...string) map[string]string {
 	return docs
 }
 
-// A process takes the lock of one kind, or what is like it: a leadership, or a count of a latch.
+// A process takes the lock of one kind, or something like a lock: a leadership, or a count of a latch.
 type process struct {
 	take      func(ctx context.Context, options ...rlock.Option) (release func(), err error)
 	wait      func(ctx context.Context) // until somebody else has released it, or ctx ends
@@ -211,7 +211,7 @@ func (w *optionWorld) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// take is the take of a process that must succeed.
+// take makes a process take the lock, which must succeed.
 func (w *optionWorld) take(p process) (release func()) {
 	w.t.Helper()
 	release, err := p.take(w.within(time.Hour))
@@ -222,7 +222,7 @@ func (w *optionWorld) take(p process) (release func()) {
 // A probe finds out in a new world whether an option counts for a kind.
 type probe func(w *optionWorld) (counts bool, err error)
 
-// differ is a probe that compares a number between two options.
+// differ returns a probe that compares a number between two options.
 func differ(number func(w *optionWorld, option rlock.SessionOption) int, a, b rlock.SessionOption) probe {
 	return func(w *optionWorld) (bool, error) {
 		first := number(w, a)

@@ -214,8 +214,8 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 }
 
 // A keptOption is the last option of a member's Lock. It takes HoldAtLeast out of the options and keeps its
-// time, whether the call or the member has it: a member that is given back must be free, and only what is
-// held in the end stays taken.
+// time, whether the call or the member has it. A member that is given back must be free. Only the members
+// that are held in the end stay taken.
 type keptOption struct {
 	rlock.Option // makes it an Option, and is not used
 	atLeast      time.Duration
@@ -223,8 +223,8 @@ type keptOption struct {
 
 func (o *keptOption) Apply(c *engine.Config) { o.atLeast, c.AtLeast = c.AtLeast, 0 }
 
-// stay leaves each member taken for as long as HoldAtLeast says. It returns the error of a member that cannot
-// stay taken after its Unlock, as locks that are shared with another library cannot.
+// stay keeps each member from being free for as long as HoldAtLeast says. It returns the error of a member
+// that cannot stay taken after its Unlock, as locks that are shared with another library cannot.
 func (a *acquisition) stay() error {
 	for i, p := range a.parts {
 		err := engine.Config{AtLeast: p.stays}.Check()

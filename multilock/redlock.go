@@ -43,10 +43,10 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 // order in all processes. Otherwise waits take longer, because processes with different orders wait in
 // different lines.
 //
-// It returns an error if there is no session, if one is nil or closed, if sessions differ in their prefixes
-// or watchdog timeouts, or if two have the same client, or clients with the same address. A server that is
-// reached by two addresses has one vote, which is logged when a lock is taken. An even number of servers is
-// logged as a warning.
+// It returns an error if there is no session, or if one is nil or closed. Sessions with different prefixes
+// or watchdog timeouts are an error, and so are two with the same client, or with clients of the same
+// address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. An
+// even number of servers is logged as a warning.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -89,8 +89,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //   - TryLock sends one request to each server. If several clients do so at the same instant, it is possible
 //     that none gets a majority. Then all return [rlock.ErrLocked].
 //   - Waiters queue in a line on one server. A process that is killed or frozen at the head of the line
-//     delays the others by 2 s. Goroutines of one process have the lock in the order in which they came. It
-//     is not passed on in memory, whatever [rlock.WithHandover] says.
+//     delays the others by 2 s.
+//   - Goroutines of one process have the lock in the order in which they came. The lock is not passed on in
+//     memory, so [rlock.WithHandover] changes nothing.
 //   - The hold ends if it has no majority any more. It takes parts again that servers have lost, unless it
 //     has a fixed lease. A hold that stays on a bare majority is logged.
 //   - The hold's Token grows from holder to holder. Inspect can show a higher number than the hold's own.

@@ -20,8 +20,9 @@ import (
 // confirmed, later than the grant, that it has the hold. Then that majority had the hold all the time, and no
 // other holder can have come between.
 
-// acquirePart takes the lock of the i-th server. The wait ends with the majority, and within the bound of
-// cfg. The caller adds the entry to m.parts. The end of the entry's context tells that the part may be lost.
+// acquirePart takes the lock of the i-th server. The wait ends with the majority, and within the bound that
+// the options set. The caller adds the entry to m.parts. The end of the entry's context tells that the part
+// may be lost.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].Admitted(m.ctx, engine.Exclusive, cfg, try)
 	if err == nil {

@@ -106,8 +106,8 @@ func (t tally) token() int64 {
 // higher tokens later. Then the next hold has a higher token. For its token is not exceeded by the grants of
 // a majority, which shares a server with the one that has stored T, and that server's grant is above T.
 //
-// In the result, servers that have stored T already have granted, because their grants are not below T.
-// Servers with lower grants are pending: they can be asked to store T. T is safe once the result is won.
+// In the result, a server has granted if its grant is not below T, because it has stored T already. A server
+// with a lower grant is pending, because it can be asked to store T. T is safe once the result is won.
 func (t tally) below(token int64) tally {
 	stored := newTally(len(t), refused)
 	for i, v := range t {

@@ -449,7 +449,7 @@ type attempt struct {
 	l       *lock
 	n       *names
 	owner   any // string
-	info    any // string: holder info, with the note of the call
+	info    any // a string, the holder info with the note of the call
 	lease   time.Duration
 	listens bool // requests drop older messages: the goroutine has the turn
 

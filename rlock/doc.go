@@ -86,10 +86,10 @@
 //
 // The first four are options of New and of each call. An option of the call overrides that of New. The column
 // MultiLock is for options of its calls, and of its members' sessions. The column member is for options that
-// a member's New was given. Both are for members of this package. Other members do what their own column
-// says.
+// a member's New was given. Both are for members of this package. Other members are as in their own
+// column.
 //
 // The other options are of a session, and all locks of the session share them. A RedLock has the observer and
-// the logger of its first session. WithLogger and WithClassicPubSub are for the session itself, whatever
-// kinds of locks it has.
+// the logger of its first session. WithLogger and WithClassicPubSub are for the session itself, with
+// any kinds of locks.
 package rlock

@@ -24,7 +24,7 @@ type Holder struct {
 	Owner   string
 	Session string // id of its session; of a RedLock, of its quorum
 	Host    string // where that runs
-	PID     int    // its process id
+	PID     int    // process id of the session
 	Label   string // what WithLabel says of it
 	Note    string // the note of the call that Redis granted the lock to ([WithNote])
 	// Protocol and Library are the versions of the protocol and of the library with which its program was
@@ -75,7 +75,7 @@ type Waiter struct {
 	Owner    string        // session id and number of the acquisition
 	Session  string        // id of its session
 	Host     string        // where that runs
-	PID      int           // its process id
+	PID      int           // process id of the session
 	Label    string        // what WithLabel says of it
 	Note     string        // the note of the call that its request was made for ([WithNote])
 	Protocol int           // as of a Holder

@@ -71,8 +71,8 @@ func WaitAtMost(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.Wait, c.Bounded = d, true })
 }
 
-// WithNote adds a note about this one call to what Redis has of the holder, such as the order or the request
-// that the lock is taken for. Others see the note in the [LockedError] of a refusal, in Inspect and in the
+// WithNote adds a note about this one call to the holder info in Redis, such as the order or the request
+// for which the lock is held. Others see the note in the [LockedError] of a refusal, in Inspect and in the
 // command line tool, while the call waits and while it holds the lock. The note is for people: it decides
 // nothing. At most 512 bytes of UTF-8 without control characters. "", the default, means no note.
 //

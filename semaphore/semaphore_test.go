@@ -344,7 +344,7 @@ func TestGoroutinesThatAcquireAtTheSameTimeHaveTheirOwnNotes(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
 		testlock.Works(t, s.Locker(1))
-		w.Net.SetDelay(50 * time.Millisecond) // the replies come when all have asked
+		w.Net.SetDelay(50 * time.Millisecond) // the replies come when all requests are sent
 		notes := []string{"first", "second", "third"}
 		var got []<-chan testlock.Grant
 		for _, note := range notes {

@@ -165,9 +165,9 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 // scanTime is for how long the doctor looks for names. To scan a large database takes longer.
 const scanTime = 10 * time.Second
 
-// checkLocked looks at all that is locked or waited for: for names that locks of several kinds have, which do
-// not exclude each other, for sessions of several versions of the protocol, and for sessions that wait for
-// each other.
+// checkLocked looks at all that is locked or waited for. It finds names that locks of several kinds have,
+// which do not exclude each other. It also finds sessions of several versions of the protocol, and sessions
+// that wait for each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()

@@ -33,16 +33,16 @@ func manual(root *cli.Command) string {
 	line(`.TH LOCKLINE 1 "" "Lockline" "User Commands"`)
 	line(".nh") // URLs and options stay whole
 	line(".SH NAME")
-	line(roff("lockline"), `\-`, roff(root.Usage))
+	line(escapeMan("lockline"), `\-`, escapeMan(root.Usage))
 	line(".SH SYNOPSIS")
 	line(".nf")
-	line(roff(root.UsageText))
+	line(escapeMan(root.UsageText))
 	line(".fi")
 	line(".SH COMMANDS")
 	variables := map[string]string{}
 	for _, c := range root.VisibleCommands() {
-		line(".SS", `"`+strings.ReplaceAll(roff(synopsis(c)), `"`, `\(dq`)+`"`)
-		line(roff(sentence(c.Usage)))
+		line(".SS", `"`+strings.ReplaceAll(escapeMan(synopsis(c)), `"`, `\(dq`)+`"`)
+		line(escapeMan(sentence(c.Usage)))
 		line(".PP")
 		page.WriteString(paragraphs(c.Description))
 		for _, f := range c.VisibleFlags() {
@@ -51,8 +51,8 @@ func manual(root *cli.Command) string {
 			}
 			names, text, _ := strings.Cut(cli.FlagStringer(f), "\t")
 			line(".TP")
-			line(`\fB` + roff(names) + `\fR`)
-			line(roff(text))
+			line(`\fB` + escapeMan(names) + `\fR`)
+			line(escapeMan(text))
 			if d, ok := f.(cli.DocGenerationFlag); ok {
 				for _, v := range d.GetEnvVars() {
 					variables[v] = f.Names()[0]
@@ -63,11 +63,11 @@ func manual(root *cli.Command) string {
 	line(".SH ENVIRONMENT")
 	for _, v := range slices.Sorted(maps.Keys(variables)) {
 		line(".TP")
-		line(`\fB` + roff(v) + `\fR`)
-		line(roff("The value of --" + variables[v] + " where the command line has none."))
+		line(`\fB` + escapeMan(v) + `\fR`)
+		line(escapeMan("The value of --" + variables[v] + " where the command line has none."))
 	}
 	line(".SH SEE ALSO")
-	line(roff("https://github.com/lockline/lockline/blob/main/docs/operations.md"))
+	line(escapeMan("https://github.com/lockline/lockline/blob/main/docs/operations.md"))
 	return page.String()
 }
 
@@ -102,7 +102,7 @@ func paragraphs(text string) string {
 		case line == "" && !verbatim:
 			page.WriteString(".PP\n")
 		default:
-			page.WriteString(roff(line) + "\n")
+			page.WriteString(escapeMan(line) + "\n")
 		}
 	}
 	if verbatim {
@@ -111,8 +111,8 @@ func paragraphs(text string) string {
 	return page.String()
 }
 
-// roff returns a text so that man(7) prints it as it is.
-func roff(text string) string {
+// escapeMan returns a text so that man(7) prints it as it is.
+func escapeMan(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -68,7 +68,7 @@ func TestTheManualHasEachCommandWithItsOptionsAndKeepsTexts(t *testing.T) {
 		t.Errorf("%d commands in\n%s", commands, text)
 	}
 	for _, escaped := range []string{".P", "'quoted"} {
-		if got := roff(escaped); got != `\&`+escaped {
+		if got := escapeMan(escaped); got != `\&`+escaped {
 			t.Errorf("%q becomes %q, which is no text", escaped, got)
 		}
 	}

@@ -211,9 +211,9 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 // should not make it wait longer.
 const ownRelease = 250 * time.Millisecond
 
-// try gets an entry of a grant without waiting for other holders. But unless other goroutines of the
-// session come first, it waits for up to ownRelease for releases of its own session which were in flight
-// when it began, because these may free just what it wants. Otherwise it could report a lock as taken that
+// try gets an entry of a grant without waiting for other holders. But for up to ownRelease it waits for
+// releases of its own session which were in flight when it began, unless other goroutines of the session
+// come first. These releases may free just what it wants. Otherwise it could report a lock as taken that
 // this process has already unlocked. Later releases do not count, or it could wait on and on in a busy
 // session.
 //

@@ -1,6 +1,6 @@
-// Package engine is the state machine of all that a session holds under a lease and waits for: locks, which
-// one goroutine has at a time, and permits, of which there are several. A reader of a read-write lock takes
-// one permit, and a writer takes all.
+// Package engine is the state machine of all that a session holds under a lease and waits for. That is locks,
+// which one goroutine has at a time, and permits, of which there are several. A reader of a read-write lock
+// takes one permit, and a writer takes all.
 //
 //	event                                                                  where
 //	a call of Lock or TryLock waits, is answered, or leaves                acquire.go

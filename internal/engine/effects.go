@@ -2,9 +2,9 @@ package engine
 
 import "time"
 
-// effects collects the consequences of one event which must not happen under the mutex of the lock: requests
-// to send, waiters to wake, contexts to cancel, observers to call and lines to log. Every event of a lock is
-// handled in three steps:
+// effects collects the consequences of one event which must not happen under the mutex of the lock. These
+// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event
+// of a lock is handled in three steps:
 //
 //	fx := l.begin()  // locks l.mu
 //	...              // changes the state of the lock, and adds effects

@@ -15,11 +15,16 @@ import (
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
 //   - when to look again (setTimer)
 //
-// The events are: a call begins to wait or gives up (acquire.go); a request has its reply, or a message has
-// arrived (attempt.go); a hold is unlocked, or its release has a reply (unlock.go); a grant is lost, or its
-// lease was changed (grant.go); an outage may have ended waits (lane.go); and the time of setTimer has
-// come. A grant or an attempt that ended otherwise, as by a loss or an error, is released by the event
-// itself. A TryLock looks at the grants by itself, with mayServe, before it waits for a reply.
+// The events are
+//   - a call begins to wait, or gives up (acquire.go)
+//   - a request has its reply, or a message has arrived (attempt.go)
+//   - a hold is unlocked, or its release has a reply (unlock.go)
+//   - a grant is lost, or its lease was changed (grant.go)
+//   - an outage may have ended waits (lane.go)
+//   - the time has come that setTimer has chosen
+//
+// A grant or an attempt that ended otherwise, as by a loss or an error, is released by the event itself. A
+// TryLock looks at the grants by itself, with mayServe, before it waits for a reply.
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -90,12 +95,12 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 // A grant that has just come from Redis is for the lane that requested it: for the first waiter, or for all
 // if they share it. The same holds when Redis has confirmed a shared grant because no other session waits.
 //
-// Afterwards, a grant does not serve a waiter
+// Later, a grant does not serve a waiter
 //   - if the grant is of another lane, because that wants something else, or has another place in the queue;
 //   - if the waiter or a holder chose a lease, because that lease is not for others;
 //   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
 //   - if the time of WithHandover has passed since Redis last said whether another session waits, because
-//     other sessions must not wait for ever. If the session may keep the grant, the time of WithLinger counts
+//     other sessions must not wait indefinitely. If the session may keep the grant, that of WithLinger counts
 //     if that is longer. A fair lock needs no such limit, because no goroutine joins a lane after its first
 //     request;
 //   - if the tokens of its block are used up;

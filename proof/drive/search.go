@@ -40,10 +40,10 @@ type fork struct {
 	detours int      // number of detours that are left in this state
 }
 
-// An explorer makes runs until it has tried all orders. The orders are a tree, which it searches depth first:
-// a run repeats the steps of the run before up to the last fork with another step, takes that step, and then
-// takes the preferred step of each state, until all actors are done or the state was visited before. So each
-// state is also the beginning of a run in which nothing more goes wrong.
+// An explorer makes runs until it has tried all orders. The orders are a tree, which it searches depth
+// first. A run repeats the steps of the run before, up to the last fork with another step, and takes that
+// step. Then it takes the preferred step of each state, until all actors are done or the state was visited
+// before. So each state is also the beginning of a run in which nothing more goes wrong.
 type explorer struct {
 	t       *testing.T
 	world   *World

@@ -17,9 +17,10 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 )
 
-// A fingerprint identifies a state by everything that can affect the next steps: the data in Redis, the
-// requests and messages in flight, the actors, the memory of each session, and the stack of each goroutine.
-// The memory is read by reflection, from the session down, so the engine can change without a change here.
+// A fingerprint identifies a state by everything that can affect the next steps. That is the data in Redis,
+// the requests and messages in flight, and the actors. It is also the memory of each session, and the stack
+// of each goroutine. The memory is read by reflection, from the session down, so the engine can change
+// without a change here.
 //
 // Two states with the same fingerprint can still differ, and then the explorer skips orders that it should
 // try:

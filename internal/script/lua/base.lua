@@ -12,7 +12,7 @@ local ALL = 1000000000
 -- has it as FirstLease.
 local FIRST_LEASE = 2000
 
--- SPARE_DELAY is how many milliseconds after the end of a lease the second session in the queue sends its
+-- SPARE_DELAY is the time in ms after the end of a lease at which the second session in the queue sends its
 -- request. The first one does so at once. Package protocol has it as SpareDelay.
 local SPARE_DELAY = 250
 

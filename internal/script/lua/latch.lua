@@ -30,7 +30,7 @@ local function live(lifetime)
 end
 
 -- other returns a field of the hash and its value if no latch wrote the hash. Of several fields, it returns
--- the one that sorts first, because the order of HGETALL differs from server to server. due is the field w.
+-- the first in sorted order, because the order of HGETALL differs from server to server. due is the field w.
 -- The first request that sets a count, counts, joins or deletes writes that field, and nothing removes it.
 -- Before, the hash can only have fields i:ID, of leave.lua.
 local function other(due)

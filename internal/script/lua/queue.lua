@@ -47,7 +47,7 @@ local function mayHaveQueue(s)
 end
 
 -- others returns the attempts that still matter to lookUp when q.first is known: attempts of another session
--- than q.apart, of which second may be one, and the ones that the options name.
+-- than q.apart, of which second may be one, and the attempts in the options.
 local function others(owners, q, options)
   local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
@@ -59,9 +59,10 @@ local function others(owners, q, options)
   return rest
 end
 
--- readWaiters reads so many attempts of the queue, from an index on. It returns those that matter to lookUp,
--- and how many it has read. Each has the fields of the result of waiter, and `subscribes`: its session is not
--- known to be without a subscription. q and options are those of lookUp.
+-- readWaiters reads so many attempts of the queue, from an index on. It returns the attempts that matter to
+-- lookUp, and the number that it has read. Each has the fields of the result of waiter. The field
+-- `subscribes` says that its session is not known to be without a subscription. q and options belong to
+-- lookUp.
 local function readWaiters(s, channels, from, size, q, options)
   local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
   local count = #owners
@@ -139,7 +140,7 @@ end
 -- The fields of the result:
 --   served    the waiters that serve must serve, in their order: there are enough permits for all of them, or
 --             they want more than there are
---   holder    the one of them that gets all permits there are, as the holder of a lock does
+--   holder    the served waiter that gets all permits there are, as the holder of a lock does
 --   first     the first waiter behind served that lives and has a subscription. A waiter whose connection
 --             broke is passed over, and keeps its place. But if there is no holder and no first behind BATCH
 --             waiters, the first that was passed over counts as subscribed, unless `but` is given
@@ -149,7 +150,7 @@ end
 --   mine      the entry of mine. Its field isServed says that it is in served
 --   isSubscribed   whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found
---   size      how many attempts are in the queue, with those in remove; nil if not known
+--   size      the number of attempts in the queue, including remove; nil if not known
 local function lookUp(s, channels, options)
   local free = not options.noGrants and unused(s) or nil
   if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added
