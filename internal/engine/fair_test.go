@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,41 @@ func TestALaterGrantEndsAFormerOne(t *testing.T) {
 		}
 		unlock(t, later)
 		_ = former.Unlock(context.Background()) // which ends it for the collector, too
+	})
+}
+
+// Otherwise each release would cost a lane of few goroutines, and so a request for each of them.
+func TestALaneFillsOnAtAReleaseIfItsSessionWaitsInRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		m, p := newLock(t, s)
+		s.answers <- "G 1000000 7"
+		hold := granted(t, lock(t, m, context.Background()))
+		ctx, cancel := context.WithCancel(context.Background())
+		waits := []<-chan got{lock(t, m, ctx)}
+		time.Sleep(laneFillTime)
+		s.answers <- fmt.Sprintf("Q 1000000 60000 %s 7\nme", p.grants[0].owner)
+		synctest.Wait() // the second lane is queued, and no other session is known to wait
+		start := time.Now()
+		waits = append(waits, lock(t, m, ctx))
+		time.Sleep(laneFillTime / 2)
+		s.got()
+		unlock(t, hold)
+		waits = append(waits, lock(t, m, ctx)) // joins the third lane
+		time.Sleep(time.Second)
+		for _, r := range s.got() {
+			if r.kind == "ask" && (r.at.Sub(start) != laneFillTime || r.size != 2) {
+				t.Errorf("%d requested after %v, want 2 after %v", r.size, r.at.Sub(start), laneFillTime)
+			}
+		}
+		cancel()
+		for len(s.answers) < cap(s.answers) {
+			s.answers <- held(8)
+		}
+		for _, w := range waits {
+			<-w
+		}
+		time.Sleep(time.Minute)
 	})
 }
 

@@ -203,7 +203,10 @@ func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 }
 
 // isBusy reports whether the session has the lock, or waits for it in Redis.
-func (l *lockState) isBusy() bool { return len(l.grants) > 0 || len(l.lanes[0].attempts) > 0 }
+func (l *lockState) isBusy() bool {
+	hasAttempts := func(ln *lane) bool { return len(ln.attempts) > 0 }
+	return len(l.grants) > 0 || slices.ContainsFunc(l.lanes, hasAttempts)
+}
 
 // isSurplus reports whether no waiter needs the attempt with this index, which is the last of the lane: there
 // are more attempts than waiters, or the first waiter wants another lease.
