@@ -42,7 +42,7 @@ type waiter struct {
 	lastError error   // error of the last request, in an outage that the call rides out; nil: there was none
 }
 
-// news is what a waiter is notified of.
+// news is a notice to a waiter.
 type news uint8
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is what an attempt is doing.
+// attemptState is the state of an attempt.
 //
 //	requested --reply: wait--> queued
 //	    |                        |
@@ -28,7 +28,7 @@ const (
 	requested attemptState = iota // its first request was or is about to be sent, without a reply yet
 	queued                        // it waits in the queue in Redis, and sends its request again now and then
 	withdrawn                     // no goroutine waits for it: what it may have in Redis is released
-	done                          // it was granted or refused. What comes now is released
+	done                          // it was granted or refused, and a grant that arrives later is released
 )
 
 func (s attemptState) String() string {
@@ -334,7 +334,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 func (a *attempt) withdraw(fx *effects) {
 	ln := a.lane
 	if seen := ln.l.lastHolder; a.state == queued && seen != nil {
-		seen.At = time.Now() // the holder was in the way until now: for those that still wait, no outage was
+		seen.At = time.Now() // remaining waiters were kept out by the holder until now, not by an outage
 	}
 	a.setState(withdrawn, fx)
 	a.changedAt = time.Now()
@@ -567,7 +567,7 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 		l.s.Clock.Heard(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
-		l.notifyServed(s, o.Sent) // it was served after the request was sent
+		l.notifyServed(s, o.Sent) // Redis granted the lock after the request was sent
 	}
 	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // other grants say nothing of subscriptions
 		l.subscribe(r, o.Sent)

@@ -18,11 +18,11 @@
 //
 // # Types
 //
-// A lockState is what a session knows of one name. Its lanes have the waiters, which are calls of Lock:
-// waiters of one lane want the same. An attempt requests a grant from Redis for a lane, and not for a
-// goroutine: the grant serves whoever has waited longest. A Grant is what Redis granted, with its lease,
-// and an Entry is what one goroutine has of it. A grant that readers share has many entries. Any other
-// grant has one at a time, and those that are nested in it.
+// A lockState has all that a session knows of one name. Its lanes have the waiters. A waiter is a call of
+// Lock, and the waiters of one lane want the same. An attempt requests a grant from Redis for a lane, and
+// not for a goroutine, because the grant serves the first waiter of the lane. A Grant is a lease that Redis
+// granted. An Entry is the share that one goroutine has in a grant. A grant that readers share has many
+// entries. Any other grant has one entry at a time, and the entries that are nested in that one.
 //
 //	waiter      waits --> answered                an entry of a grant, or an error
 //	               '----> left                    its context has ended, or the session closes

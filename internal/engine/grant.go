@@ -17,8 +17,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Grant is what Redis granted to one attempt, and the entries that goroutines have in it. Its state is held,
-// and then, once, released, lost or closed (handle.State).
+// Grant is a lease that Redis granted to one attempt, with the entries that goroutines have in it. Its
+// state is held, and then, once, released, lost or closed (handle.State).
 type Grant struct {
 	// The following never change.
 	l          *lockState

@@ -59,8 +59,8 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// Want is what one call wants. Calls of a session with equal Wants wait in one lane. The zero Want means
-// that of the kind.
+// Want says how many permits a call requests, and how. Calls of a session with equal Wants wait in one
+// lane. The zero Want stands for the Want of the kind.
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// lockState is what a session knows of one name: which of its goroutines wait, what it has requested, and
-// what it holds. It exists while there is any of these.
+// lockState has all that a session knows of one name: its goroutines that wait, its requests, and its
+// grants. It exists while there is any of these.
 type lockState struct {
 	s        *session.Session
 	kind     *Kind
