@@ -227,8 +227,7 @@ func (w *waiter) try() (*Grant, error) {
 		ln := l.findLane(w.want)
 		if ln != nil {
 			if g := l.servable(ln, w, &fx); g != nil {
-				g.passOn()
-				g.numEntries++
+				g.addEntry()
 				fx.run()
 				return g, nil
 			}

@@ -18,9 +18,8 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
-	write  bool          // the hold excludes others
-	began  time.Duration // age of the session
-	nested bool
+	write  bool            // the hold excludes others
+	began  time.Duration   // age of the session
 	given  context.Context // the context of the call that took the outermost hold
 
 	// lockState.mu guards the following.

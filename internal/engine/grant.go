@@ -150,12 +150,14 @@ func (g *Grant) exclusive() bool { return g.permits == All }
 // deadline returns the local time at which the grant expires.
 func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// passOn moves an exclusive grant to the next token of its block, because each holder has its own.
-func (g *Grant) passOn() {
-	if g.exclusive() {
+// addEntry counts an entry for a waiter that the grant serves. Unless Redis has just granted it, the grant is
+// passed on. An exclusive grant moves to the next token of its block then, because each holder has its own.
+func (g *Grant) addEntry() {
+	if g.reservedFor == nil && g.exclusive() {
 		g.token++
 		g.numPasses++
 	}
+	g.numEntries++
 }
 
 // about returns the holder info that Redis has of the grant.

@@ -107,12 +107,10 @@ func (ln *lane) remove(w *waiter) bool {
 
 // serve gives the first waiter an entry of a grant.
 func (ln *lane) serve(g *Grant, fx *effects) {
-	if g.reservedFor == nil {
-		g.passOn()
-	} else if !ln.want.Shared {
+	g.addEntry()
+	if !ln.want.Shared {
 		g.reservedFor = nil
 	}
-	g.numEntries++
 	ln.answer(ln.waiters[0], g, nil, fx)
 }
 

@@ -75,13 +75,13 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 func (w *waiter) newNested(outer *Entry) *Entry {
 	if w.want.exclusive() {
 		e := w.newEntry(outer.g)
-		e.nested, e.given, e.root = true, outer.given, outer.root
+		e.given, e.root = outer.given, outer.root
 		return e
 	}
 	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
 	// although it descends from the writer's context. It goes on with the context of the outermost call.
 	e := &Entry{
-		g: outer.g, fixed: w.cfg.Lease != 0, began: w.l.age(), nested: true,
+		g: outer.g, fixed: w.cfg.Lease != 0, began: w.l.age(),
 		given: outer.given, root: outer.root,
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
