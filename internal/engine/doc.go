@@ -44,5 +44,6 @@
 // for drift, counted from before the request that brought it. The id of an attempt is never used again, and
 // what no goroutine wants is released. A request whose reply was lost may still run. So its attempt knows
 // until when a copy may arrive (staleUntil), as does its grant, and the release leaves a tombstone in Redis
-// until then. docs/design.md has all invariants, and package protocol has the protocol.
+// until then. docs/design.md has all invariants, and package protocol has the protocol. Simulation and
+// exploration check after each event that the memory of a session is consistent (invariants.go).
 package engine

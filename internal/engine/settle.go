@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,6 +42,11 @@ func (l *lockState) settle(fx *effects) {
 	l.lanes = slices.DeleteFunc(l.lanes, (*lane).isUnused)
 	l.tries = slices.DeleteFunc(l.tries, (*lane).isUnused)
 	l.setTimer(fx)
+	if reportBroken != nil {
+		if err := l.brokenInvariant(fx); err != nil {
+			reportBroken(fmt.Errorf("engine: %s %q: %w", l.kind.Letter, l.keys.Name, err))
+		}
+	}
 }
 
 // serveFromGrants serves waiters as long as a grant of the session may serve the first one.

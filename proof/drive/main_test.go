@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/engine"
 	"go.uber.org/goleak"
 )
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 	// processor has to be woken, and their order is nearly always the same.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400)
+	engine.CheckInvariants(func(err error) { panic(err) })
 	code := m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		println(err.Error())

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/lockline/lockline/internal/engine"
 	"github.com/lockline/lockline/proof/sim"
 )
 
@@ -28,6 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // go-redis logs each dial that fails
 	debug.SetGCPercent(400)    // the worlds are small and make much garbage
+	engine.CheckInvariants(func(err error) { panic(err) })
 	goleak.VerifyTestMain(m)
 }
 
