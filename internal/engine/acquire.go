@@ -161,34 +161,24 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	ln.waiters = append(ln.waiters, w)
 	fx.caller = w
 	l.settle(fx)
-	// While an attempt is in flight, its reply tells whether this is a wait.
-	waits := !w.answered && (ln.numQueued > 0 || len(ln.attempts) == 0)
-	fx.run()
-	if waits {
-		w.reportWaiting()
+	if own := fx.ownAttempt; own != nil {
+		fx.run()
+		own.sendFirst(w.bounds.Until) // the reply usually answers w, which then needs no news channel
+		later := l.begin()
+		fx = &later
 	}
-	if fx.ownAttempt != nil {
-		fx.ownAttempt.sendFirst(w.bounds.Until) // the reply may answer w before it has a news channel
-	}
-
-	later := l.begin()
 	if w.answered {
-		later.unlock()
+		fx.run()
 		if w.bounds.Over() {
 			return nil, w.giveUp()
 		}
 		return w.grant, w.err
 	}
-	w.news = make(chan news, 2)
-	if l.kind.Reentrant && l.suspectAt == 0 {
-		l.suspectAt = later.age + LongWait
-	}
-	if w.unbounded() {
-		ln.watchOutage(later.age + l.s.Lease - time.Since(w.begun))
-	}
-	queued := ln.numQueued > 0
-	later.commit()
-	if queued {
+	w.listen(fx)
+	// While an attempt is in flight, its reply tells whether this is a wait.
+	waits := ln.numQueued > 0 || len(ln.attempts) == 0
+	fx.run()
+	if waits {
 		w.reportWaiting()
 	}
 	for {
@@ -205,6 +195,19 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 			w.reportWaiting()
 		}
 	}
+}
+
+// listen makes a channel for the news of the waiter, and plans the looks that its wait needs.
+func (w *waiter) listen(fx *effects) {
+	l := w.l
+	w.news = make(chan news, 2)
+	if l.kind.Reentrant && l.suspectAt == 0 {
+		l.suspectAt = fx.age + LongWait
+	}
+	if w.unbounded() {
+		w.lane.watchOutage(fx.age + l.s.Lease - time.Since(w.begun))
+	}
+	l.setTimer(fx)
 }
 
 // ownRelease is for how long a TryLock, from its beginning, waits for releases of its own session. An outage
@@ -420,7 +423,7 @@ func (w *waiter) hold(g *Grant) *Entry {
 		return nil
 	}
 	handedOver := g.used
-	g.addHold(e)
+	g.addHold(e, &fx)
 	fx.unlock()
 	l.observe(w.ctx, session.Event{
 		Kind: session.EventAcquired, Wait: time.Since(w.begun), Depth: 1, Token: e.token,

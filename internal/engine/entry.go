@@ -49,20 +49,18 @@ func (w *waiter) newEntry(g *Grant) *Entry {
 	if g.inlineEntry.g == nil && w.want.exclusive() { // such a grant has one goroutine at a time
 		e = &g.inlineEntry
 	}
-	*e = Entry{
-		g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, began: g.l.age(), given: w.ctx,
-	}
+	*e = Entry{g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, given: w.ctx}
 	e.root = e
 	e.ctx, e.cancel = context.WithCancelCause(w.ctx)
 	return e
 }
 
 // addHold makes an entry, which counts among numEntries already, a hold.
-func (g *Grant) addHold(e *Entry) {
+func (g *Grant) addHold(e *Entry, fx *effects) {
 	if e.write {
 		g.numWriters++
 	}
-	e.token = g.token
+	e.token, e.began = g.token, fx.age
 	g.used = true
 	g.holds = append(g.holds, e)
 	e.root.chain.holds++

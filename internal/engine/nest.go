@@ -80,10 +80,7 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	}
 	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
 	// although it descends from the writer's context. It goes on with the context of the outermost call.
-	e := &Entry{
-		g: outer.g, fixed: w.cfg.Lease != 0, began: w.l.age(),
-		given: outer.given, root: outer.root,
-	}
+	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
@@ -152,10 +149,9 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 // nestIn makes e a hold that is nested in outer, and returns its depth.
 func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	g := e.g
-	e.began = fx.age
 	g.numEntries++
 	g.revision++
-	g.addHold(e)
+	g.addHold(e, fx)
 	e.outer = outer
 	if outer.inner == nil {
 		outer.inner = map[*Entry]struct{}{}
