@@ -37,7 +37,7 @@ func (l *lockState) brokenInvariant(fx *effects) error {
 	case l.timerAt != 0 && l.timer == nil:
 		return fmt.Errorf("no timer fires at %v", l.timerAt)
 	case l.suspectAt != 0 && !l.timerFiresBy(l.suspectAt):
-		return fmt.Errorf("no timer fires for the look at %v whether the session waits for itself", l.suspectAt)
+		return fmt.Errorf("no timer fires for the look for a wait for itself at %v", l.suspectAt)
 	}
 	for _, ln := range slices.Concat(l.lanes, l.tries) {
 		if err := ln.brokenInvariant(fx); err != nil {
