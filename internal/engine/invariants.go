@@ -86,7 +86,8 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 	if ln.want.exclusive() || ln.want.Shared {
 		mostAttempts = min(mostAttempts, 1)
 	}
-	comesNext := l.kind.Fair && (l.awaitsFirstReply() || fx.age < ln.fillUntil && l.timerFiresBy(ln.fillUntil))
+	fills := fx.age < ln.fillUntil && l.timerFiresBy(ln.fillUntil)
+	comesNext := l.kind.Fair && (l.awaitsFirstReply() || fills)
 	hasCause := len(ln.attempts) > 0 || ln.numGrants > 0 || ln.numWithdrawing > 0 || comesNext
 	switch {
 	case ln.isUnused():
