@@ -92,16 +92,8 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			return w.EndOfWatch(nil, l.fail)
 		}
 		for _, m := range messages {
-			kind, about, _ := strings.Cut(m, " ")
-			of, left, _ := strings.Cut(about, " ")
-			switch d, ok := protocol.Remaining(left); {
-			case run == "" || of != run:
-			case kind == "Z" || kind == "D":
-				return l.ending(kind[0], "")
-			case kind == "L" && ok && d >= 0: // a lease that ends then
-				if at := time.Now().Add(d + time.Millisecond); at.Before(w.Next) {
-					w.Next = at
-				}
+			if letter := onMessage(m, run, w); letter != 0 {
+				return l.ending(letter, "")
 			}
 		}
 		if !w.Due() {
@@ -120,4 +112,21 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			return err
 		}
 	}
+}
+
+// onMessage handles a message about a run. It returns the letter of the message if the run has ended, and
+// otherwise 0. If a lease ends before the next look, that look is moved forward.
+func onMessage(m, run string, w *call.Watch) byte {
+	kind, about, _ := strings.Cut(m, " ")
+	of, left, _ := strings.Cut(about, " ")
+	switch d, ok := protocol.Remaining(left); {
+	case run == "" || of != run:
+	case kind == "Z" || kind == "D":
+		return kind[0]
+	case kind == "L" && ok && d >= 0:
+		if at := time.Now().Add(d + time.Millisecond); at.Before(w.Next) {
+			w.Next = at
+		}
+	}
+	return 0
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,11 +30,11 @@ func (l *lockState) brokenInvariant(fx *effects) error {
 	case numExclusive > 1:
 		return fmt.Errorf("%d exclusive grants at once", numExclusive)
 	case slices.ContainsFunc(l.lanes, isTry), slices.ContainsFunc(l.tries, isLock):
-		return fmt.Errorf("a lane of Lock is among those of TryLock, or the reverse")
+		return errors.New("a lane of Lock is among those of TryLock, or the reverse")
 	case l.numReleases < 0:
 		return fmt.Errorf("%d releases in flight", l.numReleases)
 	case len(l.pending) > 0 && !l.kind.Alone:
-		return fmt.Errorf("attempts are pending, which no TryLock waits for")
+		return errors.New("attempts are pending, which no TryLock waits for")
 	case l.timerAt != 0 && l.timer == nil:
 		return fmt.Errorf("no timer fires at %v", l.timerAt)
 	case l.suspectAt != 0 && !l.timerFiresBy(l.suspectAt):
@@ -60,14 +61,10 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 	l := ln.l
 	numQueued, numGrants := int32(0), int32(0)
 	for _, a := range ln.attempts {
-		switch {
-		case a.lane != ln:
-			return fmt.Errorf("a lane has an attempt of another lane")
-		case a.state != requested && a.state != queued:
-			return fmt.Errorf("a lane has an attempt that is %v", a.state)
-		case !a.inFlight && !l.timerFiresBy(a.nextRequestAt):
-			return fmt.Errorf("no timer fires for the next request of an attempt at %v", a.nextRequestAt)
-		case a.state == queued:
+		if err := ln.brokenAttempt(a); err != nil {
+			return err
+		}
+		if a.state == queued {
 			numQueued++
 		}
 	}
@@ -76,34 +73,55 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 			numGrants++
 		}
 	}
-	for _, w := range ln.waiters {
-		if w.answered || w.lane != ln || w.want != ln.want {
-			return fmt.Errorf("a waiter has an answer, or is in the lane of another want")
-		}
-	}
-	isQueueable := ln.want.exclusive() && !l.kind.Fair
 	mostAttempts := len(ln.waiters)
 	if ln.want.exclusive() || ln.want.Shared {
 		mostAttempts = min(mostAttempts, 1)
 	}
-	fills := fx.age < ln.fillUntil && l.timerFiresBy(ln.fillUntil)
-	comesNext := l.kind.Fair && (l.awaitsFirstReply() || fills)
-	hasCause := len(ln.attempts) > 0 || ln.numGrants > 0 || ln.numWithdrawing > 0 || comesNext
+	mayWithdraw := ln.want.exclusive() && !l.kind.Fair
 	switch {
 	case ln.isUnused():
-		return fmt.Errorf("a lane is unused")
+		return errors.New("a lane is unused")
 	case ln.numQueued != numQueued:
 		return fmt.Errorf("%d attempts are queued, but %d are counted", numQueued, ln.numQueued)
 	case ln.numGrants != numGrants:
 		return fmt.Errorf("a lane has %d grants, but %d are counted", numGrants, ln.numGrants)
-	case ln.numWithdrawing < 0 || ln.numWithdrawing > 0 && !isQueueable:
+	case ln.numWithdrawing < 0 || ln.numWithdrawing > 0 && !mayWithdraw:
 		return fmt.Errorf("%d attempts are being withdrawn", ln.numWithdrawing)
 	case len(ln.attempts) > mostAttempts:
 		return fmt.Errorf("%d waiters have %d attempts", len(ln.waiters), len(ln.attempts))
-	case len(ln.waiters) > 0 && !hasCause:
-		return fmt.Errorf("waiters wait for nothing")
 	case ln.outageAt != 0 && !l.timerFiresBy(ln.outageAt):
 		return fmt.Errorf("no timer fires for the look for an outage at %v", ln.outageAt)
+	}
+	return ln.brokenWait(fx)
+}
+
+// brokenAttempt returns an invariant that an attempt of the lane does not have; nil: it has all.
+func (ln *lane) brokenAttempt(a *attempt) error {
+	switch {
+	case a.lane != ln:
+		return errors.New("a lane has an attempt of another lane")
+	case a.state != requested && a.state != queued:
+		return fmt.Errorf("a lane has an attempt that is %v", a.state)
+	case !a.inFlight && !ln.l.timerFiresBy(a.nextRequestAt):
+		return fmt.Errorf("no timer fires for the next request of an attempt at %v", a.nextRequestAt)
+	}
+	return nil
+}
+
+// brokenWait returns an invariant that the waiters of the lane do not have; nil: they have all.
+func (ln *lane) brokenWait(fx *effects) error {
+	l := ln.l
+	for _, w := range ln.waiters {
+		if w.answered || w.lane != ln || w.want != ln.want {
+			return errors.New("a waiter has an answer, or is in the lane of another want")
+		}
+	}
+	if len(ln.waiters) == 0 || len(ln.attempts) > 0 || ln.numGrants > 0 || ln.numWithdrawing > 0 {
+		return nil
+	}
+	fills := fx.age < ln.fillUntil && l.timerFiresBy(ln.fillUntil)
+	if !l.kind.Fair || !fills && !l.awaitsFirstReply() {
+		return errors.New("waiters wait for nothing")
 	}
 	return nil
 }
@@ -112,18 +130,9 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 func (g *Grant) brokenInvariant() error {
 	l := g.l
 	numWriters, numRenewed := int32(0), int32(0)
-	chains := map[*Entry]int32{}
 	for _, e := range g.holds {
-		switch {
-		case e.g != g || e.state != handle.Held || e.unlocked:
-			return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
-		case e.outer != nil && !slices.Contains(g.holds, e.outer):
-			return fmt.Errorf("a hold is nested in one that has ended")
-		}
-		for in := range e.inner {
-			if in.outer != e || !slices.Contains(g.holds, in) {
-				return fmt.Errorf("a hold has a nested one that has ended, or is elsewhere")
-			}
+		if err := g.brokenHold(e); err != nil {
+			return err
 		}
 		if e.write {
 			numWriters++
@@ -131,29 +140,48 @@ func (g *Grant) brokenInvariant() error {
 		if !e.fixed {
 			numRenewed++
 		}
-		chains[e.root]++
 	}
-	for root, n := range chains {
-		if root.chain.holds != n {
-			return fmt.Errorf("a chain has %d holds, but %d are counted", n, root.chain.holds)
-		}
-	}
+	first := g.firstToken.(int64)
 	switch {
 	case !g.held():
 		return fmt.Errorf("a grant that is %v is among the held ones", g.state)
 	case !slices.Contains(l.lanes, g.lane) && !slices.Contains(l.tries, g.lane):
-		return fmt.Errorf("a grant is of a lane that is forgotten")
+		return errors.New("a grant is of a lane that is forgotten")
 	case g.reservedFor != nil:
-		return fmt.Errorf("a grant is reserved after the event that brought it")
+		return errors.New("a grant is reserved after the event that brought it")
 	case int(g.numEntries) < len(g.holds):
 		return fmt.Errorf("%d holds have %d entries", len(g.holds), g.numEntries)
 	case g.numEntries == 0 && !g.lingers:
-		return fmt.Errorf("a grant is kept without an entry")
+		return errors.New("a grant is kept without an entry")
 	case g.numWriters != numWriters || g.numRenewed != numRenewed:
 		return fmt.Errorf("%d writers and %d renewed holds, but %d and %d are counted",
 			numWriters, numRenewed, g.numWriters, g.numRenewed)
-	case g.token < g.firstToken.(int64) || g.token-g.firstToken.(int64) != int64(g.numPasses):
-		return fmt.Errorf("%d passes from token %d to %d", g.numPasses, g.firstToken, g.token)
+	case g.token-first != int64(g.numPasses):
+		return fmt.Errorf("%d passes from token %d to %d", g.numPasses, first, g.token)
+	}
+	return nil
+}
+
+// brokenHold returns an invariant that a hold of the grant does not have; nil: it has all.
+func (g *Grant) brokenHold(e *Entry) error {
+	numInChain := int32(0)
+	for _, other := range g.holds {
+		if other.root == e.root {
+			numInChain++
+		}
+	}
+	switch {
+	case e.g != g || e.state != handle.Held || e.unlocked:
+		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
+	case e.outer != nil && !slices.Contains(g.holds, e.outer):
+		return errors.New("a hold is nested in one that has ended")
+	case e.root.chain.holds != numInChain:
+		return fmt.Errorf("a chain has %d holds, but %d are counted", numInChain, e.root.chain.holds)
+	}
+	for in := range e.inner {
+		if in.outer != e || !slices.Contains(g.holds, in) {
+			return errors.New("a hold has a nested one that has ended, or is elsewhere")
+		}
 	}
 	return nil
 }

@@ -78,11 +78,7 @@ func (l *Link) WaitReplicas(
 		case answered && r.extended == nil && r.err == nil && r.acknowledged >= n:
 			return nil
 		case ctx.Err() != nil:
-			err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
-			if trouble != nil && !errors.Is(trouble, ctx.Err()) { // otherwise the text would appear twice
-				err = failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
-			}
-			return fail(err)
+			return fail(tooFewReplicas(ctx, known, n, trouble))
 		case Closed(l.options.Closing):
 			return fail(failure.ErrClosed)
 		case last.extended != nil && !transient(last.extended):
@@ -94,6 +90,15 @@ func (l *Link) WaitReplicas(
 			pause.Stop()
 		}
 	}
+}
+
+// tooFewReplicas returns the error of a wait that ctx has ended. trouble is the last error; nil: none came.
+func tooFewReplicas(ctx context.Context, known, n int, trouble error) error {
+	err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
+	if trouble == nil || errors.Is(trouble, ctx.Err()) { // whose text stands in err already
+		return err
+	}
+	return failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
 }
 
 // awaitRound waits for a round, or for until. It returns early, with false, if ctx, the session or the hold
