@@ -167,15 +167,20 @@ func TestAGoroutineBehindAHoldThatStaysTakenHasAPlace(t *testing.T) {
 		testlock.Works(t, m)
 		hold := testlock.Take(t, holder)
 		first := testlock.Join(bg, m)
-		second := testlock.Go(bg, m, rlock.HoldAtLeast(500*time.Millisecond))
+		const atLeast = 500 * time.Millisecond
+		second := testlock.Go(bg, m, rlock.HoldAtLeast(atLeast))
 		synctest.Wait()
 		third := testlock.Go(bg, m)
 		testlock.Settle()
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, first))
 		stays := testlock.Granted(t, second)
+		start := time.Now()
 		fourth := testlock.Join(bg, m)
 		testlock.Unlock(t, stays)
 		testlock.Served(t, third, fourth)
+		if took := time.Since(start); took < atLeast {
+			t.Errorf("the next ones were served after %v", took)
+		}
 	})
 }

@@ -101,6 +101,23 @@ func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
 	})
 }
 
+// The session could pass the lock on in memory, but not before that time.
+// Proves: HoldAtLeast
+func TestAGoroutineOfTheSameSessionDoesNotGetWhatStaysTaken(t *testing.T) {
+	const atLeast = 2 * time.Second
+	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
+		m := newMutex(testlock.NewSession(t, w.Client, rlock.WithHandover(time.Hour)), "x")
+		start := time.Now()
+		_, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(atLeast))
+		next := testlock.Join(bg, m)
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, next))
+		if took := time.Since(start); took < atLeast || took > atLeast+time.Second {
+			t.Errorf("served after %v", took)
+		}
+	})
+}
+
 // The session's clock is that of the server that answered last, which may be another node of a Cluster.
 // Proves: HoldAtLeast
 func TestALockStaysTakenByTheClockOfItsServer(t *testing.T) {
