@@ -7,46 +7,47 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// State is what Redis knows of a lock of any kind at one instant.
+// State is the data that Redis has of a lock of any kind at one moment.
 type State struct {
 	Name    string
 	Held    bool
-	Holder           // the first of Holders. Of a free lock, Token is the last one, for 15 s or more
-	Holders []Holder // one, but of readers and of permits. The one whose lease ends first is the first
-	Queue   []Waiter // in order; not of a RedLock, and none of package redisson
-	Limit   int      // of a semaphore, how many permits there are; 0 if it was not used lately
+	Holder           // the first of Holders. If the lock is free, Token is the last token, for 15 s or more
+	Holders []Holder // several of readers and of permits. The holder whose lease ends first is the first
+	Queue   []Waiter // in order; empty for a RedLock, and for locks of package redisson
+	Limit   int      // number of permits of a semaphore; 0 if it was not used lately
 }
 
 // Holder is one acquisition that holds a lock.
 type Holder struct {
-	// Owner is the id of its session and the number of the acquisition, or another library's owner field. Of
-	// a RedLock, it is its quorum's id.
+	// Owner is the id of the session and the number of the acquisition, or the owner field of another
+	// library. For a RedLock, it is the id of its quorum.
 	Owner   string
-	Session string // id of its session; of a RedLock, of its quorum
-	Host    string // where that runs
-	PID     int    // process id of the session
-	Label   string // what WithLabel says of it
-	Note    string // the note of the call that Redis granted the lock to ([WithNote])
-	// Protocol and Library are the versions of the protocol and of the library with which its program was
-	// built. Library is a tag, the hash of a commit, or "devel". They are 0 and "" of sessions of before they
-	// were there, and of another library's.
+	Session string // id of the session; for a RedLock, of its quorum
+	Host    string // host name of the process
+	PID     int    // process id
+	Label   string // label of the session ([WithLabel])
+	Note    string // note of the call to which Redis granted the lock ([WithNote])
+	// Protocol and Library are the versions of the protocol and of the library with which the program was
+	// built. Library is a tag, the hash of a commit, or "devel". They are 0 and "" for sessions of older
+	// versions, which do not store them, and for other libraries.
 	Protocol int
 	Library  string
-	Count    int  // hold count of a lock; 0 of a read-write lock and of permits
-	Shared   bool // it holds a read-write lock to read: others may, too
-	Permits  int  // of a semaphore, how many it has; 0 of a lock
-	// Token is that of the first one that had the lock, if its session handed it over in memory. It is 0 if
-	// it is not known, as of another library's.
+	Count    int  // hold count of a lock; 0 for a read-write lock and for permits
+	Shared   bool // the holder reads under a read-write lock, beside which others may read, too
+	Permits  int  // number of permits of a semaphore that it has; 0 for a lock
+	// Token is the fencing token that Redis granted. If the session has passed the lock on in memory since,
+	// its present goroutine has a higher one. Token is 0 if it is not known, as for other libraries.
 	Token     int64
-	Remaining time.Duration // of the lease, if it is not renewed
-	Lingers   bool          // its session may keep it while none of its goroutines has it ([WithLinger])
-	Unlocked  bool          // its hold has ended, and the lock only stays taken for Remaining ([HoldAtLeast])
-	Servers   int           // of a RedLock, how many of its servers have this holder; 0 of any other lock
+	Remaining time.Duration // until the lease ends, unless it is renewed
+	Lingers   bool          // the session may keep the lock while no goroutine has it ([WithLinger])
+	Unlocked  bool          // the hold has ended, and the lock stays taken for Remaining ([HoldAtLeast])
+	Servers   int           // number of servers of a RedLock that have this holder; 0 for any other lock
 }
 
-// Since is about when the holder's session got the lock, by the server's clock: a token is that time. It is
-// later than that if the clock was set back before. The session may have handed the lock from goroutine to
-// goroutine in memory since then. It is zero if the lock is free, or the token is not known.
+// Since returns about when the session of the holder got the lock, by the clock of the server, because a
+// token is that time. The result is too late if the clock had been set back before. The session may have
+// passed the lock on from goroutine to goroutine in memory since then. Since returns the zero time if the
+// lock is free, or if the token is not known.
 func (h Holder) Since() time.Time {
 	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}
@@ -54,7 +55,8 @@ func (h Holder) Since() time.Time {
 	return time.UnixMicro(h.Token)
 }
 
-// Used is how many permits of a semaphore are held. That is more than Limit where that was reduced.
+// Used returns the number of permits of a semaphore that are held. It exceeds Limit if the limit was reduced
+// below that number.
 func (s State) Used() (n int) {
 	for _, h := range s.Holders {
 		n += h.Permits
@@ -62,31 +64,31 @@ func (s State) Used() (n int) {
 	return n
 }
 
-// Available is how many permits of a semaphore are free: negative where the limit was reduced below what is
-// held.
+// Available returns the number of free permits of a semaphore. It is negative if the limit was reduced below
+// the number of permits that are held.
 func (s State) Available() int { return s.Limit - s.Used() }
 
-// Waiter is one acquisition that waits in Redis' queue. There is at most one of each session: others of that
-// session wait behind it, in memory. Of a read-write lock there is one to read and one to write, of a
-// semaphore one for each number of permits. For a fair lock, those of one session that asked together wait as
-// one. They have the same Owner and Age, and one that gives up may be listed for as long as others of them
-// wait.
+// Waiter is one place in the queue in Redis. Each session has at most one place, and its other goroutines
+// wait behind that in memory. For a read-write lock, a session has at most one place to read and one to
+// write. For a semaphore, it has at most one place for each number of permits. For a fair lock, goroutines
+// of one session that share a place are listed one by one, with the same Owner and Age. One of them that has
+// given up may be listed for as long as others wait.
 type Waiter struct {
 	Owner    string        // session id and number of the acquisition
-	Session  string        // id of its session
-	Host     string        // where that runs
-	PID      int           // process id of the session
-	Label    string        // what WithLabel says of it
-	Note     string        // the note of the call that its request was made for ([WithNote])
-	Protocol int           // as of a Holder
-	Library  string        // as of a Holder
-	Shared   bool          // it waits to read
-	Permits  int           // of a semaphore, how many it wants; 0 of a lock
-	Age      time.Duration // since it asked, or the first of those that wait with it did
+	Session  string        // id of the session
+	Host     string        // host name of the process
+	PID      int           // process id
+	Label    string        // label of the session ([WithLabel])
+	Note     string        // note of the call for which the first request was sent ([WithNote])
+	Protocol int           // see Holder
+	Library  string        // see Holder
+	Shared   bool          // the waiter wants to read
+	Permits  int           // number of permits of a semaphore that it wants; 0 for a lock
+	Age      time.Duration // since the place was taken
 }
 
-// Inspect asks Redis for the holder and the waiters of the lock. It changes nothing, and blocks for one
-// request, not longer than ctx.
+// Inspect returns the holder and the waiters of the lock. It sends one request, which changes nothing, and
+// blocks for the reply, at most until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	s, err := (*mutex)(m).Inspect(ctx)
 	st := State{Name: s.Name, Held: s.Held, Holder: Holder(s.Holder), Limit: s.Limit}
@@ -99,23 +101,24 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. It
-// is for operators, because the holder goes on for a while without the lock. Its next request
-// or renewal, after a third of its lease at most, tells it that the lock is lost. A hold with
-// [WithLease] is not renewed, so it may go on until its lease ends.
+// ForceUnlock frees the lock, whoever holds it, and reports whether it was held. It is for operators,
+// because the holder continues for a while without the lock. The holder notices the loss at its next request
+// or renewal, which comes after at most a third of its lease. A hold with [WithLease] is not renewed, so its
+// holder may continue until the lease ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	n, err := (*mutex)(m).Force(ctx, engine.ForceExclusive)
 	return n > 0, err
 }
 
-// ForceUnlockToken is [Mutex.ForceUnlock] of the one holder that [Mutex.Inspect] has shown with this token.
-// If another owner holds the lock by now, or the lock is free, it changes nothing and returns false. So an
-// operator who has looked, and thought about it, does not free the lock of the next holder. If the holder's
-// session has handed the lock from goroutine to goroutine in memory, it is the one holder that Inspect shows,
-// and the token is that of the first of them.
+// ForceUnlockToken is [Mutex.ForceUnlock] for the holder that [Mutex.Inspect] has returned with this token.
+// If another owner holds the lock meanwhile, or the lock is free, it changes nothing and returns false. So
+// an operator who has looked, and thought about it, does not free the lock of the next holder. If the
+// session of the holder has passed the lock on in memory, Inspect still returns the token that Redis
+// granted, and ForceUnlockToken takes the lock from whichever goroutine has it.
 //
-// It blocks for one request, of a RedLock for two, not longer than ctx. A token that is not above 0 is an
-// error: Inspect says 0 where it is not known, as of a JVM's hold, which only ForceUnlock frees.
+// It blocks for one request, or two for a RedLock, at most until ctx ends. A token of 0 or less is an error.
+// Inspect returns 0 if the token is not known, for example for a holder on a JVM, which only ForceUnlock can
+// free.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return (*mutex)(m).ForceToken(ctx, token)
 }

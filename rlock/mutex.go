@@ -13,10 +13,10 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Locker is any lock of this module. The function [Do] runs a function under it. Code that locks items by
-// name can take a func(name string) Locker.
+// Locker is any lock of this module. The function [Do] runs a function while a Locker is held. Code that
+// locks items by name can take a func(name string) Locker.
 type Locker interface {
-	// Name is the lock's name.
+	// Name returns the name of the lock.
 	Name() string
 	// Lock waits for the lock.
 	Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error)
@@ -26,11 +26,11 @@ type Locker interface {
 
 var _ Locker = (*Mutex)(nil)
 
-// Do runs fn while holding l, and releases it also if fn panics or calls runtime.Goexit. The function gets
-// the context of l's Lock, in which [HoldFrom] finds the Hold. It must watch that context, because Do waits
-// for fn even if the lock is lost. The Unlock takes 5 s at most. Do returns Lock's error, or fn's joined with
-// Unlock's. If the lock was lost before fn returned, that matches [ErrLost]. A Locker or function that is nil
-// is an error, and the lock is not taken.
+// Do runs fn while l is held. It unlocks l even if fn panics or calls runtime.Goexit. fn gets the context
+// that Lock returned, in which [HoldFrom] finds the Hold. fn must watch that context, because Do waits for
+// fn even if the lock is lost. The Unlock takes at most 5 s. Do returns the error of Lock, or the error of
+// fn joined with that of Unlock. If the lock was lost before fn returned, the error matches [ErrLost]. If l
+// or fn is nil, Do returns an error and does not take the lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
 	switch {
 	case l == nil:
@@ -45,9 +45,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 	return (*handle.Hold)(hold).Do(held, fn)
 }
 
-// Mutex is a lock: a name in a session, and a kind. It keeps no state of any
-// acquisition, so that one Mutex serves any number of goroutines, and any number
-// of Mutexes of one name are one lock. The zero Mutex returns an error from every method.
+// Mutex is a lock with a name, used by one session. It has no state of any acquisition. So any number of
+// goroutines may use one Mutex, and all Mutexes with the same name are one lock. Every method of the zero
+// Mutex returns an error.
 type Mutex mutex
 
 type mutex = engine.Permits
@@ -58,84 +58,87 @@ var kind = func() *engine.Kind {
 	return k
 }()
 
-// New names a reentrant lock. It does no I/O and is cheap. Any string of 1 to 512
-// bytes is a name. What is wrong with a name or session, Lock returns.
+// New returns a reentrant lock with this name. It sends no request and is cheap. The name may be any string
+// of 1 to 512 bytes. If the name or the session is not valid, every method returns an error that says so.
 //
-// Locks of several kinds that have one name do not exclude each other: a holder of this lock and one of
-// fairlock's are inside at the same time, without an error. So take a name by one kind in all programs.
+// Locks of different kinds with the same name do not exclude each other. A holder of this lock and a holder
+// of a lock of package fairlock can be inside at the same time, without an error. So use the same kind for a
+// name in all programs.
 func New(s *Session, name string, options ...Option) *Mutex {
 	m := engine.New((*outer)(s).Session(), kind, name, engine.NewConfig(engine.Config{}, options))
 	return (*Mutex)(&m)
 }
 
-// Name is the lock's name.
+// Name returns the name of the lock.
 func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 
-// Lock waits until the lock is held and returns the hold and the context to go on with, which carries the
-// hold and ends with it. A ctx that descends from a live hold of this lock re-enters.
+// Lock waits until the lock is held. It returns the hold, and a context for the protected work, which
+// carries the hold and ends with it. If ctx descends from a live hold of this lock, Lock re-enters.
 //
-// It blocks until ctx ends, or for as long as [WaitAtMost] says. ctx bounds the
-// wait, and the context returned inherits from it; the end of ctx does not end the
-// hold: only Unlock, loss, Close and a fixed lease do.
+// Lock blocks until ctx ends, or for the time of [WaitAtMost]. ctx bounds the wait, and the returned context
+// inherits from it. The end of ctx does not end the hold. Only Unlock, a loss, the close of the session and
+// the end of a fixed lease do.
 //
-// On error the context is the one given, the hold is nil (its methods are safe to call), and nothing is left
-// behind. What an unanswered request may have taken is given back in the background. The error matches
-//   - ctx.Err() and context.Cause(ctx), if ctx ended. It is no ErrLocked then, but errors.As finds a
-//     *[LockedError] in it, if the holder of the lock is known. If that was this same session, the error says
-//     so;
-//   - [ErrLocked], as a *[LockedError], if WaitAtMost ran out; os.ErrDeadlineExceeded
-//     instead, if Redis has not answered so that nothing is known of a holder;
+// After an error, Lock returns ctx itself and a nil hold, on which all methods may be called. Nothing is
+// held then. If an unanswered request may have taken the lock, it is released in the background. The error
+// matches
+//   - ctx.Err() and context.Cause(ctx), if ctx has ended. It does not match ErrLocked then. But if the
+//     holder of the lock is known, errors.As finds a *[LockedError]. If this session was the holder, the
+//     error says so;
+//   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost is over. If Redis has not replied, so that
+//     no holder is known, it matches os.ErrDeadlineExceeded instead;
 //   - [ErrLost], if ctx descends from a hold that was lost;
-//   - [ErrClosed], if the session is closed or closes meanwhile;
-//   - else it is go-redis's error. An outage only lengthens the wait: until ctx or WaitAtMost ends it, and
-//     for as long as the watchdog timeout if ctx has no deadline. The error then says for how long no request
-//     succeeded, and why the last one failed. One that re-enters tries only as often as TryLock. Wrong
-//     passwords, missing rights, a URL in place of an address and the like are no outage: they are
-//     errors at once. So is a panic in the client, as in one of its hooks: the error has the panic's value,
-//     and the session's logger gets the stack.
+//   - [ErrClosed], if the session is closed, or closes during the wait;
+//   - otherwise an error of go-redis.
 //
-// A call returns at its deadline even if its request is stuck, and 100 ms later at most. A ctx that is
-// canceled earlier ends the call at once, with one exception. A request that is in flight as Redis falls
-// silent ends with go-redis's ReadTimeout, which is 5 s by default. docs/faq.md lists the bounds of all
-// calls.
+// An outage of Redis does not end the wait at once. It lasts until ctx or WaitAtMost ends it, or for the
+// watchdog timeout if ctx has no deadline. The error then says for how long no request succeeded, and why
+// the last one failed. A call that re-enters repeats its request only as often as TryLock. Wrong passwords,
+// missing rights, a URL instead of an address and similar mistakes are errors at once. So is a panic in the
+// client, for example in one of its hooks. The error then has the value of the panic, and the logger of the
+// session gets the stack.
+//
+// A call returns at most 100 ms after its deadline, even if its request is stuck. If ctx is canceled, the
+// call returns at once, with one exception. If Redis stops replying while a request is in flight, the call
+// ends with the ReadTimeout of go-redis, which is 5 s by default. docs/faq.md lists the bounds of all calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)
 	return ctx, (*Hold)(hold), err
 }
 
-// TryLock is Lock that never waits for another holder: it returns a *[LockedError] instead. It blocks for one
-// request, which is sent up to four times in an outage, and is bounded as Lock is by ctx and a [WaitAtMost]
-// above zero.
+// TryLock is Lock without waiting for other holders. If the lock is held, it returns a *[LockedError]. It
+// blocks for one request, which is sent up to four times in an outage. ctx and a [WaitAtMost] above zero
+// bound it, as they bound Lock.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), true)
 	return ctx, (*Hold)(hold), err
 }
 
-// Do is the function [Do] with this lock.
+// Do calls the function [Do] with this lock.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...Option) error {
 	return Do(ctx, m, fn, options...)
 }
 
 var (
-	// ErrLocked: another owner holds the lock. It is TryLock's answer, and that of a
-	// wait that [WaitAtMost] ended. The error is a *[LockedError].
+	// ErrLocked means that another owner holds the lock. TryLock returns it, and so does a Lock whose time
+	// of [WaitAtMost] is over. The error is a *[LockedError].
 	ErrLocked error = errLocked
 
-	// ErrLost: the lock was held and then lost. Its lease could not be renewed
-	// in time, its data in Redis is gone, or it was forcibly unlocked.
+	// ErrLost means that the lock was held and then lost. Its lease could not be renewed in time, its data
+	// in Redis was deleted, or an operator has freed it by force.
 	ErrLost error = errLost
 
-	// ErrNotHeld: the hold was unlocked before, or there never was one.
+	// ErrNotHeld means that the hold was unlocked before, or that there never was one.
 	ErrNotHeld error = errNotHeld
 
-	// ErrClosed: the session is closed.
+	// ErrClosed means that the session is closed.
 	ErrClosed error = errClosed
 )
 
-// The errors are those of package failure. With these names the documentation of those above shows no
-// internal package.
+// The errors are defined in package failure. These names keep the internal package out of the documentation
+// of the variables above.
 var (
 	errLocked  = failure.ErrLocked
 	errLost    = failure.ErrLost
@@ -143,23 +146,24 @@ var (
 	errClosed  = failure.ErrClosed
 )
 
-// LockedError names the holder of the lock, or one of those that have permits, as far as it is known. It
-// matches [ErrLocked], but not inside the error of a wait that the caller's context ended: see [Mutex.Lock].
+// LockedError names the holder of the lock, or one of the holders of permits, as far as it is known. It
+// matches [ErrLocked], but not inside the error of a wait that ended with its context (see [Mutex.Lock]).
 type LockedError struct {
-	What   string // what is not free: "" for a lock, or "semaphore"
+	What   string // the kind that is not free, as "semaphore"; "" for a lock
 	Name   string // of the lock
 	Holder string // owner field: session id and number of the acquisition; "" if not known
 	About  string // the holder's process, host, label and note in one string: see HeldBy
-	// Remaining is what is left of the holder's lease. A holder that lives renews it, unless the lease is
-	// fixed ([WithLease]), which Redis does not know. So Remaining does not tell when the lock is free. If
-	// Holder ends in "~", the lock only stays taken ([HoldAtLeast]), and is free then: see HeldBy.
+	// Remaining is the time until the lease of the holder ends. A living holder renews its lease, unless the
+	// lease is fixed ([WithLease]), which Redis does not know. So Remaining does not say when the lock will
+	// be free, with one exception. If Holder ends in "~", the hold has ended, and the lock stays taken for
+	// Remaining ([HoldAtLeast]). HeldBy reports that as Unlocked.
 	Remaining time.Duration
-	Hint      string // what the caller may have done wrong
+	Hint      string // a mistake that the caller may have made; "" if none is suspected
 }
 
-// HeldBy returns the holder as Inspect shows it: with the host, the process id and the label of its session,
-// and the note of its call ([WithNote]). Of its fields, Owner, Session, Host, PID, Label, Note, Protocol,
-// Library, Remaining and Unlocked are set, as far as they are known.
+// HeldBy returns the holder as Inspect does, with the host, the process id and the label of its session, and
+// the note of its call ([WithNote]). It sets the fields Owner, Session, Host, PID, Label, Note, Protocol,
+// Library, Remaining and Unlocked, as far as they are known.
 func (e *LockedError) HeldBy() Holder {
 	by := protocol.ReadInfo(e.Holder, e.About)
 	return Holder{Owner: e.Holder, Session: by.Session, Host: by.Host, PID: by.PID, Label: by.Label,
@@ -169,5 +173,5 @@ func (e *LockedError) HeldBy() Holder {
 
 func (e *LockedError) Error() string { return (*failure.LockedError)(e).Error() }
 
-// Unwrap makes errors.Is(err, ErrLocked) true.
+// Unwrap returns ErrLocked, so that errors.Is(err, ErrLocked) is true.
 func (e *LockedError) Unwrap() error { return ErrLocked }

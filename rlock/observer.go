@@ -6,39 +6,40 @@ import (
 	"time"
 )
 
-// Observer is told what happens to the locks of a session; metrics and traces are made of it. It is called
-// with no mutex held, in the goroutine that an event belongs to, which waits for it. So Observe must be
-// quick. It must not call back into the session, nor runtime.Goexit, as t.FailNow does. Should it panic, that
-// is logged and changes nothing else. ctx is the one of the call concerned, where there is one.
+// Observer is notified of events of the locks of a session, for example to make metrics and traces. Observe
+// is called without any mutex held, in the goroutine to which the event belongs, which waits until it
+// returns. So Observe must be quick. It must not use the session, nor call runtime.Goexit, as t.FailNow
+// does. A panic of Observe is logged and changes nothing else. ctx is the context of the call to which the
+// event belongs, if there is one.
 //
-// Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with its Token, when
-// that hold and all that nests in it have ended. Nested holds have an EventAcquired of their own, at a
-// greater Depth, and no end of their own.
+// Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with the same Token,
+// when that hold and all holds nested in it have ended. A nested hold has an EventAcquired of its own, at a
+// greater Depth, and no end of its own.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// EventType says what happened.
+// EventType is the type of an event.
 type EventType uint8
 
 const (
-	// EventWaiting: an acquisition found the lock taken and waits.
+	// EventWaiting means that a call has found the lock taken, and waits.
 	EventWaiting EventType = iota + 1
-	// EventAcquired: an acquisition succeeded, after Wait, at hold count Depth.
+	// EventAcquired means that a call has got the lock after Wait, with the hold count Depth.
 	EventAcquired
-	// EventNotAcquired: an acquisition ended without the lock, after Wait, with Err.
+	// EventNotAcquired means that a call has ended without the lock after Wait, with the error Err.
 	EventNotAcquired
-	// EventReleased: the hold and all that nests in it were given back, after Held, by Unlock or by Close.
-	// Err if Redis could not be told.
+	// EventReleased means that the hold and all holds nested in it were released after Held, by Unlock or by
+	// Close. Err is set if the request to release has failed.
 	EventReleased
-	// EventLost means that the hold was lost, also if Unlock was the first to find out. Event.Held is how
-	// long it had been held. Err matches [ErrLost] and says why.
+	// EventLost means that the hold was lost, even if only Unlock has noticed that. Held is the time for
+	// which it was held. Err matches [ErrLost] and says why.
 	EventLost
-	// EventRenewFailed: a renewal failed with Err and will be tried again.
+	// EventRenewFailed means that a renewal has failed with the error Err, and will be tried again.
 	EventRenewFailed
 )
 
-// String is the type's name without the prefix, as Acquired.
+// String returns the name of the type without its prefix, for example "Acquired".
 func (t EventType) String() string {
 	names := [...]string{"?", "Waiting", "Acquired", "NotAcquired", "Released", "Lost", "RenewFailed"}
 	if int(t) >= len(names) {
@@ -47,10 +48,10 @@ func (t EventType) String() string {
 	return names[t]
 }
 
-// Kind is a kind of lock: the letter by which keys in Redis name it. More may come.
+// Kind is a kind of lock, as the letter that stands in its keys in Redis. More kinds may come.
 type Kind string
 
-// The kinds of locks. A MultiLock has no kind of its own, its members have.
+// The kinds of locks. A MultiLock has no kind of its own. Its members have.
 const (
 	KindReentrant Kind = "r" // of this package
 	KindFair      Kind = "f" // of package fairlock
@@ -61,7 +62,7 @@ const (
 	KindLatch     Kind = "l" // of package latch, which has no events
 )
 
-// String is the kind's name, as fair; the letter of one that is not known.
+// String returns the name of the kind, for example "fair". For an unknown kind it returns the letter.
 func (k Kind) String() string {
 	name := map[Kind]string{
 		KindReentrant: "reentrant", KindFair: "fair", KindRedLock: "redlock", KindRedisson: "redisson",
@@ -70,18 +71,19 @@ func (k Kind) String() string {
 	return cmp.Or(name, string(k))
 }
 
-// Event is one thing that happened to a lock. More fields may come.
+// Event is one thing that has happened to a lock. More fields may come.
 type Event struct {
 	Type     EventType
 	LockKind Kind   // the kind of the lock
 	Name     string // the name of the lock
-	Session  string // id of the session; of a RedLock, that of its quorum
+	Session  string // id of the session; for a RedLock, of its quorum
 	At       time.Time
 	Wait     time.Duration // since Lock or TryLock was called: EventAcquired, EventNotAcquired
 	Held     time.Duration // since it was acquired: EventReleased, EventLost
 	Depth    int           // hold count: EventAcquired
 	Token    int64         // fencing token; not of EventWaiting and EventNotAcquired
 	Err      error         // EventNotAcquired, EventReleased, EventLost, EventRenewFailed
-	// HandedOver: EventAcquired from another goroutine of the session, in memory.
+	// HandedOver means that the lock was passed on in memory by another goroutine of the session. It is set
+	// in EventAcquired.
 	HandedOver bool
 }

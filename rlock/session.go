@@ -13,17 +13,17 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Client is what a session needs of go-redis: *redis.Client (standalone or
-// failover) and *redis.ClusterClient have it.
+// Client has the methods of go-redis that a session needs. *redis.Client (standalone or failover) and
+// *redis.ClusterClient implement it.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Session is one identity that locks are held by, and what they share: a
-// subscription connection while a goroutine waits, one watchdog for all leases. One
-// for each process and Redis is usual. Safe for concurrent use.
+// Session is the identity of a process that holds locks. Its locks share a watchdog, which renews all
+// leases, and a connection for subscriptions, which is open while a goroutine waits. Usually a process has
+// one Session for each Redis. It is safe for concurrent use.
 type Session outer
 
 type outer = session.Outer
@@ -37,17 +37,19 @@ func init() {
 	}
 }
 
-// NewSession makes a session on a client, which stays the caller's and must outlive it. No I/O. It refuses a
-// nil client, a *redis.Ring and a *redis.AutoPipeliner. A Ring moves keys to another server when one fails
-// its pings, so two owners could hold one lock. An AutoPipeliner makes a holder wait for a batch to fill.
+// NewSession returns a session that uses client. The caller keeps the client, and must close it after the
+// session. NewSession sends no request. It returns an error if client is nil, a *redis.Ring or a
+// *redis.AutoPipeliner. A Ring moves keys to another server if a server does not reply to its pings. Then
+// two owners could hold one lock. An AutoPipeliner makes a holder wait until a batch is full.
 //
-// The session's id is drawn here, at random. If a machine or a container can be restored from a snapshot more
-// than once, call NewSession after the restore. Copies of a process that had made its session before the
-// snapshot have the same session id, and nothing keeps them apart.
+// The id of the session is chosen here, at random. If a machine or a container can be restored from a
+// snapshot more than once, call NewSession after the restore. If a process made its session before the
+// snapshot, all restored copies have the same session id, and nothing keeps them apart.
 //
-// Where more than 16 requests to a server are under way at an instant, further ones share pipelines. These
-// have no trace of a caller's context, and use connections of the client's pipeline pool. A wrapper of a
-// client shares none. Hooks of a ClusterClient itself do not see them, those of its nodes do.
+// If more than 16 requests to a server are in flight at a time, further ones share pipelines. These requests
+// have no trace of the context of a caller, and use connections of the client's pipeline pool. If the client
+// is a wrapper of another type, no pipelines are shared. Hooks of a ClusterClient do not see these requests,
+// but the hooks of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{
 		Prefix: "lockline", Lease: protocol.DefaultLease, Liveness: 10 * time.Second,
@@ -68,7 +70,8 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	return (*Session)(s.Outer()), nil
 }
 
-// ID is unique to the session; it begins the owner field of every lock it holds. It is "" for a nil Session.
+// ID returns the unique id of the session, with which the owner field of each of its locks begins. It
+// returns "" for a nil Session.
 func (s *Session) ID() string {
 	if inner := (*outer)(s).Session(); inner != nil {
 		return inner.ID()
@@ -76,19 +79,19 @@ func (s *Session) ID() string {
 	return ""
 }
 
-// Close gives back at once all that the session holds or waits for: holds end with [ErrClosed], as do waits.
-// It blocks until Redis was told, at most 5 s. What could not be given back by then is left to its lease:
-// Close logs that and returns it as an error. So close the session before its client, which stays open. A
-// second Close does nothing.
+// Close releases all locks that the session holds, and ends all waits. Both end with [ErrClosed]. It blocks
+// until Redis has replied, at most 5 s. A lock that could not be released by then stays taken until its
+// lease ends. Close logs that and returns it as an error. So close the session before its client, which
+// Close leaves open. A second Close does nothing.
 func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-// Shutdown is Close with a bound of the caller's choice: it blocks until Redis was told, not longer than ctx.
-// What could not be given back by then is left to its lease, and the error says so. A nil ctx is a mistake
-// for which no lock should stay held: with it, Shutdown is Close.
+// Shutdown is Close with another bound: it blocks until Redis has replied, at most until ctx ends. A lock
+// that could not be released by then stays taken until its lease ends, and the error says so. A nil ctx is a
+// mistake that should leave no lock taken, so Shutdown is Close then.
 func (s *Session) Shutdown(ctx context.Context) error {
 	inner := (*outer)(s).Session()
 	if inner == nil {
