@@ -1,48 +1,50 @@
-// Package fairlock is a distributed lock that is served first come, first served
-// across the goroutines of all processes. It has the Session, Hold, options and errors of package
-// rlock; New returns an *rlock.Mutex, so everything said there of Lock, TryLock,
-// Do, re-entry, leases and tokens holds here, too:
+// Package fairlock provides a distributed lock that is served first come, first served, across the
+// goroutines of all processes. It uses the Session, Hold, options and errors of package rlock. New returns
+// an *rlock.Mutex, so the documentation of Lock, TryLock, Do, re-entry, leases and tokens there is true
+// here, too:
 //
 //	err := fairlock.New(session, "printer").Do(ctx, work)
 //
 // # The queue
 //
-// A waiter stands in a queue that Redis keeps, in the order in which Redis saw the requests; no client's
-// clock has a say. The unlock itself makes the first living waiter the owner and tells its session. It tells
-// the next in the queue, too, which then knows when to look whether the new owner lives. So a hand-over costs
-// one request and at most two messages, whatever the length of the queue. A reentrant lock of package rlock
-// has such a queue, too, but goroutines of the session that has the lock go before it. Here they do not.
-// docs/guarantees.md lists the few cases in which a waiter loses its turn or its place.
+// Waiters are queued in Redis, in the order in which Redis received their requests. The clocks of clients do
+// not matter. The unlock itself makes the first living waiter the owner and notifies its session. It also
+// notifies the next waiter, which then knows when to check whether the new owner lives. So a hand-over costs
+// one request and at most two messages, however long the queue is. A reentrant lock of package rlock has
+// such a queue, too, but goroutines of the session that has the lock overtake it. In this package they do
+// not. docs/guarantees.md lists the few cases in which a waiter loses its turn or its place.
 //
-// Goroutines of one session that come at about the same time ask together, stand in the queue as one, and
-// hand the lock from one to the next in memory. These are those that come while a request of theirs is under
-// way. While their session has the lock or stands in the queue, a goroutine waits for others for up to 1 ms
-// before it asks. If the lock is lost under one of them, those behind it ask again.
+// Goroutines of one session that call Lock at about the same time share one place in the queue. They pass
+// the lock on from one to the next in memory. A place is shared by the goroutines that have come before its
+// request is sent. While their session has the lock or is queued, the first of them waits for others for up
+// to 1 ms before its request. If the lock is lost under one of them, the others behind it are queued again.
 //
-// A session's waiters are kept alive by one request for each lock at three fifths of the waiter timeout (10 s
-// unless [rlock.WithWaiterTimeout] says otherwise). A waiter whose session Redis has seen listen, and which
-// does not listen any more, is passed over; it keeps its place, as its connection may have just broken. Redis
-// cannot see that by classic pub/sub on a Cluster, without the right to PUBSUB NUMSUB, and while the
-// connection looks open. docs/failures.md has the delays that such sessions cause. All together they cost the
-// waiter timeout and a heartbeat at most, because they are dropped then.
+// A session keeps the places of its waiters by one request for each lock at three fifths of the waiter
+// timeout (10 s unless [rlock.WithWaiterTimeout] sets another one). If Redis has seen a subscription of the
+// session before, and the session has none any more, its waiter is skipped. The waiter keeps its place,
+// because the connection may have just broken. Redis cannot see that with classic pub/sub on a Cluster,
+// without the right to use PUBSUB NUMSUB, and while the connection seems to be open. docs/failures.md
+// describes the delays that such sessions cause. All together they cost at most the waiter timeout and a
+// heartbeat, because then they are removed.
 //
-// A lock that is handed over is at first leased for 2 s, and no longer than its new owner is known to live.
-// Its session then renews it to the session's lease, or, with [rlock.WithLease], sets the lease that was
-// asked for, counted from the grant. A new owner that does not do so within the first lease, as in a process
-// that is frozen, loses the lock, or asks again if its Lock had not returned.
+// The first lease of a lock that is handed over is 2 s, but ends at the latest when the waiter timeout of
+// its new owner does. The session of the owner then renews it to the lease of the session. With
+// [rlock.WithLease], it sets that lease, counted from the grant. If a new owner does not do so within the
+// first lease, for example because its process is frozen, it loses the lock. If its Lock had not returned
+// yet, it is queued again.
 //
-// TryLock takes the lock only if no goroutine waits, and never stands in the queue. A
-// waiter that gives up leaves the queue before its Lock returns, if Redis answers
-// within 100 ms. If not, it leaves in the background.
+// TryLock takes the lock only if no goroutine waits. It is never queued. If a waiter gives up, it leaves the
+// queue before its Lock returns, provided that Redis replies within 100 ms. Otherwise it leaves in the
+// background.
 //
-// A lease that its holder made longer than the watchdog timeout (Extend), and a lock that it keeps taken
-// ([rlock.HoldAtLeast]), are not handed on in memory. Goroutines that wait directly behind it ask again, and
-// may be served after those of other processes.
+// A grant is not passed on in memory if its holder has made the lease longer than the watchdog timeout
+// (Extend), or keeps the lock taken ([rlock.HoldAtLeast]). Goroutines that share a place with that holder
+// are queued again, and may be served after those of other processes.
 //
-// A fair and a reentrant lock of one name are two locks.
+// A fair lock and a reentrant lock with the same name are two locks.
 //
-// The idea is Redisson's RFairLock, with the queue in a sorted set ordered by
-// tickets, and the lock handed over instead of thrown into the crowd.
+// The idea is that of Redisson's RFairLock. Here the queue is a sorted set in the order of tickets, and the
+// lock is handed over to the next waiter.
 package fairlock
 
 import (
@@ -54,12 +56,12 @@ import (
 
 var kind = engine.NewLock(protocol.Fair, true)
 
-// New names a fair lock. It does no I/O and is cheap. Any string of 1 to 512 bytes
-// is a name; what is wrong with a name or session, Lock says.
+// New returns a fair lock with this name. It sends no request and is cheap. The name may be any string of 1
+// to 512 bytes. If the name or the session is not valid, every method returns an error that says so.
 //
-// Locks of several kinds that have one name do not exclude each other: a holder of this lock and one of
-// rlock's are inside at the same time, without an error. So take a name by one kind in all programs. Only an
-// election of this name has the same lock.
+// Locks of different kinds with the same name do not exclude each other. A holder of this lock and a holder
+// of a lock of package rlock can be inside at the same time, without an error. So use the same kind for a
+// name in all programs. Only an election with this name uses the same lock.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return inner.New(s, kind, name, options)
 }

@@ -1,45 +1,47 @@
-// Package semaphore is a distributed semaphore: a fixed number of permits, shared by all processes and held
-// under leases. It uses the Session of package rlock.
+// Package semaphore provides a distributed semaphore. It has a fixed number of permits, which all processes
+// share and hold under leases. It uses the Session of package rlock.
 //
 //	sem := semaphore.New(session, "reports", 4)   // at most 4 at a time, in all processes
 //	err := sem.Do(ctx, 1, func(ctx context.Context) error { // with 1 of the permits
 //		return makeReport(ctx)                   // ctx is canceled if the permit is lost
 //	})
 //
-// A permit is a Hold, as of a lock. The session renews its lease. If the permit is lost, the hold's context
-// is canceled. The permits of a process that dies come back when their lease ends (rlock.WithWatchdogTimeout,
-// 15 s by default). The first waiter gets them then, on time. An Unlock that comes after that adds no permit.
+// A permit is a Hold, as a lock is. The session renews its lease. If the permit is lost, the context of the
+// hold is canceled. If a process dies, its permits are free when their lease ends
+// (rlock.WithWatchdogTimeout, 15 s by default). The first waiter gets them at that moment. A late Unlock of
+// such a permit does not free another one.
 //
 // # Waiting
 //
-// Acquire of n permits takes all of them or none. Waiters stand in a queue in Redis and are served in their
-// order. So a request for many permits is not starved by requests for few: these wait behind it. A release
-// hands permits to the first in the queue, and its session gets a message. Waiters do not poll.
+// Acquire takes n permits or none. Waiters are queued in Redis and served in their order. So a request for
+// many permits is not starved by requests for few, which wait behind it. A release hands permits over to the
+// first in the queue, whose session gets a message. Waiters do not poll.
 //
 // Once a session knows that others wait, it has one place in the queue for each number of permits that its
 // goroutines want. They take turns at that place, first come, first served. When one of them unlocks a
-// permit, the next one gets it in memory, without a request. This goes on for as long as rlock.WithHandover
-// says (5 ms by default) since Redis was last asked. After that, the permit goes to the first in the queue.
-// With WithHandover(0), each permit goes by Redis.
+// permit, the next one gets it in memory, without a request. That lasts for the time of rlock.WithHandover
+// (5 ms by default) since the last request to Redis. After that, the permit goes to the first in the queue.
+// With WithHandover(0), every permit goes through Redis.
 //
 // # Nesting
 //
-// Permits do not nest. An Acquire under the context of another hold of the same semaphore takes further
+// Permits do not nest. An Acquire with the context of another hold of the same semaphore takes further
 // permits. If all holders wait for more, they wait for each other.
 //
 // # The limit
 //
-// New says how many permits there are. Give it the same limit everywhere: one that differs from the number in
-// use is refused with a LimitError. SetLimit changes the number for all, whatever New says, until the
-// semaphore has not been used for a while. So a rolling deployment with another limit calls SetLimit.
+// The limit, which is the number of permits, is a parameter of New. Use the same limit everywhere. If it
+// differs from the limit in use, calls are refused with a LimitError. SetLimit changes the limit for all,
+// whatever limits were passed to New, until the semaphore has not been used for a while. So a rolling
+// deployment with another limit calls SetLimit.
 //
-// # What is guaranteed
+// # Guarantees
 //
-// At no instant are more permits held than the limit, under the conditions of rlock's mutual exclusion.
-// Clocks run at the same rate to within 1 %, and Redis does not lose what it has acknowledged. Where
-// docs/failures.md says that two holders can be inside, permits may be granted that are still in use.
+// No more permits than the limit are held at any time, under the conditions of rlock's mutual exclusion.
+// Clocks must run at the same rate to within 1 %, and Redis must not lose acknowledged writes. Where
+// docs/failures.md says that two holders can be inside, permits may be granted although they are in use.
 //
-// Each grant of Redis has a token, which is larger than that of all grants before. Goroutines of one session
-// that have a permit one after the other, in memory, have the same token. A token tells which grant is newer.
-// It does not fence, since several holders are valid at one time.
+// Each grant of Redis has a token, which is larger than the tokens of all earlier grants. Goroutines of one
+// session that pass a permit on in memory have the same token. So a token tells which grant is newer. It
+// does not fence, because several holders are valid at a time.
 package semaphore

@@ -16,8 +16,8 @@ import (
 // MaxLimit is the highest number of permits.
 const MaxLimit = 999_999_999
 
-// Semaphore is a semaphore's name in a session, and how many permits it has. It keeps no state of its own.
-// Safe for concurrent use. Any number of Semaphores of one name are one semaphore.
+// Semaphore is a semaphore with a name and a limit, used by one session. It has no state of any acquisition,
+// and all Semaphores with the same name are one semaphore. It is safe for concurrent use.
 type Semaphore struct {
 	mutex *rlock.Mutex // all of the permits
 	limit int
@@ -37,22 +37,22 @@ const noun = "semaphore"
 
 func named(name string, err error) error { return failure.Of(noun, name, err) }
 
-// New names a semaphore that has limit permits, from 1 to [MaxLimit]. It does no I/O and is cheap.
-// If Redis has another number, of another New, each Acquire is refused with a *[LimitError]. A number that
-// [Semaphore.SetLimit] has set goes before that of New.
+// New returns a semaphore that has limit permits, from 1 to [MaxLimit]. It sends no request and is cheap. If
+// Redis has another limit, from another New, each Acquire is refused with a *[LimitError]. A limit that was
+// set by [Semaphore.SetLimit] overrides the limit of New.
 //
-// Any string of 1 to 512 bytes is a name. What is wrong with a session, name or limit, every method returns.
-// The options are those of each acquisition, as of [rlock.New].
+// The name may be any string of 1 to 512 bytes. If the session, the name or the limit is not valid, every
+// method returns an error that says so. The options are the defaults of each call, as with [rlock.New].
 //
-// A semaphore does not exclude locks of other kinds that have its name, also if it has one permit: both are
-// inside at the same time, without an error. So take a name by one kind in all programs.
+// A semaphore does not exclude locks of other kinds with the same name, even if it has one permit. Both can
+// be held at the same time, without an error. So use the same kind for a name in all programs.
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{mutex: inner.New(s, kind, name, options), limit: limit}
 	sem.err = sem.checkNumber("New: a limit", limit)
 	return sem
 }
 
-// checkNumber says why n is no number of permits.
+// checkNumber returns an error if n is not a valid number of permits. what names n in the error.
 func (s *Semaphore) checkNumber(what string, n int) error {
 	if n < 1 || n > MaxLimit {
 		return named(s.Name(), fmt.Errorf("%s is from 1 to %d, not %d", what, MaxLimit, n))
@@ -60,7 +60,8 @@ func (s *Semaphore) checkNumber(what string, n int) error {
 	return nil
 }
 
-// check says what is wrong with a call, and with its number of permits. A call that has none says 1.
+// check returns an error if a call with these parameters cannot work. Calls without a number of permits pass
+// 1.
 func (s *Semaphore) check(ctx context.Context, what string, n int) error {
 	if s == nil {
 		return errors.New("lockline: a nil Semaphore; make one with New")
@@ -68,7 +69,7 @@ func (s *Semaphore) check(ctx context.Context, what string, n int) error {
 	return cmp.Or(inner.Mutex(s.mutex).CheckUse(ctx), s.err, s.checkNumber(what, n))
 }
 
-// Name is the semaphore's name.
+// Name returns the name of the semaphore.
 func (s *Semaphore) Name() string {
 	if s == nil {
 		return ""
@@ -76,32 +77,34 @@ func (s *Semaphore) Name() string {
 	return s.mutex.Name()
 }
 
-// Acquire waits until n permits are held, all or none, and returns the hold and the context to go on with,
-// which ends with the hold. Unlock of the hold gives the permits back. Waiters are served first come, first
-// served.
+// Acquire waits until n permits are held, all or none. It returns the hold, and a context for the protected
+// work, which ends with the hold. Unlock of the hold releases the permits. Waiters are served first come,
+// first served.
 //
-// It blocks until ctx ends, or for as long as [rlock.WaitAtMost] says. ctx bounds the wait, and the context
-// returned inherits from it. The end of ctx does not end the hold. Only Unlock, loss, Close and a fixed lease
-// do. n is from 1 to [MaxLimit]. An n above the limit is refused, also if the limit is reduced during the
-// wait.
+// Acquire blocks until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
+// returned context inherits from it. The end of ctx does not end the hold. Only Unlock, a loss, the close of
+// the session and the end of a fixed lease do. n must be from 1 to [MaxLimit]. If n is above the limit,
+// Acquire is refused, even if the limit is reduced only during the wait.
 //
-// On error the context is the one given, the hold is nil (its methods are safe to call), and no permit is
-// held. What an unanswered request may have taken is given back in the background. The error matches
-//   - ctx.Err() and context.Cause(ctx), if ctx ended. errors.As finds a *[rlock.LockedError] in it, if a
-//     holder is known;
-//   - [rlock.ErrLocked], as a *[rlock.LockedError], if WaitAtMost ran out. It is os.ErrDeadlineExceeded if
-//     Redis has not answered, so that no holder is known;
-//   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
-//   - a *[LimitError], if there are fewer than n permits at all, or another number than New says;
-//   - else it is go-redis's error. An outage only lengthens the wait, as of [rlock.Mutex.Lock].
+// After an error, Acquire returns ctx itself and a nil hold, on which all methods may be called. No permit
+// is held then. If an unanswered request may have taken permits, they are released in the background. The
+// error matches
+//   - ctx.Err() and context.Cause(ctx), if ctx has ended. If a holder is known, errors.As finds a
+//     *[rlock.LockedError];
+//   - [rlock.ErrLocked], as a *[rlock.LockedError], if the time of WaitAtMost is over. If Redis has not
+//     replied, so that no holder is known, it matches os.ErrDeadlineExceeded instead;
+//   - [rlock.ErrClosed], if the session is closed, or closes during the wait;
+//   - a *[LimitError], if the limit is below n, or differs from that of New;
+//   - otherwise an error of go-redis. An outage does not end the wait at once (see [rlock.Mutex.Lock]).
 func (s *Semaphore) Acquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return s.acquire(ctx, n, options, false)
 }
 
-// TryAcquire is Acquire that never waits for permits: it returns a *[rlock.LockedError] if n are not free, or
-// if others wait. It blocks for one request, not longer than ctx and a [rlock.WaitAtMost] above zero say.
+// TryAcquire is Acquire without waiting for other holders. If fewer than n permits are free, or if others
+// wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
+// [rlock.WaitAtMost] above zero.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -125,7 +128,8 @@ func (s *Semaphore) Do(
 	return rlock.Do(ctx, s.Locker(n), fn, options...)
 }
 
-// Locker is n permits as a lock, for package multilock and other code that takes an [rlock.Locker].
+// Locker returns an [rlock.Locker] that takes n permits, for package multilock and other code that uses
+// Lockers.
 func (s *Semaphore) Locker(n int) rlock.Locker { return locker{s, n} }
 
 type locker struct {
@@ -141,11 +145,12 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	return l.TryAcquire(ctx, l.n, options...)
 }
 
-// SetLimit changes how many permits there are, for all sessions. If there are more now, waiters are served.
-// If there are fewer, holders keep theirs, and no waiter is served until enough have come back. Redis keeps
-// the number while the semaphore is used, and then for 15 to 45 s with the default lease. After that,
-// the limit is again the one of the first New whose semaphore is used. So a program that changes the limit
-// for good also gives another one to New. It blocks for one request, not longer than ctx.
+// SetLimit sets the limit, which is the number of permits, for all sessions. If it grows, waiters are
+// served. If it shrinks, holders keep their permits, and no waiter is served until enough permits are
+// released. Redis keeps the limit while the semaphore is used, and then for 15 to 45 s with the default
+// lease. After that, the limit is again that of the first New whose semaphore is used. So a program that
+// changes the limit permanently must also change the limit of New. SetLimit blocks until Redis has replied,
+// at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
@@ -154,8 +159,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit is SetLimit if Redis has no number, because the semaphore was not used lately. It reports
-// whether it was set.
+// TrySetLimit is SetLimit if Redis has no limit, because the semaphore was not used lately. It reports
+// whether the limit was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
@@ -163,12 +168,13 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	return inner.Mutex(s.mutex).SetLimit(ctx, int64(n), true)
 }
 
-// LimitError says that Redis has another limit than New was given, or a lower one than Acquire wants.
+// LimitError means that Redis has another limit than the one passed to New, or a lower one than Acquire
+// needs.
 type LimitError struct {
 	Name   string // of the semaphore
-	Wanted int    // permits of Acquire
-	New    int    // the limit that New was given
-	Limit  int    // the one in Redis
+	Wanted int    // number of permits of Acquire
+	New    int    // the limit passed to New
+	Limit  int    // the limit in Redis
 }
 
 func (e *LimitError) Error() string {
@@ -180,8 +186,8 @@ func (e *LimitError) Error() string {
 	return msg + " (SetLimit changes the number for all)"
 }
 
-// Inspect asks Redis for the holders and the waiters. It changes nothing, and blocks for one request, not
-// longer than ctx.
+// Inspect returns the holders and the waiters. It sends one request, which changes nothing, and blocks for
+// the reply, at most until ctx ends.
 func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return rlock.State{}, err
@@ -189,10 +195,10 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 	return s.mutex.Inspect(ctx)
 }
 
-// ForceRelease takes back the permits of the one holder that [Semaphore.Inspect] has shown with this token,
-// and reports whether there was one. It is for operators: the holder goes on without them until its next
-// request or renewal. That is at most a third of its lease, or the rest of a fixed one. It blocks for one
-// request, not longer than ctx.
+// ForceRelease takes the permits from the holder that [Semaphore.Inspect] has returned with this token, and
+// reports whether there was one. It is for operators, because the holder continues without its permits until
+// its next request or renewal. That is at most for a third of its lease, or for the rest of a fixed one. It
+// blocks for one request, at most until ctx ends.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return false, err

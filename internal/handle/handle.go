@@ -1,9 +1,9 @@
-// Package handle is what a user has of a hold: a Hold, which may stand for one lock or for several as one,
-// and which its user may forget.
+// Package handle has the Hold that a user gets from Lock, for one lock or for several locks that are held
+// together.
 //
-// A Hold is made by New of whatever implements Holding, and is valid from then on; the zero Hold stands for
-// nothing, and each use of it says so. It keeps what it stands for reachable, and never the other way round:
-// else no Hold that was forgotten would ever be collected.
+// New makes a Hold from any implementation of Holding. All methods of a zero Hold return an error or a zero
+// value. A Hold refers to its Holding. The Holding must not refer to the Hold, because otherwise the garbage
+// collector would never find a forgotten Hold.
 package handle
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Holding is what a Hold stands for: one entry into a lock, or into several as one.
+// Holding is implemented by the acquisition behind a Hold, of one lock or of several locks together.
 type Holding interface {
 	Name() string
 	Token() int64
@@ -26,36 +26,36 @@ type Holding interface {
 	Err() error
 	Extend(ctx context.Context, d time.Duration) error
 	WaitReplicas(ctx context.Context, n int) error
-	// Stay leaves it taken until d from now, also after Unlock.
+	// Stay keeps the lock taken until d from now, even after Unlock.
 	Stay(d time.Duration)
 	Unlock(ctx context.Context) error
-	// Parts are the holds that it is made of; nil for one lock.
+	// Parts returns the holds of the members, or nil if the Holding is of one lock.
 	Parts() []*Hold
 	// Context ends with the hold.
 	Context() context.Context
-	// Find is what an acquisition below finds by a key of its own: the hold that it nests in; nil if it is
-	// none of these.
+	// Find returns the Holding in which a call can nest. The call uses a context key of its own type to find
+	// it. Find returns nil for any other key.
 	Find(key any) any
-	// Forgotten is called once no goroutine can use or unlock the hold any more. It must be quick: the
-	// runtime's cleanups wait for each other.
+	// Forgotten is called when no goroutine can use or unlock the hold any more. It must be quick, because
+	// the cleanups of the runtime wait for each other.
 	Forgotten()
 }
 
-// Hold is the handle of a Holding, for its user. What it stands for must not refer
-// to it, so that a handle that was forgotten can be collected.
+// Hold is the handle of a Holding, for its user. The Holding must not refer to the Hold, so that the garbage
+// collector can find a forgotten Hold.
 type Hold struct {
 	kept
 	cleanup runtime.Cleanup
 }
 
-// kept is what is left of a Hold that was forgotten.
+// kept is the part of a Hold that the cleanup of a forgotten Hold still needs.
 type kept struct {
 	of    Holding // nil in a zero Hold
 	owner *Owner  // nil without WithOwner
 }
 
-// New is the handle of a Holding that was acquired with ctx, and the context to go on with. The Holding is
-// told if the handle is collected without Unlock.
+// New returns a Hold for a Holding that was acquired with ctx, and the context for the protected work. If
+// the Hold is collected without an Unlock, Forgotten is called.
 func New(ctx context.Context, of Holding) (context.Context, *Hold) {
 	hd := &Hold{kept: kept{of, OwnerOf(ctx)}}
 	if o := hd.owner; o != nil {
@@ -73,18 +73,19 @@ func (k kept) forgotten() {
 	k.of.Forgotten()
 }
 
-// Forget says that no goroutine can use or unlock it any more.
+// Forget ends a Hold as if the garbage collector had found it. The caller knows that no goroutine can use it
+// any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
 	Drop(hd)
 	hd.forgotten()
 }
 
-// heldContext is the context that Lock returns. It is the Hold by another type, and so the same allocation:
-// as long as either can be reached, the collector forgets neither.
+// heldContext is the context that Lock returns. It is the Hold, converted to another type. So both are one
+// allocation, and the collector forgets neither as long as one of them can be reached.
 type heldContext Hold
 
-// Context is the one to go on with under a hold.
+// Context returns the context that Lock returned with the hold.
 func Context(hd *Hold) context.Context { return (*heldContext)(hd) }
 
 func (c *heldContext) Deadline() (time.Time, bool) { return c.of.Context().Deadline() }
@@ -105,7 +106,7 @@ func From(ctx context.Context) *Hold {
 	return hd
 }
 
-// Value makes the hold findable from whatever descends from it.
+// Value makes calls find the hold if their context descends from c.
 func (c *heldContext) Value(key any) any {
 	if key == (fromKey{}) {
 		return (*Hold)(c)
@@ -118,7 +119,7 @@ func (c *heldContext) Value(key any) any {
 
 func (c *heldContext) String() string { return fmt.Sprintf("lockline.Hold(%q)", c.of.Name()) }
 
-// Of is what it stands for; nil of a zero Hold.
+// Of returns the Holding. It returns nil for a zero Hold.
 func (hd *Hold) Of() Holding {
 	if hd == nil {
 		return nil
@@ -126,7 +127,7 @@ func (hd *Hold) Of() Holding {
 	return hd.of
 }
 
-// ask asks what a Hold stands for. zero is the answer of a zero Hold.
+// ask calls a method of the Holding. It returns zero for a zero Hold.
 func ask[T any](hd *Hold, question func(Holding) T, zero T) T {
 	if of := hd.Of(); of != nil {
 		return question(of)
@@ -140,14 +141,14 @@ func (hd *Hold) Deadline() time.Time { return ask(hd, Holding.Deadline, time.Tim
 func (hd *Hold) Err() error          { return ask(hd, Holding.Err, failure.ErrNotHeld) }
 func (hd *Hold) Parts() []*Hold      { return ask(hd, Holding.Parts, nil) }
 
-// Stay leaves it taken until d from now, also after Unlock.
+// Stay keeps the lock taken until d from now, even after Unlock.
 func (hd *Hold) Stay(d time.Duration) {
 	if hd.Of() != nil {
 		hd.of.Stay(d)
 	}
 }
 
-// check is why nothing is asked of Redis. A loss matters more than a wrong argument.
+// check returns an error if a call cannot send its request. A loss goes before a wrong argument.
 func (hd *Hold) check(ctx context.Context) error {
 	switch err := hd.Err(); {
 	case hd.Of() == nil:
@@ -192,30 +193,30 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if hd == nil || hd.of == nil {
 		return failure.ErrNilHold
 	}
-	if ctx == nil { // a mistake, for which no lock should stay held
+	if ctx == nil { // a mistake, which should leave no lock held
 		ctx = context.Background()
 	}
-	hd.cleanup.Stop() // first, or the collector could release it, too
+	hd.cleanup.Stop() // first, because otherwise the collector could release it, too
 	Drop(hd)
 	hd.owner.remove(hd.of)
 	return hd.of.Unlock(ctx)
 }
 
-// Do runs fn with the hold's context and then unlocks, also if fn panics or calls
-// runtime.Goexit.
+// Do runs fn with the context of the hold, and then unlocks, even if fn panics or calls runtime.Goexit.
 func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
-		if e := hd.Unlock(held); e != nil { // held ends with the hold, so this waits for UnlockWait at most
-			err = failure.Join(err, e) // fn may have worked, and yet without the lock
+		if e := hd.Unlock(held); e != nil { // held ends with the hold, so Unlock waits for at most UnlockWait
+			err = failure.Join(err, e) // fn may have succeeded without having the lock
 		}
 	}()
 	return fn(held)
 }
 
-// UnlockWait bounds the wait of an Unlock whose context does not.
+// UnlockWait bounds the wait of an Unlock whose context has no bound.
 const UnlockWait = 5 * time.Second
 
-// UnlockContext is an Unlock's: that of its call, or, if that has ended already, its values.
+// UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, its values are
+// used without its end.
 func UnlockContext(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		return context.WithoutCancel(ctx)
@@ -242,16 +243,16 @@ func UnlockError(until context.Context) error {
 	return fmt.Errorf("no answer from Redis to the release, which is sent again in the background: %w", why)
 }
 
-// UnlockBound is UnlockBounds as one context.
+// UnlockBound returns the bounds of UnlockBounds as one context.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx = UnlockContext(ctx); ctx.Done() != nil {
-		return ctx, func() {} // it ends the wait by itself
+		return ctx, func() {} // ctx ends the wait
 	}
 	return context.WithTimeout(ctx, UnlockWait)
 }
 
-// An Owner is a context below which code finds the holds that other code below it took, as if it had their
-// contexts.
+// Owner is a context with the holds that were taken below it. A call below it nests in these holds as if it
+// had their contexts.
 type Owner struct {
 	context.Context
 
@@ -261,14 +262,14 @@ type Owner struct {
 
 type ownerKey struct{}
 
-// OwnerOf is the owner that ctx descends from; nil if there is none.
+// OwnerOf returns the owner from which ctx descends, or nil if there is none.
 func OwnerOf(ctx context.Context) *Owner {
 	o, _ := ctx.Value(ownerKey{}).(*Owner)
 	return o
 }
 
-// WithOwner makes an owner below ctx. It panics if ctx is nil: else the first use of the owner did, wherever
-// that is.
+// WithOwner returns an owner that descends from ctx. It panics if ctx is nil, because otherwise the first
+// use of the owner would panic.
 func WithOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		panic("lockline: WithOwner: the context is nil")
@@ -276,14 +277,14 @@ func WithOwner(ctx context.Context) context.Context {
 	return &Owner{Context: ctx}
 }
 
-// As has o note the holds that are taken below the returned context, whatever owner ctx has; none does if o
-// is nil.
+// As returns a context below which holds are added to the owner o, whatever owner ctx has. If o is nil, they
+// are added to none.
 func As(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// Value finds the latest of its holds that has the key. One that was lost stays until it is unlocked, so that
-// no code below takes the lock afresh that has not noticed the loss.
+// Value returns the latest hold of the owner that can be found by the key. A lost hold is kept until it is
+// unlocked. So code that has not noticed the loss does not acquire the lock again.
 func (o *Owner) Value(key any) any {
 	if key == (ownerKey{}) {
 		return o
@@ -301,7 +302,7 @@ func (o *Owner) Value(key any) any {
 
 func (o *Owner) String() string { return "lockline.WithOwner" }
 
-// remove forgets a hold. A nil owner knows of none.
+// remove removes a hold. A nil owner has none.
 func (o *Owner) remove(of Holding) {
 	if o == nil {
 		return
@@ -311,19 +312,19 @@ func (o *Owner) remove(of Holding) {
 	o.holds = slices.DeleteFunc(o.holds, func(other Holding) bool { return other == of })
 }
 
-// State is what became of a grant, or of a hold of it.
+// State is the state of a grant, or of a hold in it.
 type State uint8
 
 const (
 	Held     State = iota
 	Released       // by its last Unlock
-	Lost           // its lease ran out, or Redis does not have it any more
-	Closed         // given back by its session
+	Lost           // its lease ended, or Redis does not have it any more
+	Closed         // released because its session closed
 )
 
 func (s State) String() string { return [...]string{"held", "released", "lost", "closed"}[s] }
 
-// ErrorOf is the error of a hold in that state; nil while it is held.
+// ErrorOf returns the error of a hold in this state. It returns nil for Held.
 func ErrorOf(s State) error {
 	return [...]error{nil, failure.ErrNotHeld, failure.ErrLost, failure.ErrClosed}[s]
 }
