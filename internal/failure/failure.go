@@ -1,12 +1,13 @@
-// Package failure has the errors of locks: what they match, and their text.
+// Package failure has the errors of locks, and makes their texts.
 //
-// Users see them as types of package rlock, whose documentation shows every field. [Public] converts the
-// structs of this package to those types; rlock sets it.
+// Users see these errors as types of package rlock, whose documentation shows every field. [Public] converts
+// the structs of this package to these types.
 //
-// Errors of a lock carry its name (Named), and those of a wait that ended carry the holder (OfWait): the
-// reader of the error need not ask Redis.
+// The error of a lock has the name of the lock (Named). The error of a wait that has ended also has the
+// holder (OfWait), so that its reader need not send a request to find out.
 //
-// Each text begins with "lockline: " once. What puts words before another error takes the prefix from it.
+// Each text begins with "lockline: " once. A function that prefixes another error removes the prefix of that
+// error.
 package failure
 
 import (
@@ -21,7 +22,7 @@ import (
 	"time"
 )
 
-// What users compare errors with, by errors.Is.
+// The errors with which users compare errors by errors.Is. Package rlock exports them.
 var (
 	ErrLocked  = errors.New("lockline: locked by another holder")
 	ErrLost    = errors.New("lockline: lock lost")
@@ -40,13 +41,13 @@ var (
 		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
 	ErrNilContext = errors.New("lockline: the context is nil")
-	// ErrNilSession is the error of each use of a lock whose New was given no session.
+	// ErrNilSession is the error of each use of a lock that was made without a session.
 	ErrNilSession = errors.New("lockline: the session is nil or a zero value; make one with rlock.NewSession")
 )
 
-// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that uses
-// the context all the same. what is a noun, as Of has it. The lock is named because the error may be that of
-// a call for another lock.
+// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that
+// uses that context afterward. what is the noun of the kind, as for Of. The text names the lock, because the
+// context may have been used to acquire another lock.
 func UnlockedText(what, name string) string {
 	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
 		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)
@@ -63,16 +64,15 @@ func SelfPermitsHint(n int64) string {
 		"if their holder called this Acquire, it waits for itself)", n)
 }
 
-// UpgradeHint is the hint where a reader of the session is in the way of its writer.
+// UpgradeHint is the hint of the error if readers of the same session keep out its writer.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
 
-// Public converts errors that are structs to the types that users know, those of package rlock, which sets
-// it.
+// Public converts the structs of this package to the types that users see. Package rlock sets it.
 var Public = func(err error) error { return err }
 
-// LockedError is the ErrLocked of TryLock and of a wait that ran out.
+// LockedError is the ErrLocked of a TryLock, and of a wait that has ended.
 type LockedError struct {
-	What      string // a noun; "": a lock
+	What      string // noun of the kind; "" means a lock
 	Name      string
 	Holder    string
 	About     string
@@ -86,7 +86,7 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// taken says that it is not free, in words before those of by.
+// taken returns the beginning of the text, before the holder (by).
 func (e *LockedError) taken() string {
 	switch {
 	case e.What == "":
@@ -101,7 +101,8 @@ func (e *LockedError) taken() string {
 // make a message longer.
 var versions = regexp.MustCompile(`^(\S*)/\d+(:\S*)?`)
 
-// by returns as much of the holder as is known. One whose owner field ends in "~" has unlocked.
+// by returns the part of the text about the holder, as far as it is known. If its owner field ends in "~",
+// its hold was unlocked.
 func (e *LockedError) by() (msg string) {
 	holder, stays := strings.CutSuffix(e.Holder, "~")
 	if holder != "" {
@@ -127,10 +128,10 @@ func (e *LockedError) by() (msg string) {
 
 const prefix = "lockline: "
 
-// Bare is an error's text without the prefix.
+// Bare returns the text of an error without the prefix.
 func Bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
 
-// worded is errors in other words.
+// worded is an error with a text of its own, which matches other errors.
 type worded struct {
 	text string
 	errs []error
@@ -139,15 +140,15 @@ type worded struct {
 func (e *worded) Error() string   { return e.text }
 func (e *worded) Unwrap() []error { return e.errs }
 
-// Worded is an error with that text. It matches all that errs match.
+// Worded returns an error with this text, which matches everything that errs match.
 func Worded(text string, errs ...error) error { return &worded{text, errs} }
 
-// Within puts words before an error.
+// Within prefixes the text of an error.
 func Within(where string, err error) error {
 	return Worded(prefix+where+": "+Bare(err), err)
 }
 
-// Join is errors.Join with the text in one line. It returns a single error as it is.
+// Join is errors.Join with a text of one line. It returns a single error unchanged.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -167,20 +168,20 @@ func Join(errs ...error) error {
 	return Worded(text, errs...)
 }
 
-// named puts what it is, and its name, before what happened to it. A wait that its context ended has a
-// holder, which errors.As finds. It is no ErrLocked: a caller that ends its own wait does other things than
-// one that was refused.
+// named is an error with the kind and the name of its lock. If its context has ended a wait, errors.As also
+// finds the holder. But the error does not match ErrLocked, because a caller that ends its own wait handles
+// that differently from a refusal.
 type named struct {
-	what   string // a noun; "": a lock
+	what   string // noun of the kind; "" means a lock
 	name   string
 	err    error
-	holder error // nil: none
+	holder error // nil if no holder is known
 }
 
-// Named puts a lock's name before what happened to it.
+// Named prefixes err with the name of a lock.
 func Named(name string, err error) error { return Of("", name, err) }
 
-// Of is Named with a noun for what it is; "": a lock.
+// Of prefixes err with the name of a lock and the noun of its kind. If what is "", the noun is "lock".
 func Of(what, name string, err error) error { return &named{what: what, name: name, err: err} }
 
 func (e *named) Error() string {
@@ -189,8 +190,8 @@ func (e *named) Error() string {
 func (e *named) Unwrap() error      { return e.err }
 func (e *named) As(target any) bool { return e.holder != nil && errors.As(e.holder, target) }
 
-// Unnamed is an error's text without a prefix and without the name of its lock, for an error that has them
-// already.
+// Unnamed returns the text of an error without the prefix and the name of its lock, for use inside another
+// error that has them.
 func Unnamed(err error) string {
 	for n, ok := err.(*named); ok; n, ok = err.(*named) {
 		err = n.err
@@ -198,19 +199,19 @@ func Unnamed(err error) string {
 	return Bare(err)
 }
 
-// ErrNoAnswer: a wait ran out, and nothing is known of a holder.
+// ErrNoAnswer means that a wait has ended before Redis replied, so no holder is known.
 var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w", os.ErrDeadlineExceeded)
 
-// Why a hold was lost, for operators.
+// The reasons for which a hold was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
-	// ErrFixedLeaseOver is ErrExpired of a lease that WithLease has fixed, which is not renewed.
+	// ErrFixedLeaseOver is ErrExpired for a fixed lease (WithLease), which is not renewed.
 	ErrFixedLeaseOver = errors.New("its fixed lease ran out before Unlock")
 	ErrGone           = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
 		"or data was lost")
 )
 
-// Lost returns the error of a hold that was lost for a reason; nil: the reason is not known.
+// Lost returns the error of a hold that was lost for a reason. The reason is nil if it is not known.
 func Lost(reason error) error {
 	if reason == nil {
 		return ErrLost
@@ -218,7 +219,7 @@ func Lost(reason error) error {
 	return fmt.Errorf("%w: %w", ErrLost, reason)
 }
 
-// LossReason is that of a lease which the watchdog has given up.
+// LossReason returns the reason for which the watchdog has ended a lease.
 func LossReason(deadlinePassed bool) error {
 	if deadlinePassed {
 		return ErrExpired
@@ -226,16 +227,17 @@ func LossReason(deadlinePassed bool) error {
 	return ErrGone
 }
 
-// ErrForgotten is the cause of the contexts that descend from one that no goroutine could reach any more.
+// ErrForgotten is the cause with which contexts end if the garbage collector has found their Hold, and it
+// was not unlocked.
 var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, "+
 	"so it was released", ErrNotHeld)
 
-// ErrNoToken: the token was taken out of the lock's hash.
+// ErrNoToken means that the hash of the lock has no token, because somebody has changed it.
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
-// Outage is the error of a call that has waited long enough for Redis to carry out requests again. err is the
-// error of the last request. If that was canceled, its caller was another goroutine. So the result does not
-// match context.Canceled, since this call was not canceled.
+// Outage returns the error of a call that has waited for Redis for as long as an outage may last. err is the
+// error of the last request. That request may have been canceled by another goroutine. Since this call was
+// not canceled, the result does not match context.Canceled.
 func Outage(since time.Time, err error) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())
@@ -244,8 +246,8 @@ func Outage(since time.Time, err error) error {
 		time.Since(since).Round(100*time.Millisecond), err)
 }
 
-// Troubled is the error of a call that has ended in an outage. err is why it ended; last, unless nil, is that
-// of the last request.
+// Troubled adds the error of the last request to the error of a call that has ended in an outage. last is
+// nil if no request has failed.
 func Troubled(err, last error) error {
 	n, ok := err.(*named)
 	switch {
@@ -258,9 +260,9 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %s", err, Unnamed(last))
 }
 
-// Unanswered returns the error of a wait in which Redis answered nothing and no request failed, with the time
-// that it lasted. err is OfWait's, without a holder. atMost is the option's time; 0: there was none. hint is
-// a likely reason, in parentheses; "": none is known.
+// Unanswered returns the error of a wait in which Redis has not replied and no request has failed, with the
+// time that was waited. err is the result of OfWait without a holder. atMost is the time of WaitAtMost, or 0
+// without that option. hint is a likely reason in parentheses, or "" if none is known.
 func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	n, ok := err.(*named)
 	waited = max(waited.Round(time.Millisecond), time.Millisecond)
@@ -277,8 +279,8 @@ func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	return Of(n.what, n.name, Worded(text, ErrNoAnswer))
 }
 
-// OfWait is the error when a wait has ended with its context, its session or its time. what is a noun for it,
-// as Of has it. holder is nil if none is known.
+// OfWait returns the error of a wait that has ended because its context or its time has ended, or because
+// the session closes. what is the noun of the kind, as for Of. holder is nil if no holder is known.
 func OfWait(ctx context.Context, closing bool, what, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
@@ -295,24 +297,25 @@ func OfWait(ctx context.Context, closing bool, what, name string, holder *Locked
 	return Public(holder)
 }
 
-// Sighting is what was last learned of a holder.
+// Sighting is the holder of a lock as a reply has shown it.
 type Sighting struct {
 	Holder, About string
-	At            time.Time // when that was learned
-	Until         time.Time // when its lease would have been over
+	At            time.Time // when the reply came
+	Until         time.Time // when the lease of the holder would have ended
 }
 
-// Locked is the error that names that holder to a wait begun at begun. It is nil for a sighting before begun
-// of a lease that was over then. A sighting since stands counts too: others have stood in line since, and it
-// is not their turn yet. If stands is nil, none do.
-func (s *Sighting) Locked(name string, begun time.Time, stands *time.Time) *LockedError {
-	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && (stands == nil || s.At.Before(*stands)) {
+// Locked returns the error for a wait that has begun at begun and was kept out by this holder. It returns
+// nil if the sighting is older than the wait, and the lease had ended by then. There is one exception. If
+// the waiter's lane has been queued since queuedSince, a sighting after that time counts, too, because it is
+// still the turn of others. queuedSince is nil if the lane is not queued.
+func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
+	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && (queuedSince == nil || s.At.Before(*queuedSince)) {
 		return nil
 	}
 	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}
 }
 
-// OfContext matches the error of an ended context and its cause.
+// OfContext returns an error that matches the error of an ended context and its cause.
 func OfContext(ctx context.Context) error {
 	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
 		return Worded(err.Error()+": "+Bare(cause), err, cause)
@@ -320,7 +323,7 @@ func OfContext(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Ended is why a wait is over that its context has ended, or its session.
+// Ended returns the error of a wait whose context has ended, or whose session closes.
 func Ended(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return ErrClosed

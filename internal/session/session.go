@@ -1,12 +1,12 @@
-// Package session is one identity by which locks are held, and what they share: the way to Redis, the
-// subscription connection, the watchdog, and an orderly end. It knows no kind of lock.
+// Package session has the Session: the identity of a process that holds locks. All locks of a session share
+// its connection to Redis, its subscriptions, and its watchdog. The package knows no kinds of locks.
 //
-// What a kind keeps for a session is a Part, in the session's registry; what holds a
-// lease is a Lessee, which the watchdog reaches through keeper.
+// Each kind keeps its state in a Part of the session. Each object with a lease is a Lessee, which the
+// watchdog renews through keeper.
 //
-// A session is open, then closing (waits end, nothing begins, what is held is given back), then over.
-// Shutdown waits for all work that has begun. If its context ends first, the locks that Redis still has end
-// with their leases. So the invariant "no trace" of docs/design.md is kept here.
+// A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are
+// released. Shutdown waits for all work that has begun. If its context ends first, the locks that Redis
+// still has end with their leases. So this package keeps the invariant "no trace" of docs/design.md.
 package session
 
 import (
@@ -35,30 +35,30 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Config is what a session can be told.
+// Config has the options of a session.
 type Config struct {
 	Prefix   string
 	Lease    time.Duration // of renewed locks: the watchdog timeout
-	Liveness time.Duration // of waiters that queue in Redis
-	Handover time.Duration // for how long what it holds is passed on in memory
-	Linger   time.Duration // for how long it may keep what no goroutine has
+	Liveness time.Duration // the waiter timeout
+	Handover time.Duration // for how long a grant is passed on in memory (WithHandover)
+	Linger   time.Duration // for how long an unused grant may be kept (WithLinger)
 	Label    string
 	Logger   *slog.Logger
-	Classic  bool      // no sharded pub/sub, also where it is possible
-	Only     EventKind // if it is not 0, the observer is told of nothing else
+	Classic  bool      // no sharded pub/sub, even where it is possible
+	Only     EventKind // the only kind of event that is observed; 0 means all kinds
 
-	// Observer is called with no mutex held. The operation that it is told about waits until it returns.
+	// Observer is called without any mutex held. The operation to which the event belongs waits for it.
 	Observer func(ctx context.Context, e Event)
 }
 
-// Args are the arguments about a session that scripts get, each boxed once.
+// Args has the arguments of scripts that are the same for all requests of a session, each boxed once.
 type Args struct {
-	About    any // string: what it says of itself in the locks it holds
+	About    any // string: the holder info without a note
 	Lease    any // string: the lease of renewed locks in milliseconds
-	Liveness any // string: the same of Liveness
-	Quiet    any // string: for how long after a wish nothing is kept that no goroutine has, in microseconds
-	Keep     any // string: how long the metadata of an idle lock is kept, in milliseconds
-	Channels any // string: what the names of sessions' channels begin with
+	Liveness any // string: the waiter timeout in milliseconds
+	Quiet    any // string: after a refusal, no unused grant is kept for this time, in microseconds
+	Keep     any // string: for how long the hash of a free lock is kept, in milliseconds
+	Channels any // string: the prefix of the names of the sessions' channels
 }
 
 // Info returns the holder info of an attempt: About with the note of its call, if it has one.
@@ -69,46 +69,46 @@ func (a *Args) Info(note string) any {
 	return protocol.WithNote(a.About.(string), note)
 }
 
-// Session is one process's (or one component's) identity and what its locks share. All methods are safe for
-// concurrent use.
+// Session is the identity of a process, or of one component of it, with all that its locks share. It is safe
+// for concurrent use.
 type Session struct {
-	// What follows never changes once the session is made.
+	// The following never change.
 	Config
 	Args Args
 	Link *wire.Link
 	Hub  *pubsub.Hub
 
-	// ShardedHub is for sharded channels; nil where none are used.
+	// ShardedHub is for sharded channels. It is nil if none are used.
 	ShardedHub *pubsub.Hub
 
 	Watchdog *watchdog.Watchdog
 	Clock    *wire.Clock     // of Redis
-	Ctx      context.Context // ends with Shutdown's end: background work ends
+	Ctx      context.Context // ends at the end of Shutdown, which ends background work
 	id       string
 	onEnd    func()
 	born     time.Time
 	cancel   context.CancelFunc // of Ctx
 	closing  chan struct{}      // closed when Shutdown begins
-	over     chan struct{}      // closed when Shutdown is over
+	over     chan struct{}      // closed at the end of Shutdown
 
 	attempts atomic.Int64
-	// What Shutdown waits for; raised only while mu is held and the session open, or by a caller that is
-	// counted.
+	// Shutdown waits for work. It is only incremented while mu is held and the session is open, or by a
+	// caller that is counted already.
 	work sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows; a leaf
+	mu     sync.Mutex // guards the following; no other mutex is locked under it
 	closed bool
 	parts  []part
-	failed []error // what Shutdown returns beside the errors of the parts
+	failed []error // further errors that Shutdown returns
 }
 
-// Outer is a Session as users have it: rlock.Session is another name for it. They reach nothing behind it.
+// Outer is the Session of users: rlock.Session is another name for it. Users cannot reach its field.
 type Outer struct{ inner *Session }
 
-// Outer is the session as users have it.
+// Outer returns the Session of users.
 func (s *Session) Outer() *Outer { return &Outer{s} }
 
-// Session is what is inside; nil if o is nil.
+// Session returns the Session behind o. It returns nil for a nil Outer.
 func (o *Outer) Session() *Session {
 	if o == nil {
 		return nil
@@ -116,10 +116,10 @@ func (o *Outer) Session() *Session {
 	return o.inner
 }
 
-// A Part is what one kind keeps in a session.
+// A Part is the state of one kind in a session.
 type Part interface {
-	// Shutdown gives back what the part holds. It is called once, when nothing can begin any more. It blocks
-	// until Redis was told, or as long as ctx and the session's Ctx allow.
+	// Shutdown releases all that the part holds. It is called once, when no work can begin any more. It
+	// blocks until Redis has replied, at most until ctx or the Ctx of the session ends.
 	Shutdown(ctx context.Context) error
 }
 
@@ -128,7 +128,7 @@ type part struct {
 	Part
 }
 
-// New makes a session on a client. No I/O.
+// New returns a session that uses a client. It sends no request.
 func New(c wire.Client, cfg Config) (*Session, error) {
 	if err := wire.Check(c); err != nil {
 		return nil, fmt.Errorf("lockline: NewSession: %w", err)
@@ -139,7 +139,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	for _, c := range []struct {
 		option   string
 		d, least time.Duration
-		off      bool // 0 and less switch it off
+		off      bool // 0 or less switches the option off
 	}{
 		{"WithWatchdogTimeout", cfg.Lease, protocol.MinLease, false},
 		{"WithWaiterTimeout", cfg.Liveness, protocol.MinLease, false},
@@ -158,7 +158,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	}
 	cluster, several := c.(pubsub.ClusterClient)
 	if c, ok := c.(*redis.ClusterClient); ok && c.Options().ClusterSlots != nil {
-		several = false // its servers know of no Cluster, as those of NewFailoverClusterClient
+		several = false // the servers are no Cluster, for example with NewFailoverClusterClient
 	}
 	s := newSession(cfg, NewID())
 	s.Link = wire.NewLink(c, wire.Options{Logger: cfg.Logger, Context: s.Ctx, Closing: s.closing})
@@ -185,8 +185,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	return s, nil
 }
 
-// NewBeside makes a session that uses the client, the subscriptions and the clock of another one, and ends
-// before that. It has an identity and leases of its own.
+// NewBeside returns a session that uses the client, the subscriptions and the clock of another session, and
+// must end before that. It has an id and leases of its own.
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock = s.Link, s.Hub, s.ShardedHub, s.Clock
@@ -220,22 +220,23 @@ func newSession(cfg Config, id string) *Session {
 	return s
 }
 
-// random is the system's source of random numbers. The variable keeps the reader that the program started
-// with, so that a program which replaces rand.Reader later, for numbers that repeat, does not change ids.
+// random is the source of random numbers of the system. The variable keeps the reader with which the program
+// has started. So a program that replaces rand.Reader later, to get the same numbers again, does not change
+// ids.
 var random = rand.Reader
 
-// NewID returns a random UUID in 22 characters instead of 36, because it is in every request, and in what
-// locks leave in Redis. Two sessions with one id would share their locks. So it does not use uuid.New, whose
-// source any package of the program can replace by uuid.SetRand.
+// NewID returns a random UUID in 22 characters instead of 36, because it is in every request and in the
+// keys. Two sessions with one id would share their locks. So NewID does not use uuid.New, whose source any
+// package can replace by uuid.SetRand.
 func NewID() string {
 	id := uuid.Must(uuid.NewRandomFromReader(random))
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// Channel is where the session is told what is for it alone, by classic pub/sub.
+// Channel returns the name of the channel, of classic pub/sub, on which this session alone is notified.
 func (s *Session) Channel() string { return s.Args.Channels.(string) + s.id }
 
-// SoleChannel is Channel where only one server can know of its listeners; else "".
+// SoleChannel returns Channel if a single server has all subscriptions, and otherwise "".
 func (s *Session) SoleChannel() any {
 	if s.Link.Single() {
 		return s.Channel()
@@ -243,29 +244,30 @@ func (s *Session) SoleChannel() any {
 	return ""
 }
 
-// ID is the session's part of the owner field of every lock it holds.
+// ID returns the id of the session, with which the owner field of each of its locks begins.
 func (s *Session) ID() string { return s.id }
 
-// Owns reports whether an owner field is one of this session.
+// Owns reports whether an owner field is of this session.
 func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id) }
 
-// Holds reports whether a hold of this session has that owner field. One that ends in "~" has outlived its
-// hold.
+// Holds reports whether a hold of this session has this owner field. If the field ends in "~", the hold has
+// ended.
 func (s *Session) Holds(owner string) bool { return s.Owns(owner) && !strings.HasSuffix(owner, "~") }
 
 // Age returns the time since the session was made.
 func (s *Session) Age() time.Duration { return time.Since(s.born) }
 
-// Closing is closed when Shutdown begins: waiters end.
+// Closing returns a channel that is closed when Shutdown begins. Waits end then.
 func (s *Session) Closing() <-chan struct{} { return s.closing }
 
-// Attempt is the owner field of an attempt at a lock, which is never used again.
+// Attempt returns the owner field of a new attempt. No other attempt ever has the same.
 func (s *Session) Attempt() string {
 	var id [64]byte
 	return string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
 }
 
-// Begin reports false once the session is closed; else Shutdown waits for the caller's work until End.
+// Begin counts work of the caller, for which Shutdown waits until End. It returns false if the session is
+// closed.
 func (s *Session) Begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,13 +278,13 @@ func (s *Session) Begin() bool {
 	return true
 }
 
-// End ends what Begin has counted.
+// End ends work that Begin has counted.
 func (s *Session) End() { s.work.Done() }
 
-// Go runs f in the background, and counts it. The caller must be counted already.
+// Go runs f in a goroutine for which Shutdown waits. The caller must be counted by Begin or Go.
 func (s *Session) Go(f func()) { s.work.Go(f) }
 
-// Warn logs, whatever the logger does.
+// Warn logs a message. A panic of the logger is contained.
 func (s *Session) Warn(msg string, args ...any) {
 	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
@@ -290,8 +292,9 @@ func (s *Session) Warn(msg string, args ...any) {
 // About returns the holder info of a lock that the session holds by a call with this note.
 func (s *Session) About(note string) string { return strings.TrimSpace(s.Args.Info(note).(string)) }
 
-// PartOf finds or makes the part of a session that has this key, a value of a type of the caller's own. make
-// is called with a mutex held, so it must not use the session. The error is ErrClosed.
+// PartOf returns the part of a session that has this key, which is a value of a type of the caller. If there
+// is none, PartOf makes it. make is called with a mutex held, so it must not use the session. PartOf returns
+// ErrClosed if the session is closed.
 func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,8 +312,8 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
-// Forget removes the part that has this key, which has ended, from a session that lives on. It does nothing
-// if there is none.
+// Forget removes the part with this key, which has ended before the session. It does nothing if there is
+// none.
 func (s *Session) Forget(key any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,12 +321,13 @@ func (s *Session) Forget(key any) {
 	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p part) bool { return p.key == key })
 }
 
-// endGrace is how long Shutdown waits for the end of the watchdog and of subscriptions once its context has
-// ended. They need microseconds, unless they call an observer or a logger that blocks.
+// endGrace is the time for which Shutdown waits for the watchdog and the subscriptions after its context has
+// ended. They end within microseconds, unless they call an observer or a logger that blocks.
 const endGrace = 100 * time.Millisecond
 
-// Shutdown gives back all that the session holds or waits for and ends it. What is not done when ctx ends is
-// left to the leases. Then it returns, even if an observer or a logger blocks.
+// Shutdown releases all locks that the session holds, ends all waits, and ends the session. If ctx ends
+// first, the remaining locks end with their leases. Then Shutdown returns even if an observer or a logger
+// blocks.
 func (s *Session) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -337,16 +341,16 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	}
 	s.closed = true
 	close(s.closing)
-	parts := s.parts // no more are added now
+	parts := s.parts // none is added any more
 	s.mu.Unlock()
 
 	done := make(chan error, 1)
 	go func() {
-		for _, p := range slices.Backward(parts) { // the last one first: it may build on those before it
+		for _, p := range slices.Backward(parts) { // the last part first, because it may use earlier ones
 			s.Failed(p.Shutdown(ctx))
 		}
 		s.work.Wait()
-		done <- failure.Join(s.failed...) // work was the last to add to it
+		done <- failure.Join(s.failed...) // no more can be added
 	}()
 	var err error
 	select {
@@ -359,7 +363,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	go func() {
 		s.Watchdog.Close() // waits for callbacks
 		s.onEnd()
-		if notGiven != nil { // a deferred Close drops it
+		if notGiven != nil { // logged, because callers of a deferred Close ignore the error
 			s.Warn("not all was given back when the session closed: the rest stays taken for its lease",
 				"error", fmt.Sprintf("%.1000s", failure.Bare(notGiven)))
 		}
@@ -380,29 +384,29 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Failed has Shutdown return an error, unless it is nil.
+// Failed adds an error that Shutdown returns. It ignores nil.
 func (s *Session) Failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = append(s.failed, err)
 }
 
-// A Lessee has a lease that the watchdog renews: the Owner of the watchdog.Lease. Its methods may take its
-// own mutexes, and must not block.
+// A Lessee has a lease that the watchdog renews. It is the Owner of the watchdog.Lease. Its methods may lock
+// its own mutexes, and must not block.
 type Lessee interface {
-	// LeaseKey is the key by which the lease's server is found.
+	// LeaseKey returns the key that determines the server of the lease.
 	LeaseKey() string
-	// Renewal makes the request that renews the lease to the session's. If the lease is not renewed, prolongs
-	// is false, and the request only finds out whether Redis has it. A reply other than 'K' says that it is
-	// gone.
+	// Renewal returns the request that renews the lease to the lease of the session. If the lease is fixed,
+	// prolongs is false, and the request only finds out whether Redis has it. A reply other than 'K' means
+	// that Redis does not have it any more.
 	Renewal() (r *wire.Request, prolongs bool)
-	// LeaseLost is called once: the deadline has passed, or the renewal found the lease gone.
+	// LeaseLost is called once, when the deadline has passed or a renewal has found that the lease is lost.
 	LeaseLost(deadlinePassed bool)
-	// RenewalFailed reports a renewal that will be tried again.
+	// RenewalFailed is called when a renewal has failed and will be tried again.
 	RenewalFailed(err error)
 }
 
-// keeper is the session as its watchdog sees it.
+// keeper is the Session with the methods that its watchdog calls.
 type keeper Session
 
 func (k *keeper) Server(l *watchdog.Lease) any { return k.Link.Server(l.Owner.(Lessee).LeaseKey()) }
@@ -429,7 +433,7 @@ func (k *keeper) Lost(l *watchdog.Lease, deadlinePassed bool) {
 
 func (k *keeper) Failed(l *watchdog.Lease, err error) { l.Owner.(Lessee).RenewalFailed(err) }
 
-// EventKind says what happened.
+// EventKind is the type of an event.
 type EventKind uint8
 
 const (
@@ -441,7 +445,7 @@ const (
 	EventRenewFailed
 )
 
-// Event is one thing that happened to a lock. rlock.Event is the same, with the documentation.
+// Event is one thing that has happened to a lock. rlock.Event has the same fields, with documentation.
 type Event struct {
 	Kind       EventKind
 	Lock       string
@@ -456,7 +460,7 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observe tells the observer, if there is one, of something that happened to a lock.
+// Observe calls the observer of the session, if there is one, with an event of a lock.
 func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
 	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
 		e.Lock, e.Name, e.Session, e.At = kind, name, cmp.Or(e.Session, s.id), time.Now()
