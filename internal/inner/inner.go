@@ -1,19 +1,20 @@
-// Package inner converts between rlock's Session and Mutex and what is inside them, for the other packages of
-// this module: rlock exports no way to do so.
+// Package inner converts rlock's Session and Mutex to the types behind them, for the other packages of this
+// module. Package rlock exports no such conversion.
 //
-// # Why types of two packages are one thing
+// # Why some types have two names
 //
-// Users see rlock's types alone, documented field by field, and can reach nothing behind them. The machine
-// cannot import rlock, and Go has no friends. So these bridges are left:
+// Users only see the types of package rlock, which are documented field by field, and cannot reach anything
+// behind them. The engine cannot import package rlock. So these connections are needed:
 //
-//   - rlock.Session, Mutex and Hold are session.Outer, engine.Permits and handle.Hold under other names, so
-//     that a conversion is all it takes. With a struct around a Hold, each Lock would allocate one more.
-//   - failure.Public makes the *rlock.LockedError of an error that the machine has found.
-//   - rlock's State, Holder and Waiter are those of package protocol, with their documentation.
+//   - rlock.Session, Mutex and Hold are other names of session.Outer, engine.Permits and handle.Hold. A
+//     conversion costs nothing, whereas a struct around a Hold would cost each Lock an allocation.
+//   - failure.Public makes an *rlock.LockedError of the error of the engine.
+//   - rlock.State, Holder and Waiter have the same fields as the types of package protocol, with
+//     documentation.
 //
-// Three types rename a struct of their own package, so that it has methods which its users do not see.
-// handle.heldContext is the Hold as a context.Context, in the same allocation. engine.descent is an
-// acquisition as a key in contexts. session.keeper is the Session as its watchdog sees it.
+// Three types give a struct of their own package other methods, which users do not see. handle.heldContext
+// is the Hold as a context.Context, in the same allocation. engine.descent is a waiter as a context key.
+// session.keeper is the Session with the methods that its watchdog calls.
 package inner
 
 import (
@@ -24,19 +25,20 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Session is what is inside s; nil if s is nil.
+// Session returns the session behind s. It returns nil if s is nil.
 func Session(s *rlock.Session) *session.Session { return (*session.Outer)(s).Session() }
 
-// Mutex is what is inside m; nil if m is nil.
+// Mutex returns the lock behind m. It returns nil if m is nil.
 func Mutex(m *rlock.Mutex) *engine.Permits { return (*engine.Permits)(m) }
 
-// New names a lock of a kind. What is wrong with the session or the name, its methods return.
+// New returns a lock of a kind. If the session or the name is not valid, every method returns an error that
+// says so.
 func New(s *rlock.Session, kind *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
 	lock := engine.New(Session(s), kind, name, engine.NewConfig(engine.Config{}, options))
 	return (*rlock.Mutex)(&lock)
 }
 
-// Acquire is the Lock of m, or its TryLock, for what is wanted instead of all of it.
+// Acquire is the Lock of m, or its TryLock, for another Want than that of its kind.
 func Acquire(
 	ctx context.Context, m *rlock.Mutex, want engine.Want, options []rlock.Option, try bool,
 ) (context.Context, *rlock.Hold, error) {
@@ -61,6 +63,6 @@ func Identity(l rlock.Locker) any {
 
 var identities []func(rlock.Locker) any
 
-// Identify has Identity know the Lockers of a package, which calls it as the program starts. of returns nil
-// for Lockers that it does not know.
+// Identify makes Identity recognize the Lockers of a package. The package calls it when the program starts.
+// of returns nil for Lockers of other packages.
 func Identify(of func(rlock.Locker) any) { identities = append(identities, of) }

@@ -12,52 +12,51 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Status is the first byte of an answer; 0: none.
+// Status is the first byte of a reply. 0 means that there is none.
 type Status byte
 
 const (
-	Granted  Status = 'G' // now, or by an earlier copy of the request
-	GoesOn   Status = 'K' // the grant that the request named
-	Queued   Status = 'Q' // or refused, to an attempt that does not wait
-	Limited  Status = 'N' // never: there is another number of permits
-	Expired  Status = 'V' // the request came too late
-	Stale    Status = 'S' // the attempt was over already
+	Granted  Status = 'G' // by this request, or by an earlier copy of it
+	GoesOn   Status = 'K' // the grant that the request named was prolonged
+	Queued   Status = 'Q' // or refused, if the attempt does not wait
+	Limited  Status = 'N' // refused, because the limit is lower or another one
+	Expired  Status = 'V' // void, because the request came too late
+	Stale    Status = 'S' // the attempt had ended already
 	Released Status = 'R'
 	Lost     Status = 'L'
 )
 
-// Answer is the reply to a request of an attempt, or for its release.
+// Answer is the reply to the request of an attempt, or to its release.
 type Answer struct {
 	Status    Status
-	Now       int64 // Redis time in microseconds; 0 in the answer to a release
-	Token     int64 // Granted: of the grant; Queued: the holder's
-	MayLinger bool  // Granted: the session may keep it while no goroutine has it
-	Limit     int64 // Limited: how many there are
+	Now       int64 // Redis time in microseconds; 0 in the reply to a release
+	Token     int64 // token of the grant (Granted), or of the holder (Queued)
+	MayLinger bool  // the session may keep the grant while no goroutine has it (Granted)
+	Limit     int64 // the limit in Redis (Limited)
 
-	// Of Queued:
-	Left   time.Duration // of the holder's lease, or of the first that ends; negative: it has no end
-	Holder string        // owner field; "": there is none
+	// Only in a reply Queued:
+	Left   time.Duration // until the first lease of a holder ends; negative: it has no end
+	Holder string        // owner field; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
-	Behind bool          // another session is next in the queue, and looks when that lease ends
-	Spare  bool          // another session is next, and this one looks SpareDelay later than that
+	Behind bool          // another session is next in the queue, and sends a request when that lease ends
+	Spare  bool          // as Behind, and this session sends a request SpareDelay later
 
-	// Of Queued, and of Granted to a session that keeps what no goroutine has:
-	Deaf    bool // the server knows of nobody that listens for this session
-	Sharded bool // the session may be told by SPUBLISH; without a queue, it is
+	// Only in a reply Queued, or Granted with MayLinger:
+	Deaf    bool // the server has no subscriber to the channel of this session
+	Sharded bool // the session may be notified by SPUBLISH
 
 	Served []Served // by this request
 }
 
-// Served is what another attempt was granted.
+// Served is a grant to another attempt of the session, by the same request.
 type Served struct {
 	Owner string
 	Token int64
 	Lease time.Duration
 }
 
-// Read is the answer in the outcome of a request. That is 'STATUS NOW' and what follows, or 'R' or 'L'.
-// Behind these stands 'OWNER TOKEN LEASE' of each that was served. The scripts say more. The error is the
-// outcome's, or says that no script replies so.
+// Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. Read
+// returns the error of the outcome, or an error if no script replies like that.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
@@ -83,7 +82,7 @@ func Read(o wire.Outcome) (Answer, error) {
 		return d
 	}
 	a := Answer{Status: Status(status[0]), About: strings.TrimSpace(about)}
-	may := "" // the marks that it may have
+	may := "" // the marks that are possible with this status
 	switch a.Status {
 	case Granted:
 		may = "KDP"
@@ -115,7 +114,7 @@ func Read(o wire.Outcome) (Answer, error) {
 	return a, nil
 }
 
-// Token reads a token. Lua's numbers are exact that far.
+// Token reads a token. It has at most 53 bits, because the numbers of Lua are exact up to that.
 func Token(s string) (token int64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 53)
 	if err != nil {
@@ -124,18 +123,19 @@ func Token(s string) (token int64, ok bool) {
 	return int64(n), true
 }
 
-// TokenOrZero is a token, or 0 for what is none.
+// TokenOrZero is Token. It returns 0 if s is not a token.
 func TokenOrZero(s string) int64 {
 	n, _ := Token(s)
 	return n
 }
 
-// MaxLeft is the longest time to live that is shown: keys can be given any.
+// MaxLeft is the longest remaining time that is shown, because anybody can set any time to live.
 const MaxLeft = 100 * 365 * 24 * time.Hour
 
-// Remaining reads a time to live in milliseconds, as PTTL gives it: -1 is of a key without one. A key that
-// was there a moment ago and is gone (-2) has none left. Where a script does not stop the clock, as in
-// miniredis, a lease can end between two commands.
+// Remaining reads a time to live in milliseconds, in the form of PTTL. It returns a negative time for -1,
+// which means that the key has no time to live. It returns 0 for -2, which means that the key has ended
+// since the previous command. That can happen where the clock does not stop during a script, as in
+// miniredis.
 func Remaining(ms string) (left time.Duration, ok bool) {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	if n == -2 {
@@ -144,20 +144,19 @@ func Remaining(ms string) (left time.Duration, ok bool) {
 	return time.Duration(max(-1, min(n, MaxLeft.Milliseconds()))) * time.Millisecond, err == nil
 }
 
-// Number is n as a script argument.
+// Number returns n as a script argument.
 func Number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Milliseconds is d as a script argument.
+// Milliseconds returns d as a script argument.
 func Milliseconds(d time.Duration) string { return Number(d.Milliseconds()) }
 
-// Locked is the error of an acquisition that does not wait, where the answer is Queued.
+// Locked returns the error of a refused attempt, from the reply Queued.
 func (a Answer) Locked(name string) *failure.LockedError {
 	return &failure.LockedError{Name: name, Holder: a.Holder, About: a.About, Remaining: max(a.Left, 0)}
 }
 
-// Block is how many tokens a grant reserves: one for each goroutine that the lock
-// may be handed to in memory. What was not used is given back with the release.
-// Scripts have it as BLOCK.
+// Block is the number of tokens that a grant reserves, one for each goroutine to which the grant may be
+// passed on in memory. The release returns unused ones. Scripts have it as BLOCK.
 const Block = 1000
 
 // All is the number of permits of a holder that excludes all others. Scripts have it as ALL, in base.lua. The
@@ -167,28 +166,31 @@ const All = 1_000_000_000
 // DefaultLease is the lease of a session without WithWatchdogTimeout. docs/choosing.md gives the reasons.
 const DefaultLease = 15 * time.Second
 
-// MinLease is the shortest lease: less than network and timers need.
+// MinLease is the shortest lease. Networks and timers need more time than that.
 const MinLease = 10 * time.Millisecond
 
-// Retention is for how long the metadata of a free lock are kept at least, and with them the last token. Late
-// copies of requests must find them: those of a lock request come within 10 s (Patience).
+// Retention is the least time for which Redis keeps the hash of a free lock, and with it the last token and
+// the tombstones. A stale copy of a request must find them. A copy of a lock request arrives within 10 s
+// (Patience), or is void.
 const Retention = 15 * time.Second
 
 // MaxLease is the longest lease and waiter timeout, ten years. Scripts consider a time that lies decades
 // ahead damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
-// NoLease is a lease of zero where a zero would mean that none was given.
+// NoLease stands for a lease of zero where zero means that there is no option.
 const NoLease = time.Duration(math.MinInt64)
 
-// MinTime is the shortest time that any other option takes. Redis counts in milliseconds, and no duration
-// whose unit was forgotten is as long: an hour in seconds is 3,600 ns.
+// MinTime is the lower bound of most other durations. Redis counts in milliseconds. A duration without a
+// unit is shorter than that: for example, an hour in seconds is 3,600 ns.
 const MinTime = time.Millisecond
 
-// MinHandover is the least of WithHandover: a shorter time than a request to Redis takes saves none.
+// MinHandover is the lower bound of WithHandover. A request to Redis takes longer, so a shorter time would
+// save none.
 const MinHandover = 100 * time.Microsecond
 
-// CheckLease returns an error if the lease d, which the option got, is not from MinLease to MaxLease.
+// CheckLease returns an error if d is not from MinLease to MaxLease. option is the name of the option for
+// the error.
 func CheckLease(option string, d time.Duration) error {
 	if d == NoLease {
 		d = 0
@@ -196,9 +198,9 @@ func CheckLease(option string, d time.Duration) error {
 	return CheckDuration(option, d, MinLease, MaxLease)
 }
 
-// CheckDuration returns an error if d, which the option got, is not from least to most. The caller must have
-// dealt with a 0 that means something else, such as "off". A time below a millisecond that is too short may
-// lack its unit, and the error says how to write one.
+// CheckDuration returns an error if d is not from least to most. option is the name of the option for the
+// error. The caller must have handled a 0 that means something else, such as "off". If d is too short and
+// below a millisecond, its unit may be missing, and the error shows how to write one.
 func CheckDuration(option string, d, least, most time.Duration) error {
 	switch {
 	case d >= least && d <= most:
@@ -218,33 +220,33 @@ func CheckDuration(option string, d, least, most time.Duration) error {
 	return fmt.Errorf("lockline: %s: %v is shorter than %v%s", option, d, least, hint)
 }
 
-// Patience is how long after its sending a lock request is still welcome. Not longer than the lease: a copy
-// that comes when its grant is over must have expired, too.
+// Patience returns the time after which a lock request is void, counted from before it was sent. It is never
+// longer than the lease. So when a grant has ended, all copies of its request are void, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
-// FirstLease is the longest lease of a lock that is handed over: FIRST_LEASE in base.lua.
+// FirstLease is the longest first lease of a lock that is handed over. Scripts have it as FIRST_LEASE.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is the time by which the second session in the queue looks later than the first: SPARE_DELAY in
-// base.lua.
+// SpareDelay is the time by which the second session in the queue sends its request later than the first
+// one, when the lease of the holder ends. Scripts have it as SPARE_DELAY.
 const SpareDelay = 250 * time.Millisecond
 
-// MaxExpired bounds how often in a row a request may come too late.
+// MaxExpired bounds how often in a row a request of an attempt may be void because it came too late.
 const MaxExpired = 8
 
-// TooLate is the error of an attempt whose requests come too late all the time.
+// TooLate returns the error of an attempt whose requests always come too late.
 func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
 }
 
-// ErrOver: a copy of the request was granted, and that grant was over before an answer came.
+// ErrOver means that a copy of the request was granted, and that the grant ended before a reply came.
 var ErrOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
-// GrantTime converts the Redis time of a grant to a local time that is not after it. When Redis' clock showed
-// redis, the local one showed base or more. How far the two have gone from there to the grant may differ by
-// the margin for drift. If redis is 0, it is base.
+// GrantTime converts the Redis time of a grant to a local time that is not after it. When the clock of Redis
+// showed redis, the local clock showed base or more. From there to the grant, the two clocks may differ by
+// the margin for drift. If redis is 0, GrantTime returns base.
 func GrantTime(at, redis int64, base time.Time) time.Time {
 	if redis == 0 {
 		return base
@@ -252,12 +254,12 @@ func GrantTime(at, redis int64, base time.Time) time.Time {
 	d := time.Duration(at-redis) * time.Microsecond
 	t := base.Add(d - d.Abs()/100)
 	if now := time.Now(); t.After(now) {
-		t = now // a clock that was set
+		t = now // the clock of Redis was set
 	}
 	return t
 }
 
-// Valid is for how long after its sending a lease granted by Redis is valid to its holder: two clocks' rates
-// differ, and Redis counts in milliseconds. The margin, 1 % and 2 ms, is that of the reference
-// implementations of Redlock.
+// Valid returns for how long a lease is valid to its holder, counted from before its request was sent. It is
+// less than the lease, because the rates of two clocks differ, and Redis counts in milliseconds. The margin
+// of 1 % and 2 ms is that of the reference implementations of Redlock.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

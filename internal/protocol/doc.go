@@ -1,14 +1,15 @@
-// Package protocol is what a session and the scripts in Redis say to each other. It has the names of keys,
-// the replies of scripts, the validity of requests and leases, and a lock's state. It runs no goroutine and
-// sends nothing: package wire does.
+// Package protocol has the data that sessions and scripts exchange: the names of keys, the replies of
+// scripts, the validity of requests and leases, and the state of a lock. It starts no goroutine and sends no
+// request. Package wire does.
 //
 // Begin with Answer in answer.go, the reply to a request for a lock.
 //
-//	keys.go    the names of a lock's keys, requests for them, and which names and prefixes are refused
-//	answer.go  what a lock script's reply means, and how long a request is welcome and a lease valid
-//	state.go   what Inspect shows
+//	keys.go    names of keys, requests for them, and valid names and prefixes
+//	answer.go  replies of the lock scripts, and for how long requests and leases are valid
+//	state.go   the result of Inspect
+//	info.go    holder info
 //
-// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience
-// changes nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly
-// (Token), and all keys of a lock share a slot (Keys).
+// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience changes
+// nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly (Token),
+// and all keys of a lock share a slot (Keys).
 package protocol

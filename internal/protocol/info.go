@@ -46,7 +46,7 @@ func HolderInfo(pid int, host, label string) string {
 // WithNote returns the holder info of a session with the note of one call.
 func WithNote(info, note string) string { return info + "\t" + note }
 
-// Info is what an owner field and a holder info tell. Fields that are not known are zero.
+// Info is the content of an owner field and a holder info. Fields that are not known are zero.
 type Info struct {
 	Session  string
 	PID      int

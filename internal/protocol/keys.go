@@ -20,15 +20,14 @@ const (
 	Reentrant = "r"
 	Fair      = "f"
 	RedLock   = "q"
-	Turnstile = "t" // where those stand who wait for a RedLock; users have none
+	Turnstile = "t" // of the lock at which waiters for a RedLock are queued; users have no such lock
 	ReadWrite = "w"
 	Semaphore = "p" // for permits
-	Latch     = "l" // no lock: see package latch
-	Redisson  = "j" // of events alone
+	Latch     = "l" // of package latch, which has no locks
+	Redisson  = "j" // only in events
 )
 
-// What the names of further keys begin with of the locks of package redisson, which makes them. No prefix of
-// a session may begin so.
+// Prefixes of further keys of the locks of package redisson. No prefix of a session may begin like that.
 const (
 	RedissonMetadata = "lockline_lock_memory:"
 	RedissonToken    = "redisson_lock_token:"
@@ -38,26 +37,26 @@ const (
 // boxed once, because a session may have very many locks.
 type Keys struct {
 	Name   string
-	Queued bool  // the keys behind the first are of a queue, which only a release with waiters needs
+	Queued bool  // the further keys are of a queue, which only a release with waiters needs
 	boxed  []any // strings
-	few    int   // how many of these RequestFew names
+	few    int   // number of keys that RequestFew names
 }
 
-// LockKey is the key of the hash. It names the lock, whatever its kind.
+// LockKey returns the key of the hash, which has the kind and the name of the lock.
 func (k *Keys) LockKey() string { return k.boxed[0].(string) }
 
-// Request builds a call of a script on the lock.
+// Request returns a call of a script on the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv)
 }
 
-// RequestFew builds a call of a script that needs no key of a queue. A lock of package redisson has two such
-// keys, any other lock one.
+// RequestFew returns a call of a script that needs no key of a queue. It names the first key, or the first
+// two for a lock of package redisson.
 func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
 
-// Same is a request whose copies are all the same.
+// Same is a request whose copies are all equal.
 type Same struct {
 	Script *wire.Script
 	Keys   *Keys
@@ -66,17 +65,17 @@ type Same struct {
 	keys keySet // keys of the next copy
 }
 
-// keySet is a choice of the keys of a lock.
+// keySet says which keys of a lock a request names.
 type keySet uint8
 
 const (
-	allKeys  keySet = iota
-	fewKeys         // see RequestFew
-	ownKeys         // without the key of further holders, in whose place the lock's hash is named
-	noOfSets        // of a lock with permits
+	allKeys    keySet = iota
+	fewKeys           // see RequestFew
+	ownKeys           // as allKeys, with the hash instead of the key of further holders
+	numKeySets        // for a lock with permits
 )
 
-// Request makes a copy.
+// Request returns the next copy. It implements wire.Copier.
 func (s *Same) Request(time.Time) *wire.Request {
 	k := s.Keys
 	switch s.keys {
@@ -89,11 +88,11 @@ func (s *Same) Request(time.Time) *wire.Request {
 	return k.Request(s.Script, s.Argv...)
 }
 
-// Failed notes why the last copy was not answered, and that it will be sent again. While their slot moves, a
-// Cluster refuses a request if only some of its keys exist. Often there is no queue, and no further holder of
-// permits. So the next copies name fewer keys, and the script says if it needs the others.
+// Failed prepares the next copy after one that was not answered. While a slot moves, a Cluster refuses a
+// request if only some of its keys exist. Often there is no queue, and no further holder of permits. So the
+// next copies name fewer keys, and the script returns an error if it needs the others.
 func (s *Same) Failed(err error) {
-	sets := noOfSets
+	sets := numKeySets
 	if len(s.Keys.boxed) < 4 { // without permits
 		sets = ownKeys
 	}
@@ -104,7 +103,7 @@ func (s *Same) Failed(err error) {
 	}
 }
 
-// Failed is a request's error for the user, with a noun as failure.Of has it.
+// Failed returns the error of a request for the user. what is the noun of the kind, as for failure.Of.
 func (k *Keys) Failed(what string, err error) error {
 	hint := wire.Hint(err)
 	switch {
@@ -117,8 +116,8 @@ func (k *Keys) Failed(what string, err error) error {
 	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))
 }
 
-// NamedKeys returns the keys of a lock whose keys have names of another form than NewKeys makes. The first is
-// the lock's hash, and the second its metadata, which RequestFew names. All must be in one slot.
+// NamedKeys returns the keys of a lock whose keys are not named as by NewKeys. The first is the hash of the
+// lock, and the second its metadata, which RequestFew also names. All must be in one slot.
 func NamedKeys(name string, keys ...string) *Keys {
 	boxed := make([]any, len(keys))
 	for i, key := range keys {
@@ -127,10 +126,10 @@ func NamedKeys(name string, keys ...string) *Keys {
 	return &Keys{Name: name, boxed: boxed, few: 2}
 }
 
-// NewKeys returns the keys of a lock: PREFIX:KIND:{NAME}, and for each ending in more the same with that
-// ending. Its error names the fault of the name. RequestFew names the first key alone. Braces in the
-// name would end the hash tag early. That is harmless as long as the tag is the same for all keys and not
-// empty: only a name that begins with a closing brace needs an escape.
+// NewKeys returns the keys of a lock: PREFIX:KIND:{NAME}, and the same with each ending in more. It returns
+// an error if the name is not valid. RequestFew names only the first key. A closing brace in the name ends
+// the hash tag early. That is harmless as long as the tag is not empty and the same for all keys. So only a
+// name that begins with a closing brace needs an escape.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -152,10 +151,10 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	return &Keys{Name: name, boxed: boxed, few: 1}, nil
 }
 
-// kindPart is what stands between prefix and name in the keys of any kind.
+// kindPart matches the part of a key of any kind between prefix and name.
 var kindPart = regexp.MustCompile(`:[a-z]:\{`)
 
-// Reserved returns the beginning of s if keys of package redisson begin so. Otherwise it returns "".
+// Reserved returns the prefix of the keys of package redisson with which s begins, or "" if there is none.
 func Reserved(s string) string {
 	for _, begin := range [...]string{RedissonMetadata, RedissonToken} {
 		if strings.HasPrefix(s, begin) {
@@ -165,11 +164,11 @@ func Reserved(s string) string {
 	return ""
 }
 
-// KindPart returns what a key of any kind has between prefix and name, if s contains that. Otherwise it
-// returns "".
+// KindPart returns the part of a key of any kind between prefix and name, if s contains one, and otherwise
+// "".
 func KindPart(s string) string { return kindPart.FindString(s) }
 
-// CheckName says what is wrong with the name of a lock or latch.
+// CheckName returns an error if the name of a lock or latch is not valid.
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New(`lockline: the name is empty: ""`)
@@ -190,8 +189,9 @@ func Tagged(s string) bool {
 	return strings.Index(s[open:], "}") > 1
 }
 
-// CheckPrefix refuses what would let two prefixes share a key. Without a kind in the prefix, the
-// first kind in a key is what follows the prefix, so the key says which prefix, kind and name made it.
+// CheckPrefix returns an error if a key with this prefix could also have another prefix. A valid prefix
+// contains no kind. So the first kind in a key follows the prefix, and the key determines the prefix, the
+// kind and the name.
 func CheckPrefix(prefix string) error {
 	switch {
 	case prefix == "":

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// State is what Redis knows of a lock of any kind at one instant. rlock.State is the same, with the
-// documentation, but for the last two fields.
+// State is the data that Redis has of a lock of any kind at one moment. rlock.State has the same fields,
+// with documentation, except for the last two.
 type State struct {
 	Name string
 	Held bool
@@ -21,8 +21,8 @@ type State struct {
 	Queue   []Waiter
 	Limit   int
 
-	Floor int64    // no later holder has this token, or a lower one
-	Over  []string // attempts that are over though a copy of their request may yet come, or that were forced
+	Floor int64    // the highest token that was granted or reserved; a later holder has a higher one
+	Over  []string // attempts with a tombstone
 }
 
 // Holder is rlock.Holder.
@@ -184,7 +184,7 @@ func (st *State) hold(h Holder, info string) {
 	st.Held, st.Holder = true, st.Holders[0]
 }
 
-// tokens takes in the highest token, and the tombstones in a hash.
+// tokens sets the highest token, and the tombstones in a hash.
 func (st *State) tokens(floor int64, hash map[string]string) {
 	st.Floor = floor
 	for field := range hash {
@@ -224,12 +224,12 @@ func float(s string) float64 {
 	return f
 }
 
-// micros is what is left of a time, as a script says it.
+// micros returns n microseconds as a duration from 0 to MaxLeft.
 func micros(n float64) time.Duration {
 	return time.Duration(max(0, min(n, float64(MaxLeft.Microseconds())))) * time.Microsecond
 }
 
-// words are the first n words of s, and what is behind them.
+// words returns the first n words of s, and the rest.
 func words(s string, n int) []string {
 	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
 }
