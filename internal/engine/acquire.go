@@ -50,8 +50,9 @@ const (
 	newsAnswered             // the wait has ended
 )
 
-// Acquire waits until what is wanted is held, or tries once. After an error the returned context is ctx, and
-// nothing is held. Whatever an unanswered request has taken is released in the background.
+// Acquire waits until the permits of want are held, or tries once. After an error, the returned context is
+// ctx, and nothing is held. If an unanswered request may have taken permits, they are released in the
+// background.
 func (ps *Permits) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -110,7 +111,7 @@ func (w *waiter) acquire() (*Entry, error) {
 	if w.ctx.Err() != nil {
 		return nil, l.named(failure.OfContext(w.ctx))
 	}
-	for again := false; ; again = true { // what the call got may have ended before it became a hold
+	for again := false; ; again = true { // a grant may have ended before its entry became a hold
 		var outer *Entry
 		if l.kind.Reentrant {
 			var err error
@@ -210,18 +211,23 @@ func (w *waiter) listen(fx *effects) {
 	l.setTimer(fx)
 }
 
-// ownRelease is for how long a TryLock, from its beginning, waits for releases of its own session. An outage
-// should not make it wait longer.
+// ownRelease bounds the time, from its beginning, for which a TryLock waits for releases of its own session.
+// An outage should not make it wait longer.
 const ownRelease = 250 * time.Millisecond
 
-// try gets an entry of a grant without waiting for other holders. But for up to ownRelease it waits for
-// releases of its own session which were in flight when it began, unless other goroutines of the session
-// come first. These releases may free just what it wants. Otherwise it could report a lock as taken that
-// this process has already unlocked. Later releases do not count, or it could wait on and on in a busy
-// session.
+// try gets an entry of a grant without waiting for other holders.
 //
-// Redis refuses the try if the lock is taken, or if anybody is queued for it, also while it is free. So the
-// try of a fair lock never overtakes a waiter.
+// But while its own session is releasing, it waits for up to ownRelease, unless other goroutines of the
+// session come first. Otherwise it could report a lock as taken that this process has already unlocked. A
+// try for some of the permits sends its request again, at most once for each release that was in flight at
+// its beginning. In a busy session there are always more.
+//
+// A try is refused although nobody holds the lock if
+//   - a waiter is queued, to which Redis hands the lock over in the same request. A dead waiter counts until
+//     its waiter timeout ends, unless Redis sees that its session has no subscription. So no try overtakes a
+//     living waiter;
+//   - a goroutine of its own session waits, even if the lane of that goroutine is still filling;
+//   - HoldAtLeast keeps the lock taken, or a release of its session lasts for longer than ownRelease.
 func (w *waiter) try() (*Grant, error) {
 	l := w.l
 	maxRetries := int32(0)
@@ -300,7 +306,7 @@ func (w *waiter) notifyQueued() {
 func (w *waiter) giveUp() error {
 	l := w.l
 	fx := l.begin()
-	waiting := w.lane.remove(w) // false if the waiter was answered in that instant
+	waiting := w.lane.remove(w) // false if the waiter was answered at that moment
 	var holder *failure.LockedError
 	if !w.noWait { // a TryLock has only waited for a reply, so its error names no holder
 		holder = w.holder(w.grant)
@@ -388,8 +394,8 @@ func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 
-// hint says what a goroutine may have done wrong that is kept out by its own session. g is the grant in the
-// way; nil: that has ended meanwhile. The caller must hold l.mu.
+// hint returns a mistake that the caller may have made if its own session keeps it out. g is the grant that
+// keeps it out, or nil if that has ended.
 func (w *waiter) hint(g *Grant) string {
 	kind := w.l.kind
 	switch {

@@ -25,10 +25,10 @@ import (
 type attemptState uint8
 
 const (
-	requested attemptState = iota // its first request was or is about to be sent, without a reply yet
-	queued                        // it waits in the queue in Redis, and sends its request again now and then
-	withdrawn                     // no goroutine waits for it: what it may have in Redis is released
-	done                          // it was granted or refused, and a grant that arrives later is released
+	requested attemptState = iota // the first request was or is about to be sent, without a reply yet
+	queued                        // the attempt waits in the queue in Redis, and sends a request now and then
+	withdrawn                     // no goroutine waits for it, and it is being released in Redis
+	done                          // the attempt was granted or refused, and a grant that arrives later is released
 )
 
 func (s attemptState) String() string {
@@ -38,6 +38,11 @@ func (s attemptState) String() string {
 // attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has one
 // request in flight at a time. Usually the goroutine of a waiter sends the first request (sendFirst), which
 // saves waking another one. Each later request has a goroutine of its own (send).
+//
+// If a reply is lost, Redis may have run the request, and a copy may still run later. So the request is sent
+// again, and a holder gets the same grant again (acquire.lua). inRedis and staleUntil remember what Redis
+// may have. The release of the attempt leaves a tombstone until staleUntil, so that a later copy has no
+// effect. If nobody waits any more, abandoned stops further copies.
 type attempt struct {
 	// The following never change.
 	lane  *lane
@@ -68,7 +73,7 @@ type attempt struct {
 	numLate    int           // how often in a row a request, or a grant, was late
 	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted     bool          // another session may have wanted that grant before it was there
-	numWaiters int           // of a fair lane when the first request was made; 0: none was made yet
+	numWaiters int           // waiters of a fair lane at the first request; 0: no request yet, or not fair
 	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil: not withdrawn
 }
 
@@ -174,7 +179,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")
-	if a.joins != nil && a.joins.held() { // otherwise the script could extend what is being released
+	if a.joins != nil && a.joins.held() { // otherwise the script could extend a grant that is being released
 		joins = a.joins.owner
 	}
 	args := &s.Args
@@ -229,7 +234,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
 		r.Status == protocol.Queued && !ln.noWait || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
-	case a.state == withdrawn || a.state == done: // done: a message has brought the grant before
+	case a.state == withdrawn || a.state == done: // done: a message or another reply has brought the grant
 		a.conclude(&fx)
 	case err != nil:
 		a.onError(o, err, &fx)
@@ -298,7 +303,7 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	a.nextRequestAt = fx.age + wire.Backoff(2, 20*time.Millisecond, time.Second)
 }
 
-// fail ends the attempt with an error for its waiters. What it may have in Redis is released.
+// fail ends the attempt with an error for its waiters, and releases it in Redis.
 func (a *attempt) fail(err error, fx *effects) {
 	a.setState(done, fx)
 	a.releaseLater(fx)
@@ -347,8 +352,8 @@ func (a *attempt) withdraw(fx *effects) {
 	a.conclude(fx)
 }
 
-// conclude ends an attempt that is withdrawn or done, once no request is in flight. What a withdrawn
-// attempt may have in Redis is released first.
+// conclude ends an attempt that is withdrawn or done, once no request is in flight. A withdrawn attempt is
+// released in Redis first.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -384,7 +389,7 @@ func (a *attempt) finish(fx *effects) {
 	fx.uses--
 }
 
-// releaseLater releases, in the background, what the attempt may have in Redis.
+// releaseLater releases the attempt in the background, if Redis may have a place or a grant for it.
 func (a *attempt) releaseLater(fx *effects) {
 	if a.mayHoldInRedis() {
 		r := a.lane.l.releaseRequest(a.owner, "", a.staleUntil, "")
@@ -430,14 +435,14 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	}
 }
 
-// requestWithin moves the next request forward, if it is planned for later than d from now.
+// requestWithin plans the next request for a time not later than d from now.
 func (a *attempt) requestWithin(d time.Duration, fx *effects) {
 	if at := fx.age + d; a.nextRequestAt == 0 || at < a.nextRequestAt {
 		a.nextRequestAt = at
 	}
 }
 
-// refused returns the error of a TryLock for what is not free.
+// refused returns the error of a TryLock that Redis has refused.
 func (ln *lane) refused(r protocol.Answer) error {
 	e := r.Locked(ln.l.keys.Name)
 	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // otherwise the waiter has left
@@ -446,7 +451,7 @@ func (ln *lane) refused(r protocol.Answer) error {
 	return ln.l.kind.locked(e)
 }
 
-// onGrant makes a grant of what Redis granted at the local time base or later.
+// onGrant handles a grant by Redis. base is a local time not after the grant.
 func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -493,7 +498,7 @@ func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 
 // OnMessage handles a message for the attempt. The words are
-//   - TOKEN NOW LEASE NONCE: it was granted. A grant counts only with the nonce, which only Redis was told;
+//   - TOKEN NOW LEASE NONCE: it was granted. A grant counts only with the nonce, which only Redis has;
 //   - LEFT: it is the next in the queue, and the lease of the holder ends in LEFT ms;
 //   - none: another session wants the grant, or messages may have been missed.
 //
@@ -521,7 +526,7 @@ func (a *attempt) OnMessage(words []string) {
 	fx.commit()
 }
 
-// onGrantNotice handles a grant of which a message, or the reply to another request, has told the session.
+// onGrantNotice handles a grant that a message, or the reply to another request, has brought.
 func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration, fx *effects) {
 	if a.state != requested && a.state != queued || token <= a.lastRefused {
 		return // a reply was faster, no goroutine waits, or the grant had ended when a reply said to wait
@@ -537,7 +542,8 @@ func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration
 	a.conclude(fx)
 }
 
-// subscribe makes the session listen for messages about the lock, as a reply to a request sent at sent said.
+// subscribe subscribes the session to messages about the lock in the way that a reply has named. sent is the
+// time before the request of that reply was sent.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
 	if r.Deaf {
@@ -545,8 +551,9 @@ func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	}
 }
 
-// read reads the reply to a request of an attempt, or of none, and notifies other attempts of this session of
-// what they were granted by it. The caller must not hold l.mu.
+// read reads the reply to a request, and notifies other attempts of this session of grants to them in the
+// same reply. of is the attempt that sent the request, or nil for other requests. The caller must not hold
+// l.mu.
 func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the lost reply may have told of a grant to another attempt of this session
@@ -567,12 +574,12 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 		l.s.Clock.Heard(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
-		l.notifyServed(s, o.Sent) // Redis granted the lock after the request was sent
+		l.notifyServed(s, o.Sent) // the lock was granted after the request was sent
 	}
 	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // other grants say nothing of subscriptions
 		l.subscribe(r, o.Sent)
 	}
-	if r.Status == protocol.Queued { // what was free may have gone to another attempt of this session
+	if r.Status == protocol.Queued { // the holder may be another attempt of this session
 		l.notifyServed(protocol.Served{Owner: r.Holder, Token: r.Token, Lease: r.Left}, o.Sent)
 	}
 	return r, nil

@@ -16,6 +16,22 @@
 // canceled, waiters woken, and requests sent. So a reader who wants to know why something happens looks at
 // settle, and a reader who wants to know what a reply or message changes looks at the event.
 //
+// # The path of an uncontended Lock and Unlock
+//
+//	Acquire, Admitted, acquire     options and bounds; no hold to nest in (acquire.go)
+//	wait, waitIn                   event: the waiter joins a lane
+//	  settle, newAttempt           decides that the lane needs an attempt
+//	  sendFirst                    sends acquire.lua, in the goroutine of the call (attempt.go)
+//	  onReply, onAnswer, onGrant   event: the reply; newGrant makes a Grant (grant.go)
+//	  settle, serve                decides that the Grant serves the waiter
+//	hold                           event: the entry becomes a hold
+//	Unlock, beginUnlock            event: the hold ends, and its context is canceled (unlock.go)
+//	  settle, releaseGrant         decides that the Grant is released
+//	  sendUnlock, onRelease        sends release.lua; event: the reply
+//
+// If the lock is held, the reply says that the attempt is queued. The goroutine then waits for news, until a
+// message (inbox.go) or another reply brings the grant, and settle serves the waiter.
+//
 // # Types
 //
 // A lockState has all that a session knows of one name. Its lanes have the waiters. A waiter is a call of
@@ -39,11 +55,12 @@
 //
 // # Invariants
 //
-// Only Redis decides which attempt is next, in the order of its queue. A message about that counts only
-// with the nonce of the attempt, which only Redis was told. A hold is valid for its lease less the margin
-// for drift, counted from before the request that brought it. The id of an attempt is never used again, and
-// what no goroutine wants is released. A request whose reply was lost may still run. So its attempt knows
-// until when a copy may arrive (staleUntil), as does its grant, and the release leaves a tombstone in Redis
-// until then. docs/design.md has all invariants, and package protocol has the protocol. Simulation and
-// exploration check after each event that the memory of a session is consistent (invariants.go).
+// Only Redis decides which attempt is next, in the order of its queue. A message about that counts only with
+// the nonce of the attempt, which only Redis has. A hold is valid for its lease less a margin for drift,
+// counted from before the request was sent that granted or last renewed the lease. The id of an attempt is
+// never used again, and a grant that no goroutine wants is released. A request whose reply was lost may
+// still run. So its attempt knows until when a copy may arrive (staleUntil), as does its grant, and the
+// release leaves a tombstone in Redis until then. docs/design.md has all invariants, and package protocol
+// has the protocol. Simulation and exploration check after each event that the memory of a session is
+// consistent (invariants.go).
 package engine

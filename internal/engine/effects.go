@@ -17,7 +17,7 @@ type effects struct {
 	uses int           // by how much the event changes the number of uses of l
 
 	// closed means that the session is closed, and that its Shutdown does not wait for this event. No request
-	// is sent then. What is left in Redis ends with its lease.
+	// is sent then. A grant that is left in Redis ends with its lease.
 	closed bool
 
 	caller      *waiter    // the waiter that joins a lane by the event; nil: the event is another one
@@ -59,8 +59,7 @@ func (fx *effects) background(f func()) {
 	}
 }
 
-// commit ends the event. It decides what follows, unlocks the mutex, and carries out the effects. It does not
-// block.
+// commit ends the event. It runs settle, unlocks the mutex, and carries out the effects. It does not block.
 func (fx *effects) commit() {
 	fx.l.settle(fx)
 	fx.run()

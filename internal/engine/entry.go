@@ -10,8 +10,9 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Entry is the part of one goroutine in a grant, from the moment at which the grant serves its call. When the
-// call returns, the entry becomes a hold. An Entry must not refer to its Hold, which its user may forget.
+// Entry is the share of one goroutine in a grant, which becomes its hold when the call returns. Before the
+// Entry is made, the grant already counts it in numEntries. An Entry must not refer to its Hold, which its
+// user may forget.
 type Entry struct {
 	// The following never change once the entry is a hold.
 	ctx    context.Context // ends with the hold; the user's context descends from it
@@ -130,7 +131,7 @@ func (e *Entry) Find(key any) any {
 	return nil
 }
 
-// Err returns nil while the hold is held, and otherwise says what ended it.
+// Err returns nil while the hold is held, and then the error of its end.
 func (e *Entry) Err() error {
 	l := e.g.l
 	l.mu.Lock()
@@ -160,7 +161,7 @@ func (e *Entry) Stay(d time.Duration) {
 	if e.write {
 		g.allTakenUntil = max(g.allTakenUntil, until)
 	}
-	fx.unlock() // the next Unlock decides what follows
+	fx.unlock() // it counts at the next Unlock
 }
 
 // WaitReplicas blocks until n replicas have the grant.
@@ -198,7 +199,8 @@ func (e *Entry) Reserve(token int64) {
 	e.g.minNextToken = max(e.g.minNextToken, token)
 }
 
-// Extend makes the lease at least d, and so confirms the hold. It blocks for the reply.
+// Extend makes the lease last for at least d from now. It returns an error if Redis no longer has the hold.
+// It blocks for the reply, at most until ctx ends.
 func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	s := e.g.l.s
 	if !s.Begin() {
@@ -208,8 +210,8 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.g.extend(ctx, d)
 }
 
-// Forgotten ends a hold that its user can no longer reach. The runtime's cleanups wait for each other, so
-// what takes time has its own goroutine.
+// Forgotten ends a hold that its user can no longer reach. It runs in a goroutine of its own, because the
+// cleanups of the runtime wait for each other.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {

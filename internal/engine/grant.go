@@ -41,7 +41,7 @@ type Grant struct {
 	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
 	numPasses      int32         // how many goroutines had it before the present one
-	numEntries     int32         // entries of goroutines, with those of waiters that are about to return
+	numEntries     int32         // entries of goroutines, including waiters that are about to return
 	numWriters     int32         // how many of the holds exclude others
 	numRenewed     int32         // how many holds want the lease renewed
 	state          handle.State
@@ -60,9 +60,9 @@ type Grant struct {
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes a grant of what Redis granted to an attempt at base or later, for its lane or another one.
-// The error is ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release what Redis
-// granted.
+// newGrant makes a grant that Redis has granted to an attempt, for the lane of the attempt or another one.
+// base is a local time not after the grant. The error is ErrTooLate, ErrClosed or ErrNoToken. After an error
+// the caller must release the grant in Redis.
 func (l *lockState) newGrant(
 	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
@@ -189,14 +189,14 @@ func (g *Grant) endLinger() {
 	}
 }
 
-// end ends a grant without an Unlock: it was lost for a reason, or the session closes. The contexts of its
-// holds are canceled before any waiter is woken. If the deadline has passed, that is before Redis can grant
-// the lock to others. The grant is released by the caller, or by the Unlock of a hold. If it has no hold
-// that could be unlocked, end releases it.
+// end ends a grant without an Unlock, because it was lost for a reason or the session closes. The contexts
+// of its holds are canceled before any waiter is woken. Unless the timer is late, that is before Redis can
+// grant the lock to others, because the lease in Redis ends after the deadline. The grant is released by the
+// caller, or by the Unlock of a hold. If it has no hold that could be unlocked, end releases it.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
-		return // whatever ended it releases it
+		return // it has ended, and the event that ended it, or an Unlock, releases it
 	}
 	g.leave(why)
 	if why == handle.Lost {
@@ -241,7 +241,8 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 }
 
 // endChains ends the chains of the grant's holds, and returns the events for the observer. If the observer
-// does not know of a hold yet, because the hold has just begun, its event is kept until then (announce).
+// has not been notified yet that the root of a chain was acquired, the event is kept, and announce reports
+// it afterward.
 func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events []session.Event) {
 	for _, e := range g.holds {
 		c := &e.root.chain
@@ -287,7 +288,7 @@ func (g *Grant) lastUsed() any {
 }
 
 // extend makes the lease at least d, unless that is 0, and sends Redis the hold count. It blocks for the
-// reply. The request goes on when ctx has ended.
+// reply. If ctx ends first, the request is still carried out.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	s := l.s
@@ -324,14 +325,14 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that sends Redis the hold count, and makes the lease at least ms. It sets and never
-// adds, so a copy that comes twice or late changes nothing.
+// update is a request that makes the lease at least ms milliseconds. If Redis has the hold count of the
+// kind, it also sends that. It sets and never adds, so a stale or second copy changes nothing.
 type update struct {
 	g  *Grant
 	ms any // string: milliseconds; "0" leaves the lease as it is
 }
 
-// Request makes a copy, with the hold count at that time.
+// Request returns the next copy of the request, with the present hold count.
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
 	keep := l.s.Args.Keep
@@ -373,7 +374,7 @@ func (g *Grant) LeaseLost(deadlinePassed bool) {
 	}
 }
 
-// whyLost returns why the watchdog has given the lease up, with what kept it from being renewed.
+// whyLost returns the reason for which the watchdog has ended the lease, with the error of the last renewal.
 func (g *Grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)

@@ -15,8 +15,8 @@ import (
 type recipient interface {
 	// Key returns the first key of the lock.
 	Key() string
-	// OnMessage handles a message. words are what stands in it behind the owner field of the recipient. Any
-	// client that may publish could have sent them. Without words, messages to the recipient may have been
+	// OnMessage handles a message. words are its words behind the owner field of the recipient. Any client
+	// that may publish could have sent them. If there are no words, messages to the recipient may have been
 	// missed.
 	OnMessage(words []string)
 }
@@ -136,9 +136,9 @@ func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	}
 }
 
-// tidyInterval is the time between two looks for channels that no attempt needs. A busy lock is seldom
-// without an attempt at that moment. If it is, its channel stays subscribed in the hub for a while. So the
-// next attempt costs one request more, and no SUBSCRIBE.
+// tidyInterval is the time between two looks for channels that no attempt needs. A busy lock usually has an
+// attempt at that moment, so its channel is kept. Otherwise the hub keeps the subscription for a while. So
+// the next attempt costs one request more, and no SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
 // run passes on the messages that arrive on the session's channels.
@@ -198,7 +198,8 @@ func (in *inbox) dispatch() {
 func (in *inbox) tidy() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0} // what it keeps may be wanted at any time
+	// Other sessions may want a kept grant at any time.
+	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0}
 	for _, r := range in.recipients {
 		needed[in.channelOf(r.Key())] = true
 	}

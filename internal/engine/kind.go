@@ -11,16 +11,16 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Kind has what differs between the kinds of locks.
+// Kind has all differences between the kinds of locks.
 type Kind struct {
 	Letter string // in keys and events
-	Want   Want   // what its Lock wants, unless the call says otherwise
+	Want   Want   // of its Lock, unless the call has another one
 
 	Reentrant bool // a call whose context descends from a hold nests in that hold
 	Counts    bool // Redis has the hold count, so each nested Lock and Unlock sends a request
-	Fair      bool // only the queue in Redis decides which goroutine of all sessions is next
+	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep it while no goroutine has it (WithLinger)
-	Alone     bool // a TryLock waits for what its session still has, because that is about to be released
+	Alone     bool // a TryLock waits for grants and attempts of its session, which end soon
 
 	Noun string // names the kind in errors, as in "semaphore"; "": a lock
 
@@ -37,7 +37,7 @@ func NewLock(letter string, fair bool) *Kind {
 // Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is Named for the error of a request, with hints at what may be wrong with the keys.
+// Failed is Named for the error of a request. It adds a hint if the keys may be damaged.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // locked returns the error for a lock that is not free.
@@ -46,7 +46,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 	return failure.Public(e)
 }
 
-// newKeys returns the keys of one name. The error says what is wrong with the name.
+// newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
 	if k.Counts { // without permits, there is one holder, and no key for further holders
@@ -60,7 +60,7 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 }
 
 // Want says how many permits a call requests, and how. Calls of a session with equal Wants wait in one
-// lane. The zero Want stands for the Want of the kind.
+// lane. The zero Want means the Want of the kind.
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
@@ -131,7 +131,8 @@ func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, c.Wait)
 }
 
-// NewConfig applies options, which are of a type of package rlock, to the Config from which a call starts.
+// NewConfig returns c with the options applied. O is the option type of package rlock, which this package
+// cannot import.
 func NewConfig[O any](c Config, options []O) Config {
 	if len(options) == 0 {
 		return c // which would else escape

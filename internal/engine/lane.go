@@ -8,14 +8,14 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// lane is where calls of a session wait that want the same of one lock. Its attempts request that from Redis
-// on behalf of all of them: whichever attempt is granted, the first waiter is served. A TryLock that sends a
-// request has a lane to itself. All fields are guarded by lockState.mu.
+// A lane is the place of all calls of a session that want the same of one lock. Its attempts request that
+// from Redis on behalf of all of them. Whichever attempt is granted, the first waiter is served. A TryLock
+// that sends a request has a lane to itself. All fields are guarded by lockState.mu.
 //
-// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane has
-// the goroutines that had come when its request was sent. The lane is sealed then, and goroutines that come
-// later make the next lane. A grant is passed on in memory within its lane alone. The lanes send their
-// first requests one after the other, so that they are queued in the order in which they were made.
+// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane has the
+// goroutines that had come when its request was sent. The lane is sealed then, and goroutines that come
+// later make the next lane. A grant is passed on in memory within its lane alone. The lanes send their first
+// requests one after the other, so that they are queued in the order in which they were made.
 type lane struct {
 	l              *lockState
 	want           Want
@@ -28,7 +28,7 @@ type lane struct {
 	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
 	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
 	noWait         bool          // the lane of a TryLock
-	hadToQueue     bool          // the last attempt of the lane that has a reply had to wait
+	hadToQueue     bool          // the last attempt that got a reply had to wait in the queue in Redis
 	sealed         bool          // goroutines that come now make another lane
 
 	// Where attempts and waiters begin. Most lanes need no more, which saves allocations.
@@ -36,9 +36,9 @@ type lane struct {
 	inlineWaiter  [1]*waiter
 }
 
-// laneFillTime is for how long a fair lane waits for more goroutines before its first request, if the session
-// has the lock or waits for it already. It costs the goroutines a later place in the queue by that time at
-// most. Without it, each goroutine of a busy session would cost two requests.
+// laneFillTime is the time for which a fair lane waits for more goroutines before its first request, if the
+// session has the lock or waits for it already. It costs the goroutines a later place in the queue by that
+// time at most. Without it, each goroutine of a busy session would cost two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join; nil: there is none.
@@ -62,7 +62,7 @@ func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	}
 	ln.reset(l, w)
 	if n := len(l.lanes); n > 0 && l.kind.Fair {
-		l.lanes[n-1].sealed = true // what comes now is behind its waiters
+		l.lanes[n-1].sealed = true // goroutines that come now are behind its waiters
 		l.lanes[n-1].fillUntil = 0
 	}
 	l.lanes = append(l.lanes, ln)

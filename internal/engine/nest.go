@@ -51,7 +51,7 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 		switch lossError := e.Err(); {
 		case lossError != nil: // while the request was in flight
 			err = cmp.Or(err, l.named(lossError))
-		case w.bounds.Over(): // also if there was a reply
+		case w.bounds.Over(): // a bound has ended the call, even if the reply has come
 			var holder *failure.LockedError
 			l.mu.Lock()
 			if w.waitedHere { // otherwise the call has waited for Redis alone
@@ -79,7 +79,7 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		return e
 	}
 	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
-	// although it descends from the writer's context. It goes on with the context of the outermost call.
+	// although it descends from the writer's context. It then depends on the context of the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel

@@ -14,11 +14,11 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// What operators do with locks and permits that are not theirs: look at them, change how many permits there
-// are, and take them from holders by force. It holds nothing, and waits for the answer of Redis alone.
+// The calls of operators: they inspect locks, set limits, and take locks from holders by force. They neither
+// hold anything nor wait for holders.
 
-// Ask sends a request that needs no rollback, and waits for its reply, not longer than ctx and the session
-// last. The error is for users. The caller has checked the use.
+// Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
+// closes. Its error has the name of the lock. The caller must have called CheckUse.
 func (ps *Permits) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return ps.s.Link.Call(ctx, r, maxTries, abandoned)
@@ -31,7 +31,7 @@ func (ps *Permits) ask(ctx context.Context, sc *wire.Script, argv ...any) (strin
 	return o.Reply, err
 }
 
-// Inspect is what Redis knows of the lock. It blocks for the answer, not longer than ctx.
+// Inspect returns the state of the lock in Redis. It blocks for the reply, at most until ctx ends.
 func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
@@ -47,19 +47,20 @@ func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
 	return st, err
 }
 
-// Which holders Force means.
+// Values of the parameter which of Force.
 const (
-	ForceExclusive = ""  // the one that excludes all others
-	ForceShared    = "r" // those that do not
+	ForceExclusive = ""  // the holder that excludes all others
+	ForceShared    = "r" // all other holders
 )
 
-// Force takes the lock from holders, and returns how many there were: ForceExclusive, ForceShared, or the
-// one with this token. They learn that they have lost it. It blocks for one request, not longer than ctx.
+// Force takes the lock from holders, and returns how many there were. which is ForceExclusive, ForceShared,
+// or the token of one holder. The holders notice that at their next request or renewal. Force blocks for one
+// request, at most until ctx ends.
 func (ps *Permits) Force(ctx context.Context, which string) (int, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &ps.s.Args // waiters of any session are told on channels that begin alike
+	args := &ps.s.Args // Channels, because the script notifies waiters of any session
 	text, err := ps.ask(ctx, forceScript, args.Channels, args.Keep, which)
 	if err != nil {
 		return 0, err
@@ -71,17 +72,19 @@ func (ps *Permits) Force(ctx context.Context, which string) (int, error) {
 	return n, nil
 }
 
-// ForceToken is Force of the one holder whose token Inspect has shown, which one server never gives to two.
+// ForceToken is Force for the holder whose token Inspect has returned. It reports whether there was one. A
+// server never grants a token twice.
 func (ps *Permits) ForceToken(ctx context.Context, token int64) (bool, error) {
-	if token <= 0 { // which could mean others than one holder
+	if token <= 0 { // which the script could take for ForceExclusive or ForceShared
 		return false, failure.Named(ps.Name(), fmt.Errorf("a token is above 0, not %d", token))
 	}
 	n, err := ps.Force(ctx, protocol.Number(token))
 	return n > 0, err
 }
 
-// SetLimit sets how many permits there are, or only if Redis has no number, and reports whether it did. It
-// blocks for one request, not longer than ctx.
+// SetLimit sets the limit, which is the number of permits, and reports whether it was set. If only is set,
+// it does nothing if Redis has a limit. It blocks until Redis has replied, at most until ctx ends. If a
+// request arrives too late, it is sent again.
 func (ps *Permits) SetLimit(ctx context.Context, n int64, only bool) (bool, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return false, err
@@ -91,12 +94,13 @@ func (ps *Permits) SetLimit(ctx context.Context, n int64, only bool) (bool, erro
 		try = "1"
 	}
 	s := ps.s
-	for expired := 1; ; expired++ { // each copy has its time: a late one would undo what was set since
+	for expired := 1; ; expired++ { // each request is void after a time, so it cannot undo a later one
 		sent, until := time.Now(), int64(0)
-		if t := s.Clock.Now(sent); t != 0 { // else the reply brings the time
+		// While the clock is unknown, 0 is sent, and the reply sets the clock.
+		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
-		// The request has an id, so that a copy of it knows that an earlier one has set the number.
+		// By its id, the script recognizes a second copy of the request.
 		text, err := ps.ask(ctx, limitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt(), until)
 		now, late := strings.CutPrefix(text, "V ")
 		switch {

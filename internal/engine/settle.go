@@ -106,9 +106,9 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 //   - if the waiter or a holder chose a lease, because that lease is not for others;
 //   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
 //   - if the time of WithHandover has passed since Redis last said whether another session waits, because
-//     other sessions must not wait indefinitely. If the session may keep the grant, that of WithLinger counts
-//     if that is longer. A fair lock needs no such limit, because no goroutine joins a lane after its first
-//     request;
+//     other sessions must not wait indefinitely. If the session may keep the grant, the time of WithLinger
+//     counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane after
+//     its first request;
 //   - if the tokens of its block are used up;
 //   - if too little of its lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
@@ -220,8 +220,8 @@ func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }
 
-// setTimer makes onTimer run when settle may decide otherwise though no other event has happened. The timer
-// is only ever moved forward. If it fires too early, that costs a look.
+// setTimer sets the timer to the next time at which settle may decide differently without another event. The
+// timer is only ever moved forward. If it fires too early, settle runs once more.
 func (l *lockState) setTimer(fx *effects) {
 	next := time.Duration(0)
 	lookAt := func(at time.Duration) {

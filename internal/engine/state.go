@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// lockState has all that a session knows of one name: its goroutines that wait, its requests, and its
-// grants. It exists while there is any of these.
+// lockState has the state that a session keeps for one lock: its waiters, attempts, grants and releases. It
+// exists while there is any of these.
 type lockState struct {
 	s        *session.Session
 	kind     *Kind
@@ -150,7 +150,7 @@ func (l *lockState) notifyReleaseDone() {
 	}
 }
 
-// mayFree reports whether the session may soon release some of what it has in Redis.
+// mayFree reports whether the session may soon release something in Redis.
 func (l *lockState) mayFree() bool {
 	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
 		return time.Since(a.changedAt) < ownRelease // after that time, its request may be lost

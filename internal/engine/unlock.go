@@ -16,9 +16,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold. If that ends the grant, or changes what Redis has to know of it, Unlock sends a
-// request and blocks for the reply. The request is sent whatever becomes of ctx, which bounds only the
-// wait.
+// Unlock ends the hold. If that ends the grant, or changes the hold count in Redis, Unlock sends a request
+// and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
 	return e.sendUnlock(ctx, r, err)
@@ -127,8 +126,8 @@ func (e *Entry) unlockError(counted bool) error {
 	return err
 }
 
-// dropEntry ends one entry of the grant. If somebody goes on with the grant, Redis may have to know that.
-// settle decides what becomes of a grant without entries.
+// dropEntry ends one entry of the grant. If the grant has other entries, Redis may have to be notified of the
+// hold count or the downgrade. settle decides about a grant without entries.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
 	g.numEntries--
@@ -166,8 +165,8 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 	g.newRelease(fx).send(fx)
 }
 
-// release is the request of an Unlock. It ends the grant, or reduces a writer's grant to one permit for the
-// readers that are nested in it, or sends Redis the new hold count.
+// release is the request that an Unlock, Shutdown or settle sends for a grant. It ends the grant, or reduces
+// a writer's grant to one permit for the readers that are nested in it, or sends Redis the new hold count.
 type release struct {
 	protocol.Same
 	g          *Grant
@@ -241,8 +240,8 @@ func (r *release) RollBack(o wire.Outcome) {
 	_ = r.entry.endUnlock(context.WithoutCancel(r.ctx), r.onReply(r, o))
 }
 
-// contendedMemory is for how long a session that has handed a lock over remembers that other sessions want
-// it.
+// contendedMemory is the time for which a session that has handed a lock over remembers that other sessions
+// want it.
 const contendedMemory = 10 * time.Millisecond
 
 // onRelease handles the reply to the release of a grant.
@@ -265,7 +264,7 @@ func (r *release) onRelease(o wire.Outcome) error {
 		err = r.onError(err, &fx)
 	}
 	fx.commit()
-	if err == nil && answer.Status == protocol.Lost && o.Unanswered == nil { // else a first copy worked
+	if err == nil && answer.Status == protocol.Lost && o.Unanswered == nil { // otherwise a first copy has worked
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
 	return err
@@ -284,7 +283,7 @@ func (r *release) onError(err error, fx *effects) error {
 
 // onCount handles the reply to a hold count.
 func (r *release) onCount(o wire.Outcome) error {
-	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // else the last Unlock overtook this
+	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // otherwise the last Unlock was faster
 		return err
 	}
 	return nil
@@ -317,7 +316,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // else the release of the last reader was faster
+	case answer.Status == protocol.Lost && r.g.held(): // otherwise the release of the last reader was faster
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
@@ -325,8 +324,8 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	return err
 }
 
-// releaseRequest returns a request that ends an attempt, whatever Redis has of it. Without a last token, all
-// tokens of its block count as used.
+// releaseRequest returns a request that removes an attempt from the queue, and releases its grant. Without a
+// last token, all tokens of its block count as used.
 func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed any) protocol.Same {
 	args := &l.s.Args
 	argv := []any{owner, token, args.Channels, args.Keep, staleUntil, lastUsed}
