@@ -28,7 +28,7 @@ const (
 	requested attemptState = iota // the first request was or is about to be sent, without a reply yet
 	queued                        // the attempt waits in the queue in Redis, and sends a request now and then
 	withdrawn                     // no goroutine waits for it, and it is being released in Redis
-	done                          // the attempt was granted or refused, and a grant that arrives later is released
+	done                          // the attempt was granted or refused; a later grant is released
 )
 
 func (s attemptState) String() string {

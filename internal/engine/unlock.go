@@ -264,7 +264,8 @@ func (r *release) onRelease(o wire.Outcome) error {
 		err = r.onError(err, &fx)
 	}
 	fx.commit()
-	if err == nil && answer.Status == protocol.Lost && o.Unanswered == nil { // otherwise a first copy has worked
+	firstCopyWorked := o.Unanswered != nil
+	if err == nil && answer.Status == protocol.Lost && !firstCopyWorked {
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
 	return err

@@ -309,8 +309,8 @@ type Sighting struct {
 // the waiter's lane has been queued since queuedSince, a sighting after that time counts, too, because it is
 // still the turn of others. queuedSince is nil if the lane is not queued.
 func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
-	queuedAfter := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
-	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && queuedAfter {
+	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
+	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {
 		return nil
 	}
 	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}
