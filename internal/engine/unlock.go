@@ -284,7 +284,7 @@ func (r *release) onError(err error, fx *effects) error {
 
 // onCount handles the reply to a hold count.
 func (r *release) onCount(o wire.Outcome) error {
-	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // otherwise the last Unlock was faster
+	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // or the last Unlock was faster
 		return err
 	}
 	return nil
