@@ -149,8 +149,8 @@ var All = []Mutant{
 		Harmless: "only Inspect shows the count: TestContract of every kind that has one catches it"},
 	{Name: "a grant to another attempt of the session is not read from a refusal", Kind: "fairlock",
 		File: "internal/engine/attempt.go",
-		Old:  "	if r.Status == protocol.Queued { // what was free may",
-		New:  "	if false { // what was free may",
+		Old:  "	if r.Status == protocol.Queued { // the holder may be",
+		New:  "	if false { // the holder may be",
 		Harmless: "it is rare, and costs a first lease: " +
 			"TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant of engine catches it"},
 	{Name: "an attempt stands for a goroutine that came after it was sent", Kind: "fairlock",

@@ -1,5 +1,5 @@
--- Constants and functions for the scripts of all kinds. Package script puts into each script the ones it
--- uses, behind the common case if possible, because creating a function takes time.
+-- Constants and functions for the scripts of all kinds. Package script adds to each script the functions
+-- that it uses, behind the common case if possible, because creating a function takes time.
 
 -- BLOCK is the number of tokens that a grant reserves. Package protocol has it as Block, in answer.go.
 local BLOCK = 1000
@@ -16,8 +16,8 @@ local FIRST_LEASE = 2000
 -- request. The first one does so at once. Package protocol has it as SpareDelay.
 local SPARE_DELAY = 250
 
--- BATCH bounds how many living waiters one request passes over, how many attempts one command names, and how
--- many leases that are over a request clears away. The rest of these counts as in use until the next one.
+-- BATCH bounds the number of living waiters that one request skips, of attempts that one command names, and
+-- of expired leases that one request removes. The other expired leases count until the next request.
 local BATCH = 1000
 
 local function stamp(number)
@@ -28,7 +28,8 @@ end
 -- which Lua's numbers are exact, so that a token or a time can be added to it.
 local MAX_NUMBER = 9e15
 
--- sound is a value as a number; nil if it is not a whole one from 0 to most. Of what Lockline wrote, all are.
+-- sound returns a value as a number. It returns nil if the value is not a whole number from 0 to most, which
+-- Lockline never writes.
 local function sound(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
   return number and number <= (most or MAX_NUMBER) and number or nil
@@ -44,13 +45,13 @@ local function subscribed(name, sharded, unknown)
   return count[2] > 0
 end
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE:
--- never if how is 'classic', and if it is 'auto', where the server can do both and the user may. Sessions
--- whose users have the same rights get the same answer.
+-- sharding reports whether messages on a channel are published by SPUBLISH, for clients that SSUBSCRIBE. If
+-- how is 'classic', they never are. If it is 'auto', they are if the server has both commands, and the user
+-- may use them. So sessions whose users have the same rights get the same result.
 local function sharding(how, name)
-  -- Whole commands: Redis with the security updates of 2026 looks at the number of arguments, too.
+  -- The commands have all arguments, because Redis with the security updates of 2026 checks their number.
   local function may(...)
-    -- Older than Redis 7: not known, as the commands are not.
+    -- Before Redis 7, acl_check_cmd does not exist, and the two commands do not, either.
     local known, allowed = pcall(redis.acl_check_cmd, ...)
     return known and allowed
   end
@@ -68,8 +69,8 @@ local function bad(key, field, value, why)
     ',' .. plain(why) .. ' .', 0)
 end
 
--- foreign ends the script because the hash KEYS[1] has this field, but not the one named `lacks`, which each
--- hash of this sort has that this version of Lockline wrote. sort is 'lock' or 'latch'.
+-- foreign ends the script because this version of Lockline has not written the hash KEYS[1]. The hash has
+-- this field, but not the field named `lacks`, which every hash of this sort has. sort is 'lock' or 'latch'.
 local function foreign(sort, lacks, field, value)
   bad(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
@@ -82,10 +83,10 @@ local function whole(key, field, value)
 end
 
 -- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
--- ends with an error instead: the data of a replica may be old, so they must not decide anything. A replica
--- refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A master
--- may refuse HDEL for other reasons, such as a full disk. The reply of the script is valid then, too. The key
--- must be a hash, or not exist. If key is nil, KEYS[1] is used.
+-- ends with an error instead, because the data of a replica may be old and must not decide anything. A
+-- replica refuses HDEL before it runs it. On a master, HDEL of a field that never exists changes nothing. A
+-- master may refuse HDEL for other reasons, such as a full disk. The reply of the script is valid then, too.
+-- The key must be a hash, or not exist. If key is nil, KEYS[1] is used.
 local function onMaster(reply, key)
   key = key or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')
@@ -96,7 +97,8 @@ local function onMaster(reply, key)
 end
 
 -- lookOnMaster is onMaster for scripts of users who may only look. It does not call HDEL if the user has no
--- right to it, since Redis would log that. (Redis 6.2 logs it: scripts there cannot ask for rights.)
+-- right to it, since Redis would log that. Redis 6.2 still logs it, because scripts cannot check rights
+-- there.
 local function lookOnMaster(key)
   local known, allowed = pcall(redis.acl_check_cmd, 'HDEL', key or KEYS[1], '')
   if allowed or not known then

@@ -1,24 +1,27 @@
--- What the scripts of a latch share.
+-- Constants and functions for the scripts of a latch.
 --
--- KEYS[1] the latch's hash, and the channel on which it is said that a run or a lease ends. While a run is
---         under way:
---           n -> count, r -> id of the run, k -> lifetime in milliseconds,
---           q -> parties that have joined and not counted,
---           p:PARTY -> Redis time in microseconds at which its lease ends, and the id by which it has joined;
---           f -> the lease that ends first, or has been made longer since: its end, and its party; not known
---                once a party has joined or left,
---           c:ID -> the party that has joined by this id has counted
---         and always, until a Redis time in microseconds with which the value begins:
---           i:ID -> the reply to the request with this id,
---           e:RUN -> how this run ended: Z at 0, D deleted
---           w -> when to look next what can be forgotten, and nothing else. It also shows that a latch wrote
---                the hash, see other
+-- KEYS[1] the hash of the latch. Its name is also the channel of messages that a run or a lease has ended.
+--         Fields during a run:
+--           n        the count
+--           r        the id of the run
+--           k        the lifetime in ms
+--           q        the number of parties that have joined and not counted
+--           p:PARTY  the Redis time in µs at which the lease of the party ends, and the id of its join
+--                    request
+--           f        the end and the party of the lease that ends first. The lease may have been renewed
+--                    since. The field is missing after a party has joined or left
+--           c:ID     the party that joined by the request with this id has counted
+--         Fields that are kept until a Redis time in µs, with which the value begins:
+--           i:ID     the reply to the request with this id
+--           e:RUN    how the run ended: Z at 0, D deleted
+--           w        only that time, which is the time of the next tidy. The field shows that a latch wrote
+--                    the hash (see other)
 
--- MEMORY is for how many microseconds after its deadline a request is remembered. A copy that comes within
--- that time knows whether an earlier one ran.
+-- MEMORY is the time in µs for which a request is remembered after its deadline. A copy within that time can
+-- find out whether an earlier copy ran.
 local MEMORY = 30000000
 
--- ENDED is for how many milliseconds the end of a run is remembered: longer than any request.
+-- ENDED is the time in ms for which the end of a run is remembered. It is longer than any request takes.
 local ENDED = 120000
 
 -- live keeps the key for the lifetime of its run, and for as long as an end is remembered.
@@ -51,7 +54,8 @@ local function ours(due)
   end
 end
 
--- tidy forgets what is over. Not each time: it looks at all fields. due is the field w.
+-- tidy removes remembered replies and ends whose time has passed. It reads all fields, so it runs at most
+-- once in MEMORY. due is the field w.
 local function tidy(now, due)
   if due and (tonumber(due) or 0) > now then
     return
@@ -65,13 +69,14 @@ local function tidy(now, due)
   end
 end
 
--- remember notes a reply to the request id, until its memory ends.
+-- remember stores the reply to the request with this id until MEMORY after its deadline.
 local function remember(id, deadline, reply)
   redis.call('HSET', KEYS[1], 'i:' .. id, stamp(deadline + MEMORY) .. ' ' .. reply)
   live()
 end
 
--- known is the reply to a request of which a copy ran before, or which comes too late. nil: it is to run now.
+-- known returns the reply to a request if an earlier copy of it ran, or if it comes too late. It returns nil
+-- if the request must run now.
 local function known(id, deadline, now)
   local memory = redis.call('HGET', KEYS[1], 'i:' .. id)
   if memory then
@@ -82,9 +87,10 @@ local function known(id, deadline, now)
   end
 end
 
--- once runs a request that takes effect once. Its first arguments are its id, and the Redis time in
--- microseconds after which it is void. act does it, and returns the reply but for the time. The reply is 'V
--- NOW' if it came too late and no copy of it ran, and 'U NOW' if it came so late that this is not known.
+-- once runs a request that takes effect only once. ARGV[1] is the id of the request, and ARGV[2] the Redis
+-- time in µs after which it is void. act carries it out, and returns the reply without the time. The reply is
+-- 'V NOW' if the request came too late and no copy of it ran. It is 'U NOW' if the request came so late that
+-- this is not known.
 local function once(act)
   local now, stamped = clock()
   local deadline = tonumber(ARGV[2])
@@ -101,13 +107,14 @@ local function once(act)
   return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
 end
 
--- ended is how a run has ended that is not under way: Z, D, or G if nothing is known of it.
+-- ended returns how a former run ended: Z, D, or G if that is not known any more.
 local function ended(run)
   local memory = redis.call('HGET', KEYS[1], 'e:' .. run)
   return memory and string.match(memory, '^%d+ ([ZD])$') or 'G'
 end
 
--- leased is until when a party has its lease, and the id by which it has joined; nil if it has none.
+-- leased returns the end of the lease of a party, and the id of its join request. It returns nil if the party
+-- has no lease.
 local function leased(party)
   local value = redis.call('HGET', KEYS[1], 'p:' .. party)
   if value then
@@ -119,8 +126,8 @@ local function leased(party)
   end
 end
 
--- finish ends a run, and wakes all that wait for it. The first write is one that a full server refuses:
--- nothing is changed then.
+-- finish ends a run, and notifies all waiters. A full server refuses the first write, so nothing is changed
+-- then.
 local function finish(run, how, now)
   redis.call('HSET', KEYS[1], 'e:' .. run, stamp(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])
@@ -134,7 +141,7 @@ local function finish(run, how, now)
   redis.call('PUBLISH', KEYS[1], how .. ' ' .. run)
 end
 
--- less is the count of a run, made one less; at 0, the run ends.
+-- less decrements the count of a run and returns it. At 0, the run ends.
 local function less(n, run, lifetime, now)
   if n > 1 then
     redis.call('HSET', KEYS[1], 'n', stamp(n - 1))

@@ -1,13 +1,13 @@
--- The hash of a lock: its fields, and the functions that read and write it. Most scripts of locks also use
+-- The fields of the hash of a lock, and the functions that read and write it. Most scripts of locks also use
 -- internal/script/lua/queue.lua.
 --
 -- A read-write lock and a semaphore have permits, and several holders may share them. A writer takes ALL
--- permits, a reader one. Other locks are always taken whole: their holder has ALL permits. The first holder
--- is in `owner`, as the holder of a lock is. Further holders have fields of their own, and their leases are
--- in KEYS[4]: internal/script/lua/permits.lua has the functions for them.
+-- permits, a reader one. The holder of any other lock always has ALL permits. The first holder is in `owner`,
+-- as the holder of a lock is. Further holders have fields of their own, and their leases are in KEYS[4]. The
+-- functions for them are in internal/script/lua/permits.lua.
 --
--- KEYS[1]   the lock's hash. It stays for a while after a release: tokens must grow, and a stale copy of a
---           request must be recognized.
+-- KEYS[1]   the lock's hash. It stays for a while after a release, because tokens must grow, and a stale copy
+--           of a request must be recognized.
 --             owner      owner field of the holder, SESSION:ATTEMPT. It is missing if nobody holds the lock.
 --                        It ends with a '~' while the lock stays taken after the unlock
 --             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
@@ -33,19 +33,19 @@
 --             refused    Redis time in µs at which a session was last refused the lock because another
 --                        session kept it
 --             leader     of an election: OWNER TOKEN NUMBER VALUE, see election/proclaim.lua
---             permits    how many permits the holder in `owner` has. This field and `limit` are missing if
+--             permits    number of permits of the holder in `owner`. This field and `limit` are missing if
 --                        the lock has no permits, and mean ALL then
---             shared     how many permits the further holders have together; 0 if missing
+--             shared     number of permits that the further holders have together; 0 if missing
 --             held SESSION:ATTEMPT   a further holder: 'PERMITS TOKEN LINGERS INFO'. LINGERS is '-', or has
 --                        the meaning that the field `lingers` has for the holder in `owner`
 --             lingerers  some further holders may keep their permits while no goroutine has them
---             limit      how many permits there are
+--             limit      the number of permits
 --             limiter    id of the request of limit.lua that has set the limit; missing if the limit came
 --                        with a grant
 --             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request
 --                        may arrive, though the attempt has ended
--- KEYS[4]   of a lock with permits: its further holders by the Redis time in µs at which their leases end, a
---           sorted set. Scripts of other locks have no such key. While a slot moves, a request may name
+-- KEYS[4]   only of a lock with permits: a sorted set of its further holders by the Redis time in µs at which
+--           their leases end. Scripts of other locks have no such key. While a slot moves, a request may name
 --           KEYS[1] here again. Then the script fails with TRYAGAIN if there are further holders, and adds
 --           none
 --
@@ -67,7 +67,7 @@ end
 -- time. (force.lua looks at it in a damaged hash, which read refuses.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
 --   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
---   permits              how many permits the last holder in `owner` got, also if its lease has ended
+--   permits              number of permits of the last holder in `owner`, even if its lease has ended
 --   former               the holder whose lease has ended, as long as `owner` still names it
 --   shared, limit        as in the hash; limit is nil if it is not known
 --   gone                 the further holders that hold nothing any more, as keys of a table. settle removes
@@ -130,8 +130,8 @@ local function set(s, till, ...)
   redis.call('HSET', KEYS[1], 'lives', stamp(s.lives), ...)
 end
 
--- released reports whether a token was granted and released: it is above the last token that was lost, and
--- not above the last token that was released. The caller must know that no holder has the token.
+-- released reports whether a token was granted and released. Such a token is above the last token that was
+-- lost, and not above the last token that was released. The caller must know that no holder has the token.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
   return known[1] and tonumber(token) <= whole(KEYS[1], 'released', known[1])

@@ -1,5 +1,5 @@
 -- Functions that grant permits, take back the permits of leases that have ended, and find the lease that ends
--- first. A further holder is a holder that is not in the field `owner`: see internal/script/lua/lock.lua.
+-- first. A further holder is a holder that is not in the field `owner`, see internal/script/lua/lock.lua.
 -- For a lock without permits, which has one holder at most, these functions do the same without the keys and
 -- fields of further holders. internal/script/lua/lock.lua describes the keys.
 
@@ -126,8 +126,8 @@ local function grant(s, owner, permits, info, lease, ...)
   return token
 end
 
--- expire takes back the permits of further holders whose leases have ended. It writes nothing, because a
--- server that is full takes any write behind the first one: settle must follow.
+-- expire takes back the permits of further holders whose leases have ended. It writes nothing, because a full
+-- server accepts every write behind the first one. The caller must call settle later.
 local function expire(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
   if not first then
@@ -182,8 +182,8 @@ local function settle(s)
   s.gone, s.lostShareToken = {}, nil
 end
 
--- forget removes an attempt from the holders if its lease has ended. Otherwise the lease would go on if the
--- clock is set back.
+-- forget removes an attempt from the holders if its lease has ended. Otherwise the lease would continue if
+-- the clock is set back.
 local function forget(s, owner)
   if s.former == owner then
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')

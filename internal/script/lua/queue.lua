@@ -1,11 +1,12 @@
--- The waiters of a lock: their keys, and the functions that read and write them.
+-- The keys of the waiters of a lock, and the functions that read and write them.
 --
 -- KEYS[1]   the lock's hash. Sharded channels have its name
 -- KEYS[2]   the queue: waiting attempts by ticket, a sorted set
 -- KEYS[3]   the waiters: attempt -> 'ALIVE SIZE LEASE NONCE INFO', a hash
 --             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests
 --                     postpones that
---             SIZE    how many goroutines wait with it. For a lock with permits: how many permits it wants
+--             SIZE    number of goroutines that wait with it. For a lock with permits, the number of permits
+--                     that it wants
 --             LEASE   the lease in ms that it wants
 --             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
 --                     that the session is notified by sharded pub/sub. A '+' means that the session had a
@@ -14,8 +15,10 @@
 --
 -- Arguments of several scripts:
 --   CHANNELS  beginning of the names of the sessions' channels
---   DELIVERY  how the session is notified: '0' by PUBLISH, if other servers may have its subscription;
---             '1' by PUBLISH; '2' by SPUBLISH, on a channel of the lock and the session
+--   DELIVERY  how the session is notified
+--               '0'  by PUBLISH, if other servers may have its subscription
+--               '1'  by PUBLISH, if only this server can have its subscription
+--               '2'  by SPUBLISH, on the channel of the session for this lock
 
 -- waiter parses the entry of an attempt. If there is none, or if somebody has edited it, the result has only
 -- the fields owner and session, and alive = 0.
@@ -46,8 +49,8 @@ local function mayHaveQueue(s)
   return s.queued > 0 or s.lives == 0
 end
 
--- others returns the attempts that still matter to lookUp when q.first is known: attempts of another session
--- than q.apart, of which second may be one, and the attempts in the options.
+-- others returns the attempts that still matter to lookUp when q.first is known. These are the attempts of
+-- the options, and attempts of other sessions than q.apart, of which second may be one.
 local function others(owners, q, options)
   local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
@@ -106,9 +109,9 @@ local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
--- place puts the next waiter of the queue into q, the result of lookUp: into q.served as long as waiters can
--- be served, and then into q.first and q.second. Two fields of q are for place:
---   free    how many permits are unused by the holders and by the waiters in served; nil if nobody is to be
+-- place adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served as long
+-- as waiters can be served, and otherwise sets q.first or q.second. Two fields of q are for place:
+--   free    number of permits that neither the holders nor the waiters in served use; nil if nobody is to be
 --           served
 --   apart   the session from which second must differ; nil as long as waiters may be served
 local function place(s, q, w)
@@ -128,25 +131,26 @@ local function place(s, q, w)
 end
 
 -- lookUp reads the queue from its head, as far as it must, and finds the waiters to serve and the next ones
--- behind them. It writes nothing. It reads no queue if there is none. The options, all optional:
+-- behind them. It writes nothing. It reads no queue if there is none. All options are optional:
 --   mine      the attempt of this request, which lives even if its entry does not say so. If it is not in the
 --             queue, it may be served behind the last waiter
---   permits, info   how many permits mine wants, and its holder info
+--   permits, info   number of permits that mine wants, and its holder info
 --   delivery  DELIVERY of mine
 --   asking    the session of this request. It needs no subscription, because the reply notifies it
---   but       a session that is passed over
---   leaving   an attempt that is passed over
+--   but       a session that is skipped
+--   leaving   an attempt that is skipped
 --   noGrants  nobody is to be served. Then second is not needed if first is of the session of mine
 -- The fields of the result:
---   served    the waiters that serve must serve, in their order: there are enough permits for all of them, or
---             they want more than there are
+--   served    the waiters that serve must serve, in their order. There are enough permits for all of them, or
+--             they want more than the limit
 --   holder    the served waiter that gets all permits there are, as the holder of a lock does
 --   first     the first waiter behind served that lives and has a subscription. A waiter whose connection
---             broke is passed over, and keeps its place. But if there is no holder and no first behind BATCH
---             waiters, the first that was passed over counts as subscribed, unless `but` is given
---   second    the first such waiter of another session than holder; without holder, than first
+--             broke is skipped, and keeps its place. The attempt mine may be served although such a waiter
+--             is in front of it. But if there is no holder and no first behind BATCH waiters, the first
+--             waiter that was skipped counts as subscribed, unless `but` is given
+--   second    the first such waiter of another session than holder. Without holder, of another one than first
 --   missing   a waiter before first is dead, or its connection broke
---   remove    the attempts that must be removed from the queue: dead ones, and served ones
+--   remove    the dead and the served attempts, which must be removed from the queue
 --   mine      the entry of mine. Its field isServed says that it is in served
 --   isSubscribed   whether the session of mine has a subscription; nil if that is not known
 --   any       an entry of a waiter was found

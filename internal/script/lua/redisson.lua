@@ -14,16 +14,16 @@
 --   CHANNEL   Redisson's channel of the lock
 --   HOW       how messages are published there, see sharding in base.lua
 
--- outlive makes the metadata last for at least ms more. It is set to more than that,
--- so as not to be set each time.
+-- outlive makes the metadata last for at least ms more. It sets a longer time, so that not every request has
+-- to set it.
 local function outlive(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
     redis.call('PEXPIRE', KEYS[2], ms + keep)
   end
 end
 
--- holder returns the owner field, the token and the holder info of the hash in KEYS[1]; nil if there is no
--- owner. A hash that cannot be a grant of ours is an error, unless `any` is given.
+-- holder returns the owner field, the token and the holder info of the hash in KEYS[1]. It returns nil if
+-- there is no owner. A hash that cannot be a grant of ours is an error, unless `any` is given.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
   local about, owner, other, count, token = ''
@@ -47,7 +47,7 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- above is the first token that is above the last one.
+-- above returns the next token: the time, or the last token plus one.
 local function above(last, now)
   return stamp(math.max(now, last + 1))
 end
@@ -93,22 +93,22 @@ local function update()
     onMaster()
   end
   if not change or tonumber(ARGV[3]) > change then
-    -- The lease comes first: a server short of memory refuses this, and takes it the next time.
+    -- The lease comes first. A server short of memory refuses the count, and accepts it the next time.
     redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
   end
   return true
 end
 
--- released reports whether a token was granted and released: it is above the last token that was lost, and
--- not above the last token that was released.
+-- released reports whether a token was granted and released. Such a token is above the last token that was
+-- lost, and not above the last token that was released.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
   return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1])
     and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
 end
 
--- tombstone notes that an attempt is over though a copy of its request may arrive
--- until the Redis time late, and forgets the tombstones whose time has passed, or is none.
+-- tombstone stores that an attempt has ended although a copy of its request may arrive until the Redis time
+-- late. It removes tombstones whose time has passed, or that have none.
 local function tombstone(owner, late, keep)
   if late == '0' then
     return
@@ -125,21 +125,22 @@ local function tombstone(owner, late, keep)
   end
 end
 
--- disown notes that an attempt is over whose session does not know it: late copies of its request, which were
--- sent before it was granted, and expired before the metadata is forgotten, must not take the lock back.
+-- disown stores that an attempt has ended although its session does not know that. Late copies of its request
+-- must not take the lock again. They were sent before the grant, so they are void before the metadata
+-- expires.
 local function disown(owner, keep)
   local now = clock()
   tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies all waiters that the lock is free, in Redisson's own words. It returns how many clients of
--- this server got the message.
+-- publish notifies all waiters that the lock is free, with the message that Redisson uses. It returns how
+-- many clients of this server got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
   return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
 end
 
--- publishIfGone notifies the waiters of a lock whose hash was deleted: nothing else would.
+-- publishIfGone notifies the waiters of a lock whose hash was deleted, because nothing else would.
 local function publishIfGone(how, topic)
   if redis.call('HLEN', KEYS[1]) == 0 then
     publish(how, topic)

@@ -1,7 +1,7 @@
 -- Reads the present leader and its value. A value counts only while the leader that stored it holds the lock.
 --
 -- KEYS[1]   see internal/script/lua/lock.lua
--- ARGV[1]   the session's channel; '': it has no subscription, or other servers may have it
+-- ARGV[1]   the session's channel. It is '' if the session has no subscription, or other servers may have it
 --
 -- Replies
 --   L LEFT OWNER TOKEN NUMBER VALUE   the leader. Its lease ends in LEFT ms

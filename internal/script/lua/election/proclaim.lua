@@ -1,7 +1,7 @@
 -- Stores the value of a leader and notifies the observers. Renewals send the value again, in case it was
 -- lost.
 --
--- Sending the request again is harmless: a value that is stored, or a newer one of the same leader, stays.
+-- Sending the request again is harmless. A value that is stored, or a newer one of the same leader, stays.
 --
 -- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
 -- ARGV[1]   owner field of the leader

@@ -1,7 +1,7 @@
 -- Deletes the value of a leader that has resigned and notifies the observers, unless the next leader has a
 -- value already.
 --
--- Sending the request again is harmless: the value of another leader stays.
+-- Sending the request again is harmless. The value of another leader stays.
 --
 -- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
 -- ARGV[1]   owner field of the leader

@@ -1,11 +1,13 @@
--- Counts what was leased to a party, once.
+-- Counts down by one for a party, once.
 --
--- ARGV[1] id of the party
+-- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
 -- ARGV[3] id of the run that it has joined
 --
--- Reply: 'C NOW' counted, now or before; 'P NOW' its lease has ended;
---        if the run is over, 'Z NOW', 'D NOW' or 'G NOW' as of look.lua
+-- Replies
+--   C NOW   counted, by this request or an earlier copy of it
+--   P NOW   the lease of the party has ended
+--   Z NOW, D NOW, G NOW   the run has ended, see look.lua
 
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')

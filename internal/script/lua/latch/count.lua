@@ -1,9 +1,11 @@
 -- Counts down by one.
 --
--- ARGV    of once
+-- ARGV    see once
 --
--- Reply: 'C NOW COUNT RUN' counted; 'C NOW 0 ' no run is under way, so there was nothing to do;
---        'V NOW' or 'U NOW' as of once
+-- Replies
+--   C NOW COUNT RUN   counted
+--   C NOW 0           there is no run, so nothing changed
+--   V NOW, U NOW      see once
 
 return once(function(now)
   local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k')

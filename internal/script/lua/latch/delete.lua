@@ -1,8 +1,11 @@
--- Ends the run that is under way, for all that wait for it.
+-- Ends the current run by deletion, and notifies all waiters.
 --
--- ARGV    of once
+-- ARGV    see once
 --
--- Reply: 'D NOW 1' deleted, 'D NOW 0' no run is under way; 'V NOW' or 'U NOW' as of once
+-- Replies
+--   D NOW 1        deleted
+--   D NOW 0        there is no run
+--   V NOW, U NOW   see once
 
 return once(function(now)
   local run = redis.call('HMGET', KEYS[1], 'n', 'r')

@@ -1,9 +1,9 @@
--- Tells of the run that is under way, and of its parties. It changes nothing, not even how long the latch
--- lives.
+-- Returns the count and the parties of the current run. It changes nothing, not even the lifetime.
 --
--- Reply: 'I NOW COUNT {NAME: LEASE, ...}', with each party that has joined and not counted: the Redis time in
---        microseconds at which its lease ends, and the id by which it has joined. COUNT is 0 where no run is
---        under way
+-- Reply
+--   I NOW COUNT {NAME: LEASE, ...}   COUNT is 0 if there is no run. NAME and LEASE are of each party that has
+--                                    joined and not counted. LEASE is the Redis time in µs at which its lease
+--                                    ends, and the id of its join request
 
 lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])

@@ -1,11 +1,15 @@
--- Leases one count of the run that is under way to a party.
+-- Leases one count of the current run to a party.
 --
--- ARGV[1], ARGV[2] as of once. The id is that of the party, too
+-- ARGV[1], ARGV[2] see once. The id is also the id of the party
 -- ARGV[3] name of the party
--- ARGV[4] lease in milliseconds
+-- ARGV[4] lease in ms
 --
--- Reply: 'J NOW RUN' joined, 'T NOW' another one has joined by this name, 'F NOW' there is no count to lease,
---        'X NOW' it has joined, and that is over; 'V NOW' or 'U NOW' as of once
+-- Replies
+--   J NOW RUN      joined
+--   T NOW          another party has this name
+--   F NOW          all counts are leased
+--   X NOW          the party has joined before, and its lease has ended
+--   V NOW, U NOW   see once
 
 local now, stamped = clock()
 local deadline = tonumber(ARGV[2])
@@ -14,7 +18,7 @@ ours(run[5])
 local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
 local till, id = leased(ARGV[3])
 local alive = till and till > now
-if not alive or id ~= ARGV[1] then -- else an earlier copy has joined; the lease begins anew
+if not alive or id ~= ARGV[1] then -- otherwise an earlier copy has joined, and the lease begins again
   local before = known(ARGV[1], deadline, now)
   if before or alive or not till and parties >= n then
     return onMaster((before or alive and 'T' or 'F') .. ' ' .. stamped)

@@ -1,9 +1,9 @@
 -- Ends the lease of a party that does not count.
 --
--- ARGV[1] id of the party
+-- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
--- ARGV[3] Redis time in microseconds after which the request to join is void, if it is not known that the
---         party has joined: it leaves no trace then. 0: it has given up, and waiters are told
+-- ARGV[3] 0 if the party has joined and gives up. Waiters are notified. If it is not known whether the party
+--         has joined: the Redis time in µs after which its join request is void. No trace of it is left then
 --
 -- Reply: 'L NOW'
 

@@ -1,13 +1,16 @@
--- Tells how a run stands, and keeps a run that is under way for its lifetime.
+-- Returns the state of a run, and keeps the current run for its lifetime.
 --
--- ARGV[1] id of the run; '' the one that is under way
--- ARGV[2] the session's channel; '' where it does not listen, or where other servers know of listeners, too
+-- ARGV[1] id of the run, or '' for the current run
+-- ARGV[2] the session's channel. It is '' if the session has no subscription, or other servers may have it
 --
--- Reply: 'R NOW COUNT LEFT HEARD RUN PARTY' it is under way. The lease of PARTY is the first to end: in LEFT
---        milliseconds, or later, as it is renewed; 0: it has ended; -1: none has one. HEARD is D if this
---        server knows of nobody that listens to ARGV[2]
---        'Z NOW' it ended at 0, or none is under way, 'D NOW' it was deleted
---        'G NOW' nothing is known of it
+-- Replies
+--   R NOW COUNT LEFT HEARD RUN PARTY   the run has not ended. The lease of PARTY is the first to end, in
+--                                      LEFT ms unless it is renewed. LEFT is 0 if it has ended, and -1 if
+--                                      there is no lease. HEARD is D if this server has no subscriber to
+--                                      ARGV[2]
+--   Z NOW                              it ended at 0, or there is no current run
+--   D NOW                              it was deleted
+--   G NOW                              it is not known
 
 onMaster()
 local now, stamped = clock()
@@ -26,14 +29,14 @@ if run[4] ~= '0' then
   first = tonumber(first)
   if not first or first <= now and leased(party) ~= first then
     first = nil
-    local all = redis.call('HGETALL', KEYS[1]) -- all that is remembered: not for each that waits
+    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored for other waiters
     for i = 1, #all, 2 do
       local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
       if till and (not first or till < first) then
         first, party = till, string.sub(all[i], 3)
       end
     end
-    if first then -- not redis.call: a server that cannot write can be read
+    if first then -- pcall, because a server that refuses writes can still be read
       redis.pcall('HSET', KEYS[1], 'f', stamp(first) .. ' ' .. party)
     end
   end

@@ -1,10 +1,12 @@
--- Renews the lease of a party. A lease that has ended stays so: waiters may have been told.
+-- Renews the lease of a party. A lease that has ended is not renewed, because waiters may have been notified.
 --
--- ARGV[1] id of the party
+-- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
--- ARGV[3] lease in milliseconds
+-- ARGV[3] lease in ms
 --
--- Reply: 'K' kept, 'L' it has none
+-- Replies
+--   K   renewed
+--   L   the party has no lease
 
 local now = clock()
 local till, id = leased(ARGV[2])

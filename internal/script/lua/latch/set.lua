@@ -1,10 +1,13 @@
--- Sets the count, if no run is under way.
+-- Sets the count, which begins a run, if there is no run.
 --
--- ARGV[1], ARGV[2] of once. The id is that of the run which it begins, too
+-- ARGV[1], ARGV[2] see once. The id is also the id of the run
 -- ARGV[3] count
--- ARGV[4] lifetime in milliseconds
+-- ARGV[4] lifetime in ms
 --
--- Reply: 'S NOW 1' set, 'S NOW 0' a run is under way; 'V NOW' or 'U NOW' as of once
+-- Replies
+--   S NOW 1        set
+--   S NOW 0        there is a run
+--   V NOW, U NOW   see once
 
 return once(function()
   if redis.call('HGET', KEYS[1], 'n') then

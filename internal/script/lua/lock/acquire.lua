@@ -3,7 +3,7 @@
 -- Free permits are granted to the waiters in the order of the queue. Waiters that are dead, or that have lost
 -- their subscription, are passed over.
 --
--- Sending the request again is harmless: a holder gets its token again, and its lease lasts for at least
+-- Sending the request again is harmless. A holder gets its token again, and its lease lasts for at least
 -- ARGV[4] ms from now. A waiter keeps its place, and is known to live for longer.
 --
 -- KEYS      see internal/script/lua/queue.lua
@@ -17,25 +17,28 @@
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  DELIVERY
--- ARGV[11]  unless it is '' or missing, the session wants to keep the lock while no goroutine has it, unless
---           others wait, or another session was refused the lock for that reason less than so many µs ago
+-- ARGV[11]  '' or missing, unless the session wants to keep the lock while no goroutine has it. It may do so
+--           unless others wait, or another session was refused a kept lock less than this number of µs ago
 -- Only for a lock with permits:
--- ARGV[12]  how many permits there are, unless Redis has another number
--- ARGV[13]  owner field of a holder of this session, whose lease is prolonged instead if there are no
---           waiters; '': none
+-- ARGV[12]  the limit, unless Redis has another one
+-- ARGV[13]  owner field of a holder of this session, or ''. If there are no waiters, its lease is prolonged
+--           instead of a grant
 --
 -- Replies (NOW is the Redis time in µs)
---   G NOW TOKEN             granted, by this request or an earlier copy of it. Behind the G stand flags of
---                           mayLinger in queue.lua
+--   G NOW TOKEN             granted, by this request or an earlier copy of it. The G may be followed, without
+--   a
+--                           space, by the flags that mayLinger in queue.lua returns
 --   K NOW                   the lease of ARGV[13] was prolonged
---   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. Second line: its holder info. Behind
---                           the Q stand flags of queue.lua. If several share the lock, OWNER is the first
---                           whose lease ends
---   N NOW LIMIT             there are LIMIT permits, and fewer than are wanted, or another number than
---                           ARGV[12], which nobody has set by limit.lua
---   V NOW                   void: arrived too late
---   S NOW                   stale: this attempt has already ended
--- Behind G, Q and N follows ' OWNER TOKEN LEASE' of each other attempt of this session that was granted
+--   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is its
+--                           holder info. If several share the lock, OWNER is the first whose lease ends. If
+--                           only waiters are in the way, OWNER is '-'. The Q may be followed, without a
+--                           space, by flags of queue.lua
+--   N NOW LIMIT             refused, because LIMIT is less than the attempt wants, or differs from ARGV[12]
+--   and
+--                           was not set by limit.lua
+--   V NOW                   void, because the request arrived too late
+--   S NOW                   stale, because this attempt has already ended
+-- G, Q and N are followed by ' OWNER TOKEN LEASE' for each other attempt of this session that was granted
 -- permits
 
 local now, stamped = clock()
@@ -45,7 +48,7 @@ end
 local me, lease, keep, token, alone = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[6]), nil, true
 local wanted, quiet = KEYS[4] and tonumber(ARGV[2]) or ALL, ARGV[11] ~= '' and ARGV[11]
 local call = redis.call -- looked up once, which saves time
--- The common case: nobody holds the lock or waits for it, and the last grant was released.
+-- In the common case, nobody holds the lock or waits for it, and the last grant was released.
 local known = KEYS[4] and call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives',
     me, 'shared', 'limit', 'limiter', 'floor')
   or call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)

@@ -1,17 +1,17 @@
--- Takes the lock by force: from a holder of ALL permits, from all holders of fewer, or from the holder with a
+-- Takes the lock by force from a holder of ALL permits, from all holders of fewer, or from the holder with a
 -- given token. The lock, or the permits, are then granted as in release.lua. A holder finds out with its next
 -- request that it has lost the lock, or at once if its session keeps the lock while no goroutine has it. A
 -- hash that somebody has damaged is deleted.
 --
--- Sending the request again with a token is harmless: that token is not granted again.
+-- Sending the request again with a token is harmless. That token is not granted again.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
---           fails with TRYAGAIN: see release.lua
+--           fails with TRYAGAIN, see release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
--- ARGV[3]   which holders: '' the holder of ALL permits, 'r' all that have fewer, or the token of one holder
+-- ARGV[3]   '' for the holder of ALL permits, 'r' for all holders of fewer, or the token of one holder
 --
--- Reply: how many holders have lost the lock; 1 if a damaged hash was deleted
+-- Reply: the number of holders that have lost the lock; 1 if a damaged hash was deleted
 
 -- look returns the state, the owner fields of the holders that are meant, and the results of readShare for
 -- the further holders among them. It raises an error if somebody has damaged the hash.

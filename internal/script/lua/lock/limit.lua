@@ -1,13 +1,13 @@
--- Sets how many permits there are. If some are unused then, waiters get them. If there are fewer, holders
--- keep theirs, but sessions that may keep permits while no goroutine has them are notified, and
--- release those as soon as they are idle.
+-- Sets the limit, which is the number of permits. If some are unused then, waiters get them. If the limit is
+-- lower than before, holders keep their permits. But sessions that may keep permits while no goroutine has
+-- them are notified, and release such permits.
 --
--- Sending the request again is harmless: a copy that comes after ARGV[6] is void.
+-- Sending the request again is harmless. A copy that comes after ARGV[6] is void.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
---           fails with TRYAGAIN: see release.lua
--- ARGV[1]   how many permits
--- ARGV[2]   '1': only if Redis has no number
+--           fails with TRYAGAIN, see release.lua
+-- ARGV[1]   the limit
+-- ARGV[2]   '1' if the limit is only set if Redis has none, otherwise '0'
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   id of the request, which all its copies have
@@ -15,8 +15,8 @@
 --
 -- Replies (NOW is the Redis time in µs)
 --   S       set, by this request or an earlier copy of it
---   N       not set: Redis has a number
---   V NOW   void: arrived too late
+--   N       not set, because Redis has a limit
+--   V NOW   void, because the request arrived too late
 
 local now, stamped = clock()
 if now > tonumber(ARGV[6]) then

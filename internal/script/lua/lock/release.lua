@@ -1,36 +1,36 @@
--- Ends an attempt: it leaves the queue, and releases the lock or its permits if it holds any. These are then
--- granted in the order of the queue. Waiters that are dead, or that have lost their subscription, are passed
--- over. With ARGV[7], the lock or the permits stay taken for a time. The owner field changes, so that no
--- request of the attempt can change that any more.
+-- Ends an attempt. The attempt leaves the queue, and releases the lock or its permits if it holds any. These
+-- are then granted in the order of the queue. Dead waiters, and waiters that have lost their subscription,
+-- are skipped. With ARGV[7], the lock or the permits stay taken for a time. The owner field changes, so that
+-- no request of the attempt can change that any more.
 --
--- With ARGV[8], the holder keeps only so many permits, as a writer does that has nested a reader.
+-- With ARGV[8], the holder keeps some of its permits, which is how a writer downgrades to a reader.
 --
--- Sending the request again is harmless: an attempt that has ended holds nothing.
+-- Sending the request again is harmless. An attempt that has ended holds nothing.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it fails
 --           with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request of which only some
 --           keys exist, and often there is only the first. So a session then sends that alone
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   token of its grant; '': any. Whatever the attempt was granted ends. The reply depends on this
+-- ARGV[2]   token of its grant, or '' for any. Any grant of the attempt ends. The reply depends on the token
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
---           attempt has ended. 0: no copy is in flight
--- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0: no token was
---           used. '': not known, so the whole block counts as used
--- ARGV[7]   unless it is '' or missing: ms for which the lock or the permits stay taken
--- ARGV[8]   if it is there: how many of its ALL permits the holder keeps
+--           attempt has ended. 0 means that no copy is in flight
+-- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0 means that no
+--           token was used. '' means that this is not known, so the whole block counts as used
+-- ARGV[7]   ms for which the lock or the permits stay taken. '' or missing if they do not
+-- ARGV[8]   number of its ALL permits that the holder keeps. Missing if it keeps none
 --
 -- Replies
 --   R   released, by this request or an earlier copy of it. (After an earlier copy, a further holder may get
 --       L)
---   L   lost: it is not held under this token, and never was released
---   Behind both, ' OWNER TOKEN LEASE' of each waiter that was granted the lock for LEASE ms. For a lock with
---   permits, only of waiters of this session
+--   L   lost, because the attempt does not hold the lock under this token, and has not released it
+--   Both are followed by ' OWNER TOKEN LEASE' for each waiter that was granted the lock for LEASE ms. For a
+--   lock with permits, only waiters of this session are named
 
 local now, stamped = clock()
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
--- The common case: the attempt holds the lock, nobody waits, and no copy of its request is in flight.
+-- In the common case, the attempt holds the lock, nobody waits, and no copy of its request is in flight.
 local held = call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'queued', 'floor')
 if held[1] == owner and held[3] == token and not held[4] and not held[5] and ARGV[5] == '0' and ARGV[6] ~= ''
     and not ARGV[7] and string.find(held[2] or '', '^%d+$') and tonumber(held[2]) > now then

@@ -1,7 +1,7 @@
 -- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry,
 -- the unlock of a nested hold, renewal and Extend.
 --
--- Sending the request again is harmless, also late: it sets and never adds, and ignores an old count.
+-- Sending the request again is harmless, even late, because it sets and never adds, and ignores an old count.
 --
 -- KEYS      see internal/script/lua/lock.lua. A lock without permits needs only the first
 -- ARGV[1]   owner field
@@ -9,9 +9,9 @@
 -- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count
 --           is ignored
 -- ARGV[4]   hold count
--- ARGV[5]   lease in ms; 0 leaves the lease as it is
+-- ARGV[5]   lease in ms, or 0 for the present lease
 -- ARGV[6]   KEEP
--- ARGV[7]   a token that no later holder may have, nor a lower one; 0: none
+-- ARGV[7]   a token above which all later tokens must be, or 0
 -- For a further holder, ARGV[3], [4] and [7] mean nothing
 --
 -- Replies

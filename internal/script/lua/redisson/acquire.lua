@@ -1,6 +1,6 @@
 -- Takes the lock if it is free.
 --
--- Sending the request again is harmless: a holder gets its token again, and its lease is made whole.
+-- Sending the request again is harmless. A holder gets its token again, and its whole lease.
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field, SESSION:ATTEMPT
@@ -10,7 +10,7 @@
 -- ARGV[5]   ms for which the metadata outlives the lease
 -- ARGV[6]   the session's channel, if no other server can have subscribers of it; otherwise ''
 -- ARGV[7]   CHANNEL, and ARGV[8] HOW
--- ARGV[9]   first value of the token counter; '': a counter that does not exist is not made
+-- ARGV[9]   first value of the token counter, or '' if a missing counter must not be created
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it

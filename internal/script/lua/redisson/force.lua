@@ -1,9 +1,9 @@
--- Takes the lock from its holder, on either side. With a token, only a holder with this token loses it. All
--- waiters are notified. The holder finds out with its next request.
+-- Takes the lock from its holder, here or on a JVM. With a token, only a holder with this token loses it. All
+-- waiters are notified. The holder notices with its next request.
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   ms for which the metadata of a free lock is kept
--- ARGV[2]   the token that was seen; '': any holder
+-- ARGV[2]   the token that was seen, or '' for any holder
 -- ARGV[3]   CHANNEL, and ARGV[4] HOW
 --
 -- Reply: how many holders there were, 0 or 1

@@ -1,4 +1,4 @@
--- Reads all that is known of the lock at one instant.
+-- Returns the data of the lock.
 --
 -- KEYS    see internal/script/lua/redisson.lua
 --

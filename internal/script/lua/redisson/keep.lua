@@ -1,14 +1,14 @@
 -- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry,
 -- the unlock of a nested hold, renewal and Extend.
 --
--- Sending the request again is harmless, also late: it sets and never adds, and ignores an old count.
+-- Sending the request again is harmless, even late, because it sets and never adds, and ignores an old count.
 --
 -- KEYS      the first two of internal/script/lua/redisson.lua
 -- ARGV[1]   owner field
 -- ARGV[2]   token of the grant
--- ARGV[3]   number of this change of the count within the grant. An older one than the last is ignored
+-- ARGV[3]   number of this change of the count within the grant. A lower number than the last one is ignored
 -- ARGV[4]   hold count
--- ARGV[5]   lease in ms; 0 leaves the lease as it is
+-- ARGV[5]   lease in ms, or 0 for the present lease
 -- ARGV[6]   ms for which the metadata outlives the lease
 -- ARGV[7]   CHANNEL, and ARGV[8] HOW
 --

@@ -1,17 +1,18 @@
--- Ends an attempt: if it holds the lock, the lock is freed, and all waiters are notified.
+-- Ends an attempt. If it holds the lock, the lock is freed, and all waiters are notified.
 --
--- Sending the request again is harmless: the reply is the same, and a later holder keeps the lock.
+-- Sending the request again is harmless. The reply is the same, and a later holder keeps the lock.
 --
--- KEYS see internal/script/lua/redisson.lua ARGV[1] owner field ARGV[2] token of its grant; '': any. The
--- attempt's hold ends under any token, but the reply depends on the token ARGV[3] ms for which the metadata
--- of a free lock is kept ARGV[4] Redis time in µs until which a copy of the attempt's request may arrive,
--- which must find the
---           attempt ended; 0: no copy can
+-- KEYS      see internal/script/lua/redisson.lua
+-- ARGV[1]   owner field
+-- ARGV[2]   token of its grant, or '' for any. The hold ends under any token. The reply depends on the token
+-- ARGV[3]   ms for which the metadata of a free lock is kept
+-- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive, and must find the
+--           attempt ended. 0 means that no copy can arrive
 -- ARGV[5]   CHANNEL, and ARGV[6] HOW
 --
 -- Replies
 --   R   released under this token, by this request or an earlier copy of it
---   L   lost: the lock is not held, and was never released under this token
+--   L   lost, because the lock is not held, and was never released under this token
 -- If this request freed the lock, the reply also has the number of clients of this server that were notified.
 
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
