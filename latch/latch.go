@@ -179,7 +179,7 @@ func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 // State is a latch at one instant.
 type State struct {
 	Name    string
-	Count   int      // 0: there is no run
+	Count   int      // 0 means there is no run
 	Parties []Member // parties that have joined and not counted, in the order in which their leases end
 }
 

@@ -171,7 +171,7 @@ func (p *Party) Abandon(ctx context.Context) error {
 }
 
 // end ends the renewal and the context of the party, and reports whether this call did. cause is the cause of
-// the context; nil: the party has counted. lost is the reason to log; nil: none.
+// the context; nil means the party has counted. lost is the reason to log; nil means none.
 func (p *Party) end(cause, lost error) bool {
 	if !p.over.CompareAndSwap(false, true) {
 		return false

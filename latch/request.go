@@ -43,8 +43,8 @@ type request struct {
 
 	// A request that must take effect only once has an id, and a Redis time in µs after which it is void. All
 	// copies have the same, so a reply that one copy came too late goes for all copies.
-	id       string // "": the request may take effect several times
-	notAfter int64  // 0: not known yet
+	id       string // "" means the request may take effect several times
+	notAfter int64  // 0 means not known yet
 
 	unanswered bool // a copy with this notAfter had no reply
 	answer     answer

@@ -74,11 +74,11 @@ type channel struct {
 	listeners map[*Subscription]struct{}
 	shard     *shard        // nil while a goroutine looks for its node
 	asked     *command      // last SUBSCRIBE on the present connection, whose reply confirms the channel
-	confirmed time.Time     // time of that reply; zero: there was none yet
+	confirmed time.Time     // time of that reply; zero means there was none yet
 	idle      *list.Element // element of shard.idle; nil while the channel has listeners
 	idleSince time.Time
 	pause     time.Duration // last pause before looking for a node; 0 after the channel was confirmed
-	outage    *outage       // set from the loss of the connection until the next confirmation; nil: no outage
+	outage    *outage       // set from the loss of the connection to the next confirmation; nil means no outage
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that

@@ -59,7 +59,7 @@ var ended = func() context.Context {
 type link struct {
 	*shard
 	conn   Conn
-	outage time.Time // start of the outage that this connection may end; zero: there is none
+	outage time.Time // start of the outage that this connection may end; zero means there is none
 
 	// answered means that the connection has received something. Only the reader uses it, and the owner after
 	// the reader has ended.

@@ -35,7 +35,7 @@ type shard struct {
 func (s *shard) own() {
 	h := s.hub
 	var pause time.Duration
-	var outage time.Time // start of the present outage; zero: there is none
+	var outage time.Time // start of the present outage; zero means there is none
 	var l *link
 	for s.needed() {
 		l = &link{shard: s, outage: outage}

@@ -37,15 +37,15 @@ type acquisition struct {
 	once   bool // the call does not wait for other holders: it is a try
 	bounds call.Bounds
 	begun  time.Time
-	at     *attempt // the present one; nil: no request was sent, or the attempt belongs to its request
+	at     *attempt // the present one; nil means no request was sent, or the attempt belongs to its request
 	w      waiter   // the place among the goroutines of the session
 	first  attempt  // the first attempt; saves an allocation
 
-	lost         handle.State // how holds have ended that ctx descends from; Held: no hold was lost
+	lost         handle.State // how holds have ended that ctx descends from; Held means no hold was lost
 	waitReported bool         // the observer got EventWaiting
 	barred       bool         // the call has waited for another hold that is nested in the same hold
 	refused      bool         // Redis has refused the lock
-	trouble      error        // last error of a request in an outage that the call rides out; nil: none
+	trouble      error        // last error of a request in an outage that the call rides out; nil means none
 }
 
 // errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
@@ -454,7 +454,7 @@ type attempt struct {
 	listens bool // requests drop older messages: the goroutine has the turn
 
 	notAfter int64 // Redis time in µs after which the last copy that was sent is void
-	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: none can
+	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0 means none can
 	mayHold  bool  // the attempt may have the lock, or get it by such a copy
 }
 

@@ -28,7 +28,7 @@ type grant struct {
 	info  any // holder info of the attempt, a string
 	token int64
 	boxed any   // token
-	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none can
+	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0 means none can
 
 	lease watchdog.Lease // guarded by the watchdog
 	first hold
@@ -43,9 +43,9 @@ type grant struct {
 	announced bool           // the observer knows that the lock was acquired
 	lost      *session.Event // the loss, if it came before the announcement; otherwise nil
 
-	renewError   error         // of the last renewal that failed; nil: none has failed
+	renewError   error         // of the last renewal that failed; nil means none has failed
 	renewErrorAt time.Duration // age of the session when that renewal failed
-	lossReason   error         // nil: it was not lost
+	lossReason   error         // nil means it was not lost
 }
 
 func (g *grant) ownerField() string { return g.owner.(string) }
@@ -92,7 +92,7 @@ func (g *grant) renew() {
 	}
 }
 
-// interval returns the time between two renewals; 0: the lease is watched, and not renewed.
+// interval returns the time between two renewals, or 0 if the lease is watched and not renewed.
 func (g *grant) interval() time.Duration {
 	if g.unrenewed {
 		return 0

@@ -28,7 +28,7 @@ type hold struct {
 	// lock.mu guards the following.
 	state    handle.State
 	unlocked bool
-	changed  chan struct{} // closed when another hold may nest in this one; nil: no goroutine waits for that
+	changed  chan struct{} // closed when another hold may nest in this one; nil means no goroutine waits
 }
 
 var _ handle.Holding = (*hold)(nil)
@@ -198,7 +198,7 @@ func (h *hold) Err() error {
 	return err
 }
 
-// LossReason returns why the hold was lost; nil: that is not known.
+// LossReason returns the reason of a loss, or nil if it is not known.
 func (h *hold) LossReason() error {
 	h.g.l.mu.Lock()
 	defer h.g.l.mu.Unlock()
@@ -328,7 +328,7 @@ func (g *grant) giveBack() {
 // count in Redis.
 type unlocking struct {
 	h       *hold
-	release *release        // nil: holds are left
+	release *release        // nil means holds are left
 	ctx     context.Context // for the observer
 }
 

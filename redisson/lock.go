@@ -30,14 +30,14 @@ type lock struct {
 
 	mu        sync.Mutex        // guards the following fields, and grants and holds
 	waiters   []*waiter         // first come, first served; only the first one may have the turn
-	grant     *grant            // nil: the session does not hold the lock
+	grant     *grant            // nil means the session does not hold the lock
 	releases  int               // number of releases in flight
-	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits for that
+	released  chan struct{}     // closed when the next release has ended; nil means no goroutine waits
 	rest      time.Time         // other clients go first until this time
 	crowded   bool              // rest is not cut short: many clients were notified of the last release
-	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero: none
-	seen      *failure.Sighting // the last known holder; nil: none is known
-	suspicion *time.Timer       // runs warnOfItself; nil: no goroutine has waited
+	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero means none
+	seen      *failure.Sighting // the last known holder; nil means none is known
+	suspicion *time.Timer       // runs warnOfItself; nil means no goroutine has waited
 
 	hub  *pubsub.Hub          // of news
 	news *pubsub.Subscription // to the lock's channel; nil before the first refusal

@@ -14,7 +14,7 @@ type names struct {
 	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
 	how     any            // "auto" or "classic", see sharding in base.lua
-	counter any            // first value of the token counter, a string; "": no counter is made
+	counter any            // first value of the token counter, a string; "" means no counter is made
 }
 
 // newNames returns the names for a lock of a session. counter is as in names.

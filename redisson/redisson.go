@@ -61,7 +61,7 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 type Mutex struct {
 	s   *session.Session
 	all *locks
-	n   *names // nil: New has an error
+	n   *names // nil means New has an error
 	cfg engine.Config
 	err error // of New, returned by every use
 }
@@ -207,7 +207,7 @@ func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 	return m.force(ctx, protocol.Number(token))
 }
 
-// force frees the lock if its holder has the token; "": any holder.
+// force frees the lock if its holder has the token; "" means any holder.
 func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err

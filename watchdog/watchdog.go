@@ -20,9 +20,9 @@ type Lease struct {
 	deadline time.Duration // the last deadline, also after the lease has ended
 	next     time.Duration // time of the next renewal; never: none is planned
 	since    time.Duration // time of the last good reply, or of the last change of the interval
-	every    time.Duration // time between renewals; 0: the lease is only watched
+	every    time.Duration // time between renewals; 0 means the lease is only watched
 	backoff  time.Duration // pause before the planned retry; 0 after a success
-	place    int           // index in the heap plus 1; 0: not added yet; -1: not kept any more
+	place    int           // index in the heap plus 1; 0 means not added yet; -1 means not kept any more
 
 	// confirming means that the next renewal of a lease that is only watched is planned, to find out whether
 	// the server still has it (see Confirm).
@@ -83,7 +83,7 @@ type Watchdog struct {
 	armed  time.Duration // the timer fires at this time or earlier; never: it need not fire
 	phase  time.Duration // start of the first slot of renewals
 
-	confirmedAt time.Duration // time at which the requests of the last Confirm are sent; 0: there was none
+	confirmedAt time.Duration // time at which the requests of the last Confirm are sent; 0 means none
 }
 
 // New returns a Watchdog that renews leases through k. It starts no goroutine before a lease is added. It

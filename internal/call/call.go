@@ -28,7 +28,7 @@ import (
 // Bounds are the events that end a wait: the end of a context, and the end of the session.
 type Bounds struct {
 	Until   context.Context // the call's context, with its WaitAtMost
-	Closing <-chan struct{} // closed when the session ends; nil: never
+	Closing <-chan struct{} // closed when the session ends; nil means never
 }
 
 // Over reports whether a bound has ended.
@@ -78,7 +78,7 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 const LeavingTime = 100 * time.Millisecond
 
 // AwaitLeaving waits until a waiter has left its queue in Redis, because it should not be granted anything
-// after its call has returned. gone is closed when it has left; nil: it is not queued. If Redis does not
+// after its call has returned. gone is closed when it has left; nil means it is not queued. If Redis does not
 // reply within LeavingTime, or the session ends, AwaitLeaving returns all the same. The request then
 // continues in the background, and Shutdown waits for it.
 func AwaitLeaving(gone, closing <-chan struct{}) {
@@ -185,7 +185,7 @@ func timedOut(err error) bool {
 }
 
 // apart sends a request in another goroutine. earlier is the error of a copy that was not answered and may
-// have run; nil: there is none.
+// have run; nil means there is none.
 func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
 	var abandoned atomic.Bool // set by the caller when it leaves, or by the sender when it has the reply
 	var o wire.Outcome

@@ -17,7 +17,7 @@ import (
 // confirmation of the subscription, the first one and later ones, is a reason to read again.
 type Watch struct {
 	Bounds
-	Next    time.Time // time of the next read, unless a message comes first; zero: at once
+	Next    time.Time // time of the next read, unless a message comes first; zero means at once
 	Failing time.Time // start of the first read that failed since the last success
 	Last    error     // error of the last read
 
@@ -71,7 +71,7 @@ func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 }
 
 // EndOfWatch returns the error of a watch that a bound has ended. err is the error of a read that returned
-// after that; nil: there was none. name prefixes an error with the name of the lock.
+// after that; nil means there was none. name prefixes an error with the name of the lock.
 func (w *Watch) EndOfWatch(err error, name func(error) error) error {
 	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // the bound ended the read
 		if w.Last == nil {

@@ -24,7 +24,7 @@ type waiter struct {
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // how all holds ended from which ctx descends; Held: not so
+	lost         handle.State // how all holds ended from which ctx descends; Held means no loss
 	waitReported bool         // the observer got EventWaiting
 	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
 
@@ -39,7 +39,7 @@ type waiter struct {
 	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
 	nextWoken *waiter // see effects.woken
-	lastError error   // error of the last request, in an outage that the call rides out; nil: there was none
+	lastError error   // of the last request in an outage that the call rides out; nil means none
 }
 
 // news is a notice to a waiter.
@@ -255,7 +255,7 @@ func (w *waiter) try() (*Grant, error) {
 		if busy {
 			mayFree = l.kind.Alone // otherwise other goroutines come first
 		}
-		var released <-chan struct{} // nil: this is the last try
+		var released <-chan struct{} // nil means this is the last try
 		if mayFree {
 			released = l.nextRelease()
 		}
@@ -366,7 +366,7 @@ func (w *waiter) refusedSubscription() string {
 }
 
 // holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
-// none is known. granted is the grant that came when the wait ended; nil: none came. It shows that no other
+// none is known. granted is the grant that came when the wait ended; nil means none came. It shows that no other
 // grant of this session was in the way any more, and was itself in the way only if it was passed on.
 // The caller must hold l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {

@@ -46,11 +46,11 @@ func (s attemptState) String() string {
 type attempt struct {
 	// The following never change.
 	lane  *lane
-	lease time.Duration   // that one goroutine chose for itself; 0: the session's lease
-	nonce string          // proves that a grant message comes from Redis; "": the attempt is never queued
-	joins *Grant          // the shared grant which Redis may confirm instead, if no session waits; nil: none
-	owner any             // string: the owner field in Redis, SESSION:ATTEMPT
-	info  any             // string: holder info, with the note of the call for which the attempt was begun
+	lease time.Duration   // that one goroutine chose for itself; 0 means the session's lease
+	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
+	joins *Grant          // the shared grant which Redis may confirm instead, if no session waits; nil means none
+	owner any             // string, the owner field in Redis, SESSION:ATTEMPT
+	info  any             // string, the holder info, with the note of the call for which the attempt was begun
 	ctx   context.Context // of the first waiter, for traces; its end does not end the request
 
 	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
@@ -60,21 +60,21 @@ type attempt struct {
 	state         attemptState
 	changedAt     time.Time     // when the attempt began, or was withdrawn
 	inFlight      bool          // a request was or is about to be sent, and its reply has not been handled
-	nextRequestAt time.Duration // age of the session at which to send the next request; 0: none is planned
+	nextRequestAt time.Duration // age of the session at which to send the next request; 0 means none is planned
 	notAfter      int64         // Redis time in µs after which the last copy that was sent is void
-	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0: none
+	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0 means none
 	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt
 
 	// From the last reply that said to wait. The first two date a grant that a message brings.
 	baseLocal   time.Time // before the request was sent; at first, the beginning of the attempt
-	baseRedis   int64     // Redis time in µs in the reply; 0: there was none
+	baseRedis   int64     // Redis time in µs in the reply; 0 means there was none
 	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
 
 	numLate    int           // how often in a row a request, or a grant, was late
 	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted     bool          // another session may have wanted that grant before it was there
-	numWaiters int           // waiters of a fair lane at the first request; 0: no request yet, or not fair
-	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil: not withdrawn
+	numWaiters int           // waiters of a fair lane at the first request; 0 means no request yet, or not fair
+	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil means not withdrawn
 }
 
 // newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the

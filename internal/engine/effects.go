@@ -20,11 +20,11 @@ type effects struct {
 	// is sent then. A grant that is left in Redis ends with its lease.
 	closed bool
 
-	caller      *waiter    // the waiter that joins a lane by the event; nil: the event is another one
-	ownAttempt  *attempt   // the attempt whose first request the goroutine of caller sends; nil: none
-	unlocked    *Entry     // the entry that the event unlocks; nil: none
-	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil: none
-	withdrawn   *attempt   // the last attempt that the event withdrew; nil: none
+	caller      *waiter    // the waiter that joins a lane by the event; nil means the event is another one
+	ownAttempt  *attempt   // the attempt whose first request the goroutine of caller sends; nil means none
+	unlocked    *Entry     // the entry that the event unlocks; nil means none
+	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil means none
+	withdrawn   *attempt   // the last attempt that the event withdrew; nil means none
 	woken       *waiter    // the first waiter to wake; nextWoken links the others. nil: none
 	lastWoken   *waiter    // the last waiter to wake
 	attempts    []*attempt // whose next requests are sent in the background

@@ -30,9 +30,9 @@ type Entry struct {
 	last     bool                // its Unlock has ended the last hold of its chain
 	root     *Entry              // outermost hold of its chain; itself, if it is not nested
 	chain    chain               // of the holds below root; used in the root alone
-	outer    *Entry              // the live hold in which it is nested; nil: none
+	outer    *Entry              // the live hold in which it is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested in it
-	changed  chan struct{}       // closed when another one may nest in it; nil: no goroutine waits for that
+	changed  chan struct{}       // closed when another hold may nest in this one; nil means no goroutine waits
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers see it as one: Acquired, and then
@@ -40,7 +40,7 @@ type Entry struct {
 type chain struct {
 	holds     int32          // live holds
 	announced bool           // the observer knows that the root was acquired
-	lost      *session.Event // the end of the chain, if that came before the announcement; nil: it did not
+	lost      *session.Event // the end of the chain, if that came before the announcement; nil means it did not
 }
 
 // newEntry makes an entry of the waiter's goroutine, which is not a hold yet. The caller must not hold l.mu,
@@ -144,7 +144,7 @@ func (e *Entry) Err() error {
 	return err
 }
 
-// LossReason returns why the hold was lost; nil: that is not known.
+// LossReason returns the reason of a loss, or nil if it is not known.
 func (e *Entry) LossReason() error {
 	l := e.g.l
 	l.mu.Lock()

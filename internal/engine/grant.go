@@ -22,9 +22,9 @@ import (
 type Grant struct {
 	// The following never change.
 	l          *lockState
-	owner      any // string: the owner field of the attempt
-	firstToken any // int64: the first token of the block that Redis granted
-	info       any // string: the holder info of the attempt
+	owner      any // string, the owner field of the attempt
+	firstToken any // int64, the first token of the block that Redis granted
+	info       any // string, the holder info of the attempt
 
 	lease watchdog.Lease // guarded by the watchdog
 
@@ -36,7 +36,7 @@ type Grant struct {
 	token          int64         // of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
 	revision       int64         // number of the last change of entries, so Redis can ignore stale requests
-	minNextToken   int64         // no later grant may have this token or one below; 0: not set
+	minNextToken   int64         // no later grant may have this token or one below; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
@@ -51,9 +51,9 @@ type Grant struct {
 	warnedOfItself bool // the log says that the session waits for itself
 	lingers        bool // the session may keep the grant while no goroutine has it (WithLinger)
 
-	renewError   error         // of the last renewal that failed; nil: none has
+	renewError   error         // of the last renewal that failed; nil means none has
 	renewErrorAt time.Duration // age of the session when renewError was set
-	lossReason   error         // nil: the grant was not lost
+	lossReason   error         // nil means the grant was not lost
 
 	// Most grants have one hold at a time. To have room for it here saves allocations.
 	inlineEntry Entry
@@ -329,7 +329,7 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 // kind, it also sends that. It sets and never adds, so a stale or second copy changes nothing.
 type update struct {
 	g  *Grant
-	ms any // string: milliseconds; "0" leaves the lease as it is
+	ms any // string, milliseconds; "0" means the present lease
 }
 
 // Request returns the next copy of the request, with the present hold count.

@@ -22,7 +22,7 @@ type Kind struct {
 	Lingers   bool // a session may keep it while no goroutine has it (WithLinger)
 	Alone     bool // a TryLock waits for grants and attempts of its session, which end soon
 
-	Noun string // names the kind in errors, as in "semaphore"; "": a lock
+	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
 	// Limited returns the error of a call that wants more permits than the limit in Redis, so its wait
 	// would never end. It is nil for a kind without a limit.
@@ -64,7 +64,7 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 type Want struct {
 	N      int64         // permits; All excludes all others
 	Limit  int64         // how many there are, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease; 0: the session's, or a lock in whose lane leases may differ
+	Lease  time.Duration // fixed lease; 0 means the session's, or a lock in whose lane leases may differ
 	Shared bool          // goroutines of the session that want the same have one grant together
 }
 
@@ -88,11 +88,11 @@ var (
 
 // Config has the options of one call. It does not change once the call has begun.
 type Config struct {
-	Lease   time.Duration // fixed, not renewed; 0: the session's, renewed
-	AtLeast time.Duration // for how long the lock stays taken, also after its Unlock; 0: not so
+	Lease   time.Duration // fixed, not renewed; 0 means the session's, renewed
+	AtLeast time.Duration // for how long the lock stays taken, also after its Unlock; 0 means not so
 	Wait    time.Duration // bound of the wait, only if Bounded
 	Bounded bool
-	Note    string // note of this call in the holder info; "": none
+	Note    string // note of this call in the holder info; "" means none
 }
 
 // Check returns an error if an option has a value that is not valid.

@@ -25,8 +25,8 @@ type lane struct {
 	numGrants      int32         // grants that are held, and that only this lane passes on or joins
 	numWithdrawing int32         // withdrawn attempts that may have a place; 0 of fair locks and permits
 	numLateBefore  int           // attempt.numLate with which the next attempt begins
-	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
-	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0: not needed
+	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0 means not
+	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0 means not needed
 	noWait         bool          // the lane of a TryLock
 	hadToQueue     bool          // the last attempt that got a reply had to wait in the queue in Redis
 	sealed         bool          // goroutines that come now make another lane
@@ -41,7 +41,7 @@ type lane struct {
 // time at most. Without it, each goroutine of a busy session would cost two requests.
 const laneFillTime = time.Millisecond
 
-// findLane returns the lane that a waiter would join; nil: there is none.
+// findLane returns the lane that a waiter would join, or nil if there is none.
 func (l *lockState) findLane(w Want) *lane {
 	for _, ln := range slices.Backward(l.lanes) {
 		if ln.want == w && !ln.sealed && !(l.kind.Fair && len(ln.waiters) >= protocol.Block) {

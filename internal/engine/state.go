@@ -27,14 +27,14 @@ type lockState struct {
 	lanes       []*lane           // where calls of Lock wait, the oldest lane first
 	tries       []*lane           // each has one call of TryLock
 	grants      []*Grant          // the grants that are held
-	lastHolder  *failure.Sighting // the holder that was seen last; nil: none was
+	lastHolder  *failure.Sighting // the holder that was seen last; nil means none was
 	numReleases int32             // releases in flight
 	contended   bool              // another session wants the lock, as far as is known
 	pending     []*attempt        // only if kind.Alone: attempts that have not ended in Redis
-	releaseDone chan struct{}     // closed when a release or an attempt has ended; nil: nobody waits for that
-	timer       *time.Timer       // calls onTimer; nil: it was never needed
-	timerAt     time.Duration     // age of the session at which the timer fires; 0: it is not set
-	suspectAt   time.Duration     // age at which to look whether the session waits for itself; 0: never
+	releaseDone chan struct{}     // closed when a release or an attempt has ended; nil means nobody waits
+	timer       *time.Timer       // calls onTimer; nil means it was never needed
+	timerAt     time.Duration     // age of the session at which the timer fires; 0 means it is not set
+	suspectAt   time.Duration     // age at which to look whether the session waits for itself; 0 means never
 
 	inlineLane lane // the first lane; saves an allocation
 }

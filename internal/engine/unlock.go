@@ -170,7 +170,7 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 type release struct {
 	protocol.Same
 	g          *Grant
-	takenUntil time.Duration // age of the session until which permits stay taken; 0: they do not
+	takenUntil time.Duration // age of the session until which permits stay taken; 0 means they do not
 	onReply    func(r *release, o wire.Outcome) error
 
 	// Of an Unlock, whose caller may leave before the reply.

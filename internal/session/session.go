@@ -53,12 +53,12 @@ type Config struct {
 
 // Args has the arguments of scripts that are the same for all requests of a session, each boxed once.
 type Args struct {
-	About    any // string: the holder info without a note
-	Lease    any // string: the lease of renewed locks in milliseconds
-	Liveness any // string: the waiter timeout in milliseconds
-	Quiet    any // string: after a refusal, no unused grant is kept for this time, in microseconds
-	Keep     any // string: for how long the hash of a free lock is kept, in milliseconds
-	Channels any // string: the prefix of the names of the sessions' channels
+	About    any // string, the holder info without a note
+	Lease    any // string, the lease of renewed locks in milliseconds
+	Liveness any // string, the waiter timeout in milliseconds
+	Quiet    any // string, after a refusal, no unused grant is kept for this time, in microseconds
+	Keep     any // string, for how long the hash of a free lock is kept, in milliseconds
+	Channels any // string, the prefix of the names of the sessions' channels
 }
 
 // Info returns the holder info of an attempt: About with the note of its call, if it has one.

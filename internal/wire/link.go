@@ -327,12 +327,12 @@ type server struct {
 	// since is the time of the last reply or, if that is later, the time at which the first of the requests
 	// in flight was sent. It is counted from epoch.
 	since   atomic.Int64
-	failing atomic.Pointer[outage] // nil: there is no outage
+	failing atomic.Pointer[outage] // nil means there is no outage
 	logged  outageLog
-	addr    string // address of a Cluster's master; "": of another server. Never changes
+	addr    string // address of a Cluster's master; "" for any other server. Never changes
 
 	mu   sync.Mutex // guards open, and the requests in it; no other mutex is locked while it is held
-	open *batch     // the batch that requests join; nil: the next request opens one
+	open *batch     // the batch that requests join; nil means the next request opens one
 }
 
 // epoch is the time from which times in atomic integers are counted.
@@ -443,7 +443,7 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 // A Clock estimates a server's clock, in microseconds. The zero value has no estimate yet. It is safe for
 // concurrent use.
 type Clock struct {
-	offset atomic.Int64 // Redis time at epoch in microseconds, by the last reply; 0: not known
+	offset atomic.Int64 // Redis time at epoch in microseconds, by the last reply; 0 means not known
 }
 
 // Now returns the server's time at a local time. It returns 0 if there was no reply yet.

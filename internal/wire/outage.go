@@ -88,8 +88,8 @@ func mayHaveLost(err error) bool {
 
 // An outageLog remembers which lines about a server's outage were logged.
 type outageLog struct {
-	lines  atomic.Int32 // 0: nothing, 1: that there is no answer, 2: the error of a request
-	lastAt atomic.Int64 // time of the last line, counted from epoch; 0: there was none
+	lines  atomic.Int32 // 0 means nothing, 1 that there is no answer, and 2 the error of a request
+	lastAt atomic.Int64 // time of the last line, counted from epoch; 0 means there was none
 }
 
 // due reports whether the caller must log a line. n is 1 for a request that is still in flight, and 2 for a
