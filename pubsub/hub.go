@@ -78,7 +78,7 @@ type channel struct {
 	idle      *list.Element // element of shard.idle; nil while the channel has listeners
 	idleSince time.Time
 	pause     time.Duration // last pause before looking for a node; 0 after the channel was confirmed
-	outage    *outage       // set from the loss of the connection to the next confirmation; nil means no outage
+	outage    *outage       // set from the loss of the connection to the next confirmation
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that

@@ -366,7 +366,7 @@ func (w *waiter) refusedSubscription() string {
 }
 
 // holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
-// none is known. granted is the grant that came when the wait ended; nil means none came. It shows that no other
+// none is known. granted is the grant that came when the wait ended, if any. It shows that no other
 // grant of this session was in the way any more, and was itself in the way only if it was passed on.
 // The caller must hold l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {

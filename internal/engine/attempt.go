@@ -48,7 +48,7 @@ type attempt struct {
 	lane  *lane
 	lease time.Duration   // that one goroutine chose for itself; 0 means the session's lease
 	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
-	joins *Grant          // the shared grant which Redis may confirm instead, if no session waits; nil means none
+	joins *Grant          // the shared grant that Redis may confirm instead, if nobody waits; nil means none
 	owner any             // string, the owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, the holder info, with the note of the call for which the attempt was begun
 	ctx   context.Context // of the first waiter, for traces; its end does not end the request

@@ -32,7 +32,7 @@ type Entry struct {
 	chain    chain               // of the holds below root; used in the root alone
 	outer    *Entry              // the live hold in which it is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested in it
-	changed  chan struct{}       // closed when another hold may nest in this one; nil means no goroutine waits
+	changed  chan struct{}       // closed when another hold may nest here; nil means no goroutine waits
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers see it as one: Acquired, and then

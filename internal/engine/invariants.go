@@ -16,7 +16,7 @@ var reportBroken func(error)
 // must be called before the first session is made. report is called under the mutex of a lock.
 func CheckInvariants(report func(error)) { reportBroken = report }
 
-// brokenInvariant returns the first invariant that the state does not have after settle, or nil if it has all.
+// brokenInvariant returns an invariant that the state does not have after settle, or nil if it has all.
 func (l *lockState) brokenInvariant(fx *effects) error {
 	numExclusive := 0
 	for _, g := range l.grants {
