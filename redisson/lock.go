@@ -35,7 +35,7 @@ type lock struct {
 	released  chan struct{}     // closed when the next release has ended; nil means no goroutine waits
 	rest      time.Time         // other clients go first until this time
 	crowded   bool              // rest is not cut short: many clients were notified of the last release
-	refusedAt time.Time         // when the goroutine with the turn sent its last refused request; zero if none
+	refusedAt time.Time         // when the goroutine with the turn was last refused; zero if not
 	seen      *failure.Sighting // the last known holder; nil means none is known
 	suspicion *time.Timer       // runs warnOfItself; nil means no goroutine has waited
 

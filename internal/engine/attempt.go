@@ -50,7 +50,7 @@ type attempt struct {
 	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
 	joins *Grant          // the shared grant that Redis may confirm instead, if nobody waits; nil means none
 	owner any             // string, the owner field in Redis, SESSION:ATTEMPT
-	info  any             // string, the holder info, with the note of the call for which the attempt was begun
+	info  any             // string, the holder info, with the note of the call of the first waiter
 	ctx   context.Context // of the first waiter, for traces; its end does not end the request
 
 	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
@@ -60,7 +60,7 @@ type attempt struct {
 	state         attemptState
 	changedAt     time.Time     // when the attempt began, or was withdrawn
 	inFlight      bool          // a request was or is about to be sent, and its reply has not been handled
-	nextRequestAt time.Duration // age of the session at which to send the next request; 0 means none is planned
+	nextRequestAt time.Duration // age of the session at which to send the next request; 0 if none is planned
 	notAfter      int64         // Redis time in µs after which the last copy that was sent is void
 	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0 means none
 	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt

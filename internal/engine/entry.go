@@ -40,7 +40,7 @@ type Entry struct {
 type chain struct {
 	holds     int32          // live holds
 	announced bool           // the observer knows that the root was acquired
-	lost      *session.Event // the end of the chain, if that came before the announcement; nil means it did not
+	lost      *session.Event // the end of the chain, if that came before the announcement
 }
 
 // newEntry makes an entry of the waiter's goroutine, which is not a hold yet. The caller must not hold l.mu,

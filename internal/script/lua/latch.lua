@@ -107,7 +107,7 @@ local function once(act)
   return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
 end
 
--- ended returns how a former run ended: Z, D, or G if that is not known any more.
+-- ended returns Z or D for the end of a former run, or G if that is not known any more.
 local function ended(run)
   local memory = redis.call('HGET', KEYS[1], 'e:' .. run)
   return memory and string.match(memory, '^%d+ ([ZD])$') or 'G'

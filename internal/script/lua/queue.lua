@@ -316,7 +316,8 @@ local function serve(s, channels, q, options, ...)
       if w.owner == options.mine then
         own = token
       elseif w.session ~= options.asking then
-        publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce) -- last: Redis writes it first
+        -- After tellNext, because Redis sends the last message of a script first.
+        publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce)
       end
       if w.owner ~= options.mine and (w.session == options.asking or not KEYS[4]) then
         reply = table.concat({ reply, w.owner, token, stamp(lease) }, ' ')
@@ -361,8 +362,8 @@ end
 
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
 -- goroutine has it. The session must have a subscription, and no other session may have been refused the lock
--- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply: K if it may,
--- and flags.
+-- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply. These
+-- are K if the session may, and the result of flags.
 local function mayLinger(now)
   local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if delivery ~= '0' then

@@ -47,7 +47,7 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- above returns the next token: the time, or the last token plus one.
+-- above returns the next token, which is the time or, if that is greater, the last token plus one.
 local function above(last, now)
   return stamp(math.max(now, last + 1))
 end

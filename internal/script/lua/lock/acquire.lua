@@ -8,12 +8,13 @@
 --
 -- KEYS      see internal/script/lua/queue.lua
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   how many goroutines wait with this attempt. For a lock with permits: how many permits it wants
+-- ARGV[2]   how many goroutines wait with this attempt. For a lock with permits, the number of permits that
+--           it wants
 -- ARGV[3]   Redis time in µs after which this request is void
 -- ARGV[4]   lease in ms
 -- ARGV[5]   holder info, see internal/script/lua/lock.lua
 -- ARGV[6]   KEEP
--- ARGV[7]   ms for which the attempt is known to live. 0: it does not wait
+-- ARGV[7]   ms for which the attempt is known to live. 0 means that it does not wait
 -- ARGV[8]   CHANNELS
 -- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
 -- ARGV[10]  DELIVERY
@@ -103,7 +104,7 @@ if s then
   end
   if unused(s) > 0 then
     q = lookUp(s, ARGV[8], options)
-    -- The attempt is queued before serve, which could empty the queue: see removeFromQueue.
+    -- The attempt is queued before serve, which could empty the queue, see removeFromQueue.
     if waits and q.remove[1] and not (q.mine and q.mine.isServed) then
       enqueue(s, q)
       enqueued = true

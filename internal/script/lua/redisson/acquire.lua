@@ -14,11 +14,12 @@
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it
---   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms. Second line: its holder info. TOKEN is 0 if a JVM
---                           holds the lock. A P behind the Q means that a release is published by SPUBLISH,
---                           and a D that this server has no subscriber to the channel in ARGV[6]
---   V NOW                   void: arrived too late
---   S NOW                   stale: this attempt has already ended
+--   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms. The second line of the reply is its holder
+--                           info. TOKEN is 0 if a JVM holds the lock. A P behind the Q means that a release is
+--                           published by SPUBLISH, and a D that this server has no subscriber to the channel
+--                           in ARGV[6]
+--   V NOW                   void, because the request arrived too late
+--   S NOW                   stale, because this attempt has already ended
 
 local now, stamped = clock()
 if now > tonumber(ARGV[2]) then

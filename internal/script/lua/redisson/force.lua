@@ -6,7 +6,7 @@
 -- ARGV[2]   the token that was seen, or '' for any holder
 -- ARGV[3]   CHANNEL, and ARGV[4] HOW
 --
--- Reply: how many holders there were, 0 or 1
+-- Reply: the number of holders, 0 or 1
 
 local owner, token = holder(true)
 if not owner or ARGV[2] ~= '' and ARGV[2] ~= token then

@@ -21,7 +21,7 @@ if held[1] then
   whole(KEYS[1], 't', held[2] or '')
   redis.call('DEL', KEYS[1])
   -- A server short of memory refuses this, and releases all the same. The metadata outlives the lease by
-  -- more than keep, unless they were evicted: then all three fields are new.
+  -- more than keep, unless it was evicted. All three fields are new then.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
     redis.call('PEXPIRE', KEYS[2], keep)
   end
