@@ -73,7 +73,7 @@ type attempt struct {
 	numLate    int           // how often in a row a request, or a grant, was late
 	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted     bool          // another session may have wanted that grant before it was there
-	numWaiters int           // waiters of a fair lane at the first request; 0 means no request yet, or not fair
+	numWaiters int           // waiters of a fair lane at the first request; 0 before, or if not fair
 	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil means not withdrawn
 }
 

@@ -20,7 +20,7 @@ local SPARE_DELAY = 250
 -- of expired leases that one request removes. The other expired leases count until the next request.
 local BATCH = 1000
 
-local function stamp(number)
+local function toString(number)
   return string.format('%.0f', number)
 end
 
@@ -28,9 +28,9 @@ end
 -- which Lua's numbers are exact, so that a token or a time can be added to it.
 local MAX_NUMBER = 9e15
 
--- sound returns a value as a number. It returns nil if the value is not a whole number from 0 to most, which
--- Lockline never writes.
-local function sound(value, most)
+-- parseNumber returns a value as a number. It returns nil if the value is not a whole number from 0 to most,
+-- which Lockline never writes.
+local function parseNumber(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
   return number and number <= (most or MAX_NUMBER) and number or nil
 end
@@ -58,8 +58,9 @@ local function sharding(how, name)
   return how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
 end
 
--- bad ends the script with an error that refusal in package wire reads. Nothing may have been written before.
-local function bad(key, field, value, why)
+-- failDamaged ends the script with an error that refusal in package wire reads. Nothing may have been written
+-- before.
+local function failDamaged(key, field, value, why)
   local function plain(text) -- a server may not pass on every byte
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
       return string.format('=%02X', string.byte(c))
@@ -69,17 +70,17 @@ local function bad(key, field, value, why)
     ',' .. plain(why) .. ' .', 0)
 end
 
--- foreign ends the script because this version of Lockline has not written the hash KEYS[1]. The hash has
+-- failForeign ends the script because this version of Lockline has not written the hash KEYS[1]. The hash has
 -- this field, but not the field named `lacks`, which every hash of this sort has. sort is 'lock' or 'latch'.
-local function foreign(sort, lacks, field, value)
-  bad(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
+local function failForeign(sort, lacks, field, value)
+  failDamaged(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
 
--- whole returns the value of a field as a number, or 0 if the field is missing. For a key without fields,
--- field is ''.
-local function whole(key, field, value)
-  return not value and 0 or sound(value)
-    or bad(key, field, value, 'not a whole number from 0 to ' .. stamp(MAX_NUMBER))
+-- readNumber returns the value of a field as a number, or 0 if the field is missing. For a key without
+-- fields, field is ''.
+local function readNumber(key, field, value)
+  return not value and 0 or parseNumber(value)
+    or failDamaged(key, field, value, 'not a whole number from 0 to ' .. toString(MAX_NUMBER))
 end
 
 -- onMaster returns the reply of a script that has written nothing. If this server is a replica, the script
@@ -106,7 +107,7 @@ local function lookOnMaster(key)
   end
 end
 
--- clock returns the Redis time in microseconds, as a number and as stamp has it.
+-- clock returns the Redis time in microseconds, as a number and as toString returns it.
 local function clock()
   local time = redis.call('TIME')
   -- The first is faster.

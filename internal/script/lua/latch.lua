@@ -15,7 +15,7 @@
 --           i:ID     the reply to the request with this id
 --           e:RUN    how the run ended: Z at 0, D deleted
 --           w        only that time, which is the time of the next tidy. The field shows that a latch wrote
---                    the hash (see other)
+--                    the hash (see foreignField)
 
 -- MEMORY is the time in µs for which a request is remembered after its deadline. A copy within that time can
 -- find out whether an earlier copy ran.
@@ -24,19 +24,19 @@ local MEMORY = 30000000
 -- ENDED is the time in ms for which the end of a run is remembered. It is longer than any request takes.
 local ENDED = 120000
 
--- live keeps the key for the lifetime of its run, and for as long as an end is remembered.
-local function live(lifetime)
-  local ms = math.max(ENDED, sound(lifetime or '', 1e13) or 0)
+-- keepAlive keeps the key for the lifetime of its run, and for as long as an end is remembered.
+local function keepAlive(lifetime)
+  local ms = math.max(ENDED, parseNumber(lifetime or '', 1e13) or 0)
   if redis.call('PTTL', KEYS[1]) < ms then
     redis.pcall('PEXPIRE', KEYS[1], ms) -- look.lua also does this where nothing can be written
   end
 end
 
--- other returns a field of the hash and its value if no latch wrote the hash. Of several fields, it returns
--- the first in sorted order, because the order of HGETALL differs from server to server. due is the field w.
--- The first request that sets a count, counts, joins or deletes writes that field, and nothing removes it.
--- Before, the hash can only have fields i:ID, of leave.lua.
-local function other(due)
+-- foreignField returns a field of the hash and its value if no latch wrote the hash. Of several fields, it
+-- returns the first in sorted order, because the order of HGETALL differs from server to server. due is the
+-- field w. The first request that sets a count, counts, joins or deletes writes that field, and nothing
+-- removes it. Before, the hash can only have fields i:ID, of leave.lua.
+local function foreignField(due)
   local all, field, value = due and {} or redis.call('HGETALL', KEYS[1]), nil, nil
   for i = 1, #all, 2 do
     if not string.find(all[i], '^i:') and not (field and field < all[i]) then
@@ -46,11 +46,11 @@ local function other(due)
   return field, value
 end
 
--- ours ends the script if no latch wrote the hash, see other.
-local function ours(due)
-  local field, value = other(due)
+-- checkIsLatch ends the script if no latch wrote the hash, see foreignField.
+local function checkIsLatch(due)
+  local field, value = foreignField(due)
   if field then
-    foreign('latch', 'w', field, value)
+    failForeign('latch', 'w', field, value)
   end
 end
 
@@ -60,7 +60,7 @@ local function tidy(now, due)
   if due and (tonumber(due) or 0) > now then
     return
   end
-  redis.call('HSET', KEYS[1], 'w', stamp(now + MEMORY))
+  redis.call('HSET', KEYS[1], 'w', toString(now + MEMORY))
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
     if string.find(all[i], '^[ie]:') and (tonumber(string.match(all[i + 1], '^%d+')) or 0) < now then
@@ -71,13 +71,13 @@ end
 
 -- remember stores the reply to the request with this id until MEMORY after its deadline.
 local function remember(id, deadline, reply)
-  redis.call('HSET', KEYS[1], 'i:' .. id, stamp(deadline + MEMORY) .. ' ' .. reply)
-  live()
+  redis.call('HSET', KEYS[1], 'i:' .. id, toString(deadline + MEMORY) .. ' ' .. reply)
+  keepAlive()
 end
 
--- known returns the reply to a request if an earlier copy of it ran, or if it comes too late. It returns nil
--- if the request must run now.
-local function known(id, deadline, now)
+-- earlierReply returns the reply to a request if an earlier copy of it ran, or if it comes too late. It
+-- returns nil if the request must run now.
+local function earlierReply(id, deadline, now)
   local memory = redis.call('HGET', KEYS[1], 'i:' .. id)
   if memory then
     return string.match(memory, '^%d+ (.+)$') or '?'
@@ -94,12 +94,12 @@ end
 local function once(act)
   local now, stamped = clock()
   local deadline = tonumber(ARGV[2])
-  local reply = known(ARGV[1], deadline, now)
+  local reply = earlierReply(ARGV[1], deadline, now)
   if reply then
     onMaster()
   else
     local due = redis.call('HGET', KEYS[1], 'w')
-    ours(due)
+    checkIsLatch(due)
     reply = act(now)
     remember(ARGV[1], deadline, reply)
     tidy(now, due)
@@ -107,29 +107,29 @@ local function once(act)
   return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
 end
 
--- ended returns Z or D for the end of a former run, or G if that is not known any more.
-local function ended(run)
+-- endOfRun returns Z or D for the end of a former run, or G if that is not known any more.
+local function endOfRun(run)
   local memory = redis.call('HGET', KEYS[1], 'e:' .. run)
   return memory and string.match(memory, '^%d+ ([ZD])$') or 'G'
 end
 
--- leased returns the end of the lease of a party, and the id of its join request. It returns nil if the party
--- has no lease.
-local function leased(party)
+-- leaseOf returns the end of the lease of a party, and the id of its join request. It returns nil if the
+-- party has no lease.
+local function leaseOf(party)
   local value = redis.call('HGET', KEYS[1], 'p:' .. party)
   if value then
     local till, id = string.match(value, '^(%d+) (.*)$')
     if not till then
-      bad(KEYS[1], 'p:' .. party, value, 'not a time and an id')
+      failDamaged(KEYS[1], 'p:' .. party, value, 'not a time and an id')
     end
     return tonumber(till), id
   end
 end
 
--- finish ends a run, and notifies all waiters. A full server refuses the first write, so nothing is changed
+-- endRun ends a run, and notifies all waiters. A full server refuses the first write, so nothing is changed
 -- then.
-local function finish(run, how, now)
-  redis.call('HSET', KEYS[1], 'e:' .. run, stamp(now + ENDED * 1000) .. ' ' .. how)
+local function endRun(run, how, now)
+  redis.call('HSET', KEYS[1], 'e:' .. run, toString(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
     if string.find(all[i], '^[pc]:') then
@@ -141,13 +141,13 @@ local function finish(run, how, now)
   redis.call('PUBLISH', KEYS[1], how .. ' ' .. run)
 end
 
--- less decrements the count of a run and returns it. At 0, the run ends.
-local function less(n, run, lifetime, now)
+-- decrement decrements the count of a run and returns it. At 0, the run ends.
+local function decrement(n, run, lifetime, now)
   if n > 1 then
-    redis.call('HSET', KEYS[1], 'n', stamp(n - 1))
-    live(lifetime)
-    return stamp(n - 1)
+    redis.call('HSET', KEYS[1], 'n', toString(n - 1))
+    keepAlive(lifetime)
+    return toString(n - 1)
   end
-  finish(run, 'Z', now)
+  endRun(run, 'Z', now)
   return '0'
 end

@@ -52,14 +52,14 @@
 -- Arguments of several scripts:
 --   KEEP      ms for which the hash is kept after a lease or a release, at least
 
--- notOurs ends the script because the hash with these fields lacks `lives`, which these scripts always write.
--- The error names the field that sorts first. The order of HGETALL differs from server to server.
-local function notOurs(lock)
+-- failNotLock ends the script because the hash with these fields lacks `lives`, which these scripts always
+-- write. The error names the field that sorts first. The order of HGETALL differs from server to server.
+local function failNotLock(lock)
   local first
   for field in pairs(lock) do
     first = first and first < field and first or field
   end
-  foreign('lock', 'lives', first, lock[first])
+  failForeign('lock', 'lives', first, lock[first])
 end
 
 -- read returns the state of the lock for the request of an attempt. Only read and the common cases of
@@ -70,7 +70,8 @@ end
 --   permits              number of permits of the last holder in `owner`, even if its lease has ended
 --   former               the holder whose lease has ended, as long as `owner` still names it
 --   shared, limit        as in the hash; limit is nil if it is not known
---   gone                 the further holders that hold nothing any more, as keys of a table. settle removes
+--   gone                 the further holders that hold nothing any more, as keys of a table. removeDropped
+--                        removes
 --                        them
 --   granted              the higher one of `token` and `floor`; 0 if missing
 --   last                 highest token that may have been used
@@ -85,10 +86,10 @@ local function read(attempt, now, keep)
     'permits', 'shared', 'limit')
   local other = not f[8] and map(KEYS[1])
   if other then
-    notOurs(other)
+    failNotLock(other)
   end
   local function field(name, value)
-    return whole(KEYS[1], name, value)
+    return readNumber(KEYS[1], name, value)
   end
   local s = { now = now, keep = tonumber(keep), ends = field('ends', f[2]), lives = field('lives', f[8]),
     queued = field('queued', f[7]), ticket = field('ticket', f[9]), change = f[10], info = f[11] or '',
@@ -101,7 +102,7 @@ local function read(attempt, now, keep)
     s.lost = s.last
   end
   if f[1] and not string.find(f[1], '^%S+$') then
-    bad(KEYS[1], 'owner', f[1], 'not an owner field')
+    failDamaged(KEYS[1], 'owner', f[1], 'not an owner field')
   end
   if f[1] and s.ends > now then
     s.owner, s.token, s.lingers = f[1], f[3] or '0', f[12]
@@ -120,22 +121,22 @@ local function set(s, till, ...)
     return
   end
   local new = s.lives == 0
-  redis.call('HSET', KEYS[1], 'lives', stamp(s.lives)) -- makes the key, unless the server is full
+  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- makes the key, unless the server is full
   s.lives = till + 2 * s.keep * 1000
-  local ms = stamp(math.ceil((s.lives - s.now) / 1000))
+  local ms = toString(math.ceil((s.lives - s.now) / 1000))
   if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then -- the user has no right to PEXPIRE
     redis.call('DEL', KEYS[1])
   end
   redis.call('PEXPIRE', KEYS[1], ms)
-  redis.call('HSET', KEYS[1], 'lives', stamp(s.lives), ...)
+  redis.call('HSET', KEYS[1], 'lives', toString(s.lives), ...)
 end
 
 -- released reports whether a token was granted and released. Such a token is above the last token that was
 -- lost, and not above the last token that was released. The caller must know that no holder has the token.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
-  return known[1] and tonumber(token) <= whole(KEYS[1], 'released', known[1])
-    and tonumber(token) > whole(KEYS[1], 'lost', known[2])
+  return known[1] and tonumber(token) <= readNumber(KEYS[1], 'released', known[1])
+    and tonumber(token) > readNumber(KEYS[1], 'lost', known[2])
 end
 
 -- writeTombstones stores tombstones for attempts that have ended, because copies of their requests may arrive

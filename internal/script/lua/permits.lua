@@ -8,7 +8,7 @@
 local function parseShare(owner, value)
   local permits, token, lingers, info = string.match(value, '^(%d+) (%d+) ([-%d]) (.*)$')
   if not permits then
-    bad(KEYS[1], 'held ' .. owner, value, 'not a number of permits and a token')
+    failDamaged(KEYS[1], 'held ' .. owner, value, 'not a number of permits and a token')
   end
   return tonumber(permits), token, lingers ~= '-' and lingers or nil, info
 end
@@ -29,9 +29,9 @@ local function readShare(s, owner, value, ends)
     ends = ends, left = math.ceil((ends - s.now) / 1000), valid = ends > s.now }
 end
 
--- holding returns s itself if an attempt is the holder in `owner`, the result of readShare if it is a further
+-- grantOf returns s itself if an attempt is the holder in `owner`, the result of readShare if it is a further
 -- holder, and nil if it holds nothing.
-local function holding(s, owner)
+local function grantOf(s, owner)
   if s.owner == owner then
     return s
   end
@@ -47,7 +47,7 @@ end
 
 -- setShareLease sets the end of a further holder's lease, in µs.
 local function setShareLease(s, owner, ends)
-  redis.call('ZADD', KEYS[4], stamp(ends), owner)
+  redis.call('ZADD', KEYS[4], toString(ends), owner)
   local ms = math.ceil((ends - s.now) / 1000)
   if redis.call('PTTL', KEYS[4]) < ms then
     redis.call('PEXPIRE', KEYS[4], 2 * ms)
@@ -57,7 +57,7 @@ end
 -- writeShare sets the field of a further holder.
 local function writeShare(s, owner, share, ...)
   set(s, share.ends, 'held ' .. owner,
-    table.concat({ stamp(share.permits), share.token, share.lingers or '-', share.info }, ' '), ...)
+    table.concat({ toString(share.permits), share.token, share.lingers or '-', share.info }, ' '), ...)
 end
 
 -- extendLease makes the lease of a holder end no earlier than a Redis time in µs. held is the result of
@@ -66,15 +66,15 @@ local function extendLease(s, owner, held, ends, ...)
   redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
   ends = math.max(held.ends, ends)
   if held == s then
-    set(s, ends, 'ends', stamp(ends), ...)
+    set(s, ends, 'ends', toString(ends), ...)
   else
-    set(s, ends, 'shared', stamp(s.shared), ...)
+    set(s, ends, 'shared', toString(s.shared), ...)
     setShareLease(s, owner, ends)
   end
 end
 
 -- removeShare takes the permits from a further holder. lost says that the holder has not released them, so
--- its token is lost. settle must follow.
+-- its token is lost. removeDropped must follow.
 local function removeShare(s, owner, share, lost)
   s.shared = math.max(0, s.shared - share.permits)
   s.gone[owner] = true
@@ -85,14 +85,14 @@ end
 
 -- grantBeside is grant for a lock whose permits another holder in `owner` shares.
 local function grantBeside(s, owner, permits, info, lease, ...)
-  local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
+  local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
   local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- whose lease has ended
   if before then
     removeShare(s, owner, before, true)
   end
   s.shared, s.granted, s.last = s.shared + permits, tonumber(token), tonumber(token)
   writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
-    'shared', stamp(s.shared), 'limit', stamp(s.limit), 'floor', token, ...)
+    'shared', toString(s.shared), 'limit', toString(s.limit), 'floor', token, ...)
   setShareLease(s, owner, ends)
   s.gone[owner] = nil -- an attempt whose earlier lease had ended
   return token
@@ -105,17 +105,17 @@ local function grant(s, owner, permits, info, lease, ...)
   if s.owner then
     return grantBeside(s, owner, permits, info, lease, ...)
   end
-  local token, ends = stamp(math.max(s.now, s.last + 1)), s.now + lease * 1000
+  local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
   -- A hash without a token does not know earlier grants. A session that believes in one has lost the lock.
   local lost = s.lost or s.granted == 0 and token - 1
   -- First, because a server that is full refuses only the first write.
-  set(s, ends, 'owner', owner, 'ends', stamp(ends), 'token', token, 'count', '1', 'change', '0',
+  set(s, ends, 'owner', owner, 'ends', toString(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)
   if KEYS[4] then
-    redis.call('HSET', KEYS[1], 'permits', stamp(permits), 'limit', stamp(s.limit))
+    redis.call('HSET', KEYS[1], 'permits', toString(permits), 'limit', toString(s.limit))
   end
   if lost then
-    redis.call('HSET', KEYS[1], 'lost', stamp(lost))
+    redis.call('HSET', KEYS[1], 'lost', toString(lost))
   end
   if s.hasLingersOrFloor then -- by a holder whose lease has ended
     redis.call('HDEL', KEYS[1], 'lingers', 'floor')
@@ -126,9 +126,9 @@ local function grant(s, owner, permits, info, lease, ...)
   return token
 end
 
--- expire takes back the permits of further holders whose leases have ended. It writes nothing, because a full
--- server accepts every write behind the first one. The caller must call settle later.
-local function expire(s)
+-- dropExpired takes back the permits of further holders whose leases have ended. It writes nothing, because a
+-- full server accepts every write behind the first one. The caller must call removeDropped later.
+local function dropExpired(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
   if not first then
     return
@@ -157,8 +157,8 @@ local function expire(s)
   end
 end
 
--- settle removes the fields and leases of further holders whose permits were taken back.
-local function settle(s)
+-- removeDropped removes the fields and leases of further holders whose permits were taken back.
+local function removeDropped(s)
   local owners, fields = {}, {}
   for owner in pairs(s.gone) do
     owners[#owners + 1], fields[#fields + 1] = owner, 'held ' .. owner
@@ -174,30 +174,31 @@ local function settle(s)
   if s.shared == 0 then
     redis.call('HDEL', KEYS[1], 'shared', 'lingerers')
   else
-    redis.call('HSET', KEYS[1], 'shared', stamp(s.shared))
+    redis.call('HSET', KEYS[1], 'shared', toString(s.shared))
   end
-  if s.lostShareToken and s.lostShareToken > whole(KEYS[1], 'lost', redis.call('HGET', KEYS[1], 'lost')) then
-    redis.call('HSET', KEYS[1], 'lost', stamp(s.lostShareToken))
+  local token = s.lostShareToken
+  if token and token > readNumber(KEYS[1], 'lost', redis.call('HGET', KEYS[1], 'lost')) then
+    redis.call('HSET', KEYS[1], 'lost', toString(token))
   end
   s.gone, s.lostShareToken = {}, nil
 end
 
--- forget removes an attempt from the holders if its lease has ended. Otherwise the lease would continue if
--- the clock is set back.
-local function forget(s, owner)
+-- removeExpired removes an attempt from the holders if its lease has ended. Otherwise the lease would
+-- continue if the clock is set back.
+local function removeExpired(s, owner)
   if s.former == owner then
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')
   end
   local share = s.shared > 0 and not s.gone[owner] and readShare(s, owner)
   if share then
     removeShare(s, owner, share, true)
-    settle(s)
+    removeDropped(s)
   end
 end
 
--- firstToEnd returns the holder whose lease ends first, as read returns the holder in `owner`. settle must
--- have been called. The owner and left of the result are nil if nobody holds permits.
-local function firstToEnd(s)
+-- firstHolderToEnd returns the holder whose lease ends first, as read returns the holder in `owner`.
+-- removeDropped must have been called. The owner and left of the result are nil if nobody holds permits.
+local function firstHolderToEnd(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES') or {}
   if s.owner and (not first[1] or s.ends <= tonumber(first[2])) then
     return s

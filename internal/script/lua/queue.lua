@@ -20,12 +20,12 @@
 --               '1'  by PUBLISH, if only this server can have its subscription
 --               '2'  by SPUBLISH, on the channel of the session for this lock
 
--- waiter parses the entry of an attempt. If there is none, or if somebody has edited it, the result has only
--- the fields owner and session, and alive = 0.
-local function waiter(owner, entry)
+-- parseWaiter parses the entry of an attempt. If there is none, or if somebody has edited it, the result has
+-- only the fields owner and session, and alive = 0.
+local function parseWaiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
-  alive = alive and sound(alive)
+  alive = alive and parseNumber(alive)
   return alive and { owner = owner, session = session(owner), alive = alive,
     permits = KEYS[4] and tonumber(size) or ALL, lease = tonumber(lease), nonce = nonce,
     sharded = sharded == '/', seen = seen == '+', info = info }
@@ -49,9 +49,9 @@ local function mayHaveQueue(s)
   return s.queued > 0 or s.lives == 0
 end
 
--- others returns the attempts that still matter to lookUp when q.first is known. These are the attempts of
+-- relevant returns the attempts that still matter to lookUp when q.first is known. These are the attempts of
 -- the options, and attempts of other sessions than q.apart, of which second may be one.
-local function others(owners, q, options)
+local function relevant(owners, q, options)
   local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
     local of = session(owner)
@@ -63,19 +63,19 @@ local function others(owners, q, options)
 end
 
 -- readWaiters reads so many attempts of the queue, from an index on. It returns the attempts that matter to
--- lookUp, and the number that it has read. Each has the fields of the result of waiter. The field
+-- lookUp, and the number that it has read. Each has the fields of the result of parseWaiter. The field
 -- `subscribes` says that its session is not known to be without a subscription. q and options belong to
 -- lookUp.
 local function readWaiters(s, channels, from, size, q, options)
   local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
   local count = #owners
   if size >= 64 then -- skips entries that cannot matter, which may be thousands
-    owners = others(owners, q, options)
+    owners = relevant(owners, q, options)
   end
   local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
   local found, names, shardedNames = {}, {}, {} -- the names are of channels
   for i, owner in ipairs(owners) do
-    local w = waiter(owner, entries[i])
+    local w = parseWaiter(owner, entries[i])
     q.any, found[i] = q.any or entries[i], w
     if w.seen and w.session ~= options.but and w.session ~= options.asking then
       w.channel = channel(channels, w.session, w.sharded)
@@ -109,12 +109,12 @@ local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
--- place adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served as long
--- as waiters can be served, and otherwise sets q.first or q.second. Two fields of q are for place:
+-- placeWaiter adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served as
+-- long as waiters can be served, and otherwise sets q.first or q.second. Two fields of q are for place:
 --   free    number of permits that neither the holders nor the waiters in served use; nil if nobody is to be
 --           served
 --   apart   the session from which second must differ; nil as long as waiters may be served
-local function place(s, q, w)
+local function placeWaiter(s, q, w)
   if q.free and not q.apart and #q.served < MAX_SERVED and canServe(s, w, q.free) then
     q.served[#q.served + 1], q.remove[#q.remove + 1], w.isServed = w, w.owner, true
     if w.permits == s.limit then
@@ -180,7 +180,7 @@ local function lookUp(s, channels, options)
       elseif not w.subscribes then
         q.missing, passed = q.missing or not q.first and w.owner ~= options.mine, passed or w
       else
-        place(s, q, w)
+        placeWaiter(s, q, w)
       end
     end
     at = at + count
@@ -192,10 +192,10 @@ local function lookUp(s, channels, options)
   end
   if passed and not q.apart and not options.but and at - #q.remove >= BATCH then
     q.missing = true
-    place(s, q, passed)
+    placeWaiter(s, q, passed)
   end
   if free and options.mine and not q.mine and q.size and not q.apart and options.permits <= q.free then
-    q.mine = waiter(options.mine)
+    q.mine = parseWaiter(options.mine)
     q.mine.permits, q.mine.info, q.mine.isServed = options.permits, options.info, true
     q.served[#q.served + 1] = q.mine
   end
@@ -217,7 +217,7 @@ local function removeFromQueue(s, q)
     s.queued = 0
   elseif not empty and s.queued == 0 then -- the hash was deleted by hand, and not the queue
     s.queued = s.now
-    set(s, s.now, 'queued', stamp(s.now))
+    set(s, s.now, 'queued', toString(s.now))
   end
 end
 
@@ -228,12 +228,12 @@ local function enqueue(s, q)
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
   local seen = q.isSubscribed
   if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
-    local mine = q.mine or not q.size and waiter(me, redis.call('HGET', KEYS[3], me))
+    local mine = q.mine or not q.size and parseWaiter(me, redis.call('HGET', KEYS[3], me))
     seen = mine and mine.seen and mine.sharded == sharded
   end
-  redis.call('HSET', KEYS[3], me, table.concat({ stamp(alive), ARGV[2], ARGV[4],
+  redis.call('HSET', KEYS[3], me, table.concat({ toString(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
-  local ticket = stamp(math.max(s.ticket + 1, s.now))
+  local ticket = toString(math.max(s.ticket + 1, s.now))
   local added = redis.call('ZADD', KEYS[2], 'NX', ticket, me) == 1
   local longer = s.queued < alive or not q.any
   if longer then
@@ -242,8 +242,8 @@ local function enqueue(s, q)
     redis.call('PEXPIRE', KEYS[3], 2 * liveness)
   end
   if added or longer then
-    set(s, s.now + 2 * liveness * 1000, 'queued', stamp(s.queued), 'ticket',
-      added and ticket or stamp(s.ticket))
+    set(s, s.now + 2 * liveness * 1000, 'queued', toString(s.queued), 'ticket',
+      added and ticket or toString(s.ticket))
   end
   if added and q.size then
     q.size = q.size + 1
@@ -262,7 +262,7 @@ end
 local function tellNext(channels, q, lease)
   local after = q.second or q.first
   if after then
-    publish(channels, after, stamp(lease)) -- without its nonce, or any subscriber would know that
+    publish(channels, after, toString(lease)) -- without its nonce, or any subscriber would know that
   end
 end
 
@@ -276,13 +276,13 @@ end
 -- are always notified if `all` is given, or if nobody holds the lock because its hash was deleted by hand.
 local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
-  local function tell(w, left)
+  local function notifyLeft(w, left)
     if w and holder.now + left * 1000 < w.alive and (all or w.behind or q.missing) then
-      publish(channels, w, stamp(left))
+      publish(channels, w, toString(left))
     end
   end
-  tell(q.first, holder.left or 0)
-  tell(q.second, (holder.left or 0) + SPARE_DELAY)
+  notifyLeft(q.first, holder.left or 0)
+  notifyLeft(q.second, (holder.left or 0) + SPARE_DELAY)
 end
 
 -- serve grants the lock, or its unused permits, to the waiters in q.served, and removes them from the queue.
@@ -317,15 +317,15 @@ local function serve(s, channels, q, options, ...)
         own = token
       elseif w.session ~= options.asking then
         -- After tellNext, because Redis sends the last message of a script first.
-        publish(channels, w, token, stamp(s.now), stamp(lease), w.nonce)
+        publish(channels, w, token, toString(s.now), toString(lease), w.nonce)
       end
       if w.owner ~= options.mine and (w.session == options.asking or not KEYS[4]) then
-        reply = table.concat({ reply, w.owner, token, stamp(lease) }, ' ')
+        reply = table.concat({ reply, w.owner, token, toString(lease) }, ' ')
       end
     end
   end
   if fields[1] then
-    set(s, s.now, 'token', stamp(s.last), unpack(fields))
+    set(s, s.now, 'token', toString(s.last), unpack(fields))
   end
   removeFromQueue(s, q)
   if q.first and not q.holder then
@@ -333,25 +333,26 @@ local function serve(s, channels, q, options, ...)
       publish(channels, q.first, '0')
     end
     if all or q.missing or not options.mine then
-      settle(s)
-      notifyHead(firstToEnd(s), channels, q, all)
+      removeDropped(s)
+      notifyHead(firstHolderToEnd(s), channels, q, all)
     end
   end
   return reply, own
 end
 
--- passedOver returns the session that is passed over when a lease ends. That is the holder's session, which
--- may be frozen, unless it has unlocked.
-local function passedOver(holder)
+-- sessionToSkip returns the session that is passed over when a lease ends. That is the holder's session,
+-- which may be frozen, unless it has unlocked.
+local function sessionToSkip(holder)
   return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
 
--- flags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its attempt.
+-- replyFlags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its
+-- attempt.
 --   B   another session sends a request when the lease ends
 --   S   another session does so, and this one SPARE_DELAY ms later
 --   D   this server has no subscriber to the channel of the session, which must be notified here
 --   P   the session may be notified by SPUBLISH
-local function flags(asking, channels, delivery, q)
+local function replyFlags(asking, channels, delivery, q)
   local behind = ''
   if q.first and q.first.session ~= asking then
     behind = q.second and q.second.session ~= asking and 'B' or 'S'
@@ -363,15 +364,15 @@ end
 -- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
 -- goroutine has it. The session must have a subscription, and no other session may have been refused the lock
 -- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply. These
--- are K if the session may, and the result of flags.
+-- are K if the session may, and the result of replyFlags.
 local function mayLinger(now)
   local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if delivery ~= '0' then
     local name = channel(ARGV[8], asking, delivery == '2')
     isSubscribed = countSubscribers({}, { name }, delivery == '2')[name]
   end
-  local said = flags(asking, ARGV[8], delivery, { isSubscribed = isSubscribed })
-  local at = sound(redis.call('HGET', KEYS[1], 'refused') or '')
+  local said = replyFlags(asking, ARGV[8], delivery, { isSubscribed = isSubscribed })
+  local at = parseNumber(redis.call('HGET', KEYS[1], 'refused') or '')
   if isSubscribed == false or at and math.abs(now - at) < tonumber(ARGV[11]) then
     return false, said
   end
@@ -381,7 +382,7 @@ end
 -- notifyKeeper notifies the session of a holder, which may keep the lock while no goroutine has it, that
 -- another session wants the lock. It notes the time.
 local function notifyKeeper(s, owner, channels, lingers)
-  redis.pcall('HSET', KEYS[1], 'refused', stamp(s.now))
+  redis.pcall('HSET', KEYS[1], 'refused', toString(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end
 

@@ -14,9 +14,9 @@
 --   CHANNEL   Redisson's channel of the lock
 --   HOW       how messages are published there, see sharding in base.lua
 
--- outlive makes the metadata last for at least ms more. It sets a longer time, so that not every request has
--- to set it.
-local function outlive(ms, keep)
+-- keepMetadata makes the metadata last for at least ms more. It sets a longer time, so that not every request
+-- has to set it.
+local function keepMetadata(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
     redis.call('PEXPIRE', KEYS[2], ms + keep)
   end
@@ -39,17 +39,17 @@ local function holder(any)
     end
   end
   if owner and token and not any then -- a hash that a JVM has written has no token
-    whole(KEYS[1], 't', token)
+    readNumber(KEYS[1], 't', token)
     if other then
-      bad(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
+      failDamaged(KEYS[1], owner, count, 'a second owner beside "' .. other .. '"')
     end
   end
   return owner, token or '0', about
 end
 
--- above returns the next token, which is the time or, if that is greater, the last token plus one.
-local function above(last, now)
-  return stamp(math.max(now, last + 1))
+-- nextToken returns the next token, which is the time or, if that is greater, the last token plus one.
+local function nextToken(last, now)
+  return toString(math.max(now, last + 1))
 end
 
 -- grant makes an attempt the owner under a token. lost is the last token that was lost, or nil.
@@ -61,18 +61,18 @@ local function grant(owner, about, lease, token, keep, lost)
     error(expires.err, 0)
   end
   if lost then
-    redis.call('HSET', KEYS[2], 't', token, 'l', stamp(lost))
+    redis.call('HSET', KEYS[2], 't', token, 'l', toString(lost))
   else
     redis.call('HSET', KEYS[2], 't', token)
   end
-  outlive(lease + keep, keep)
+  keepMetadata(lease + keep, keep)
 end
 
 -- renew makes the lease of a lock that is held at least ms long.
 local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
     redis.call('PEXPIRE', KEYS[1], ms)
-    outlive(ms + keep, keep)
+    keepMetadata(ms + keep, keep)
   else
     onMaster()
   end
@@ -86,7 +86,7 @@ local function update()
   if held[1] ~= ARGV[2] or not held[3] then
     return false
   end
-  local change, ms = sound(held[2] or ''), tonumber(ARGV[5])
+  local change, ms = parseNumber(held[2] or ''), tonumber(ARGV[5])
   if ms > 0 then
     renew(ms, tonumber(ARGV[6]))
   else
@@ -103,13 +103,13 @@ end
 -- lost, and not above the last token that was released.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
-  return metadata[1] and tonumber(token) <= whole(KEYS[2], 'r', metadata[1])
-    and tonumber(token) > whole(KEYS[2], 'l', metadata[2])
+  return metadata[1] and tonumber(token) <= readNumber(KEYS[2], 'r', metadata[1])
+    and tonumber(token) > readNumber(KEYS[2], 'l', metadata[2])
 end
 
--- tombstone stores that an attempt has ended although a copy of its request may arrive until the Redis time
--- late. It removes tombstones whose time has passed, or that have none.
-local function tombstone(owner, late, keep)
+-- writeTombstone stores that an attempt has ended although a copy of its request may arrive until the Redis
+-- time late. It removes tombstones whose time has passed, or that have none.
+local function writeTombstone(owner, late, keep)
   if late == '0' then
     return
   end
@@ -121,16 +121,16 @@ local function tombstone(owner, late, keep)
   end
   if tonumber(late) >= now then
     redis.call('HSET', KEYS[2], owner, late)
-    outlive(keep, keep)
+    keepMetadata(keep, keep)
   end
 end
 
--- disown stores that an attempt has ended although its session does not know that. Late copies of its request
--- must not take the lock again. They were sent before the grant, so they are void before the metadata
+-- endUnknown stores that an attempt has ended although its session does not know that. Late copies of its
+-- request must not take the lock again. They were sent before the grant, so they are void before the metadata
 -- expires.
-local function disown(owner, keep)
+local function endUnknown(owner, keep)
   local now = clock()
-  tombstone(owner, stamp(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
+  writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
 -- publish notifies all waiters that the lock is free, with the message that Redisson uses. It returns how
@@ -147,12 +147,12 @@ local function publishIfGone(how, topic)
   end
 end
 
--- memory reads the metadata for an attempt. It returns the last token; the same token again if that was not
--- released, so that it was lost if the lock is free now; and whether the attempt has ended, so that this is
--- a stale copy of its request.
-local function memory(owner)
+-- readMetadata reads the metadata for an attempt. It returns the last token; the same token again if that was
+-- not released, so that it was lost if the lock is free now; and whether the attempt has ended, so that this
+-- is a stale copy of its request.
+local function readMetadata(owner)
   local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
-  local last = whole(KEYS[2], 't', metadata[1])
+  local last = readNumber(KEYS[2], 't', metadata[1])
   return last, metadata[1] and metadata[1] ~= metadata[2] and last or nil,
     metadata[3] == owner or metadata[4]
 end

@@ -16,4 +16,4 @@ local deaf = ARGV[1] ~= '' and not subscribed(ARGV[1], false, true) and 'D' or '
 if not owner or s.owner ~= owner or s.token ~= token then
   return 'N' .. deaf
 end
-return 'L' .. deaf .. ' ' .. stamp(s.left) .. ' ' .. stored
+return 'L' .. deaf .. ' ' .. toString(s.left) .. ' ' .. stored

@@ -12,17 +12,17 @@
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q')
 if run[2] ~= ARGV[3] then
-  return onMaster(ended(ARGV[3]) .. ' ' .. stamped)
+  return onMaster(endOfRun(ARGV[3]) .. ' ' .. stamped)
 end
 if redis.call('HGET', KEYS[1], 'c:' .. ARGV[1]) then
   return onMaster('C ' .. stamped)
 end
-local till, id = leased(ARGV[2])
+local till, id = leaseOf(ARGV[2])
 if id ~= ARGV[1] or till <= now then
   return onMaster('P ' .. stamped)
 end
-local n, parties = whole(KEYS[1], 'n', run[1]), whole(KEYS[1], 'q', run[4])
-redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', stamp(math.max(parties - 1, 0)))
+local n, parties = readNumber(KEYS[1], 'n', run[1]), readNumber(KEYS[1], 'q', run[4])
+redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', toString(math.max(parties - 1, 0)))
 redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
-less(n, run[2], run[3], now)
+decrement(n, run[2], run[3], now)
 return 'C ' .. stamped

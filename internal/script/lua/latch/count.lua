@@ -13,5 +13,5 @@ return once(function(now)
     return 'C 0 '
   end
   local id = run[2] or ''
-  return 'C ' .. less(whole(KEYS[1], 'n', run[1]), id, run[3], now) .. ' ' .. id
+  return 'C ' .. decrement(readNumber(KEYS[1], 'n', run[1]), id, run[3], now) .. ' ' .. id
 end)

@@ -12,6 +12,6 @@ return once(function(now)
   if not run[1] then
     return 'D 0'
   end
-  finish(run[2] or '', 'D', now)
+  endRun(run[2] or '', 'D', now)
   return 'D 1'
 end)

@@ -10,13 +10,13 @@ local all = redis.call('HGETALL', KEYS[1])
 local count, parties, due = 0, {}, nil
 for i = 1, #all, 2 do
   if all[i] == 'n' then
-    count = whole(KEYS[1], 'n', all[i + 1])
+    count = readNumber(KEYS[1], 'n', all[i + 1])
   elseif all[i] == 'w' then
     due = all[i + 1]
   elseif string.find(all[i], '^p:') then
     parties[string.sub(all[i], 3)] = all[i + 1]
   end
 end
-ours(due)
+checkIsLatch(due)
 local joined = next(parties) and cjson.encode(parties) or '{}' -- an empty table may be an array
-return 'I ' .. select(2, clock()) .. ' ' .. stamp(count) .. ' ' .. joined
+return 'I ' .. select(2, clock()) .. ' ' .. toString(count) .. ' ' .. joined

@@ -8,7 +8,7 @@
 -- Reply: 'L NOW'
 
 local now, stamped = clock()
-local till, id = leased(ARGV[2])
+local till, id = leaseOf(ARGV[2])
 local mine = id == ARGV[1]
 if ARGV[3] == '0' then
   if mine and till > now then
@@ -19,12 +19,12 @@ if ARGV[3] == '0' then
   return onMaster('L ' .. stamped)
 end
 -- A copy that comes now must not join. It could not if no latch wrote the hash, which is left as it is.
-if now <= tonumber(ARGV[3]) and not other(redis.call('HGET', KEYS[1], 'w')) then
+if now <= tonumber(ARGV[3]) and not foreignField(redis.call('HGET', KEYS[1], 'w')) then
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end
 if mine then
-  local parties = sound(redis.call('HGET', KEYS[1], 'q') or '') or 1
-  redis.call('HSET', KEYS[1], 'q', stamp(math.max(parties - 1, 0)))
+  local parties = parseNumber(redis.call('HGET', KEYS[1], 'q') or '') or 1
+  redis.call('HSET', KEYS[1], 'q', toString(math.max(parties - 1, 0)))
   redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
 end
 return onMaster('L ' .. stamped)

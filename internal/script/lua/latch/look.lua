@@ -16,18 +16,18 @@ onMaster()
 local now, stamped = clock()
 local run = redis.call('HMGET', KEYS[1], 'n', 'r', 'k', 'q', 'f')
 if ARGV[1] ~= '' and run[2] ~= ARGV[1] then
-  return ended(ARGV[1]) .. ' ' .. stamped
+  return endOfRun(ARGV[1]) .. ' ' .. stamped
 end
 if not run[1] then
-  ours(redis.call('HGET', KEYS[1], 'w'))
+  checkIsLatch(redis.call('HGET', KEYS[1], 'w'))
   return 'Z ' .. stamped
 end
-local n = whole(KEYS[1], 'n', run[1])
+local n = readNumber(KEYS[1], 'n', run[1])
 local first, party
 if run[4] ~= '0' then
   first, party = string.match(run[5] or '', '^(%d+) (.*)$')
   first = tonumber(first)
-  if not first or first <= now and leased(party) ~= first then
+  if not first or first <= now and leaseOf(party) ~= first then
     first = nil
     local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored for other waiters
     for i = 1, #all, 2 do
@@ -37,11 +37,11 @@ if run[4] ~= '0' then
       end
     end
     if first then -- pcall, because a server that refuses writes can still be read
-      redis.pcall('HSET', KEYS[1], 'f', stamp(first) .. ' ' .. party)
+      redis.pcall('HSET', KEYS[1], 'f', toString(first) .. ' ' .. party)
     end
   end
 end
-live(run[3])
-local left = first and stamp(math.max(math.ceil((first - now) / 1000), 0)) or '-1'
+keepAlive(run[3])
+local left = first and toString(math.max(math.ceil((first - now) / 1000), 0)) or '-1'
 local heard = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and 'D' or '-'
-return table.concat({ 'R', stamped, stamp(n), left, heard, run[2] or '', first and party or '' }, ' ')
+return table.concat({ 'R', stamped, toString(n), left, heard, run[2] or '', first and party or '' }, ' ')

@@ -9,10 +9,10 @@
 --   L   the party has no lease
 
 local now = clock()
-local till, id = leased(ARGV[2])
+local till, id = leaseOf(ARGV[2])
 if id ~= ARGV[1] or till <= now then
   return onMaster('L')
 end
-redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], stamp(now + ARGV[3] * 1000) .. ' ' .. id)
-live(redis.call('HGET', KEYS[1], 'k'))
+redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], toString(now + ARGV[3] * 1000) .. ' ' .. id)
+keepAlive(redis.call('HGET', KEYS[1], 'k'))
 return 'K'

@@ -14,6 +14,6 @@ return once(function()
     return 'S 0'
   end
   redis.call('HSET', KEYS[1], 'n', ARGV[3], 'r', ARGV[1], 'k', ARGV[4], 'q', '0')
-  live(ARGV[4])
+  keepAlive(ARGV[4])
   return 'S 1'
 end)

@@ -75,7 +75,7 @@ end
 local s = not token and read(me, now, keep)
 if s then
   s.limit = known[9] and s.limit or tonumber(ARGV[12] or ALL)
-  local held, joins = holding(s, me), KEYS[4] and ARGV[13]
+  local held, joins = grantOf(s, me), KEYS[4] and ARGV[13]
   if held then
     extendLease(s, me, held, now + lease * 1000)
     return 'G ' .. stamped .. ' ' .. held.token
@@ -83,7 +83,7 @@ if s then
   if s.over then
     return onMaster('S ' .. stamped)
   end
-  held = joins and joins ~= '' and s.queued == 0 and holding(s, joins)
+  held = joins and joins ~= '' and s.queued == 0 and grantOf(s, joins)
   if held then
     extendLease(s, joins, held, now + lease * 1000)
     return 'K ' .. stamped
@@ -91,16 +91,16 @@ if s then
   local options = { asking = session(me), mine = me, delivery = ARGV[10], lease = lease, permits = wanted,
     info = ARGV[5] }
   local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, nil, ''
-  expire(s)
+  dropExpired(s)
   if limited then
     if mayHaveQueue(s) then -- the attempt has waited since before the limit was set
       options = { asking = session(me), leaving = me }
       q = lookUp(s, ARGV[8], options)
       q.remove[#q.remove + 1] = me
       served = serve(s, ARGV[8], q, options)
-      settle(s)
+      removeDropped(s)
     end
-    return onMaster(table.concat({ 'N', stamped, stamp(s.limit) }, ' ') .. served)
+    return onMaster(table.concat({ 'N', stamped, toString(s.limit) }, ' ') .. served)
   end
   if unused(s) > 0 then
     q = lookUp(s, ARGV[8], options)
@@ -112,17 +112,17 @@ if s then
     served, token = serve(s, ARGV[8], q, options)
     alone = s.queued == 0
   end
-  settle(s)
+  removeDropped(s)
   if not token then
-    local said, holder = '', firstToEnd(s)
+    local said, holder = '', firstHolderToEnd(s)
     if waits then
-      q = lookUp(s, ARGV[8], { but = passedOver(holder), mine = me, permits = wanted, delivery = ARGV[10],
+      q = lookUp(s, ARGV[8], { but = sessionToSkip(holder), mine = me, permits = wanted, delivery = ARGV[10],
         noGrants = true })
       if not enqueued then
         enqueue(s, q)
       end
       removeFromQueue(s, q)
-      said = flags(session(me), ARGV[8], ARGV[10], q)
+      said = replyFlags(session(me), ARGV[8], ARGV[10], q)
       if q.missing and q.first and q.first.session ~= session(me) then
         notifyHead(holder, ARGV[8], { first = q.first, missing = true })
       end
@@ -131,7 +131,7 @@ if s then
     if not waits then -- nothing may have been written
       onMaster()
     end
-    return table.concat({ 'Q' .. said, stamped, stamp(holder.left or 0), holder.owner or '-',
+    return table.concat({ 'Q' .. said, stamped, toString(holder.left or 0), holder.owner or '-',
       holder.token or '0' }, ' ') .. (KEYS[4] and served or '') .. '\n' .. (holder.info or '')
   end
   token = token .. (KEYS[4] and served or '')

@@ -23,7 +23,7 @@ local function look(now)
   if not KEYS[2] and (s.queued > 0 or s.shared > 0) or KEYS[4] == KEYS[1] and s.shared > 0 then
     return s
   end
-  expire(s)
+  dropExpired(s)
   if s.owner and meant(s.permits, s.token) then
     forced[1] = s.owner
   end
@@ -73,11 +73,11 @@ if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end
 serve(s, ARGV[1], q, {})
-settle(s)
-writeTombstones(s, forced, stamp(s.lives))
+removeDropped(s)
+writeTombstones(s, forced, toString(s.lives))
 for _, owner in ipairs(forced) do
   if lingers[owner] then
     notifyKeeper(s, owner, ARGV[1], lingers[owner])
   end
 end
-return stamp(#forced)
+return toString(#forced)

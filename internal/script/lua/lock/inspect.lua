@@ -10,7 +10,7 @@
 lookOnMaster()
 local lock = map(KEYS[1])
 if lock and not lock.lives then
-  notOurs(lock)
+  failNotLock(lock)
 end
 local own = not KEYS[4] or KEYS[4] == KEYS[1] -- the request does not name the key of further holders
 if lock and (not KEYS[2] and lock.queued or own and lock.shared) then

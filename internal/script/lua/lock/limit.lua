@@ -29,7 +29,7 @@ end
 if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == KEYS[1] and s.shared > 0 then
   return redis.error_reply('TRYAGAIN the other keys are needed')
 end
-expire(s)
+dropExpired(s)
 s.limit = tonumber(ARGV[1])
 local q = lookUp(s, ARGV[3], {}) -- before the first write, since somebody may have damaged the queue
 set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
@@ -37,5 +37,5 @@ serve(s, ARGV[3], q, {})
 if unused(s) < 0 then
   notifyKeepers(s, '', ARGV[3])
 end
-settle(s)
+removeDropped(s)
 return 'S'

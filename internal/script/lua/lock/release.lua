@@ -44,7 +44,7 @@ if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0)
     or KEYS[4] == KEYS[1] and s.shared > 0 then
   return redis.error_reply('TRYAGAIN the other keys may be needed')
 end
-local mine = holding(s, owner)
+local mine = grantOf(s, owner)
 -- Any grant of the attempt ends. Under another token than the present one, the whole block counts as used,
 -- and nothing stays taken.
 local matches = mine and (token == '' or token == mine.token)
@@ -55,7 +55,7 @@ if ARGV[8] and (not matches or mine.permits ~= ALL) then -- the second, after an
 end
 local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
 local rest = owner .. '~' -- the owner field while ARGV[7] keeps the lock taken
-expire(s)
+dropExpired(s)
 local used = tonumber(ARGV[6])
 if mine == s then
   local most = tonumber(s.token) + (s.permits == ALL and BLOCK - 1 or 0)
@@ -82,20 +82,20 @@ local options = { leaving = owner, all = stays }
 if unused(s) > 0 then
   options.asking = session(owner) -- otherwise it needs a subscription as any other session does
 else
-  local first = firstToEnd(s) -- settle comes later, so the holder may have nothing any more
-  options.but = not stays and not s.gone[first.owner or ''] and passedOver(first) or nil
+  local first = firstHolderToEnd(s) -- settle comes later, so the holder may have nothing any more
+  options.but = not stays and not s.gone[first.owner or ''] and sessionToSkip(first) or nil
 end
 local q = lookUp(s, ARGV[3], options)
 if not mine and mayHaveQueue(s) then
   q.remove[#q.remove + 1] = owner
 end
-local last, fields = stamp(s.last), {}
+local last, fields = toString(s.last), {}
 -- The first write is an HDEL: a full server accepts the next ones then, and a replica refuses it.
 if mine ~= s then
   call('HDEL', KEYS[1], '')
 end
 if not mine then
-  forget(s, owner)
+  removeExpired(s, owner)
 elseif mine == s and ARGV[8] then
   call('HDEL', KEYS[1], 'lingers')
   set(s, s.ends, 'permits', ARGV[8])
@@ -103,12 +103,12 @@ elseif mine == s and ARGV[8] then
     call('HSET', KEYS[1], 'floor', last)
   end
 elseif mine == s and stays then
-  local its = stamp(math.max(tonumber(s.token), used)) -- last may be the token of a further holder
+  local its = toString(math.max(tonumber(s.token), used)) -- last may be the token of a further holder
   call('HDEL', KEYS[1], 'lingers')
   if its == last then
     call('HDEL', KEYS[1], 'floor')
   end
-  set(s, s.ends, 'owner', rest, 'ends', stamp(s.ends), 'token', its, 'released', its, 'releaser', owner)
+  set(s, s.ends, 'owner', rest, 'ends', toString(s.ends), 'token', its, 'released', its, 'releaser', owner)
 elseif mine == s then
   call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
   fields = { 'released', last, 'releaser', owner }
@@ -117,6 +117,6 @@ elseif stays then
   setShareLease(s, rest, mine.ends)
 end
 local handed = serve(s, ARGV[3], q, options, unpack(fields))
-settle(s)
+removeDropped(s)
 writeTombstones(s, { owner }, ARGV[5])
 return reply .. handed

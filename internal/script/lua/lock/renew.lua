@@ -20,15 +20,15 @@
 
 local now = clock()
 local s = read('', now, ARGV[6])
-local held = holding(s, ARGV[1])
+local held = grantOf(s, ARGV[1])
 if not held then
-  forget(s, ARGV[1])
+  removeExpired(s, ARGV[1])
 end
 if not held or held.token ~= ARGV[2] then
   return onMaster('L')
 end
 local fields = {}
-if held == s and tonumber(ARGV[3]) > (sound(s.change or '') or -1) then
+if held == s and tonumber(ARGV[3]) > (parseNumber(s.change or '') or -1) then
   fields = { 'count', ARGV[4], 'change', ARGV[3] }
 end
 if held == s and tonumber(ARGV[7]) > s.granted then

@@ -15,9 +15,9 @@
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it
 --   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms. The second line of the reply is its holder
---                           info. TOKEN is 0 if a JVM holds the lock. A P behind the Q means that a release is
---                           published by SPUBLISH, and a D that this server has no subscriber to the channel
---                           in ARGV[6]
+--                           info. TOKEN is 0 if a JVM holds the lock. A P behind the Q means that a release
+--                           is published by SPUBLISH, and a D that this server has no subscriber to the
+--                           channel in ARGV[6]
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
 
@@ -29,27 +29,27 @@ local owner, token, about = holder()
 if owner and owner ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if left == -1 then
-    bad(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
+    failDamaged(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
   end
   onMaster()
   local deaf = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
   local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (deaf and 'D' or '')
-  return table.concat({ status, stamped, stamp(left), owner, token }, ' ') .. '\n' .. about
+  return table.concat({ status, stamped, toString(left), owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[3]), tonumber(ARGV[5])
 if owner then
   renew(lease, keep)
   return 'G ' .. stamped .. ' ' .. token
 end
-local last, lost, over = memory(ARGV[1])
+local last, lost, over = readMetadata(ARGV[1])
 if over then
   return onMaster('S ' .. stamped)
 end
 local counter = redis.call('GET', KEYS[3]) or ARGV[9] ~= '' and ARGV[9]
 if counter then
-  last = math.max(last, whole(KEYS[3], '', counter))
+  last = math.max(last, readNumber(KEYS[3], '', counter))
 end
-token = above(last, now)
+token = nextToken(last, now)
 grant(ARGV[1], ARGV[4], lease, token, keep, lost)
 if counter then
   redis.call('SET', KEYS[3], token)

@@ -13,7 +13,7 @@ if not owner or ARGV[2] ~= '' and ARGV[2] ~= token then
   return onMaster('0')
 end
 redis.call('DEL', KEYS[1])
-disown(owner, tonumber(ARGV[1]))
+endUnknown(owner, tonumber(ARGV[1]))
 publish(ARGV[4], ARGV[3])
 if sharding(ARGV[4], ARGV[3]) then -- the caller may have other rights than the waiters, and so another mode
   redis.call('PUBLISH', ARGV[3], '0')

@@ -18,7 +18,7 @@
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held, reply = redis.call('HMGET', KEYS[1], owner, 't'), nil
 if held[1] then
-  whole(KEYS[1], 't', held[2] or '')
+  readNumber(KEYS[1], 't', held[2] or '')
   redis.call('DEL', KEYS[1])
   -- A server short of memory refuses this, and releases all the same. The metadata outlives the lease by
   -- more than keep, unless it was evicted. All three fields are new then.
@@ -34,5 +34,5 @@ else
     publishIfGone(ARGV[6], ARGV[5])
   end
 end
-tombstone(owner, ARGV[4], keep)
+writeTombstone(owner, ARGV[4], keep)
 return reply
