@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -211,6 +212,7 @@ type facts struct {
 	server  string
 	err     error             // of its first request
 	info    map[string]string // nil if it may not be asked
+	calls   map[string]int64  // how often commands were run; nil if it is not known
 	config  map[string]string // what was asked of it and answered
 	replica bool              // it says so
 	clock   clockReading
@@ -247,6 +249,11 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 			maps.Copy(f.info, section)
 		}
 	}
+	if stats, err := server.InfoMap(ctx, "commandstats").Result(); err == nil {
+		for _, section := range stats {
+			f.calls = callsOf(section)
+		}
+	}
 	if f.info["cluster_enabled"] == "1" {
 		for line := range strings.Lines(server.ClusterInfo(ctx).Val()) {
 			if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -279,8 +286,14 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 		}
 		name := "lockline-doctor-" + rand.Text()
 		if err := o.tryKind(ctx, k, name); err != nil {
-			found := fmt.Sprintf("a %v lock: %s", k.Kind, say(err))
-			return judgment{failure, found, locksDo(err) + o.sweep(k, name)}
+			found := fmt.Sprintf("a %v lock: %s", k.Kind, strings.Replace(say(err), wire.RunDoctor, "", 1))
+			do := locksDo(err)
+			if strings.HasPrefix(do, rightsDo) {
+				if rules := o.missingRights(context.WithoutCancel(ctx)); rules != nil {
+					do = rightsDo + ": it lacks " + strings.Join(rules, " ")
+				}
+			}
+			return judgment{failure, found, do + o.sweep(k, name)}
 		}
 		names = append(names, k.String())
 	}

@@ -241,13 +241,6 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	examine(t, "redis://tester:wrong@"+server.Addr, time.Now).want(t, "reach", failure, "WRONGPASS")
 }
 
-func anys(words []string) (all []any) {
-	for _, w := range words {
-		all = append(all, w)
-	}
-	return all
-}
-
 func TestDoctorLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -38,6 +38,8 @@ func TestHints(t *testing.T) {
 		"ERR SELECT is not allowed in cluster mode":                             "redis.NewClusterClient",
 		"ERR DB index is out of range":                                          "DB in the client's options",
 		"OOM command not allowed when used memory > 'maxmemory'.":               "raise maxmemory",
+		"WRONGPASS invalid username-password pair or user is disabled.":         "ACL GETUSER",
+		"NOAUTH Authentication required.":                                       "has given none",
 		"dial tcp 127.0.0.1:6379: connect: connection redisError":               "",
 		"LOADING Redis is loading the dataset in memory":                        "",
 		"WRONGTYPE Operation against a key holding the wrong kind of value":     "",
