@@ -113,9 +113,14 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	o.lease = cmp.Or(o.lease, protocol.DefaultLease)
-	findings := append(o.examineServer(ctx, now), o.at.checkSentinels(ctx, o.lease)...)
+	findings := o.examineServer(ctx, now)
+	sentinels, master := o.at.checkSentinels(ctx, o.lease)
+	findings = append(findings, sentinels...)
 	for i, f := range findings {
 		findings[i].See = f.symptom()
+		if f.Server == unnamedMaster && master != "" {
+			findings[i].Server = master + ", " + unnamedMaster
+		}
 	}
 	return findings
 }
@@ -226,11 +231,13 @@ var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "m
 	"client-output-buffer-limit", "maxclients", "lua-time-limit", "maxmemory-clients",
 	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag"}
 
+const unnamedMaster = "the master that the Sentinels name"
+
 func serverName(server *redis.Client) string {
 	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of this one
 		return addr
 	}
-	return "the master that the Sentinels name"
+	return unnamedMaster
 }
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {

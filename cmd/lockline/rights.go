@@ -15,8 +15,8 @@ import (
 // exist, and requests that would write have arguments that Redis refuses after it has checked the rights.
 var rightRequests = map[string]string{
 	"+eval": "eval return 0", "+evalsha": "evalsha 0123456789012345678901234567890123456789 0",
-	"+ping": "ping", "+time": "time", "+hget": "hget KEY f", "+hgetall": "hgetall KEY", "+hmget": "hmget KEY f",
-	"+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY", "+pexpire": "pexpire KEY x",
+	"+ping": "ping", "+time": "time", "+hget": "hget KEY f", "+hgetall": "hgetall KEY",
+	"+hmget": "hmget KEY f", "+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY", "+pexpire": "pexpire KEY x",
 	"+pttl": "pttl KEY", "+publish": "publish CHANNEL x", "+zadd": "zadd KEY x m", "+zrem": "zrem KEY m",
 	"+zscore": "zscore KEY m", "+zrange": "zrange KEY 0 0", "+pubsub|numsub": "pubsub numsub",
 }
