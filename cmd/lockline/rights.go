@@ -16,9 +16,10 @@ import (
 var rightRequests = map[string]string{
 	"+eval": "eval return 0", "+evalsha": "evalsha 0123456789012345678901234567890123456789 0",
 	"+ping": "ping", "+time": "time", "+hget": "hget KEY f", "+hgetall": "hgetall KEY",
-	"+hmget": "hmget KEY f", "+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY", "+pexpire": "pexpire KEY x",
-	"+pttl": "pttl KEY", "+publish": "publish CHANNEL x", "+zadd": "zadd KEY x m", "+zrem": "zrem KEY m",
-	"+zscore": "zscore KEY m", "+zrange": "zrange KEY 0 0", "+pubsub|numsub": "pubsub numsub",
+	"+hmget": "hmget KEY f", "+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY",
+	"+pexpire": "pexpire KEY x", "+pttl": "pttl KEY", "+publish": "publish CHANNEL x",
+	"+zadd": "zadd KEY x m", "+zrem": "zrem KEY m", "+zscore": "zscore KEY m", "+zrange": "zrange KEY 0 0",
+	"+pubsub|numsub": "pubsub numsub",
 }
 
 // missingRights returns the rules that the user lacks for the locks with the prefix, on any master. The error
@@ -35,10 +36,11 @@ func (o *operator) missingRights(ctx context.Context) (rules []string) {
 		if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 			return
 		}
+		text := err.Error()
 		switch {
-		case strings.Contains(err.Error(), "keys used as arguments"), strings.Contains(err.Error(), "access a key"):
+		case strings.Contains(text, "keys used as arguments"), strings.Contains(text, "access a key"):
 			rule = "~" + o.prefix + ":*"
-		case strings.Contains(err.Error(), "channel"):
+		case strings.Contains(text, "channel"):
 			rule = "&" + o.prefix + ":*"
 		}
 		mu.Lock()
