@@ -154,3 +154,19 @@ func TestAClientOfTheZeroValueIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestARefusedCertificateOfTheClientIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		"tls: unknown certificate authority": "tls-ca-cert-file", // TLS 1.3
+		"tls: certificate required":          "or wants one",
+		"tls: internal error":                "",
+	} {
+		err := &net.OpError{Op: "remote error", Err: errors.New(text)}
+		if got := Hint(err); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%v: %q", err, got)
+		}
+		if Judge(err).Transient == (want != "") {
+			t.Errorf("%v: %+v", err, Judge(err))
+		}
+	}
+}

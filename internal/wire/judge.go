@@ -44,6 +44,10 @@ var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@
 // return only the text of such errors.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
+// remoteTLS matches errors of handshakes that the server ended because of the client's certificate.
+// crypto/tls does not export their type.
+var remoteTLS = regexp.MustCompile(`remote error: tls: .*certificate`)
+
 // badAddress matches errors of addresses that no server can have. Clients of Sentinels return only the text
 // of such errors.
 var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
@@ -236,6 +240,9 @@ func Hint(err error) string {
 		case unmendable(err):
 			return " (the address in the client's options must be HOST:PORT; " +
 				"redis.ParseURL makes options of a URL)"
+		case remoteTLS.MatchString(err.Error()):
+			return " (the server refuses the client's certificate, or wants one: it must be valid, " +
+				"and of a CA in the server's tls-ca-cert-file)"
 		case errors.As(err, new(x509.UnknownAuthorityError)):
 			return " (if the server's certificate is right, " +
 				"put its CA into RootCAs of the client's TLSConfig)"
