@@ -113,7 +113,15 @@ func checkCluster(f facts) judgment {
 	if ms, err := strconv.Atoi(f.config["cluster-node-timeout"]); err == nil {
 		says := judgeOutage("cluster-node-timeout", time.Duration(ms)*time.Millisecond, f.lease,
 			"set cluster-node-timeout 5000 on each node")
-		return judgment{says.Status, found + "; " + says.Found, says.Do}
+		if says.Found = found + "; " + says.Found; says.Status != fine {
+			return says
+		}
+		found = says.Found
+	}
+	if f.config["cluster-require-full-coverage"] == "yes" {
+		return judgment{warning, found + "; cluster-require-full-coverage yes",
+			"set cluster-require-full-coverage no on each node: " +
+				"otherwise one slot without a master stops all nodes, and all locks are lost"}
 	}
 	return judgment{fine, found, ""}
 }

@@ -229,7 +229,8 @@ type facts struct {
 // settings are what the checks ask CONFIG for.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
 	"client-output-buffer-limit", "maxclients", "lua-time-limit", "maxmemory-clients",
-	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag"}
+	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag",
+	"cluster-require-full-coverage"}
 
 const unnamedMaster = "the master that the Sentinels name"
 

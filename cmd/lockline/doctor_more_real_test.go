@@ -35,7 +35,8 @@ func TestDoctorFindsAMasterThatNeedsReplicasOnlyByName(t *testing.T) {
 
 func TestDoctorComparesTheTimeoutOfAClusterWithTheLease(t *testing.T) {
 	t.Parallel()
-	node := testredis.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "9000")
+	node := testredis.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "9000",
+		"--cluster-require-full-coverage", "no")
 	rdb := node.Client(t)
 	testlock.Must(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	testlock.Eventually(t, "the Cluster is up", func() bool {

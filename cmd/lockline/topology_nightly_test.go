@@ -244,4 +244,8 @@ func TestLsShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
 		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
 		t.Errorf("exit code %d, not %d locks: %s%s", code, held, out, errOut)
 	}
+	if _, errOut, code := operate(t, alive.Addr, "ls", "--waits"); code != exitTrouble ||
+		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
+		t.Errorf("--waits: exit code %d: %s", code, errOut)
+	}
 }
