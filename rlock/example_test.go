@@ -338,6 +338,46 @@ func ExampleMutex_ForceUnlock() {
 	// false <nil>
 }
 
+func ExampleMutex_ForceUnlockToken() {
+	rdb, stop := exampleClient()
+	defer stop()
+	session, _ := rlock.NewSession(rdb)
+	defer func() { _ = session.Close() }()
+
+	m := rlock.New(session, "stuck")
+	_, hold, _ := m.Lock(context.Background())
+	state, _ := m.Inspect(context.Background())
+	fmt.Println(m.ForceUnlockToken(context.Background(), state.Token-1)) // another hold
+	fmt.Println(m.ForceUnlockToken(context.Background(), state.Token))
+	fmt.Println(errors.Is(hold.Unlock(context.Background()), rlock.ErrLost))
+	// Output:
+	// false <nil>
+	// true <nil>
+	// true
+}
+
+func ExampleHoldAtLeast() {
+	rdb, stop := exampleClient()
+	defer stop()
+
+	for range 2 { // on two machines at about the same time
+		session, _ := rlock.NewSession(rdb)
+		defer func() { _ = session.Close() }()
+
+		job := rlock.New(session, "report")
+		err := job.Do(context.Background(), func(context.Context) error {
+			fmt.Println("the job runs")
+			return nil
+		}, rlock.WaitAtMost(0), rlock.HoldAtLeast(30*time.Second))
+		if errors.Is(err, rlock.ErrLocked) {
+			fmt.Println("another machine runs it, or has run it")
+		}
+	}
+	// Output:
+	// the job runs
+	// another machine runs it, or has run it
+}
+
 func ExampleSession_Shutdown() {
 	rdb, stop := exampleClient()
 	defer stop()

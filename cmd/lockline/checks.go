@@ -15,7 +15,8 @@ var checks = []struct {
 	judge func(facts) judgment
 }{
 	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
-	{"eviction", true, checkEviction}, {"memory", true, checkMemory}, {"persistence", true, checkPersistence},
+	{"eviction", true, checkEviction}, {"emptied", true, checkEmptied}, {"memory", true, checkMemory},
+	{"persistence", true, checkPersistence},
 	{"replication", false, checkReplication}, {"clock", false, checkClock}, {"pubsub", false, checkPubSub},
 	{"clients", true, checkClients}, {"client memory", true, checkClientMemory},
 	{"scripts", false, checkScripts},
@@ -24,10 +25,16 @@ var checks = []struct {
 const adminDo = "run the doctor as an administrator, too"
 const rightsDo = "give this user the rights that docs/operations.md lists"
 
+const passwordDo = "put the right user and password into the URL or its file: " +
+	"ACL GETUSER, sent by an administrator, shows whether that user is on"
+
 // unreached is about a server that does not answer, or refuses to.
 func unreached(err error) judgment {
-	if strings.Contains(err.Error(), "NOPERM") {
+	switch text := err.Error(); {
+	case strings.Contains(text, "NOPERM"):
 		return judgment{failure, say(err), rightsDo}
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
+		return judgment{failure, say(err), passwordDo}
 	}
 	return judgment{failure, say(err), "see that Redis runs, that host, port, TLS (rediss://), user and " +
 		"password of --redis are right, and that maxclients is not reached; on a Cluster, that it has slots"}
@@ -37,7 +44,40 @@ func checkReach(f facts) judgment {
 	if f.err != nil {
 		return unreached(f.err)
 	}
-	return judgment{fine, fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond)), ""}
+	found := fmt.Sprintf("answers in %v", f.rtt.Round(10*time.Microsecond))
+	if up := f.number("uptime_in_seconds"); up > 0 {
+		found += fmt.Sprintf(", up for %v", time.Duration(up)*time.Second)
+	}
+	return judgment{fine, found, ""}
+}
+
+// checkEmptied looks for commands that empty Redis.
+func checkEmptied(f facts) judgment {
+	if f.calls == nil {
+		return judgment{unknown, "this user may not ask INFO COMMANDSTATS", adminDo}
+	}
+	found := fmt.Sprintf("FLUSHALL was run %d times and FLUSHDB %d times since the start",
+		f.calls["flushall"], f.calls["flushdb"])
+	if f.calls["flushall"]+f.calls["flushdb"] > 0 {
+		return judgment{warning, found, "find out who does that, and forbid it (ACL SETUSER NAME -flushall " +
+			"-flushdb): it makes Redis forget all locks, and others get them while their holders run. " +
+			"CONFIG RESETSTAT counts from 0 again"}
+	}
+	return judgment{fine, found, ""}
+}
+
+// callsOf returns how often commands were run, by their names. The argument is the section COMMANDSTATS of
+// INFO.
+func callsOf(stats map[string]string) map[string]int64 {
+	calls := map[string]int64{}
+	for name, text := range stats { // cmdstat_NAME:calls=NUMBER,usec=...
+		name, found := strings.CutPrefix(name, "cmdstat_")
+		number, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
+		if n, err := strconv.ParseInt(number, 10, 64); found && err == nil {
+			calls[name] = n
+		}
+	}
+	return calls
 }
 
 // unasked is for where only known is known, and not the setting.
@@ -73,7 +113,15 @@ func checkCluster(f facts) judgment {
 	if ms, err := strconv.Atoi(f.config["cluster-node-timeout"]); err == nil {
 		says := judgeOutage("cluster-node-timeout", time.Duration(ms)*time.Millisecond, f.lease,
 			"set cluster-node-timeout 5000 on each node")
-		return judgment{says.Status, found + "; " + says.Found, says.Do}
+		if says.Found = found + "; " + says.Found; says.Status != fine {
+			return says
+		}
+		found = says.Found
+	}
+	if f.config["cluster-require-full-coverage"] == "yes" {
+		return judgment{warning, found + "; cluster-require-full-coverage yes",
+			"set cluster-require-full-coverage no on each node: " +
+				"otherwise one slot without a master stops all nodes, and all locks are lost"}
 	}
 	return judgment{fine, found, ""}
 }

@@ -66,7 +66,7 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 	}
 	defer rdb.Close()
 	o := &operator{rdb: rdb, prefix: cmd.String("prefix"), redisson: cmd.Bool("redisson"), pattern: "*"}
-	locks, err := o.scan(ctx)
+	locks, _, err := o.scan(ctx)
 	if err != nil {
 		return
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -68,5 +69,29 @@ func TestTheFirstContactTakesFromTheTimeOfTheWait(t *testing.T) {
 		if left := c.left(); left < test.least || left > test.most {
 			t.Errorf("%v after %v: %v", test.wait, test.took, left)
 		}
+	}
+}
+
+func TestWatchSaysThatRedisIsSilent(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	out, errOut := &safeBuffer{}, &safeBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int)
+	go func() {
+		code <- run(ctx, []string{"lockline", "watch", "--redis", "redis://" + server.Addr, "x"}, out, errOut)
+	}()
+	testlock.Eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
+	testlock.Must(t, server.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2500", "ALL").Err())
+	testlock.Eventually(t, "the end of the silence", func() bool {
+		return strings.HasSuffix(errOut.String(), "lockline: Redis answers again\n")
+	})
+	want := "lockline: no answer from Redis at " + server.Addr + " for 1s\n"
+	if got := errOut.String(); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {
+		t.Errorf("%s", got)
+	}
+	cancel()
+	if c := <-code; c != exitInterrupted {
+		t.Errorf("exit code %d", c)
 	}
 }

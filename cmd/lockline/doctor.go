@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/wire"
 	"github.com/lockline/lockline/rlock"
 )
 
@@ -112,9 +113,14 @@ func printFindings(out io.Writer, findings []finding) {
 // examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	o.lease = cmp.Or(o.lease, protocol.DefaultLease)
-	findings := append(o.examineServer(ctx, now), o.at.checkSentinels(ctx, o.lease)...)
+	findings := o.examineServer(ctx, now)
+	sentinels, master := o.at.checkSentinels(ctx, o.lease)
+	findings = append(findings, sentinels...)
 	for i, f := range findings {
 		findings[i].See = f.symptom()
+		if f.Server == unnamedMaster && master != "" {
+			findings[i].Server = master + ", " + unnamedMaster
+		}
 	}
 	return findings
 }
@@ -211,6 +217,7 @@ type facts struct {
 	server  string
 	err     error             // of its first request
 	info    map[string]string // nil if it may not be asked
+	calls   map[string]int64  // how often commands were run; nil if it is not known
 	config  map[string]string // what was asked of it and answered
 	replica bool              // it says so
 	clock   clockReading
@@ -222,13 +229,16 @@ type facts struct {
 // settings are what the checks ask CONFIG for.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
 	"client-output-buffer-limit", "maxclients", "lua-time-limit", "maxmemory-clients",
-	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag"}
+	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag",
+	"cluster-require-full-coverage"}
+
+const unnamedMaster = "the master that the Sentinels name"
 
 func serverName(server *redis.Client) string {
 	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of this one
 		return addr
 	}
-	return "the master that the Sentinels name"
+	return unnamedMaster
 }
 
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
@@ -245,6 +255,11 @@ func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts 
 		f.info = map[string]string{}
 		for _, section := range sections {
 			maps.Copy(f.info, section)
+		}
+	}
+	if stats, err := server.InfoMap(ctx, "commandstats").Result(); err == nil {
+		for _, section := range stats {
+			f.calls = callsOf(section)
 		}
 	}
 	if f.info["cluster_enabled"] == "1" {
@@ -279,8 +294,14 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 		}
 		name := "lockline-doctor-" + rand.Text()
 		if err := o.tryKind(ctx, k, name); err != nil {
-			found := fmt.Sprintf("a %v lock: %s", k.Kind, say(err))
-			return judgment{failure, found, locksDo(err) + o.sweep(k, name)}
+			found := fmt.Sprintf("a %v lock: %s", k.Kind, strings.Replace(say(err), wire.RunDoctor, "", 1))
+			do := locksDo(err)
+			if strings.HasPrefix(do, rightsDo) {
+				if rules := o.missingRights(context.WithoutCancel(ctx)); rules != nil {
+					do = rightsDo + ": it lacks " + strings.Join(rules, " ")
+				}
+			}
+			return judgment{failure, found, do + o.sweep(k, name)}
 		}
 		names = append(names, k.String())
 	}

@@ -35,7 +35,8 @@ func TestDoctorFindsAMasterThatNeedsReplicasOnlyByName(t *testing.T) {
 
 func TestDoctorComparesTheTimeoutOfAClusterWithTheLease(t *testing.T) {
 	t.Parallel()
-	node := testredis.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "9000")
+	node := testredis.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "9000",
+		"--cluster-require-full-coverage", "no")
 	rdb := node.Client(t)
 	testlock.Must(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	testlock.Eventually(t, "the Cluster is up", func() bool {
@@ -107,4 +108,24 @@ func TestDoctorLooksAtTheServersOfARedLockTogether(t *testing.T) {
 	}
 	b.Kill()
 	doctor(exitWrong, a.Addr, b.Addr, c.Addr).want(t, "reach", failure, "connection refused")
+	doctor(exitWrong, a.Addr, b.Addr, c.Addr).want(t, "majority", warning, "2 of 3 servers answer")
+	c.Kill()
+	doctor(exitWrong, a.Addr, b.Addr, c.Addr).want(t, "majority", failure, "1 of 3 servers answer")
+}
+
+func TestDoctorFindsARedisThatWasEmptied(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	url := "redis://" + server.Addr
+	testlock.Eventually(t, "the server has run for a second", func() bool {
+		return !strings.Contains(server.Client(t).Info(t.Context(), "server").Val(), "uptime_in_seconds:0")
+	})
+	examine(t, url, time.Now).want(t, "emptied", fine, "FLUSHALL was run 0 times and FLUSHDB 0 times")
+	examine(t, url, time.Now).want(t, "reach", fine, ", up for ")
+	testlock.Must(t, server.Client(t).FlushAll(t.Context()).Err())
+	examine(t, url, time.Now).want(t, "emptied", warning, "FLUSHALL was run 1 times")
+	testlock.Must(t, server.Client(t).ConfigResetStat(t.Context()).Err())
+	examine(t, url, time.Now).want(t, "emptied", fine, "")
+	testlock.Must(t, server.Client(t).FlushDB(t.Context()).Err())
+	examine(t, url, time.Now).want(t, "emptied", warning, "FLUSHDB 1 times")
 }

@@ -43,6 +43,8 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		nine[fmt.Sprint("slave", i)] = "state=online,lag=0"
 	}
 	connected, most, limit := is("connected_clients"), is("maxclients"), is("lua-time-limit")
+	cluster := map[string]string{"cluster_enabled": "1", "cluster_state": "ok"}
+	coverage := is("cluster-require-full-coverage")
 	both := map[string]string{"connected_clients": "20", "maxclients": "10000"}
 	for name, test := range map[string]struct {
 		check        func(facts) judgment
@@ -56,6 +58,8 @@ func TestDoctorJudgesSettings(t *testing.T) {
 			warning, "raise its soft limit"},
 		"both limits": {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning,
 			"raise its hard and its soft limit"},
+		"one slot stops all":  {checkCluster, cluster, coverage("yes"), warning, "full-coverage no"},
+		"slots fail alone":    {checkCluster, cluster, coverage("no"), fine, ""},
 		"clients":             {checkClients, connected("20"), most("10000"), fine, ""},
 		"clients of INFO":     {checkClients, both, nil, fine, ""},
 		"many clients":        {checkClients, connected("95"), most("100"), warning, "maxclients"},

@@ -41,7 +41,8 @@ PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of thes
 \ before one of them for itself. If nothing is found, that is said on a terminal alone.
 
 SCAN finds the keys, on every master of a Cluster. It does not slow down others, but takes
-its time on a large database. What is locked or freed meanwhile may be shown or not.
+its time on a large database. What is locked or freed meanwhile may be shown or not. If
+some masters do not answer, the locks of the others are shown, and the exit code is 125.
 
 With --redisson only those locks are found that a Lockline session holds, or held
 seconds ago: nothing tells the key of a JVM's lock from any other.`
@@ -60,20 +61,39 @@ func lsCommand() *cli.Command {
 			return o.listWaits(ctx, cmd.Root().ErrWriter)
 		}
 		states, err := o.list(ctx)
-		if err != nil {
+		lacking, incomplete := errors.AsType[*incomplete](err)
+		if err != nil && !incomplete {
 			return err
 		}
 		for _, name := range severalKinds(states) {
 			complain(cmd.Root().ErrWriter, fmt.Errorf("%s: %s", name, severalDo))
 		}
-		if o.json {
-			return o.write(states)
-		}
-		if len(states) == 0 && terminal(o.out) {
+		switch {
+		case o.json:
+			err = o.write(states)
+		case len(states) == 0 && !incomplete && terminal(o.out):
 			complain(cmd.Root().ErrWriter, o.nothing())
+			fallthrough
+		default:
+			err = o.table(states)
 		}
-		return o.table(states)
+		if err == nil && incomplete {
+			return lacking
+		}
+		return err
 	})
+}
+
+// incomplete is the error of a list that lacks the locks of some nodes of a Cluster.
+type incomplete struct{ nodes []error }
+
+func (e *incomplete) Error() string {
+	var texts []string
+	for _, err := range e.nodes {
+		texts = append(texts, say(err))
+	}
+	slices.Sort(texts)
+	return "the locks of some nodes are not known: " + strings.Join(texts, "; ")
 }
 
 // nothing says that ls has found nothing, and where. With a wrong prefix there is nothing, either.
@@ -94,9 +114,10 @@ type found struct {
 // atOnce is how many locks are asked for at once; these requests share pipelines.
 const atOnce = 100
 
-// list is what ls shows, and top again and again: sorted by name.
+// list returns the locks that ls and top show, sorted by name. If some nodes of a Cluster fail, it returns
+// the locks of the others, and an *incomplete.
 func (o *operator) list(ctx context.Context) ([]lockState, error) {
-	seen, err := o.scan(ctx)
+	seen, lacking, err := o.scan(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +128,9 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	for i, l := range locks {
 		asking.Go(func() (err error) {
 			states[i], err = o.inspect(ctx, l)
+			if err != nil && lacking != nil && ctx.Err() == nil { // the Cluster may serve no slot
+				states[i], err = notKnown(l.name, l.kind, say(err)), nil
+			}
 			return err
 		})
 	}
@@ -117,6 +141,9 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	slices.SortFunc(states, func(a, b lockState) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
+	if lacking != nil {
+		return states, lacking
+	}
 	return states, nil
 }
 
@@ -142,10 +169,11 @@ func severalKinds(states []lockState) (names []string) {
 }
 
 // scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
-// and slots move between masters.
-func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
-	var mu sync.Mutex // guards seen
-	seen := map[found]bool{}
+// and slots move between masters. If some masters of a Cluster fail, it also returns their errors.
+func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error) {
+	var mu sync.Mutex // guards seen, scanned and lacking
+	seen, scanned := map[found]bool{}, 0
+	var lacking incomplete
 	match := glob(o.prefix) + ":*:{*}*"
 	if o.redisson {
 		match = "lockline_lock_memory:*"
@@ -154,6 +182,10 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
 		for cursor := uint64(0); ; {
 			keys, next, err := master.Scan(ctx, cursor, match, scanPage).Result()
 			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				where := fmt.Errorf("node %s: %w%s", serverName(master), err, wire.Hint(err))
+				lacking.nodes = append(lacking.nodes, where)
 				return err
 			}
 			locks := o.locksOf(ctx, master, keys)
@@ -161,11 +193,17 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, error) {
 			maps.Copy(seen, locks)
 			mu.Unlock()
 			if cursor = next; cursor == 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				scanned++
 				return nil
 			}
 		}
 	})
-	return seen, err
+	if err != nil && scanned > 0 && len(lacking.nodes) > 0 && ctx.Err() == nil {
+		return seen, &lacking, nil
+	}
+	return seen, nil, err
 }
 
 // scanPage is the number of keys at which one request of scan looks.

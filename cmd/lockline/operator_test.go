@@ -523,6 +523,9 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	testlock.Must(t, m.Restart())
 	take(t, fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "x"))
 	testlock.Eventually(t, "held", func() bool { return strings.Contains(out.String(), "held by process") })
+	if !strings.HasSuffix(errOut.String(), "\nlockline: Redis answers again\n") {
+		t.Errorf("after the outage: %s", errOut)
+	}
 	cancel()
 	if c := <-code; c != exitInterrupted {
 		t.Errorf("exit code %d", c)

@@ -127,6 +127,9 @@ func (t target) place() string {
 	if t.byDefault {
 		return t.host() + ", the default without --redis and LOCKLINE_REDIS"
 	}
+	if u, err := url.Parse(t.URL); err == nil && u.Query().Has("master_name") {
+		return fmt.Sprintf("the master %q of the Sentinel %s", u.Query().Get("master_name"), t.host())
+	}
 	return t.host()
 }
 

@@ -154,3 +154,15 @@ func TestAWaitThatMayBeShorterThanARoundTripIsSaidToBe(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorsDoNotTakeASentinelForRedis(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://10.0.0.7":                       "Redis at 10.0.0.7:6379 ",
+		"redis://10.0.0.7:26379?master_name=m":   `Redis at the master "m" of the Sentinel 10.0.0.7:26379 `,
+		"redis://u:p@10.0.0.7:7?addr=10.0.0.8:7": "Redis at 10.0.0.7:7 ",
+	} {
+		if got := (target{URL: url}).unanswered(time.Millisecond).Error(); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+}

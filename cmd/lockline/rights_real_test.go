@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -81,6 +82,58 @@ func TestTheDocumentedRightsOfAnOperatorShowAllAndFreeNothing(t *testing.T) {
 		setRules(t, admin, "operator", others)
 		if look() == "" {
 			t.Errorf("%s can be left out", rule)
+		}
+	}
+}
+
+func TestDoctorNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	admin := server.Client(t)
+	rules := testlock.DocumentedRights(t).Server
+	password := rules[slices.IndexFunc(rules, func(r string) bool { return r[0] == '>' })][1:]
+	url := "redis://lockline:" + password + "@" + server.Addr
+	missing := func() []string {
+		o := &operator{prefix: "lockline", kinds: lockKinds}
+		testlock.Must(t, o.open(t.Context(), target{URL: url}))
+		defer o.close()
+		return o.missingRights(t.Context())
+	}
+	setRules(t, admin, "lockline", rules)
+	if got := missing(); got != nil {
+		t.Errorf("with all rights: %q", got)
+	}
+	for _, rule := range rules {
+		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+ping" { // without which no session connects
+			continue
+		}
+		others := slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == rule })
+		setRules(t, admin, "lockline", others)
+		if got := missing(); !slices.Equal(got, []string{rule}) {
+			t.Errorf("without %s: %q", rule, got)
+		}
+	}
+	if left := keys(t, admin); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+
+	setRules(t, admin, "lockline", append(slices.Clone(rules), "-hset", "-zadd"))
+	for _, f := range examine(t, url, time.Now) {
+		if f.Check == "locks" && (!strings.HasSuffix(f.Do, "it lacks +hset +zadd") ||
+			strings.Contains(f.Found, "lockline doctor")) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestDoctorSaysWhatToDoAboutAPassword(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	setRules(t, server.Client(t), "off", []string{"off", ">secret", "+@all", "~*"})
+	for _, f := range examine(t, "redis://off:secret@"+server.Addr, time.Now) {
+		if f.Status != failure || !strings.Contains(f.Do, "ACL GETUSER") ||
+			f.See != "docs/operations.md#redis-refuses" {
+			t.Errorf("%+v", f)
 		}
 	}
 }

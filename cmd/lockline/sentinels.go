@@ -27,16 +27,17 @@ type sentinelView struct {
 	quorum error               // error of SENTINEL CKQUORUM
 }
 
-// checkSentinels looks at the Sentinels of the URL and at further Sentinels that these know. It returns nil
-// if the URL names no Sentinels.
-func (t target) checkSentinels(ctx context.Context, lease time.Duration) []finding {
+// checkSentinels looks at the Sentinels of the URL and at further Sentinels that these know. It also returns
+// the address of the master, or "" if they do not agree on one. It returns nothing if the URL names no
+// Sentinels.
+func (t target) checkSentinels(ctx context.Context, lease time.Duration) (found []finding, master string) {
 	options, err := redis.ParseFailoverURL(t.URL)
 	if err != nil || options.MasterName == "" {
-		return nil
+		return nil, ""
 	}
 	options.Dialer, err = t.secure(options.TLSConfig, &options.DialerRetries, sentinelTimeout)
 	if err != nil {
-		return nil
+		return nil, ""
 	}
 	views := viewsOf(ctx, options, options.SentinelAddrs)
 	var more []string
@@ -48,7 +49,23 @@ func (t target) checkSentinels(ctx context.Context, lease time.Duration) []findi
 			}
 		}
 	}
-	return judgeSentinels(options.MasterName, append(views, viewsOf(ctx, options, more)...), lease)
+	views = append(views, viewsOf(ctx, options, more)...)
+	return judgeSentinels(options.MasterName, views, lease), masterOfAll(views)
+}
+
+// masterOfAll returns the address of the master that all Sentinels name which have answered, or "".
+func masterOfAll(views []sentinelView) (master string) {
+	for _, v := range views {
+		if v.err != nil {
+			continue
+		}
+		addr := net.JoinHostPort(v.master["ip"], v.master["port"])
+		if master != "" && master != addr {
+			return ""
+		}
+		master = addr
+	}
+	return master
 }
 
 // named reports whether the URL names a Sentinel that others know, perhaps by another address.

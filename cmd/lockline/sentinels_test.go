@@ -72,3 +72,15 @@ func TestDoctorJudgesSentinels(t *testing.T) {
 		}
 	}
 }
+
+func TestTheMasterIsKnownIfAllSentinelsThatAnswerNameIt(t *testing.T) {
+	frozen := sentinelView{addr: "f", err: errors.New("i/o timeout")}
+	for want, views := range map[string][]sentinelView{
+		"10.0.0.1:6379": {viewed("a"), frozen, viewed("c")},
+		"":              {viewed("a"), viewed("b", "ip", "10.0.0.2")},
+	} {
+		if got := masterOfAll(views); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ var symptoms = map[string]string{
 	"versions":      operationsPage + "#upgrades",
 	"cluster":       failuresPage + "#redis-fails-over",
 	"eviction":      failuresPage + "#keys-are-evicted",
+	"emptied":       failuresPage + "#redis-restarts-empty",
 	"memory":        operationsPage + "#redis-refuses",
 	"persistence":   failuresPage + "#redis-restarts-empty",
 	"replication":   failuresPage + "#redis-fails-over",
@@ -31,6 +32,7 @@ var symptoms = map[string]string{
 	"quorum":        failuresPage + "#redis-fails-over",
 	"agreement":     failuresPage + "#redis-fails-over",
 	"down-after":    failuresPage + "#redis-fails-over",
+	"majority":      operationsPage + "#redis-does-not-answer",
 	"independent":   operationsPage + "#a-redlock-server-restarts",
 	"number":        operationsPage + "#a-redlock-server-restarts",
 	"durability":    operationsPage + "#a-redlock-server-restarts",
@@ -44,6 +46,8 @@ func (f finding) symptom() string {
 		return ""
 	case strings.HasPrefix(f.Do, rightsDo):
 		see = operationsPage + "#noperm"
+	case f.Do == passwordDo:
+		see = operationsPage + "#redis-refuses"
 	case f.Do == adminDo:
 		see = operationsPage + "#acl-rules"
 	}

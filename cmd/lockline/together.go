@@ -56,8 +56,23 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 		findings = append(findings, finding{Server: "all servers", Check: check, judgment: says})
 	}
 	var all []facts
-	for _, f := range seen {
-		all = append(all, f...)
+	answered := 0
+	for _, fs := range seen {
+		all = append(all, fs...)
+		if slices.ContainsFunc(fs, func(f facts) bool { return f.err == nil }) {
+			answered++
+		}
+	}
+	needed := len(seen)/2 + 1
+	switch votes := fmt.Sprintf("%d of %d servers answer, %d are needed", answered, len(seen), needed); {
+	case answered < needed:
+		add("majority", failure, votes, "bring servers back: until then, no RedLock can be had, and holders "+
+			"lose theirs when their leases end")
+	case answered < len(seen):
+		add("majority", warning, votes, "bring the others back, and restart none meanwhile: "+
+			"if too few are left, holders lose their locks")
+	default:
+		add("majority", fine, votes, "")
 	}
 	byID := map[string]string{} // the address of a run
 	lagging, unsynced := []string(nil), []string(nil)
@@ -81,7 +96,7 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 			"name masters that replicate to none of the others: a replica takes no votes")
 	}
 	if !slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "independent" }) {
-		add("independent", fine, fmt.Sprintf("%d servers, no two of them the same", len(seen)), "")
+		add("independent", fine, fmt.Sprintf("%d servers, no two of them the same", answered), "")
 	}
 	if n := len(seen); n%2 == 0 {
 		add("number", warning, fmt.Sprintf("%d servers", n), "use three or five: "+

@@ -16,16 +16,18 @@ func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
 		seen [][]facts
 		want string // check and status of each finding
 	}{
-		"three":                    {[][]facts{a, b, c}, "independent ok"},
-		"one that does not answer": {[][]facts{a, b, nil}, "independent ok"},
-		"an even number":           {[][]facts{a, b}, "independent ok, number warning"},
+		"three":                    {[][]facts{a, b, c}, "majority ok, independent ok"},
+		"one that does not answer": {[][]facts{a, b, nil}, "majority warning, independent ok"},
+		"two that do not answer":   {[][]facts{nil, a, nil}, "majority failure, independent ok"},
+		"an even number":           {[][]facts{a, b}, "majority ok, independent ok, number warning"},
 		"one that syncs too rarely": {[][]facts{a, b, server("c", "3", "everysec", 0)},
-			"independent ok, durability warning"},
-		"one server twice": {[][]facts{a, b, server("a2", "1", "always", 0)}, "independent failure"},
+			"majority ok, independent ok, durability warning"},
+		"one server twice": {[][]facts{a, b, server("a2", "1", "always", 0)},
+			"majority ok, independent failure"},
 		"clocks 10 minutes apart": {[][]facts{server("a", "1", "always", -5*time.Minute), b,
-			server("c", "3", "always", 5*time.Minute)}, "independent ok"},
+			server("c", "3", "always", 5*time.Minute)}, "majority ok, independent ok"},
 		"clocks further apart": {[][]facts{server("a", "1", "always", -6*time.Minute), b,
-			server("c", "3", "always", 5*time.Minute)}, "independent ok, clocks failure"},
+			server("c", "3", "always", 5*time.Minute)}, "majority ok, independent ok, clocks failure"},
 	} {
 		var got []string
 		for _, f := range judgeTogether(test.seen) {

@@ -158,9 +158,10 @@ type look struct {
 }
 
 func (p *page) take(l look) {
-	if l.err == nil {
+	if l.err == nil || errors.As(l.err, new(*incomplete)) {
 		p.states, p.at = l.states, l.at
-	} else if p.err == nil {
+	}
+	if l.err != nil && p.err == nil {
 		p.failing = p.asked
 	}
 	p.err, p.asked = l.err, time.Time{}

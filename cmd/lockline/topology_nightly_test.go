@@ -105,6 +105,9 @@ func TestDoctorFollowsSentinels(t *testing.T) {
 	e := examine(t, url, time.Now)
 	e.want(t, "reach", fine, "answers")
 	e.want(t, "locks", fine, "")
+	if want := group.Nodes[0].Addr + ", the master that the Sentinels name"; e[0].Server != want {
+		t.Errorf("the server is %q, want %q", e[0].Server, want)
+	}
 
 	if _, errOut, code := operate(t, group.Sentinels[0].Addr, "inspect", "x"); code != exitTrouble ||
 		!strings.Contains(errOut, "add ?master_name=NAME") {
@@ -212,4 +215,37 @@ func TestDoctorFindsANodeThatIsDown(t *testing.T) {
 	e := examine(t, "redis://"+cluster.Nodes[0].Addr, time.Now)
 	e.want(t, "reach", failure, "")
 	e.want(t, "cluster", failure, "state is fail")
+}
+
+func TestLsShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 3, 0)
+	for _, node := range cluster.Nodes {
+		rdb := node.Client(t)
+		testlock.Must(t, rdb.ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
+	}
+	s := testlock.NewSession(t, cluster.Client(t))
+	dead, alive := cluster.Nodes[0], cluster.Nodes[1]
+	held := 0
+	for i := range 30 {
+		name := fmt.Sprint("lock ", i)
+		if cluster.Master(t, "lockline:r:{"+name+"}") != dead {
+			held++
+		}
+		take(t, rlock.New(s, name))
+	}
+	list := func() (string, string, int) { return operate(t, alive.Addr, "ls") }
+	if out, errOut, code := list(); code != exitOK || strings.Count(out, "process ") != 30 {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+	dead.Kill()
+	out, errOut, code := list()
+	if code != exitTrouble || strings.Count(out, "process ") != held ||
+		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
+		t.Errorf("exit code %d, not %d locks: %s%s", code, held, out, errOut)
+	}
+	if _, errOut, code := operate(t, alive.Addr, "ls", "--waits"); code != exitTrouble ||
+		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
+		t.Errorf("--waits: exit code %d: %s", code, errOut)
+	}
 }

@@ -35,6 +35,8 @@ func (p party) differs() string {
 // judgeVersions judges the versions of the protocol of all sessions that hold a lock or wait for one.
 func judgeVersions(states []lockState) judgment {
 	sessions := map[speaks]map[string]bool{}
+	var unread []string // names with keys that this version did not write
+	var others []party  // of sessions of other protocols
 	saw := func(p party) {
 		if p.PID == 0 {
 			return
@@ -42,12 +44,14 @@ func judgeVersions(states []lockState) judgment {
 		if sessions[p.speaks] == nil {
 			sessions[p.speaks] = map[string]bool{}
 		}
+		if p.Protocol != protocol.Version && !sessions[p.speaks][p.Session] {
+			others = append(others, p)
+		}
 		sessions[p.speaks][p.Session] = true
 	}
-	unread := 0 // names with keys that this version did not write
 	for _, s := range states {
 		if strings.Contains(s.Error, "did not write") || strings.Contains(s.Error, "older version") {
-			unread++
+			unread = append(unread, fmt.Sprintf("%q (%s)", s.Name, printable(s.Kind)))
 		}
 		for _, h := range s.Holders {
 			saw(h.party)
@@ -69,10 +73,13 @@ func judgeVersions(states []lockState) judgment {
 	if len(found) > 0 {
 		text = "sessions: " + strings.Join(found, "; ")
 	}
+	if len(protocols) > 1 {
+		text += fmt.Sprintf("; without protocol %d: %s", protocol.Version, someOf(others))
+	}
 	switch {
-	case unread > 0:
-		foreign := fmt.Sprintf("names with keys that protocol %d did not write: %d; ",
-			protocol.Version, unread)
+	case len(unread) > 0:
+		foreign := fmt.Sprintf("names with keys that protocol %d did not write: %s; ",
+			protocol.Version, someOf(unread))
 		return judgment{warning, foreign + text, versionsDo}
 	case len(protocols) > 1:
 		return judgment{warning, text, versionsDo}
@@ -81,4 +88,19 @@ func judgeVersions(states []lockState) judgment {
 			"use the tool of the programs' version"}
 	}
 	return judgment{fine, text, ""}
+}
+
+// mostNamed is the number of names that someOf shows.
+const mostNamed = 5
+
+// someOf returns a list for people, which names the first few of all.
+func someOf[T any](all []T) string {
+	var texts []string
+	for _, one := range all[:min(len(all), mostNamed)] {
+		texts = append(texts, fmt.Sprint(one))
+	}
+	if more := len(all) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ", ")
 }

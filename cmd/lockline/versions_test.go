@@ -52,9 +52,12 @@ func TestVersionsOfSessionsAreShownAndSeveralProtocolsAreAFinding(t *testing.T) 
 	}
 
 	fields := strings.Fields(m.HGet("lockline:r:{x}:w", listed[0].Queue[0].Owner))
+	other := fmt.Sprintf("; without protocol %d: process 12 on there (no label)", protocol.Version)
 	for info, found := range map[string]string{
-		"12@there ":         "sessions: 1 with a version that is not known; 1 with " + present,
-		"12@there/9:v3.1.0": "sessions: 1 with " + present + "; 1 with lockline v3.1.0, protocol 9",
+		"12@there ": "sessions: 1 with a version that is not known; 1 with " + present +
+			other,
+		"12@there/9:v3.1.0": "sessions: 1 with " + present + "; 1 with lockline v3.1.0, protocol 9" +
+			other,
 	} {
 		m.HSet("lockline:r:{x}:w", listed[0].Queue[0].Owner, strings.Join(fields[:4], " ")+" "+info)
 		got := versionsOn(t, m)
@@ -73,7 +76,9 @@ func TestAKeyOfAnotherProtocolIsAFinding(t *testing.T) {
 	m := miniredis.RunT(t)
 	m.HSet("lockline:r:{x}", "s:1", "1", "t", "946684800000000")
 	got := versionsOn(t, m)
-	if got.Status != warning || !strings.HasPrefix(got.Found, "names with keys that protocol ") {
+	want := fmt.Sprintf(`names with keys that protocol %d did not write: "x" (reentrant); `,
+		protocol.Version)
+	if got.Status != warning || !strings.HasPrefix(got.Found, want) {
 		t.Errorf("%+v", got)
 	}
 }

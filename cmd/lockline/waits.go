@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -37,17 +39,19 @@ const circleDoubt = "this may be a deadlock, or not: a session has many goroutin
 	"and different ones may hold a lock and wait for another"
 
 // waits returns all entries of queues and the circles among them. The waits are sorted by lock, and of one
-// lock in the order of its queue.
+// lock in the order of its queue. If some nodes of a Cluster fail, it returns the waits at the others, and an
+// *incomplete.
 //
 // Locks are inspected one after another. All waits of a circle began before the first inspection, so they
 // lasted at the same time.
 func (o *operator) waits(ctx context.Context) ([]waitEntry, []waitingCircle, error) {
 	begun := time.Now()
-	states, err := o.list(ctx)
-	if err != nil {
-		return nil, nil, err
+	states, lacking := o.list(ctx)
+	if lacking != nil && !errors.As(lacking, new(*incomplete)) {
+		return nil, nil, lacking
 	}
-	return o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
+	all, found, err := o.waitsOf(ctx, states, max(leastWait, time.Since(begun)))
+	return all, found, cmp.Or(err, lacking)
 }
 
 // waitsOf returns the same as waits, for locks that were listed. Waits of less than least are part of no
@@ -172,15 +176,27 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 	pattern := o.pattern
 	o.pattern = "*" // a circle may lead through locks of any name
 	all, found, err := o.waits(ctx)
-	if err != nil {
+	lacking, lacks := errors.AsType[*incomplete](err)
+	if err != nil && !lacks {
 		return err
 	}
+	if err := o.showWaits(all, found, pattern, !lacks, errOut); err != nil || !lacks {
+		return err
+	}
+	return lacking
+}
+
+// showWaits writes the waits for the locks whose names match the pattern, and their circles. If there are
+// none, it says so on a terminal, unless the list is not complete.
+func (o *operator) showWaits(
+	all []waitEntry, found []waitingCircle, pattern string, complete bool, errOut io.Writer,
+) error {
 	shown := slices.DeleteFunc(all, func(w waitEntry) bool { return !matches(pattern, w.Lock) })
 	if o.json {
 		return o.write(append([]waitEntry{}, shown...))
 	}
 	if len(shown) == 0 {
-		if o.pattern = pattern; terminal(o.out) {
+		if o.pattern = pattern; complete && terminal(o.out) {
 			complain(errOut, o.nothing())
 		}
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -47,7 +48,12 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 	failing := false
 	search := newCircleSearch(o)
 	for first := true; ; first = false {
+		wasSilent := func() bool { return false }
+		if !failing {
+			wasSilent = o.announceSilence(trouble)
+		}
 		states, err := o.look(ctx)
+		again := wasSilent() || failing
 		switch {
 		case ctx.Err() != nil:
 			return &exitError{code: exitInterrupted}
@@ -58,6 +64,9 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 		case err != nil && !failing:
 			trouble(err)
 		case err == nil:
+			if again {
+				trouble(errors.New("Redis answers again"))
+			}
 			if err := search.look(ctx, states); err != nil {
 				trouble(fmt.Errorf("circles of waiting sessions are not looked for: %w", err))
 			}
@@ -88,6 +97,23 @@ func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 		return err
 	}
 	return json.NewEncoder(o.out).Encode(sight{now, s, circle})
+}
+
+// announceSilence reports that Redis does not answer, once a second has passed. The function that it returns
+// ends that, and reports whether it was said.
+func (o *operator) announceSilence(trouble func(error)) (stop func() bool) {
+	said := make(chan struct{})
+	timer := time.AfterFunc(silence, func() {
+		defer close(said)
+		trouble(fmt.Errorf("no answer from Redis at %s for %v", o.at.place(), silence))
+	})
+	return func() bool {
+		if timer.Stop() {
+			return false
+		}
+		<-said
+		return true
+	}
 }
 
 // line is all of a lock that does not change by itself.

@@ -38,6 +38,8 @@ func TestHints(t *testing.T) {
 		"ERR SELECT is not allowed in cluster mode":                             "redis.NewClusterClient",
 		"ERR DB index is out of range":                                          "DB in the client's options",
 		"OOM command not allowed when used memory > 'maxmemory'.":               "raise maxmemory",
+		"WRONGPASS invalid username-password pair or user is disabled.":         "ACL GETUSER",
+		"NOAUTH Authentication required.":                                       "has given none",
 		"dial tcp 127.0.0.1:6379: connect: connection redisError":               "",
 		"LOADING Redis is loading the dataset in memory":                        "",
 		"WRONGTYPE Operation against a key holding the wrong kind of value":     "",
@@ -150,5 +152,21 @@ func TestHintsAboutTLS(t *testing.T) {
 func TestAClientOfTheZeroValueIsRefused(t *testing.T) {
 	if err := Check(&redis.Client{}); err == nil || !strings.Contains(err.Error(), "redis.NewClient") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestARefusedCertificateOfTheClientIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		"tls: unknown certificate authority": "tls-ca-cert-file", // TLS 1.3
+		"tls: certificate required":          "or wants one",
+		"tls: internal error":                "",
+	} {
+		err := &net.OpError{Op: "remote error", Err: errors.New(text)}
+		if got := Hint(err); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%v: %q", err, got)
+		}
+		if Judge(err).Transient == (want != "") {
+			t.Errorf("%v: %+v", err, Judge(err))
+		}
 	}
 }

@@ -44,6 +44,10 @@ var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@
 // return only the text of such errors.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
+// remoteTLS matches errors of handshakes that the server ended because of the client's certificate.
+// crypto/tls does not export their type.
+var remoteTLS = regexp.MustCompile(`remote error: tls: .*certificate`)
+
 // badAddress matches errors of addresses that no server can have. Clients of Sentinels return only the text
 // of such errors.
 var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
@@ -173,8 +177,10 @@ func refusal(err error) error {
 	return &ValueError{words[0], words[1], words[2], words[3]}
 }
 
-const giveRights = "give the user the rights of docs/operations.md#acl-rules: " +
-	"lockline doctor, run as that user, shows which one is missing"
+const giveRights = "give the user the rights of docs/operations.md#acl-rules" + RunDoctor
+
+// RunDoctor is the part of a hint that leads to lockline doctor, which leaves it out itself.
+const RunDoctor = ": lockline doctor, run as that user, shows which one is missing"
 
 // hints are advice about errors that Redis replies, by words in the text of the error. The first match
 // counts.
@@ -195,6 +201,9 @@ var hints = []struct{ words, hint string }{
 	{"acl failure in script", giveRights}, // Redis 8, Valkey
 	{"the user executing the script can't", "so Redis 7.0 says that a right is missing: " + giveRights},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
+	{"wrongpass", "the client's user or password is wrong, or is not valid any more: " +
+		"ACL GETUSER on the server shows whether the user is on"},
+	{"noauth", "the server wants a password, and the client has given none"},
 	{"oom command not allowed", "Redis is full: raise maxmemory, or remove other data"},
 }
 
@@ -231,6 +240,9 @@ func Hint(err error) string {
 		case unmendable(err):
 			return " (the address in the client's options must be HOST:PORT; " +
 				"redis.ParseURL makes options of a URL)"
+		case remoteTLS.MatchString(err.Error()):
+			return " (the server refuses the client's certificate, or wants one: it must be valid, " +
+				"and of a CA in the server's tls-ca-cert-file)"
 		case errors.As(err, new(x509.UnknownAuthorityError)):
 			return " (if the server's certificate is right, " +
 				"put its CA into RootCAs of the client's TLSConfig)"
@@ -278,12 +290,17 @@ func Explain(ctx context.Context, err error, secure, answered bool) error {
 	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
 		// This is the deadline of the dialer in go-redis. Deadlines of sockets are in a *net.OpError.
 		return marked(err, errUnshaken)
-	case !secure && !answered && (is(io.EOF) || is(syscall.ECONNRESET) || is(syscall.EPIPE)):
+	case !secure && !answered && hungUp(err):
 		return marked(err, errHungUp)
 	case err != nil && !answered && notRedis.MatchString(err.Error()):
 		return marked(err, errNotRedis)
 	}
 	return err
+}
+
+// hungUp reports whether a request failed because the server has closed the connection.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // Client has the methods that Lockline uses of a client of go-redis.

@@ -188,6 +188,9 @@ func (l *Link) explained(ctx context.Context, s *server, sent time.Time, err err
 	if moved(err) && l.Single() {
 		err = marked(err, errMisdirected)
 	}
+	if s.addr != "" && errors.As(err, new(redis.Error)) { // the reply does not name the node
+		err = failure.Worded(err.Error()+" (node "+s.addr+")", err)
+	}
 	return Explain(ctx, err, l.reading.speaksTLS, l.answered.Load())
 }
 
@@ -419,7 +422,9 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	}
 	last := s.failing.Load()
 	if err == nil {
-		s.logged.ended()
+		if lasted := s.logged.ended(); lasted > 0 {
+			l.logEnd(s, lasted)
+		}
 		if last != nil && s.failing.CompareAndSwap(last, nil) && last.broken {
 			l.outages.notify(last.since) // the server answers again
 		}

@@ -90,63 +90,96 @@ func mayHaveLost(err error) bool {
 type outageLog struct {
 	lines  atomic.Int32 // 0 means nothing, 1 that there is no answer, and 2 the error of a request
 	lastAt atomic.Int64 // time of the last line, counted from epoch; 0 means there was none
+	since  atomic.Int64 // time at which the outage of the last line began, counted from epoch
 }
 
-// due reports whether the caller must log a line. n is 1 for a request that is still in flight, and 2 for a
-// failed request, whose line says more. So a line with 2 may follow a line with 1 in the same outage.
-func (o *outageLog) due(n int32) bool {
+// due reports whether the caller must log a line about an outage that began at since, counted from epoch. n
+// is 1 for a request that is still in flight, and 2 for a failed request, whose line says more. So a line
+// with 2 may follow a line with 1 in the same outage.
+func (o *outageLog) due(n int32, since time.Duration) bool {
 	logged, lastAt, now := o.lines.Load(), time.Duration(o.lastAt.Load()), time.Since(epoch)
-	if logged >= n || logged == 0 && lastAt != 0 && now-lastAt < outageLogPause ||
-		!o.lines.CompareAndSwap(logged, n) {
+	if logged >= n || logged == 0 && lastAt != 0 && now-lastAt < outageLogPause {
+		return false
+	}
+	o.since.Store(int64(since))
+	if !o.lines.CompareAndSwap(logged, n) {
 		return false
 	}
 	o.lastAt.Store(int64(now))
 	return true
 }
 
-// ended ends an outage: the server has carried out a request.
-func (o *outageLog) ended() {
-	if o.lines.Load() != 0 {
-		o.lines.Store(0)
+// ended ends an outage: the server has carried out a request. If a line about the outage was logged, ended
+// returns the length of the outage, and otherwise 0.
+func (o *outageLog) ended() time.Duration {
+	if o.lines.Load() == 0 || o.lines.Swap(0) == 0 {
+		return 0
 	}
+	return time.Since(epoch) - time.Duration(o.since.Load())
 }
 
 // watchRequest logs a request that is in flight for outageLogAfter while its server is silent. The caller
 // must call stop when the request has returned.
 func (l *Link) watchRequest(s *server) (stop func() bool) {
 	return time.AfterFunc(outageLogAfter, func() {
-		if s.answers.Load() && !s.isSilent() || !s.logged.due(1) {
+		since := time.Duration(s.since.Load())
+		if s.answers.Load() && !s.isSilent() || !s.logged.due(1, since) {
 			return
 		}
 		text := "a request is in flight without an answer" + l.SilenceHint()
-		l.warnOutage("Redis does not answer", s, time.Since(epoch)-time.Duration(s.since.Load()), text)
+		l.warnOutage("Redis does not answer", s, time.Since(epoch)-since, text, nil)
 	}).Stop
 }
 
-// logFailure logs that a server has carried out no request for a while, after one more has failed. It logs no
-// error that ends a wait at once, because the caller gets that.
+// logFailure logs that a server has carried out no request for a while, after one more has failed. Renewals
+// and releases in the background have no caller who gets their error, so it is logged also if no repetition
+// helps, as after a change of the password.
 func (l *Link) logFailure(s *server, failing time.Time, err error) {
 	lasted := time.Since(failing)
-	if lasted < outageLogAfter || errors.Is(err, context.Canceled) || !Judge(err).Transient ||
-		!s.logged.due(2) {
+	if lasted < outageLogAfter || !concernsServer(err) || !s.logged.due(2, failing.Sub(epoch)) {
 		return
 	}
-	msg := "Redis does not answer"
+	msg, hint := "Redis does not answer", Hint(err)
 	if errors.As(err, new(redis.Error)) {
 		msg = "Redis refuses all requests"
+	} else if hint == "" && hungUp(err) {
+		hint = " (the server closes connections: is its maxclients reached?)"
 	}
-	l.warnOutage(msg, s, lasted, err.Error()+Hint(err))
+	l.warnOutage(msg, s, lasted, err.Error()+hint, err)
 }
 
-func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text string) {
+// concernsServer reports whether other requests to the server are likely to fail like this one. That is not
+// so if the key or the caller is the reason, or a mistake in the client's options, which the first call
+// returns at once.
+func concernsServer(err error) bool {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, errMisdirected), errors.As(err, new(*ValueError)):
+		return false
+	case errors.As(err, new(redis.Error)):
+		return !strings.Contains(err.Error(), "WRONGTYPE")
+	}
+	return Judge(err).Transient || tlsRefused.MatchString(err.Error())
+}
+
+// logEnd logs that a server carries out requests again, after an outage that was logged and lasted for so
+// long.
+func (l *Link) logEnd(s *server, lasted time.Duration) {
 	contain.Run(l.options.Logger, "lockline: the logger", func() {
-		l.options.Logger.Warn("lockline: "+msg, "server", l.nameOf(s),
+		l.options.Logger.Info("lockline: Redis answers again", "server", l.nameOf(s, nil),
+			"after", lasted.Round(100*time.Millisecond))
+	})
+}
+
+func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text string, err error) {
+	contain.Run(l.options.Logger, "lockline: the logger", func() {
+		l.options.Logger.Warn("lockline: "+msg, "server", l.nameOf(s, err),
 			"for", lasted.Round(100*time.Millisecond), "error", text)
 	})
 }
 
-// nameOf returns the address of a server. If that is not known, it describes the server by the client.
-func (l *Link) nameOf(s *server) string {
+// nameOf returns the address of a server. If that is not known, it describes the server by the client. Of a
+// server that Sentinels name, the error of a request may have the address. err may be nil.
+func (l *Link) nameOf(s *server, err error) string {
 	if s.addr != "" {
 		return s.addr
 	}
@@ -154,6 +187,9 @@ func (l *Link) nameOf(s *server) string {
 	case *redis.Client:
 		if addr := l.Addr(); addr != "" {
 			return addr
+		}
+		if op := (*net.OpError)(nil); errors.As(err, &op) && op.Addr != nil {
+			return op.Addr.String() + ", the master that the Sentinels name"
 		}
 		return "the master that the Sentinels name"
 	case *redis.ClusterClient:

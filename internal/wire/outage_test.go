@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -86,11 +87,16 @@ func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
 		o.want(t, "in an hour", "level=WARN", "lockline: Redis does not answer", "connection refused",
 			"for=2s")
 		o.sendFor(time.Minute, nil)
+		o.want(t, "when it answers", "level=INFO", "lockline: Redis answers again", "after=1h0m2s")
 		o.sendFor(10*time.Second, redisError("LOADING Redis is loading"))
 		o.want(t, "while it loads", "Redis refuses all requests", "LOADING")
 		o.sendFor(2*time.Second, nil)
+		o.want(t, "when it has loaded", "Redis answers again", "after=10s")
 		o.sendFor(10*time.Second, refused)
 		o.want(t, "in an outage that follows at once")
+		o.sendFor(2*time.Second, nil)
+		o.want(t, "when that one ends")
+		o.sendFor(10*time.Second, refused)
 		o.sendFor(time.Minute, refused)
 		o.want(t, "as it lasts", "connection refused")
 	})
@@ -117,7 +123,7 @@ func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(t)
 		for _, err := range []error{
-			redisError("NOPERM x"), redisError("WRONGTYPE x"), redis.ErrClosed, context.Canceled,
+			redisError("WRONGTYPE x"), &ValueError{}, redis.ErrClosed, context.Canceled,
 			dialing(&net.AddrError{Err: "missing port in address", Addr: "a"}),
 		} {
 			o.sendFor(10*time.Second, err)
@@ -130,6 +136,63 @@ func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
 		}
 		o.want(t, "of single failures")
 	})
+}
+
+// A renewal has no caller who gets the error.
+func TestARefusalOfAllRequestsIsLoggedThoughNoRepetitionHelps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			err  error
+			want []string
+		}{
+			{redisError("WRONGPASS x"), []string{"Redis refuses all requests", "WRONGPASS", "ACL GETUSER"}},
+			{redisError("NOPERM x"), []string{"Redis refuses all requests", "#acl-rules"}},
+			{redisError("OOM command not allowed"), []string{"Redis refuses all requests", "maxmemory"}},
+			{dialing(x509.UnknownAuthorityError{}), []string{"Redis does not answer", "RootCAs"}},
+		} {
+			o := newOutages(t)
+			o.sendFor(10*time.Second, c.err)
+			o.want(t, c.err.Error(), c.want...)
+		}
+	})
+}
+
+func TestTheLogOfAServerThatClosesConnectionsNamesMaxclients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		o.sendFor(time.Second, nil)
+		o.sendFor(10*time.Second, &net.OpError{Op: "write", Err: syscall.EPIPE})
+		o.want(t, "after it has answered", "Redis does not answer", "broken pipe", "maxclients")
+	})
+}
+
+// The client of Sentinels does not know the address of the master, but the error of a connection has it.
+func TestTheLogNamesTheMasterThatSentinelsName(t *testing.T) {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"})
+	defer client.Close()
+	l := NewLink(client, Options{Context: t.Context(), Logger: slog.New(slog.DiscardHandler)})
+	addr := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 6379}
+	timeout := &net.OpError{Op: "read", Addr: addr, Err: io.EOF}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{timeout, "10.0.0.7:6379, the master that the Sentinels name"},
+		{io.EOF, "the master that the Sentinels name"},
+		{nil, "the master that the Sentinels name"},
+	} {
+		if got := l.nameOf(&l.whole, c.err); got != c.want {
+			t.Errorf("%v: %q", c.err, got)
+		}
+	}
+}
+
+func TestARefusalOfAClusterNamesTheNode(t *testing.T) {
+	l := NewLink(&answering{}, Options{Context: t.Context()})
+	got := l.explained(t.Context(), &server{addr: "10.0.0.7:6379"}, time.Now(), redisError("OOM x"))
+	if got.Error() != "OOM x (node 10.0.0.7:6379)" || !errors.Is(got, redisError("OOM x")) {
+		t.Errorf("%v", got)
+	}
 }
 
 func TestARequestWithoutAnAnswerIsLoggedWhileItIsInFlight(t *testing.T) {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rightRequests has a request for each right of the ACL rules in docs/operations.md, by the rule. KEY and
+// CHANNEL stand for names that begin with the prefix. None of the requests changes anything: KEY does not
+// exist, and requests that would write have arguments that Redis refuses after it has checked the rights.
+var rightRequests = map[string]string{
+	"+eval": "eval return 0", "+evalsha": "evalsha 0123456789012345678901234567890123456789 0",
+	"+ping": "ping", "+time": "time", "+hget": "hget KEY f", "+hgetall": "hgetall KEY",
+	"+hmget": "hmget KEY f", "+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY",
+	"+pexpire": "pexpire KEY x", "+pttl": "pttl KEY", "+publish": "publish CHANNEL x",
+	"+zadd": "zadd KEY x m", "+zrem": "zrem KEY m", "+zscore": "zscore KEY m", "+zrange": "zrange KEY 0 0",
+	"+pubsub|numsub": "pubsub numsub",
+}
+
+// missingRights returns the rules that the user lacks for the locks with the prefix, on any master. The error
+// of a script does not have them, because Redis 7.0 does not name the command there. If no rule is found,
+// missingRights returns nil.
+func (o *operator) missingRights(ctx context.Context) (rules []string) {
+	if o.redisson { // whose keys have no prefix
+		return nil
+	}
+	name := "lockline-doctor-" + rand.Text()
+	names := strings.NewReplacer("KEY", o.prefix+":r:{"+name+"}", "CHANNEL", o.prefix+":s:"+name)
+	var mu sync.Mutex // guards rules
+	lacks := func(rule string, err error) {
+		if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+			return
+		}
+		text := err.Error()
+		switch {
+		case strings.Contains(text, "keys used as arguments"), strings.Contains(text, "access a key"):
+			rule = "~" + o.prefix + ":*"
+		case strings.Contains(text, "channel"):
+			rule = "&" + o.prefix + ":*"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		rules = append(rules, rule)
+	}
+	_ = eachMaster(ctx, o.rdb, func(ctx context.Context, master *redis.Client) error {
+		for rule, request := range rightRequests {
+			lacks(rule, master.Do(ctx, anys(strings.Fields(names.Replace(request)))...).Err())
+		}
+		sub := master.Subscribe(ctx)
+		defer sub.Close()
+		channel := names.Replace("CHANNEL")
+		for _, step := range []struct {
+			rule string
+			send func(context.Context, ...string) error
+		}{{"+subscribe", sub.Subscribe}, {"+unsubscribe", sub.Unsubscribe}} {
+			err := step.send(ctx, channel)
+			if err == nil {
+				_, err = sub.Receive(ctx)
+			}
+			lacks(step.rule, err)
+		}
+		return nil
+	})
+	slices.Sort(rules)
+	return slices.Compact(rules)
+}
+
+func anys(words []string) (all []any) {
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
