@@ -45,7 +45,7 @@ type counterClient struct {
 	publish bool
 }
 
-func (c *counterClient) mutex(string) mutex        { return nil } // unused: this contender has only latches
+func (c *counterClient) mutex(string) mutex        { return nil } // unused, because there are only latches
 func (c *counterClient) close() error              { return c.rdb.Close() }
 func (c *counterClient) latch(name string) latched { return &counterLatch{c, name} }
 

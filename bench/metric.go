@@ -49,8 +49,8 @@ var metrics = []metric{
 }
 
 // legend explains the columns, for the page.
-const legend = `- Figures are medians of the rounds, but *max* is the largest of all. *Of rounds* has the slowest and the
-  fastest round.
+const legend = `- Figures are medians of the rounds, but *max* is the largest of all.
+  *Of rounds* has the slowest and the fastest round.
 - *Wait* is the time from the call of Lock to its return. In crowds, the end of the run cuts waits short, and
   they count with their time until then.
 - *Had a turn* is the part of the clients that had the lock. *Least share* is the number of cycles of the

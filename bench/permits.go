@@ -17,8 +17,9 @@ import (
 // permits is the number of permits of the semaphores.
 const permits = 4
 
-// pollEach is the interval of the contenders that poll often. For a permit, intervals of 8 and 16 ms gave a few
-// more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests and gave no more cycles.
+// pollEach is the interval of the contenders that poll often. For a permit, intervals of 8 and 16 ms gave a
+// few more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests and gave no more
+// cycles.
 const pollEach = 4 * time.Millisecond
 
 // redislockKeys returns a contender that makes a semaphore of one lock for each permit.
@@ -26,8 +27,8 @@ func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough. All are tried in turn, beginning with a random one, "+
-			"and again after LinearBackoff(%v). Their TTL is 30 s, without renewal",
+		config: fmt.Sprintf("%d locks, of which one is enough. All are tried in turn, beginning with a "+
+			"random one, and again after LinearBackoff(%v). Their TTL is 30 s, without renewal",
 			permits, pollEach),
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
@@ -74,9 +75,9 @@ func zsetPoll() contender {
 	return contender{
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
-		config: fmt.Sprintf("a sorted set of the holders by the ends of their leases. A script removes holders "+
-			"whose lease has ended, and adds one if there are fewer than %d. It is called every %v. ZREM "+
-			"releases a permit. The lease is 30 s, without renewal", permits, pollEach),
+		config: fmt.Sprintf("a sorted set of the holders by the ends of their leases. A script removes "+
+			"holders whose lease has ended, and adds one if there are fewer than %d. It is called every %v. "+
+			"ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])

@@ -10,8 +10,8 @@ import (
 )
 
 // bsmRedislock returns a contender that waits with a retry strategy. With polls, the client that has just
-// released the lock usually gets it again. So with longer intervals there are more cycles, but fewer goroutines
-// have any of them.
+// released the lock usually gets it again. So with longer intervals there are more cycles, but fewer
+// goroutines have any of them.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
 		name:   name,

@@ -12,8 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast, with which a failed
-// try does not wait for its releases, so that a late release can free a lock that the next try has taken.
+// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast, with which a
+// failed try does not wait for its releases, so that a late release can free a lock that the next try has
+// taken.
 func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 	options = append(options, redsync.WithTries(math.MaxInt32))
 	return contender{

@@ -58,7 +58,7 @@ func newReport(
 	return r
 }
 
-// of returns the results of one scenario. If the scenario has several sizes, it returns those with this size.
+// of returns the results of one scenario, in the size of s if the scenario has several.
 func (r *report) of(s scenario) (some []*result) {
 	for _, x := range r.results {
 		if x.scenario.name == s.name && x.scenario.clients == s.clients {
@@ -104,7 +104,7 @@ const brief = "--scenarios solo,crowd,quorum-solo --contenders rlock,redlock,red
 func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
-		"This command wrote the page, and writes it anew with the figures of your machine. " +
+		"This command wrote the page, and writes it again with the figures of your machine. " +
 		"[Performance](performance.md) explains the scenarios and the figures, and says " +
 		"[how far to trust them](performance.md#how-far-to-trust-it).\n\n")
 	fmt.Fprintf(&b, "<!-- check: %s -->\n```sh\n%s\n```\n\n", brief, r.command)

@@ -18,7 +18,7 @@ func written(t *testing.T, r *report) string {
 	return b.String()
 }
 
-// filled is the report of some scenarios whose figures are made up.
+// filled returns a report of some scenarios with invented figures.
 func filled(some ...scenario) *report {
 	at := &site{version: "7.0.15", origin: "started for this run"}
 	r := newReport(at, []string{"--rounds", "3"}, 3, briefly, some, contenders)
@@ -35,7 +35,7 @@ func filled(some ...scenario) *report {
 	return r
 }
 
-// squeezed is without what only aligns the columns.
+// squeezed returns the page without the spaces that align the columns.
 func squeezed(page string) string { return strings.Join(strings.Fields(page), " ") }
 
 func TestThePageHasOneTableOfEachScenario(t *testing.T) {

@@ -13,8 +13,8 @@ func rueidisLock() contender {
 	return contender{
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
-		config: "a Locker for each client, with KeyMajority 1 and NoLoopTracking, as its README recommends for " +
-			"speed; by default the validity is 5 s, and is extended at half of it",
+		config: "a Locker for each client, with KeyMajority 1 and NoLoopTracking, as its README recommends " +
+			"for speed; by default the validity is 5 s, and is extended at half of it",
 		dial: func(to setup) (client, error) {
 			opt, err := rueidis.ParseURL(to.redis[0])
 			if err != nil {
