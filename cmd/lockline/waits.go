@@ -204,7 +204,7 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 	return nil
 }
 
-// waitsPage is the symptom in operationsPage.
+// waitsPage is the heading about circles.
 const waitsPage = operationsPage + "#sessions-wait-for-each-other"
 
 // cells returns the row of lockline ls --waits.

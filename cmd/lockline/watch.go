@@ -34,7 +34,7 @@ func watchCommand() *cli.Command {
 	})
 }
 
-// sight is one line of watch --json.
+// A sight is one line of watch --json.
 type sight struct {
 	At time.Time `json:"at"`
 	lockState
@@ -43,7 +43,7 @@ type sight struct {
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
 	ticks := time.Tick(interval)
-	last := map[string]string{} // by kind: the last line and its circle
+	last := map[string]string{} // the last line and its circle, by kind
 	failing := false
 	search := newCircleSearch(o)
 	for first := true; ; first = false {
@@ -90,7 +90,7 @@ func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 	return json.NewEncoder(o.out).Encode(sight{now, s, circle})
 }
 
-// line is all of a lock that does not change by itself.
+// line returns the state of a lock as text, without times, because these change all the time.
 func (s lockState) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s  %s", s.Kind, s.status())
@@ -117,7 +117,7 @@ func (s lockState) line() string {
 		if w.PID == 0 {
 			continue
 		}
-		_, attempt, _ := strings.Cut(w.Owner, ":") // one process can wait many times
+		_, attempt, _ := strings.Cut(w.Owner, ":") // a process can wait many times
 		b.WriteString(" #" + printable(attempt))
 	}
 	return b.String()
