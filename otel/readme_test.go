@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// The thresholds themselves are compared by readers alone.
+// Only the names are compared, and not the thresholds.
 func TestThePageOfOperatorsListsEveryAlert(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")

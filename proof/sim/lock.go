@@ -302,7 +302,7 @@ func (l *lock) endsFirst() (at int, ok bool) {
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
-		if left := float64(lease) / s.rate; i == 0 || left < least { // rates differ, so all are compared by one clock
+		if left := float64(lease) / s.rate; i == 0 || left < least { // by one clock
 			at, least = i, left
 		}
 		one = owner

@@ -70,8 +70,8 @@ type world struct {
 	ending  bool                   // actors must stop
 	quiet   time.Time              // time from which on nothing may be late; zero: there may still be faults
 	asking  map[*lockCall]struct{} // calls of Lock
-	trying  map[*lockCall]struct{} // TryLock and nested calls, if the lock has permits or is a RedLock
-	kept    []claim                // all holds; without this list, holds of a crashed process would be collected
+	trying  map[*lockCall]struct{} // TryLock and nested calls, of RedLocks and locks with permits
+	kept    []claim                // all holds, so that none of a crashed process is collected
 }
 
 type event struct {
