@@ -16,11 +16,11 @@ import (
 
 const briefly = 40 * time.Millisecond
 
-// scaled is the scenario with less to do.
+// scaled returns the scenario with less to do.
 func scaled(s scenario) scenario {
 	s.clients = min(s.clients, 5)
 	s.goroutines = min(s.goroutines, 16)
-	s.reads = min(s.reads, 50) // so that some write, however few cycles there are
+	s.reads = min(s.reads, 50) // so that some cycles write, even if there are few
 	s.locks = min(s.locks, 100)
 	s.lease = min(s.lease, 1500*time.Millisecond)
 	return s
@@ -35,7 +35,7 @@ func theScenario(t *testing.T, name string) scenario {
 	return scaled(some[0])
 }
 
-// leaky lets every nth caller in without asking.
+// A leaky is a lock of this process that lets every nth caller in although the lock is taken.
 type leaky struct {
 	mu  *sync.Mutex
 	n   int64
@@ -60,7 +60,7 @@ func (m *leaky) unlock(context.Context) error {
 	return nil
 }
 
-// of is a bout of a lock of this process, which needs no server.
+// of returns a bout with a lock of this process, which needs no server.
 func of(s scenario, c client, window time.Duration) bout {
 	dial := func(setup) (client, error) { return c, nil }
 	return bout{s, contender{name: "local", dial: dial}, setup{lease: s.lease}, window}
@@ -113,7 +113,7 @@ func TestTheGuardCountsOverlapsAndLostIncrements(t *testing.T) {
 	}
 }
 
-// unequal has a free lock for the first goroutine and none for any other.
+// An unequal has a free lock for the first goroutine, and no lock for the others.
 type unequal struct{ first atomic.Bool }
 
 func (u *unequal) mutex(string) mutex {
@@ -154,7 +154,7 @@ func TestWaitsThatTheRunEndsCount(t *testing.T) {
 	}
 }
 
-// laborious keeps a core busy for a while before it lets anybody in.
+// A laborious is a lock that keeps a core busy for a while before each grant.
 type laborious struct {
 	free
 	work time.Duration

@@ -10,15 +10,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// bout is one contender in one scenario.
+// A bout is one run of one contender in one scenario.
 type bout struct {
 	scenario
 	contender
 	setup
-	window time.Duration // that is measured
+	window time.Duration // measured time
 }
 
-// patience bounds a run beyond the time that it measures.
+// patience is the time that a run may take in addition to ten times its measured time.
 const patience = 60 * time.Second
 
 var errPatient = errors.New("the run does not end")
@@ -32,10 +32,10 @@ func (b bout) measured(ctx context.Context) (figures, error) {
 	return b.run(ctx, b)
 }
 
-// newName is that of a lock that nothing is left of from another run.
+// newName returns a name for a lock that no other run has used.
 func newName() string { return "lockline-bench:" + uuid.NewString() }
 
-// cycles is the run of most scenarios: all lock and unlock, over and over.
+// cycles runs most scenarios. All goroutines lock and unlock, over and over.
 func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	c, err := b.muster(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	}
 	f := t.figures(took)
 	f.efforts(*spent, t.cycles())
-	if b.clients == 1 { // of several in one process, it would say little
+	if b.clients == 1 { // otherwise the allocations of several clients would be mixed
 		f.each("allocs_per_cycle", float64(t.mallocs), t.cycles())
 	}
 	if b.crowd {
@@ -64,12 +64,12 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	return f, nil
 }
 
-// gatherFor bounds the time in which all begin to wait, where clients and servers have more to do than
-// they can.
+// gatherFor limits the time in which all clients begin to wait, because busy clients and servers may never
+// become quiet.
 const gatherFor = 15 * time.Second
 
-// gathered waits until all clients have begun to wait: each has a connection for its requests on
-// each server, and no more connections come.
+// gathered waits until all clients have begun to wait. It returns when the servers have a connection of each
+// client, and their number has stayed the same for 150 ms, or after gatherFor.
 func (b bout) gathered(ctx context.Context) error {
 	last, same := 0, 0
 	for began := time.Now(); same < 3 && time.Since(began) < gatherFor; {

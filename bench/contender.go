@@ -11,43 +11,43 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// contender is a library that locks, set up as its own documentation recommends
-// for speed, and for many that want one lock.
+// A contender is a library with locks, set up as its own documentation recommends for speed, and for many
+// clients that want one lock.
 type contender struct {
 	name   string
-	module string // path of the module that brings it
-	config string // what was chosen, for the reader
+	module string // path of its module
+	config string // description of the chosen options, for the reader
 
-	// unscripted are the commands that clients send as such, and no script of theirs calls.
+	// unscripted has the commands that clients send directly, and that none of their scripts calls.
 	unscripted []string
 
 	// dial makes one client, with connections of its own.
 	dial func(setup) (client, error)
 
-	// cycle is how it locks, runs inside and unlocks, if not by the mutex's lock and unlock.
+	// cycle locks, calls inside and unlocks. If it is nil, the lock and unlock of the mutex are used.
 	cycle func(ctx context.Context, m mutex, inside func()) error
 }
 
-// setup is what a client is told.
+// setup has the settings of a client that depend on the run.
 type setup struct {
-	redis []string      // URLs: one, or those of a majority
-	lease time.Duration // 0: as the contender's config says
+	redis []string      // URLs of the servers; several if locks are held on a majority
+	lease time.Duration // lease of the locks; 0: the default of the contender
 }
 
-// client is what one process of a user would have.
+// A client has the connections and sessions that one process of a user would have.
 type client interface {
-	// mutex names a lock, for one goroutine.
+	// mutex returns a lock with this name, for one goroutine.
 	mutex(name string) mutex
 	close() error
 }
 
-// mutex is used by one goroutine, and remembers what its unlock needs.
+// A mutex is a lock for one goroutine. It remembers its hold between lock and unlock.
 type mutex interface {
 	lock(ctx context.Context) error
 	unlock(ctx context.Context) error
 }
 
-// defaultLease is that of the contenders that leave it to the user.
+// defaultLease is the lease for contenders that have no default of their own.
 const defaultLease = 30 * time.Second
 
 var contenders = slices.Concat(
@@ -60,10 +60,10 @@ var contenders = slices.Concat(
 
 const ownModule = "github.com/lockline/lockline"
 
-// ours says that it is of this module.
+// ours reports whether c is a lock of this module.
 func (c contender) ours() bool { return c.module == ownModule }
 
-// dialRedis is what all contenders over go-redis begin with: its defaults.
+// dialRedis returns a client of go-redis with its default options.
 func dialRedis(url string) (*redis.Client, error) {
 	opt, err := redis.ParseURL(url)
 	if err != nil {
@@ -72,7 +72,7 @@ func dialRedis(url string) (*redis.Client, error) {
 	return redis.NewClient(opt), nil
 }
 
-// version is that of the module that was built in.
+// version returns the version of the contender's module in this program.
 func (c contender) version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

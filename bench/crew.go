@@ -16,26 +16,26 @@ import (
 
 // The phases of a run.
 const (
-	checking  int32 = iota // sections are long, so that an overlap can't go unnoticed
-	settling               // as measured, not counted yet
-	measuring              // counted
-	stopping               // who waits gets the lock once more, and its wait counts
+	checking  int32 = iota // sections are long, so that an overlap is noticed
+	settling               // sections are as in measuring, but cycles do not count yet
+	measuring              // cycles count
+	stopping               // each waiter gets the lock once more, and its wait counts
 )
 
 const (
-	checkFor  = 100 * time.Millisecond // at most; not longer than is measured
-	settleFor = 100 * time.Millisecond
-	linger    = 200 * time.Microsecond // of a section while checking
-	drainFor  = 2 * time.Second        // who waits until then, though the others go away, is stuck
+	checkFor  = 100 * time.Millisecond // length of the phase checking, or the measured time if that is less
+	settleFor = 100 * time.Millisecond // the same for the phase settling
+	linger    = 200 * time.Microsecond // shortest length of a section while checking
+	drainFor  = 2 * time.Second        // a waiter that waits for longer after the end is stuck
 )
 
-// These end waits.
+// Causes with which contexts of waits end.
 var (
-	errStuck = errors.New("the others are done with the lock, but the wait goes on")
+	errStuck = errors.New("the others are done with the lock, but the wait does not end")
 	errOver  = errors.New("the run is over")
 )
 
-// crew are the goroutines that cycle.
+// A crew is the clients and goroutines of one bout of cycles.
 type crew struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -43,11 +43,11 @@ type crew struct {
 	clients []client
 	workers []*worker
 	phase   atomic.Int32
-	mallocs uint64 // while measured, once that is over
+	mallocs uint64 // allocations in the measured time; until that has ended, their number at its begin
 	wg      sync.WaitGroup
 }
 
-// muster dials the clients, and has workers for each.
+// muster makes the clients, and the workers of each.
 func (b bout) muster(ctx context.Context) (*crew, error) {
 	c := &crew{crowd: b.crowd}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
@@ -75,8 +75,8 @@ func (b bout) muster(ctx context.Context) (*crew, error) {
 	return c, nil
 }
 
-// toRead is how to lock m to read, for the same goroutine. A library that has no way for that locks it
-// as always.
+// toRead returns a mutex that takes the lock of m to read, for the same goroutine. If the library has no
+// locks for readers, it returns m.
 func toRead(m mutex) mutex {
 	if s, ok := m.(interface{ reader() mutex }); ok {
 		if r := s.reader(); r != nil {
@@ -86,8 +86,8 @@ func toRead(m mutex) mutex {
 	return m
 }
 
-// newWaits counts durations up to the longest that a run may take, in buckets that are 1 % wide. It does
-// not allocate as it counts.
+// newWaits returns a histogram of durations up to an hour, which no run exceeds. Its buckets are 1 % wide. To
+// record a value allocates nothing.
 func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 2) }
 
 func (c *crew) start() {
@@ -104,7 +104,7 @@ func (c *crew) enter(phase int32) {
 	var m runtime.MemStats
 	switch phase {
 	case settling:
-		runtime.GC() // the garbage of the runs before
+		runtime.GC() // garbage of earlier runs would cost time in this one
 	case measuring:
 		runtime.ReadMemStats(&m)
 		c.mallocs = m.Mallocs
@@ -119,7 +119,7 @@ func (c *crew) enter(phase int32) {
 	}
 }
 
-// entries is how many critical sections there have been.
+// entries returns the number of critical sections so far.
 func (c *crew) entries() (n int64) {
 	seen := map[*guard]bool{}
 	for _, w := range c.workers {
@@ -131,7 +131,7 @@ func (c *crew) entries() (n int64) {
 	return n
 }
 
-// finish waits until all are done, after stopping.
+// finish waits until all workers have ended, and adds up their figures. The phase must be stopping.
 func (c *crew) finish() (t tally, err error) {
 	timer := time.AfterFunc(drainFor, func() { c.cancel(errStuck) })
 	c.wg.Wait()
@@ -169,22 +169,22 @@ func (c *crew) disband() (err error) {
 	return err
 }
 
-// worker is one goroutine that wants the lock, over and over.
+// A worker is one goroutine that takes the lock over and over.
 type worker struct {
 	crew *crew
 	bout
 	guard  *guard
 	mutex  mutex
-	toRead mutex // where some cycles only read
+	toRead mutex // takes the same lock to read; nil if no cycles only read
 
-	// This cycle.
+	// The fields below are about the present cycle.
 	began   time.Time
 	reading bool
 	entered bool // the lock was granted
 
-	sections   int64 // in all phases, that excluded all others
-	lost       int64
-	cycles     int64 // while measuring
+	sections   int64 // sections in all phases that excluded all others
+	lost       int64 // unlocks that failed
+	cycles     int64 // cycles while measuring
 	waits      *hdrhistogram.Histogram
 	writeWaits *hdrhistogram.Histogram // nil unless some cycles read
 	stuck      bool
@@ -205,7 +205,7 @@ func (w *worker) work(ctx context.Context) error {
 		cause := context.Cause(ctx)
 		switch {
 		case cause == errOver && !w.entered:
-			w.wait() // as long as it was
+			w.wait()
 		case cause == errStuck && !w.entered:
 			w.stuck = true
 		case err != nil && !w.entered:
@@ -220,7 +220,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// lockAndUnlock is a cycle.
+// lockAndUnlock runs a cycle of a contender that has no function for it.
 func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
 	if err := m.lock(ctx); err != nil {
 		return err
@@ -229,24 +229,24 @@ func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
 	return m.unlock(ctx)
 }
 
-// wait counts how long this cycle has waited.
+// wait records the time for which this cycle has waited.
 func (w *worker) wait() {
 	waited := int64(time.Since(w.began))
-	_ = w.waits.RecordValue(waited) // no wait is too long
+	_ = w.waits.RecordValue(waited) // fails only above an hour, which no wait reaches
 	if w.writeWaits != nil && !w.reading {
 		_ = w.writeWaits.RecordValue(waited)
 	}
 }
 
-// inside is what a cycle does under the lock. It counts for the phase that it begins in.
+// inside is called under the lock. The cycle counts for the phase in which this call begins.
 func (w *worker) inside() {
 	at := w.crew.phase.Load()
 	w.entered = true
-	if at == measuring || at == stopping { // else those who wait longest would not be counted
+	if at == measuring || at == stopping { // without stopping, the longest waits would not count
 		w.wait()
 	}
 	switch {
-	case w.crew.ctx.Err() != nil: // where that ends a context, some libraries give the lock up
+	case w.crew.ctx.Err() != nil: // some libraries release the lock when the context ends
 	case at == checking:
 		w.section(max(linger, w.critical))
 	default:
@@ -257,7 +257,7 @@ func (w *worker) inside() {
 	}
 }
 
-// section spends that long inside.
+// section spends a time in the critical section.
 func (w *worker) section(linger time.Duration) {
 	switch {
 	case w.reading:
@@ -270,7 +270,7 @@ func (w *worker) section(linger time.Duration) {
 	}
 }
 
-// measure leads the crew through the phases. meter is called where the measured time begins and ends.
+// measure takes the crew through the phases. It calls meter at the begin and at the end of the measured time.
 func (b bout) measure(
 	ctx context.Context, c *crew, meter func() error,
 ) (t tally, took time.Duration, err error) {
@@ -290,8 +290,9 @@ func (b bout) measure(
 	if err := pause(ctx, b.window); err != nil {
 		return t, 0, err
 	}
-	// Until one was entered and left within the time, or nobody seems to get the lock any more.
-	inside := max(1, b.permits) // at most, as the time began
+	// The measured time continues until a section was entered and left within it, or until it seems that no
+	// worker gets the lock any more.
+	inside := max(1, b.permits) // the most sections that were open at the begin
 	if b.ownLocks || b.reads > 0 {
 		inside = len(c.workers)
 	}
@@ -309,11 +310,11 @@ func (b bout) measure(
 	return t, took, err
 }
 
-// tally is what a crew did.
+// A tally has the results of all workers of a crew.
 type tally struct {
-	each       []int64 // cycles of each goroutine while measured
+	each       []int64 // cycles of each goroutine in the measured time
 	waits      *hdrhistogram.Histogram
-	writeWaits *hdrhistogram.Histogram // those of waits to write, where some read
+	writeWaits *hdrhistogram.Histogram // waits of writers, if some cycles only read; otherwise empty
 	mallocs    uint64
 	stuck      int
 	lost       int64 // unlocks that failed
@@ -327,7 +328,7 @@ func (t *tally) cycles() (n int64) {
 	return n
 }
 
-// served is how many goroutines had the lock.
+// served returns the number of goroutines that had the lock in the measured time.
 func (t *tally) served() (n float64) {
 	for _, cycles := range t.each {
 		if cycles > 0 {
@@ -337,7 +338,7 @@ func (t *tally) served() (n float64) {
 	return n
 }
 
-// figures are what every scenario of cycles measures.
+// figures returns the figures that all scenarios of cycles have. took is the length of the measured time.
 func (t *tally) figures(took time.Duration) figures {
 	n := t.cycles()
 	f := figures{"stuck": float64(t.stuck), "lost": float64(t.lost), "violations": float64(t.violations)}

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// effort is what clients and servers have done.
+// An effort is the work of clients and servers.
 type effort struct {
-	requests float64 // of clients, not what scripts call
-	micros   float64 // that servers spent in them
-	cpu      time.Duration
+	requests float64       // requests of clients, without the commands that scripts call
+	micros   float64       // time of the servers in these requests, in µs
+	cpu      time.Duration // CPU time of this process
 }
 
-// neverScripted are commands that only clients send. The server tells the time of each command, and that
-// of a script has its commands' in it, so only what clients send may be added up.
+// neverScripted has commands that only clients send. The server reports the time of each command. The time of
+// a script includes the commands that it calls, so only commands of clients may be added up.
 var neverScripted = []string{
 	"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
 }
 
-// effort is that since the servers and this process were started.
+// effort returns the effort since the servers and this process were started.
 func (b bout) effort(ctx context.Context) (e effort, err error) {
 	all, err := infos(ctx, b.redis, "commandstats")
 	if err != nil {
@@ -29,9 +29,9 @@ func (b bout) effort(ctx context.Context) (e effort, err error) {
 	}
 	requests := slices.Concat(neverScripted, b.unscripted)
 	for _, stats := range all {
-		for stat, told := range stats {
+		for stat, value := range stats {
 			var n, usec float64
-			if _, err := fmt.Sscanf(told, "calls=%g,usec=%g,", &n, &usec); err != nil {
+			if _, err := fmt.Sscanf(value, "calls=%g,usec=%g,", &n, &usec); err != nil {
 				return e, fmt.Errorf("%s: %w", stat, err)
 			}
 			if slices.Contains(requests, strings.TrimPrefix(stat, "cmdstat_")) {
@@ -43,8 +43,8 @@ func (b bout) effort(ctx context.Context) (e effort, err error) {
 	return e, nil
 }
 
-// metered is for the beginning and the end of the measured time: between two calls of meter, that effort
-// was made.
+// metered returns a function that is to be called at the begin and at the end of the measured time. The
+// second call sets spent to the effort between the two.
 func (b bout) metered(ctx context.Context) (spent *effort, meter func() error) {
 	spent = new(effort)
 	return spent, func() error {
@@ -54,7 +54,7 @@ func (b bout) metered(ctx context.Context) (spent *effort, meter func() error) {
 	}
 }
 
-// efforts sets what a cycle took.
+// efforts sets the figures of the effort of one cycle.
 func (f figures) efforts(spent effort, cycles int64) {
 	f.each("requests_per_cycle", spent.requests, cycles)
 	f.each("server_us_per_cycle", spent.micros, cycles)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// The servers tell of as many requests as proxies before them see, of the whole life of the clients. If a
+// The servers count as many requests as proxies before them, over the whole life of the clients. If a
 // request counted as a script's command, its time would be left out. If a script's command counted as a
 // request, its time would be counted twice.
 func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
@@ -51,7 +51,8 @@ func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			requests := 0.
-			for _, p := range proxies { // but for what opens connections, and this program's own
+			// Requests that open connections do not count, and neither do requests of this program.
+			for _, p := range proxies {
 				requests += float64(p.Count() - p.Count("HELLO", "CLIENT", "CLUSTER", "INFO"))
 			}
 			if spent.requests != requests || requests == 0 {

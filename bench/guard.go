@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// guard is what a lock protects. It notices if the lock does not.
+// A guard stands for the data that a lock protects. It notices if the lock does not protect them.
 //
-// The counter is read and written in two steps, so that nothing but the lock keeps
-// an increment from being lost. Atomics, because the race detector does not see an
-// order that is made by way of Redis.
+// The counter is read and written in two steps, so only the lock keeps an increment from being lost. The
+// fields are atomics because the race detector does not see an order that comes about by way of Redis.
 type guard struct {
-	inside   atomic.Int32
-	counter  atomic.Int64
-	visits   atomic.Int64 // sections of those that share
-	overlaps atomic.Int64 // entries that found more inside than there may be
+	inside   atomic.Int32 // goroutines in shared sections, plus alone for each exclusive section
+	counter  atomic.Int64 // exclusive sections
+	visits   atomic.Int64 // shared sections
+	overlaps atomic.Int64 // entries at which more goroutines were inside than allowed
 }
 
-// alone is what one that excludes all others adds to inside. It is more than there are goroutines.
+// alone is added to inside by an exclusive section. It is larger than the number of goroutines.
 const alone = 1 << 16
 
-// sharers is how many may be inside together where only those that are alone are kept out.
+// sharers is the limit for together if any number may share, but nobody may be beside an exclusive section.
 const sharers = alone - 1
 
-// section is the critical section of one that excludes all others.
+// section runs an exclusive section, which takes the time linger.
 func (g *guard) section(linger time.Duration) {
 	if g.inside.Add(alone) != alone {
 		g.overlaps.Add(1)
@@ -36,7 +35,8 @@ func (g *guard) section(linger time.Duration) {
 	g.inside.Add(-alone)
 }
 
-// together is the section of one that shares: so many may be inside, and none that excludes all others.
+// together runs a shared section, which takes the time linger. At most `most` goroutines may be in shared
+// sections at once, and none in an exclusive section.
 func (g *guard) together(linger time.Duration, most int) {
 	if int(g.inside.Add(1)) > most {
 		g.overlaps.Add(1)
@@ -48,10 +48,11 @@ func (g *guard) together(linger time.Duration, most int) {
 	g.inside.Add(-1)
 }
 
-// entries is how many sections there have been.
+// entries returns the number of sections so far.
 func (g *guard) entries() int64 { return g.counter.Load() + g.visits.Load() }
 
-// violations is how often exclusion was seen broken, where so many sections excluded all others.
+// violations returns the number of violations of exclusion that were noticed. sections is the number of
+// exclusive sections that were run.
 func (g *guard) violations(sections int64) int64 {
 	lost := sections - g.counter.Load()
 	return max(g.overlaps.Load(), lost)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// handoff has two clients hand one lock to each other: each waits for it before
-// the other, after a random moment that no poll is in step with, unlocks.
+// handoff measures the time from the unlock of one client to the grant of another. Two clients hand one lock
+// to each other: one waits, and the other unlocks after a random moment, so that no poll is in step with it.
 func handoff(ctx context.Context, b bout) (_ figures, err error) {
 	var sides [2]mutex
 	name := newName()

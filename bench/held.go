@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// held takes many locks, and looks at what it costs to keep them for one lease.
+// held takes many locks, and measures the cost of keeping them for one lease.
 func held(ctx context.Context, b bout) (_ figures, err error) {
 	c, err := b.dial(b.setup)
 	if err != nil {
@@ -28,7 +28,8 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	var lost atomic.Int64
 	err = inParallel(ctx, b.locks, func(i int) error {
 		mutexes[i] = c.mutex(names(i))
-		// No child of a cancelable context: a library that derives one would pay for its parent's table.
+		// The context cannot be canceled. If it could, a library that derives a context from it would pay for
+		// an entry in the table of its parent.
 		if err := mutexes[i].lock(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	f := figures{
 		"requests_per_lock":   spent.requests / n,
 		"cpu_us_per_lock":     micros(spent.cpu) / n,
-		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // what was there before may have gone
+		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // earlier objects may have been freed
 		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n,
 	}
 	if f["violations"], err = b.intrude(ctx, names); err != nil {
@@ -72,13 +73,13 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	return f, err
 }
 
-// renewer is a mutex whose library leaves renewing to the user.
+// A renewer is a mutex of a library that leaves the renewal to its user.
 type renewer interface {
 	renew(ctx context.Context) error
 }
 
-// keep renews as the documentation of such libraries has users do: in a goroutine for each lock, at a
-// third of the lease.
+// keep renews a lock at each third of its lease. It runs in a goroutine for each lock, as the documentation
+// of such libraries recommends.
 func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
 	tick := time.NewTicker(b.setup.lease / 3)
 	defer tick.Stop()
@@ -95,18 +96,19 @@ func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
 	}
 }
 
-// intrude has another client ask for some of the locks for a moment. What it gets is a violation.
+// intrude makes another client that tries to get some of the locks for a moment. Each lock that it gets
+// counts as a violation.
 func (b bout) intrude(ctx context.Context, names func(int) string) (violations float64, err error) {
 	c, err := b.dial(b.setup)
 	if err != nil {
 		return 0, err
 	}
 	var n atomic.Int64
-	asked := min(b.locks, 16)
-	err = inParallel(ctx, asked, func(i int) error {
+	tries := min(b.locks, 16)
+	err = inParallel(ctx, tries, func(i int) error {
 		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		m := c.mutex(names(i * (b.locks / asked)))
+		m := c.mutex(names(i * (b.locks / tries)))
 		if m.lock(brief) == nil {
 			n.Add(1)
 			return m.unlock(ctx)
@@ -116,8 +118,8 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 	return float64(n.Load()), errors.Join(err, c.close())
 }
 
-// inParallel does f for 0 to n-1, some at a time. Where calls do not return though ctx has ended, their
-// goroutines are left behind: a library may wait for a message that does not come.
+// inParallel calls f for 0 to n-1, up to 16 at a time. If ctx ends, it returns at once and leaves the
+// goroutines of the calls behind, because a library may wait for a message that never comes.
 func inParallel(ctx context.Context, n int, f func(int) error) error {
 	var g errgroup.Group
 	g.SetLimit(16)
@@ -136,12 +138,12 @@ func inParallel(ctx context.Context, n int, f func(int) error) error {
 	}
 }
 
-// footprint is what this process occupies.
+// A footprint has the memory and the goroutines of this process.
 type footprint struct{ bytes, goroutines float64 }
 
 func takeFootprint() footprint {
 	runtime.GC()
-	runtime.GC() // what has finalizers or cleanups goes with the second
+	runtime.GC() // objects with finalizers or cleanups are freed by the second run
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	latchCount  = 3                      // to count down from
-	asleepAfter = 100 * time.Millisecond // waiters have connected and asked by then
+	latchCount  = 3                      // first count of a latch
+	asleepAfter = 100 * time.Millisecond // time in which waiters connect and read the count
 )
 
-// latcher is a client of a contender that has latches.
+// A latcher is a client of a contender that has latches.
 type latcher interface{ latch(name string) latched }
 
-// latched is a latch, as one client sees it.
+// A latched is a latch of one client.
 type latched interface {
 	set(ctx context.Context, n int) error
 	countDown(ctx context.Context) error
@@ -27,14 +27,14 @@ type latched interface {
 	wait(ctx context.Context) error
 }
 
-// latchUsers are the clients of a run, and what they saw.
+// latchUsers has the clients of a run, and counts their failures.
 type latchUsers struct {
-	clients []client // the first one counts down
-	stuck   atomic.Int64
-	early   atomic.Int64 // returns before the last count-down was called
+	clients []client     // the first one counts down
+	stuck   atomic.Int64 // waits that did not end
+	early   atomic.Int64 // waits that ended before the last count-down was called
 }
 
-// runLatch has new latches waited for and counted down, one after the other.
+// runLatch measures latches, one after another. For each, all clients wait and one counts down.
 func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 	u := &latchUsers{}
 	defer func() {
@@ -49,7 +49,7 @@ func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 		}
 		u.clients = append(u.clients, c)
 	}
-	if _, err := u.once(ctx); err != nil { // connections are made
+	if _, err := u.once(ctx); err != nil { // makes the connections
 		return nil, err
 	}
 	spent, meter := b.metered(ctx)
@@ -76,8 +76,8 @@ func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 	return f, nil
 }
 
-// once has all wait for a new latch, and counts it down. It returns how long the last of them took to
-// return after that.
+// once makes a latch for which all other clients wait, and counts it down. It returns the time from the last
+// count-down to the return of the last waiter.
 func (u *latchUsers) once(ctx context.Context) (took time.Duration, err error) {
 	name := newName()
 	l := u.clients[0].(latcher).latch(name)

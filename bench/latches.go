@@ -9,14 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// lookEach is the interval of the polls for a latch.
 const lookEach = 10 * time.Millisecond
 
-// counterPoll is a latch as users write it themselves.
+// counterPoll returns a contender that is a latch with polls, as users write it themselves.
 func counterPoll() contender {
 	return contender{
 		name:       "counter-poll",
 		module:     "github.com/redis/go-redis/v9",
-		config:     fmt.Sprintf("SET, DECR, and a GET of each waiter each %v; go-redis defaults", lookEach),
+		config:     fmt.Sprintf("SET, DECR, and a GET of each waiter every %v", lookEach),
 		unscripted: []string{"set", "get", "decr"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
@@ -25,12 +26,12 @@ func counterPoll() contender {
 	}
 }
 
-// counterPubSub is that with a message in place of the polls.
+// counterPubSub returns the contender of counterPoll with a message instead of the polls.
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"
-	c.config = "SET, DECR, and PUBLISH at 0; each waiter subscribes, which opens a connection, looks once " +
-		"by GET, and waits for the message, which a broken connection loses; go-redis defaults"
+	c.config = "SET, DECR, and PUBLISH at 0. Each waiter subscribes, which opens a connection, calls GET " +
+		"once, and waits for the message, which a broken connection loses"
 	c.unscripted = append(c.unscripted, "publish")
 	c.dial = func(to setup) (client, error) {
 		rdb, err := dialRedis(to.redis[0])
@@ -44,7 +45,7 @@ type counterClient struct {
 	publish bool
 }
 
-func (c *counterClient) mutex(string) mutex        { return nil } // it has only latches
+func (c *counterClient) mutex(string) mutex        { return nil } // unused, because there are only latches
 func (c *counterClient) close() error              { return c.rdb.Close() }
 func (c *counterClient) latch(name string) latched { return &counterLatch{c, name} }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lockline is a kind of lock of this module, over one session for each server.
+// lockline returns a contender with a kind of lock of this module. Each client has one session for each
+// server.
 func lockline(name, config string, newLocker newLocker, options ...rlock.SessionOption) contender {
 	return contender{
 		name:   name,
@@ -52,7 +53,7 @@ func locklines() []contender {
 		lockline("fairlock", "fairlock.New", func(s []*rlock.Session, name string) rlock.Locker {
 			return fairlock.New(s[0], name)
 		}),
-		lockline("multilock", "a MultiLock of two locks on the one server",
+		lockline("multilock", "a MultiLock of two locks on one server",
 			func(s []*rlock.Session, name string) rlock.Locker {
 				return multilock.New(rlock.New(s[0], name+":a"), rlock.New(s[0], name+":b"))
 			}),
@@ -74,8 +75,7 @@ func locklines() []contender {
 	}
 }
 
-// idioms are the ways in which users write a cycle of an rlock. The first one stands for rlock in all
-// scenarios.
+// idioms are the ways in which users write a cycle of an rlock. All scenarios have the first one.
 var idioms = []contender{
 	idiom("rlock", "ctx, hold, err := m.Lock(ctx), then hold.Unlock(ctx)", nil),
 	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx)",
@@ -187,7 +187,8 @@ func (m *locklineMutex) lock(ctx context.Context) (err error) {
 
 func (m *locklineMutex) unlock(context.Context) error { return m.hold.Unlock(m.held) }
 
-// reader is another way to lock it, beside other readers; nil if it has none.
+// reader returns a mutex that takes the same lock to read, for the same goroutine. It returns nil if the kind
+// of lock has no readers.
 func (m *locklineMutex) reader() mutex {
 	if l, ok := m.Locker.(interface{ RLocker() rlock.Locker }); ok {
 		return &locklineMutex{Locker: l.RLocker()}

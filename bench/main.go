@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run is the program. The servers that it starts end with the host.
+// run runs the program. The servers that it starts end with the host.
 func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
@@ -42,7 +42,7 @@ func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.
 			"run only these `contenders`, separated by commas: "+names(contenders))
 		rounds       = flags.Int("rounds", 3, "how often every contender runs in every scenario")
 		window       = flags.Duration("duration", time.Second, "how long each run is measured")
-		url          = flags.String("redis", "", "`URL` of the server to use; else one is started")
+		url          = flags.String("redis", "", "`URL` of the server to use; without it, one is started")
 		markdownFile = flags.String("markdown", "", "write the page that is printed to this `file`, too")
 		plotFile     = flags.String("plot", "", "write the plot of the crowds as SVG to this `file`")
 	)
@@ -86,7 +86,7 @@ func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.
 	return err
 }
 
-// named is what a list of names chooses from.
+// A named is a scenario or a contender, which a list of names can choose.
 type named interface{ called() string }
 
 func (s scenario) called() string  { return s.name }
@@ -100,7 +100,8 @@ func names[T named](all []T) string {
 	return strings.Join(slices.Compact(s), ", ")
 }
 
-// pick returns those of all that list names, in the order of all.
+// pick returns the elements of all whose names are in list, in the order of all. If list is empty, it returns
+// all.
 func pick[T named](option string, all []T, list string) (some []T, err error) {
 	if list == "" {
 		return all, nil
@@ -115,8 +116,8 @@ func pick[T named](option string, all []T, list string) (some []T, err error) {
 	return slices.DeleteFunc(slices.Clone(all), unwanted), nil
 }
 
-// progress is a bar on a terminal, and nothing elsewhere. It counts milliseconds that are planned, not
-// runs, because some of these are longer than others: so it can tell how long is left.
+// progress returns a bar that is shown if w is a terminal. The bar counts planned milliseconds and not runs,
+// because runs differ in length, so it can show the time that is left.
 func progress(w io.Writer) *progressbar.ProgressBar {
 	f, ok := w.(*os.File)
 	if !ok {

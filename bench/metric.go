@@ -8,18 +8,18 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// figures are values by the names of metrics; those that were not measured are missing.
+// figures has the values that were measured, by the names of their metrics.
 type figures map[string]float64
 
-// metric is a column.
+// A metric is a column of the tables.
 type metric struct {
-	name  string
-	title string
+	name  string // in figures
+	title string // of the column
 	show  func(rounds []float64) string
-	when  func(all []*result, name string) bool // the column is worth its place
+	when  func(all []*result, name string) bool // reports whether a table with these results has the column
 }
 
-// metrics in the order in which they are shown.
+// metrics has the columns in the order in which they are shown.
 var metrics = []metric{
 	{"clients", "clients", median(whole), always},
 	{"cycles_per_s", "cycles/s", median(whole), always},
@@ -48,44 +48,43 @@ var metrics = []metric{
 	{"violations", "violations", total, notZero},
 }
 
-// legend says what the columns mean.
-const legend = `- *Cycles*: a cycle is a lock and an unlock. Figures are medians of the rounds, ` +
-	`but *max* is the
-  largest of all. *Of rounds* are the slowest and the fastest.
-- *Wait*: from the call of Lock to its return. p99 is exceeded by one wait of 100. In crowds, a wait that the
-  end of the run cuts short counts as long as it was.
-- *Had a turn*: the part of the clients that had the lock. *Least share*: cycles of the goroutine that had the
-  fewest, relative to the mean.
-- *Requests* and *server time*: what commandstats reports of the clients' requests, a script with all that
-  it calls. Of several servers it is a sum.
-- *CPU*, *allocs*, *bytes*: of the process of the clients, this program's own work included. Bytes are heap
-  and stacks.
-- Some columns stand only where they are not 0. *Stuck* are waiters that had not got the lock 2 s after all
-  others were done with it. *Lost* are unlocks that failed. *Violations* are of mutual exclusion.
+// legend explains the columns, for the page.
+const legend = `- Figures are medians of the rounds, but *max* is the largest of all.
+  *Of rounds* has the slowest and the fastest round.
+- *Wait* is the time from the call of Lock to its return. In crowds, the end of the run cuts waits short, and
+  they count with their time until then.
+- *Had a turn* is the part of the clients that had the lock. *Least share* is the number of cycles of the
+  goroutine with the fewest, divided by the mean.
+- *Requests* and *server time* are from INFO commandstats, as a sum over all servers. The time of a script
+  includes the commands that it calls.
+- *CPU*, *allocs* and *bytes* (heap and stacks) are those of the process with the clients.
+- *Stuck*, *lost* and *violations* are columns only where they are not 0. They count waiters that did not have
+  the lock 2 s after all others had finished, unlocks that failed, and violations of mutual exclusion.
 `
 
+// always reports whether the metric was measured at all.
 func always(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 0 })
 }
 
-// inRounds is for the range of some rounds.
+// inRounds reports whether some result has several rounds, and so a range.
 func inRounds(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 1 })
 }
 
-// notZero is for what must be 0.
+// notZero reports whether a metric that should be 0 is not.
 func notZero(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return sum(x.values(name)) != 0 })
 }
 
-// each sets the figure, if there was a cycle.
+// each sets a figure to total divided by the number of cycles, if there was a cycle.
 func (f figures) each(name string, total float64, cycles int64) {
 	if cycles > 0 {
 		f[name] = total / float64(cycles)
 	}
 }
 
-// quantiles sets some, if there were any durations.
+// quantiles sets the median, the 99th percentile and the maximum of h, if it has values.
 func (f figures) quantiles(name string, h *hdrhistogram.Histogram) {
 	if h.TotalCount() > 0 {
 		f[name+"_p50_us"] = nanos(h.ValueAtQuantile(50))
@@ -107,7 +106,7 @@ func sum(all []float64) (s float64) {
 	return s
 }
 
-// These show one figure of all rounds.
+// The functions below make the text of a cell from the values of all rounds.
 
 func median(show func(float64) string) func([]float64) string {
 	return func(rounds []float64) string { return show(medianOf(rounds)) }
@@ -125,7 +124,7 @@ func nanos(ns int64) float64         { return micros(time.Duration(ns)) }
 func whole(x float64) string { return fmt.Sprintf("%.0f", x) }
 func ratio(x float64) string { return fmt.Sprintf("%.2f", x) }
 
-// readable is a duration in microseconds with about three digits.
+// readable formats a duration, given in microseconds, with about three digits.
 func readable(us float64) string {
 	switch {
 	case us >= 1e6:

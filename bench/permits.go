@@ -14,20 +14,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// permits is how many the semaphores have.
+// permits is the number of permits of the semaphores.
 const permits = 4
 
-// pollEach is the interval of those that poll often. For a permit, intervals of 8 and 16 ms had a few more
-// cycles and smaller least shares, those of 1 and 2 ms more requests and no more cycles.
+// pollEach is the interval of the contenders that poll often. For a permit, intervals of 8 and 16 ms gave a
+// few more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests and gave no more
+// cycles.
 const pollEach = 4 * time.Millisecond
 
-// redislockKeys makes a semaphore of locks, as many as there are permits.
+// redislockKeys returns a contender that makes a semaphore of one lock for each permit.
 func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough: all are tried in turn, from a random one on, "+
-			"and again after LinearBackoff(%v); TTL 30 s, without renewal, go-redis defaults",
+		config: fmt.Sprintf("%d locks, of which one is enough. All are tried in turn, beginning with a "+
+			"random one, and again after LinearBackoff(%v). Their TTL is 30 s, without renewal",
 			permits, pollEach),
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
@@ -69,14 +70,14 @@ var zsetAcquireBody string
 
 var zsetAcquire = redis.NewScript(zsetAcquireBody)
 
-// zsetPoll is a semaphore of a sorted set, as users write it themselves.
+// zsetPoll returns a contender that is a semaphore in a sorted set, as users write it themselves.
 func zsetPoll() contender {
 	return contender{
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
-		config: fmt.Sprintf("a sorted set of the holders by the end of their lease: a script removes those "+
-			"whose lease has ended, and adds one if there are fewer than %d, asked again each %v, "+
-			"given back by ZREM; lease 30 s, without renewal, go-redis defaults", permits, pollEach),
+		config: fmt.Sprintf("a sorted set of the holders by the ends of their leases. A script removes "+
+			"holders whose lease has ended, and adds one if there are fewer than %d. It is called every %v. "+
+			"ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])

@@ -8,8 +8,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// measure fills the report. In every round every contender runs once in every scenario, so that drift of
-// the machine hits all alike.
+// measure fills the report. In each round, each contender runs once in each scenario, so that changes of the
+// machine's speed affect all of them alike.
 func (r *report) measure(ctx context.Context, at *site, bar *progressbar.ProgressBar) error {
 	defer func() { _ = bar.Finish() }()
 	bar.ChangeMax64(r.lasts().Milliseconds())
@@ -20,7 +20,7 @@ func (r *report) measure(ctx context.Context, at *site, bar *progressbar.Progres
 			}
 			some := r.of(s)
 			for i := range some {
-				x := some[(i+n)%len(some)] // nobody is always first
+				x := some[(i+n)%len(some)] // each round begins with another contender
 				b := bout{s, x.contender, at.setup(s), r.measured(s)}
 				bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", n+1, r.rounds, s.name, x.contender.name))
 				if err := x.once(ctx, b); err != nil {
@@ -33,12 +33,12 @@ func (r *report) measure(ctx context.Context, at *site, bar *progressbar.Progres
 	return nil
 }
 
-// measured is how long one contender is measured in a scenario.
+// measured returns the time for which one contender is measured in a scenario.
 func (r *report) measured(s scenario) time.Duration {
 	return r.window * time.Duration(max(1, s.stretch))
 }
 
-// lasts is how long the run takes, about.
+// lasts returns the time that the whole run takes, about.
 func (r *report) lasts() (all time.Duration) {
 	for _, x := range r.results {
 		rounds := r.rounds
@@ -50,8 +50,8 @@ func (r *report) lasts() (all time.Duration) {
 	return all
 }
 
-// once adds a round. A library of others that fails takes part no more: the rest is worth measuring all
-// the same.
+// once runs b and adds its figures as a round. If another library fails, it does not take part any more, and
+// the run continues without it. If a lock of this module fails, the run fails.
 func (x *result) once(ctx context.Context, b bout) error {
 	if x.failed != nil {
 		return nil

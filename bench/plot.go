@@ -18,21 +18,22 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The plot has no background, and stands on white or nearly black pages: ink is as far from both.
+// The plot has no background, because pages can be white or nearly black. The contrast of ink is the same on
+// both.
 var (
 	ink  = color.NRGBA{0x79, 0x79, 0x79, 0xff}
 	grid = color.NRGBA{0x79, 0x79, 0x79, 0x40}
 )
 
-// look is how a contender is drawn.
+// A look is the way in which a contender is drawn.
 type look struct {
 	color  color.NRGBA
 	dashes []vg.Length
 	shape  draw.GlyphDrawer
 }
 
-// looks have colors of Okabe and Ito, or near them. Where color blindness brings two near to each other,
-// dashes and shapes differ.
+// looks has a look for each contender in the plot. The colors are from Okabe and Ito, or similar. Colors that
+// color-blind readers may confuse differ in their dashes and shapes.
 var looks = map[string]look{
 	"rlock":           {color.NRGBA{0xd5, 0x5e, 0x00, 0xff}, nil, draw.CircleGlyph{}},
 	"fairlock":        {color.NRGBA{0x00, 0x72, 0xb2, 0xff}, nil, draw.BoxGlyph{}},
@@ -41,11 +42,11 @@ var looks = map[string]look{
 	"redsync-default": {color.NRGBA{0x8c, 0x6d, 0x1f, 0xff}, []vg.Length{4, 2, 1, 2}, draw.SquareGlyph{}},
 }
 
-// panel is one of what the plot has beside each other, over the number of clients.
+// A panel is one diagram of the plot. It shows a metric by the number of clients.
 type panel struct {
 	title string
-	name  string  // of the metric
-	unit  float64 // of the axis
+	name  string  // name of the metric
+	unit  float64 // value of the metric that is 1 on the axis
 }
 
 // plot draws the crowds as SVG.
@@ -67,7 +68,7 @@ func (r *report) plot(w io.Writer) error {
 		}
 		row = append(row, fig)
 	}
-	legend := row[0].Legend // all have the same
+	legend := row[0].Legend // the legends of all panels are the same
 	for _, fig := range row {
 		fig.Legend = plot.NewLegend()
 	}
@@ -101,7 +102,7 @@ func (p panel) axes(all []*result) *plot.Plot {
 	return fig
 }
 
-// lines draws one for each contender.
+// lines adds a line for each contender.
 func (p panel) lines(fig *plot.Plot, all []*result) error {
 	for _, name := range crowding {
 		var points plotter.XYs
@@ -128,7 +129,7 @@ func (p panel) lines(fig *plot.Plot, all []*result) error {
 	return nil
 }
 
-// svg has the figures beside each other, and the legend on their right.
+// svg writes the panels beside each other, with the legend on their right.
 func svg(w io.Writer, row []*plot.Plot, legend plot.Legend) error {
 	const margin = 6
 	canvas := vgsvg.New(26*vg.Centimeter, 7*vg.Centimeter)
@@ -144,7 +145,7 @@ func svg(w io.Writer, row []*plot.Plot, legend plot.Legend) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// Where the reader does not have the font, these are as wide.
+	// Readers without this font use one of the others, which are as wide.
 	_, err := io.WriteString(w, strings.ReplaceAll(b.String(),
 		"font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return err

@@ -22,13 +22,13 @@ var (
 	rawUnlock = redis.NewScript(rawUnlockBody)
 )
 
-// raw is the floor: two scripts over go-redis, and nothing around them.
+// raw returns a contender that is two scripts over go-redis and nothing else. It is a lower bound for the
+// cost of a lock.
 func raw() contender {
 	return contender{
 		name:   "raw",
 		module: "github.com/redis/go-redis/v9",
-		config: "the floor: two scripts of a hash lock, and nothing around them; lease 30 s, " +
-			"go-redis defaults",
+		config: "two scripts of a hash lock with a lease of 30 s and nothing else, as a lower bound",
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {

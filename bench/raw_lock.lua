@@ -1,11 +1,11 @@
--- The least that a reentrant lock in a hash must do to be taken.
+-- Takes a reentrant lock in a hash, with the least number of commands.
 --
 -- KEYS[1] the lock: owner -> hold count
 -- ARGV[1] owner
 -- ARGV[2] lease in milliseconds
 --
--- Reply: -3 if taken, else how many milliseconds the holder has left, as PTTL says.
--- Not nil, which go-redis makes an error of, at a cost.
+-- Reply: -3 if the owner has the lock now. Otherwise, the milliseconds that are left of the holder's lease,
+-- as PTTL returns them. The reply is not nil, because go-redis makes an error of nil, which costs time.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   redis.call('HINCRBY', KEYS[1], ARGV[1], 1)

@@ -1,10 +1,10 @@
--- The least that a reentrant lock in a hash must do to be given back.
+-- Releases a reentrant lock in a hash, with the least number of commands.
 --
 -- KEYS[1] the lock: owner -> hold count
 -- ARGV[1] owner
--- ARGV[2] channel that waiters would listen to
+-- ARGV[2] channel to which waiters would be subscribed
 --
--- Reply: how many holds are left; nil if the owner had none
+-- Reply: the number of holds that are left; nil if the owner had none
 
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bsmRedislock waits as the strategy says. Its polls leave the lock to the client that has
-// just released it: the longer the strategy's intervals, the more cycles, and the
-// fewer goroutines that have any.
+// bsmRedislock returns a contender that waits with a retry strategy. With polls, the client that has just
+// released the lock usually gets it again. So with longer intervals there are more cycles, but fewer
+// goroutines have any of them.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
 		name:   name,
 		module: "github.com/bsm/redislock",
-		config: "TTL 30 s, without renewal; " + strategy + "; go-redis defaults",
+		config: "a TTL of 30 s without renewal, and " + strategy,
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
@@ -27,8 +27,8 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 	}
 }
 
-// redislockEager polls so often that no client starves; longer and shorter intervals
-// gave fewer cycles or smaller least shares.
+// redislockEager returns a contender that polls so often that no client starves. With longer intervals, the
+// least shares were smaller, and with shorter intervals there were fewer cycles.
 func redislockEager() contender {
 	return bsmRedislock("redislock",
 		"LinearBackoff(4 ms), the interval with the most cycles of those at which no client starves",

@@ -12,16 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncLock is without WithFailFast, which does not wait for the releases of a failed try, so that
-// they can meet what the next one takes.
+// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast, with which a
+// failed try does not wait for its releases, so that a late release can free a lock that the next try has
+// taken.
 func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 	options = append(options, redsync.WithTries(math.MaxInt32))
 	return contender{
 		name:   name,
 		module: "github.com/go-redsync/redsync/v4",
-		config: "expiry 8 s, without renewal and WithFailFast, WithTries without limit, " + strategy +
-			"; go-redis defaults",
-		// The scripts are without SET unless WithSetNXOnExtend asks for it.
+		config: "an expiry of 8 s without renewal, no WithFailFast, WithTries without limit, and " + strategy,
+		// The scripts use no SET without WithSetNXOnExtend.
 		unscripted: []string{"set"},
 		dial: func(to setup) (client, error) {
 			c := &redsyncClient{options: slices.Clone(options)}
@@ -48,7 +48,7 @@ func redsyncEager() contender {
 }
 
 func redsyncDefault() contender {
-	return redsyncLock("redsync-default", "retry delay 50 to 250 ms at random, its default")
+	return redsyncLock("redsync-default", "the default retry delay, 50 to 250 ms at random")
 }
 
 type redsyncClient struct {

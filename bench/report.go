@@ -15,12 +15,12 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 )
 
-// report is what ran, and what was measured.
+// A report has the settings and the figures of one run of the program.
 type report struct {
 	command    string
 	day        string // on which it began, in UTC
 	version    string // of Redis
-	origin     string // of the server
+	origin     string // where the server is from, as a clause for the reader
 	rounds     int
 	window     time.Duration
 	scenarios  []scenario
@@ -28,15 +28,15 @@ type report struct {
 	results    []*result
 }
 
-// result is one contender's in one scenario.
+// A result has the figures of one contender in one scenario, by rounds.
 type result struct {
 	scenario  scenario
 	contender contender
 	rounds    []figures
-	failed    error // it takes part no more
+	failed    error // the reason for which the contender was left out; nil: it takes part
 }
 
-// newReport has a result for all that will run.
+// newReport returns a report with an empty result for each contender in each scenario that will run.
 func newReport(
 	at *site, args []string, rounds int, window time.Duration, some []scenario, who []contender,
 ) *report {
@@ -58,7 +58,7 @@ func newReport(
 	return r
 }
 
-// of are the results of one scenario; of one size, if it has several.
+// of returns the results of one scenario, in the size of s if the scenario has several.
 func (r *report) of(s scenario) (some []*result) {
 	for _, x := range r.results {
 		if x.scenario.name == s.name && x.scenario.clients == s.clients {
@@ -68,7 +68,7 @@ func (r *report) of(s scenario) (some []*result) {
 	return some
 }
 
-// named are the results of a scenario in all its sizes.
+// named returns the results of a scenario in all of its sizes.
 func (r *report) named(name string) (some []*result) {
 	for _, x := range r.results {
 		if x.scenario.name == name {
@@ -78,7 +78,7 @@ func (r *report) named(name string) (some []*result) {
 	return some
 }
 
-// values are those of all rounds.
+// values returns the values of a metric in all rounds in which it was measured.
 func (x *result) values(name string) (all []float64) {
 	for _, f := range x.rounds {
 		if v, ok := f[name]; ok {
@@ -95,33 +95,33 @@ func (r *report) violations() (n float64) {
 	return n
 }
 
-// brief makes the command of the page take seconds: the check of the documentation puts it behind.
+// brief has options with which the command of the page takes seconds. The check of the documentation
+// (tools/docs) appends them to the command.
 const brief = "--scenarios solo,crowd,quorum-solo --contenders rlock,redlock,redsync " +
 	"--rounds 1 --duration 50ms"
 
-// write writes a page in Markdown that needs no hand.
+// write writes docs/measurements.md. Nobody edits that page, so its text is here.
 func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
-		"This command wrote the page. Run it again to have figures of your machine. " +
-		"[Performance](performance.md) explains them, and [the comparison](comparison.md) says which lock " +
-		"to take.\n\n")
+		"This command wrote the page, and writes it again with the figures of your machine. " +
+		"[Performance](performance.md) explains the scenarios and the figures, and says " +
+		"[how far to trust them](performance.md#how-far-to-trust-it).\n\n")
 	fmt.Fprintf(&b, "<!-- check: %s -->\n```sh\n%s\n```\n\n", brief, r.command)
-	fmt.Fprintf(&b, "On %s, with %s on %s/%s, %d cores%s, and Redis %s, %s. ", r.day,
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(), r.version, r.origin)
-	fmt.Fprintf(&b, "Each contender was measured for %v in each scenario, in each of %d rounds. "+
-		"Crowds and held locks had one round. Compare within a table, not with other machines.\n\n",
-		r.window, r.rounds)
-	b.WriteString("## Contenders\n\n")
-	var rows [][]string
+	fmt.Fprintf(&b, "It ran on %s, with %s on %s/%s, %d cores%s, and Redis %s, %s. "+
+		"Each figure is from %d rounds of %v, if the scenario does not name another time.\n\n",
+		r.day, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
+		r.version, r.origin, r.rounds, r.window)
+	b.WriteString("## Contenders\n\n" +
+		"Contenders of Lockline have one session for each client. All clients and sessions have the " +
+		"default options, except as noted.\n\n")
 	for _, c := range r.contenders {
-		rows = append(rows, []string{c.name, c.module + " " + c.version(), c.config})
+		library := ""
+		if !c.ours() {
+			library = fmt.Sprintf(" (%s %s)", strings.TrimPrefix(c.module, "github.com/"), c.version())
+		}
+		fmt.Fprintf(&b, "- *%s*%s: %s\n", c.name, library, c.config)
 	}
-	if err := writeTable(&b, tw.AlignLeft, []string{"", "version", "set up"}, rows); err != nil {
-		return err
-	}
-	b.WriteString("\nThose of Lockline have a session for each client, with all defaults: " +
-		"a lease of 15 s, renewed at a third of it.\n")
 	fmt.Fprintf(&b, "\n## Columns\n\n%s", legend)
 	last := ""
 	for _, s := range r.scenarios {
@@ -167,15 +167,15 @@ func writeResults(b *bytes.Buffer, s scenario, all []*result) error {
 		return nil
 	}
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n", s.name, s.what)
-	err := writeTable(b, tw.AlignRight, header, rows)
+	err := writeTable(b, header, rows)
 	b.WriteString(notes.String())
 	return err
 }
 
-func writeTable(w io.Writer, align tw.Align, header []string, rows [][]string) error {
+func writeTable(w io.Writer, header []string, rows [][]string) error {
 	t := tablewriter.NewTable(w, tablewriter.WithRenderer(renderer.NewMarkdown()),
 		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithRowAutoWrap(tw.WrapNone),
-		tablewriter.WithHeaderAlignment(align), tablewriter.WithRowAlignment(align))
+		tablewriter.WithHeaderAlignment(tw.AlignRight), tablewriter.WithRowAlignment(tw.AlignRight))
 	t.Header(header)
 	if err := t.Bulk(rows); err != nil {
 		return err
@@ -183,7 +183,8 @@ func writeTable(w io.Writer, align tw.Align, header []string, rows [][]string) e
 	return t.Render()
 }
 
-// cpuModel is what Linux calls it, to follow on the number of cores.
+// cpuModel returns " of " and the name that Linux has for the processor, to follow the number of cores. It
+// returns "" if the name is not known.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(b)) {

@@ -18,7 +18,7 @@ func written(t *testing.T, r *report) string {
 	return b.String()
 }
 
-// filled is the report of some scenarios whose figures are made up.
+// filled returns a report of some scenarios with invented figures.
 func filled(some ...scenario) *report {
 	at := &site{version: "7.0.15", origin: "started for this run"}
 	r := newReport(at, []string{"--rounds", "3"}, 3, briefly, some, contenders)
@@ -35,7 +35,7 @@ func filled(some ...scenario) *report {
 	return r
 }
 
-// squeezed is without what only aligns the columns.
+// squeezed returns the page without the spaces that align the columns.
 func squeezed(page string) string { return strings.Join(strings.Fields(page), " ") }
 
 func TestThePageHasOneTableOfEachScenario(t *testing.T) {
@@ -52,7 +52,7 @@ func TestThePageHasOneTableOfEachScenario(t *testing.T) {
 	}
 	for _, want := range []string{
 		"```sh go run ./bench --rounds 3 ```", "Redis 7.0.15, started for this run",
-		"| redislock | github.com/bsm/redislock v0",
+		"- *redislock* (bsm/redislock v0",
 		"1 lock, 1 ms inside. | | cycles/s | of rounds | max | lost |",
 		"| rlock | 1100 | 1000-1200 | 22 us | 0 |",
 		"| | clients | cycles/s | of rounds | max | had a turn | lost |",

@@ -8,13 +8,13 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidisLock is set up as in the README of rueidislock, also in the benchmark there.
+// rueidisLock returns a contender that is set up as in the README of rueidislock and in its benchmark.
 func rueidisLock() contender {
 	return contender{
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
-		config: "a Locker for each client; KeyMajority 1, NoLoopTracking (of Redis 7.0.5 and newer), " +
-			"as its README recommends for speed, else defaults (validity 5 s, extended at half of it)",
+		config: "a Locker for each client, with KeyMajority 1 and NoLoopTracking, as its README recommends " +
+			"for speed; by default the validity is 5 s, and is extended at half of it",
 		dial: func(to setup) (client, error) {
 			opt, err := rueidis.ParseURL(to.redis[0])
 			if err != nil {
@@ -56,7 +56,7 @@ func (m *rueidisMutex) lock(ctx context.Context) (err error) {
 }
 
 func (m *rueidisMutex) unlock(context.Context) error {
-	err := context.Cause(m.held) // it ends when the lock is lost
+	err := context.Cause(m.held) // not nil if the lock was lost
 	m.release()                  // returns when Redis has answered
 	if err != nil {
 		return fmt.Errorf("rueidislock: the lock was lost: %w", err)

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// scenario is which clients want what lock: clients with connections of their own, as
-// processes have, and goroutines of each.
+// A scenario is an experiment: some clients, with connections of their own and some goroutines each, take one
+// lock or several.
 type scenario struct {
-	name string // the sizes of a crowd have one name
-	what string
-	who  []string // contenders
+	name string   // the same for all sizes of a crowd
+	what string   // description for the reader
+	who  []string // names of the contenders
 	run  func(context.Context, bout) (figures, error)
 
 	clients    int
-	goroutines int           // of each client
-	ownLocks   bool          // a lock for each goroutine, else one for all
-	reads      int           // of 100 cycles, those that only read; the others write
-	permits    int           // that may be inside together; 0: one
-	critical   time.Duration // spent inside
-	servers    int           // independent ones, of which a lock is on a majority; 0: it is on one
-	crowd      bool          // the end of the run ends all waits: all turns could take minutes
-	locks      int           // that are held
-	lease      time.Duration // 0: as the contender has it
+	goroutines int           // goroutines of each client
+	ownLocks   bool          // each goroutine has a lock of its own; false: all want one lock
+	reads      int           // how many of 100 cycles only read; the others write
+	permits    int           // permits of the semaphore; 0: the lock is no semaphore
+	critical   time.Duration // time spent under the lock
+	servers    int           // number of independent servers for locks on a majority; 0: one server
+	crowd      bool          // the end of the run ends all waits, because all turns could take minutes
+	locks      int           // number of held locks
+	lease      time.Duration // lease of the locks; 0: the default of the contender
 
-	stretch int  // it runs for so many times --duration; 0: once
-	once    bool // one round, however many the others have
+	stretch int  // factor by which the run is longer than --duration; 0: 1
+	once    bool // the scenario has one round, even if others have more
 }
 
-// The contenders of scenarios. Where none waits, it makes no difference how a library waits.
+// Contenders of scenarios. If no goroutine waits, each library takes part with one way to wait only.
 var (
 	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
@@ -77,7 +77,7 @@ var scenarios = slices.Concat([]scenario{
 		who: []string{"latch", "counter-poll", "counter-pubsub"}, clients: 100, goroutines: 1, run: runLatch},
 })
 
-// crowds are scenarios with so many clients that want one lock, as processes do with one goroutine each.
+// crowds returns scenarios in which clients with one goroutine each want one lock. sizes are their numbers.
 func crowds(sizes ...int) (all []scenario) {
 	for _, n := range sizes {
 		all = append(all, scenario{
@@ -91,8 +91,8 @@ func crowds(sizes ...int) (all []scenario) {
 	return all
 }
 
-// beside is what a contender takes beside the time that --duration bounds, about: with it, the progress bar
-// is honest.
+// beside returns the time, about, that a run takes in addition to the measured time. The progress bar needs
+// it.
 func (s scenario) beside() time.Duration {
 	clients := time.Duration(s.clients * max(1, s.servers))
 	locks := time.Duration(s.locks)

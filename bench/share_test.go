@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slots is a semaphore of this process, with as many permits as fit in.
+// slots is a semaphore of this process. Its capacity is the number of permits.
 type slots chan struct{}
 
 func (s slots) mutex(string) mutex { return s }
@@ -38,7 +38,7 @@ func TestMoreInsideThanThereArePermitsIsCaught(t *testing.T) {
 	}
 }
 
-// ways is a lock of this process that has one way to write and one to read.
+// ways is a read-write lock of this process.
 type ways struct{ write, read func() (unlock func()) }
 
 func (w ways) mutex(string) mutex { return &way{take: w.write, other: w.read} }
@@ -112,9 +112,9 @@ func TestReadersAreInsideTogether(t *testing.T) {
 // oddLatches are latches of this process.
 type oddLatches struct {
 	counterClient
-	enough int64 // counts that are left when waiters return
-	deaf   int64 // waiters that nothing wakes
-	asked  *atomic.Int64
+	enough int64 // count at which waiters return
+	never  int64 // number of waiters that never return
+	waits  *atomic.Int64
 	names  *sync.Map // of *oddLatch
 }
 
@@ -149,7 +149,7 @@ func (l oddLatched) countDown(context.Context) error {
 
 func (l oddLatched) wait(ctx context.Context) error {
 	over := l.over
-	if l.asked.Add(1) <= l.deaf {
+	if l.waits.Add(1) <= l.never {
 		over = nil
 	}
 	select {
@@ -163,19 +163,20 @@ func (l oddLatched) wait(ctx context.Context) error {
 func TestALatchThatOpensEarlyOrNotForAllIsCaught(t *testing.T) {
 	s := theScenario(t, "latch")
 	for name, test := range map[string]struct {
-		enough, deaf int64
-		early, stuck bool
+		enough, never int64
+		early, stuck  bool
 	}{
-		"a latch":               {0, 0, false, false},
-		"open one count early":  {1, 0, true, false},
-		"one waiter stays deaf": {0, 1, false, true},
+		"a latch":                   {0, 0, false, false},
+		"open one count early":      {1, 0, true, false},
+		"one waiter is never woken": {0, 1, false, true},
 	} {
-		c := &oddLatches{enough: test.enough, asked: new(atomic.Int64), names: new(sync.Map), deaf: test.deaf}
+		c := &oddLatches{enough: test.enough, never: test.never,
+			waits: new(atomic.Int64), names: new(sync.Map)}
 		f := measuredLocally(t, s, c)
 		if got := f["violations"] > 0; got != test.early || f["stuck"] > 0 != test.stuck {
 			t.Errorf("%s: %v", name, f)
 		}
-		if _, told := f["last_return_p50_us"]; told == test.stuck {
+		if _, reported := f["last_return_p50_us"]; reported == test.stuck {
 			t.Errorf("%s: %v", name, f)
 		}
 	}

@@ -9,15 +9,16 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// site is where the servers are.
+// A site has the addresses of the servers.
 type site struct {
-	redis    string   // URL
+	redis    string   // URL of the server for scenarios with one server
 	majority []string // URLs of independent servers, if a scenario needs them
-	version  string   // of redis
-	origin   string   // for the reader
+	version  string   // version of the server
+	origin   string   // where the server is from, as a clause for the reader
 }
 
-// open starts what the URL does not name. It ends with host.
+// open starts the servers that the scenarios need. If redisURL is given, scenarios with one server use that
+// server instead. The servers end with host.
 func open(ctx context.Context, host testing.TB, redisURL string, some []scenario) (*site, error) {
 	start := func() string { return "redis://" + testredis.Start(host).Addr }
 	s := &site{redis: redisURL, origin: "given by --redis"}
@@ -37,7 +38,7 @@ func open(ctx context.Context, host testing.TB, redisURL string, some []scenario
 	return s, nil
 }
 
-// setup is what clients of a scenario are told.
+// setup returns the settings for clients of a scenario.
 func (s *site) setup(x scenario) setup {
 	if x.servers > 0 {
 		return setup{s.majority[:x.servers], x.lease}
@@ -45,7 +46,7 @@ func (s *site) setup(x scenario) setup {
 	return setup{[]string{s.redis}, x.lease}
 }
 
-// infos asks each server for a section of INFO.
+// infos returns a section of INFO of each server.
 func infos(ctx context.Context, urls []string, section string) (all []map[string]string, err error) {
 	for _, u := range urls {
 		rdb, err := dialRedis(u)

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarms are timers of the kernel's that are not in use.
+// alarms has timers of the kernel that are not in use.
 var alarms = sync.Pool{New: func() any { return newAlarm() }}
 
-// spend lets that much time pass. An idle Go process waits in epoll_wait, which counts in milliseconds, and
-// rounds up the last one. So whatever happens in the process while a goroutine sleeps makes its time.Sleep
-// longer, by up to a millisecond. A lock that hands over has an answer to come after its grant, which would
-// count as if the lock were slow. A timer of the kernel's is an event itself.
+// spend waits for the time d. time.Sleep is not exact enough: an idle Go process waits in epoll_wait, which
+// counts in milliseconds and rounds up. So each event in the process while a goroutine sleeps makes its sleep
+// longer, by up to a millisecond. A lock with hand-overs has such an event, a reply that comes after the
+// grant, so it would seem slow. A timer of the kernel wakes the process by itself.
 func spend(d time.Duration) {
 	if d <= 0 {
 		return
@@ -34,7 +34,7 @@ func spend(d time.Duration) {
 		}
 	}
 	if err == nil {
-		_, err = f.Read(make([]byte, 8)) // how often it has gone off
+		_, err = f.Read(make([]byte, 8)) // reads the number of times that the timer has fired
 	}
 	if err != nil {
 		panic(fmt.Sprint("a timer of the kernel: ", err))

@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// spend lets that much time pass.
+// spend waits for the time d.
 func spend(d time.Duration) { time.Sleep(d) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time that this process has used. It returns 0 if the time is not known.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

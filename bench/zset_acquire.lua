@@ -1,6 +1,12 @@
--- KEYS[1]: holders by the end of their lease. ARGV: the holder, how many there may be, the lease in ms.
--- Returns 1 if it holds a permit now. Separate commands would let in more: two clients may both count before
--- both add.
+-- Takes a permit of a semaphore. A script is necessary: with separate commands, two clients could both count
+-- the holders before either adds itself.
+--
+-- KEYS[1] holders by the ends of their leases
+-- ARGV[1] holder
+-- ARGV[2] number of permits
+-- ARGV[3] lease in milliseconds
+--
+-- Reply: 1 if the holder has a permit now, otherwise 0
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)

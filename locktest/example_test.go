@@ -30,7 +30,7 @@ func (s *shop) checkout(ctx context.Context) (err error) {
 	if err := s.charge(held); err != nil {
 		return err
 	}
-	if held.Err() != nil { // another process may be at it: do not go on
+	if held.Err() != nil { // stop, because another process may ship the order
 		return context.Cause(held)
 	}
 	return s.ship(held)
@@ -112,7 +112,7 @@ func ExampleServer_NewSession() {
 	// Output: true the other process
 }
 
-// The lock is lost in the middle of what it protects.
+// The lock is lost in the middle of the work.
 func ExampleServer_Lose() {
 	t := newT() // in your code, the T of the test
 	defer t.end()

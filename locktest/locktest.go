@@ -41,13 +41,13 @@
 // The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and run in parallel.
 // Each session has a client of its own, with the options of the README's quick start. The other choice would
 // be locks in memory that imitate the library. They are faster, but have only the kinds, the errors and the
-// faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. What miniredis
-// lacks needs a real server: Cluster, Sentinel, replicas, rights and memory limits.
+// faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. Tests of a Cluster,
+// of Sentinels, replicas, rights and memory limits need a real server, because miniredis has none of these.
 //
 // At the end of the test, each session is closed before its client, and each server after its sessions and
 // clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find.
-// What is logged goes to the log of the test. A Hold that the code under test forgets is held until then:
-// while a test has a server, the garbage collector releases no Hold.
+// Log lines of sessions go to the log of the test. A Hold that the code under test forgets is held until the
+// end, because the garbage collector releases no Hold while a test has a server.
 //
 // A program that does not import locktest does not build miniredis.
 package locktest
@@ -60,8 +60,8 @@ import (
 )
 
 // NewSession returns a session of a server of its own, which has no other sessions. It ends with the test.
-// Options go before those of locktest. If one of them is wrong, NewSession stops the test, so the caller is
-// the test's goroutine. NewSession panics if t is nil.
+// The options override the options of locktest. If one of them is wrong, NewSession stops the test, so the
+// caller is the test's goroutine. NewSession panics if t is nil.
 func NewSession(t testing.TB, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
 	return NewServer(t).NewSession(options...)

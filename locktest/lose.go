@@ -113,8 +113,8 @@ func (s *Server) notices(l *link, of lock, n int64) bool {
 	return true
 }
 
-// force takes all that has this name from its holders, and returns the kinds that were held. shared says that
-// locks of package redisson are among them: their key is the name, which may also be that of other data.
+// force takes all locks of this name from their holders, and returns the kinds that were held. Only if shared
+// is true, it looks for a lock of package redisson, because the key of such a lock may belong to other data.
 func (s *Server) force(name string, shared bool) (kinds []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), noticed)
 	defer cancel()
@@ -156,8 +156,8 @@ func (s *Server) operate(prefix string, f func(*rlock.Session) (bool, error)) (b
 	return f(operator)
 }
 
-// forces has a function for each kind of lock. It takes the lock from all holders, as an operator does, and
-// reports whether there were any.
+// forces has a function for each kind of lock. The function takes the lock from all holders, as an operator
+// does, and reports whether there were any.
 var forces = map[string]func(ctx context.Context, operator *rlock.Session, name string) (bool, error){
 	protocol.Reentrant: func(ctx context.Context, o *rlock.Session, name string) (bool, error) {
 		return rlock.New(o, name).ForceUnlock(ctx)
@@ -199,9 +199,9 @@ var forces = map[string]func(ctx context.Context, operator *rlock.Session, name 
 
 // holds counts the holds of a session, by kind and name.
 type holds struct {
-	mu    sync.Mutex // guards the rest
-	began map[lock]int64
-	over  map[lock]int64
+	mu    sync.Mutex     // guards the fields below
+	began map[lock]int64 // number of holds that have begun
+	over  map[lock]int64 // number of holds that have ended
 }
 
 type lock struct{ kind, name string }
@@ -210,7 +210,7 @@ type lock struct{ kind, name string }
 func follow(s *rlock.Session) *holds {
 	h := &holds{began: map[lock]int64{}, over: map[lock]int64{}}
 	in := inner.Session(s)
-	observer := in.Observer // the user's
+	observer := in.Observer // an observer of the user, or nil
 	in.Observer = func(ctx context.Context, e session.Event) {
 		h.count(e)
 		if observer != nil {
@@ -224,21 +224,21 @@ func (h *holds) count(e session.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch l := (lock{e.Lock, e.Name}); {
-	case e.Kind == session.EventAcquired && e.Depth == 1: // those that nest in it end with it
+	case e.Kind == session.EventAcquired && e.Depth == 1: // nested holds end with it
 		h.began[l]++
 	case e.Kind == session.EventReleased, e.Kind == session.EventLost:
 		h.over[l]++
 	}
 }
 
-// begun returns how many holds of each lock have begun.
+// begun returns the number of holds of each lock that have begun.
 func (h *holds) begun() map[lock]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.began)
 }
 
-// ended returns how many holds of a lock have ended.
+// ended returns the number of holds of a lock that have ended.
 func (h *holds) ended(l lock) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

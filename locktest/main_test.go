@@ -61,7 +61,7 @@ func (j *judged) Cleanup(f func()) {
 	j.cleanups = append(j.cleanups, f)
 }
 
-// judge runs a test that may fail, to its end, and returns what it said.
+// judge runs a test that may fail, to its end, and returns its messages.
 func judge(t testing.TB, test func(t testing.TB)) []string {
 	t.Helper()
 	j := &judged{TB: t}
@@ -80,7 +80,7 @@ func judge(t testing.TB, test func(t testing.TB)) []string {
 	return j.said
 }
 
-// logged is a test whose output can be read.
+// logged is a testing.TB whose output can be read.
 type logged struct {
 	testing.TB
 	out io.Writer
@@ -88,7 +88,7 @@ type logged struct {
 
 func (l *logged) Output() io.Writer { return l.out }
 
-// example is the test of an example, which has no testing.T. A failure is in its output.
+// example takes the place of testing.T in an example. A failure shows in the output.
 type example struct{ judged }
 
 func newT() *example { return new(example) }

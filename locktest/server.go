@@ -17,30 +17,30 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Server is a Redis server in memory, and the network that leads to it. [NewServer] makes one. The methods
+// A Server is a Redis server in memory, and the network that leads to it. [NewServer] makes one. The methods
 // may be called from any goroutine, also from the code under test, unless they say otherwise. A mistake in
 // their use fails the test. The methods of a nil or zero Server panic.
 type Server struct {
 	t      testing.TB
 	redis  *memserver.Redis
-	direct *redis.Client // which no fault disturbs
+	direct *redis.Client // a client that no fault disturbs
 	logger *slog.Logger
 	born   time.Time
 	addr   string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	links   []*link
-	silent  bool // the server answers no client, nor clients that are made later
-	refuses bool // the server refuses all connections, and those of later clients
+	silent  bool // the server answers no client, also no later client
+	refuses bool // the server refuses the connections of all clients, also of later clients
 	misused bool // a goroutine of another bubble has used the server
 }
 
-// link is the network connection of one client to the server, through a proxy that can inject faults.
+// A link is the network between one client and the server, with a proxy that can make faults.
 type link struct {
 	net     *faultproxy.Proxy
-	session *rlock.Session // nil for a client of the test's own
-	holds   *holds         // of the session
-	faulty  bool           // guarded by Server.mu
+	session *rlock.Session // nil for a client that Client or Options made
+	holds   *holds         // holds of the session
+	faulty  bool           // the client cannot reach the server; guarded by Server.mu
 }
 
 // NewServer starts an empty server. The server ends with the test, after its sessions and clients. NewServer
@@ -56,10 +56,10 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// NewSession opens a session with a client of its own: to the server, and to other sessions, it is a process.
-// Options go before those of locktest. If one of them is wrong, NewSession stops the test, so the caller is
-// the test's goroutine. The session is closed at the end of the test, unless the code under test has closed
-// it.
+// NewSession opens a session with a client of its own. For the server and for other sessions, it is another
+// process. The options override the options of locktest. If one of them is wrong, NewSession stops the test,
+// so the caller is the test's goroutine. The session is closed at the end of the test, unless the code under
+// test has closed it.
 func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 	s.t.Helper()
 	if wrong := s.misplaced(); wrong != nil {
@@ -109,9 +109,9 @@ func (s *Server) Options() *redis.Options { return s.options(s.newLink()) }
 
 func (s *Server) options(l *link) *redis.Options {
 	options := l.net.Options()
-	options.Addr = s.addr // not that of its link: a RedLock recognizes servers by their addresses
+	options.Addr = s.addr // the same for all links, because a RedLock recognizes servers by their addresses
 	options.ContextTimeoutEnabled = true
-	options.DialerRetries = 1 // a client that was closed must not go on dialing
+	options.DialerRetries = 1 // a client that was closed must stop dialing
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if wrong := s.misplaced(); wrong != nil {
@@ -136,23 +136,24 @@ func (s *Server) newClient() (*link, *redis.Client) {
 	return l, client
 }
 
-// Silence has the server answer nothing, as if the network lost all packets: connections stay open, and
-// requests have no effect. With sessions, only these are cut off. Silence lasts until Resume or Restart.
+// Silence lets the server answer nothing, as if the network lost all packets. Connections stay open, and
+// requests have no effect. If sessions are given, only these are cut off. Silence lasts until Resume or
+// Restart.
 func (s *Server) Silence(sessions ...*rlock.Session) {
 	s.t.Helper()
 	s.fault("Silence", sessions, &s.silent, func(p *faultproxy.Proxy) { p.BlackHole(true, true) })
 }
 
-// Refuse cuts all connections, and refuses new ones. The server keeps its data. With sessions, only theirs
-// are cut and refused. Refuse lasts until Resume or Restart.
+// Refuse cuts all connections, and refuses new ones. The server keeps its data. If sessions are given, only
+// their connections are cut and refused. Refuse lasts until Resume or Restart.
 func (s *Server) Refuse(sessions ...*rlock.Session) {
 	s.t.Helper()
 	s.fault("Refuse", sessions, &s.refuses, func(p *faultproxy.Proxy) { p.Refuse(true) })
 }
 
-// Fail has the server refuse each command of each client with this error, which begins with a word in
-// capitals as Redis' errors do: "LOADING Redis is loading the dataset in memory". Fail lasts until Resume or
-// Restart.
+// Fail lets the server refuse each command of each client with this error. The error begins with a word in
+// capitals, as errors of Redis do, for example "LOADING Redis is loading the dataset in memory". Fail lasts
+// until Resume or Restart.
 func (s *Server) Fail(reply string) {
 	s.t.Helper()
 	if reply == "" {
@@ -162,8 +163,9 @@ func (s *Server) Fail(reply string) {
 	s.redis.SetError(reply)
 }
 
-// Resume ends Silence, Refuse and Fail. The data is as it was, but for what has expired. With sessions, it
-// ends Silence and Refuse for these alone, unless they are those of the whole server.
+// Resume ends Silence, Refuse and Fail. The data is as before, except for expired keys. If sessions are
+// given, it ends Silence and Refuse for these sessions only. This does not end a Silence or Refuse of the
+// whole server.
 func (s *Server) Resume(sessions ...*rlock.Session) {
 	s.t.Helper()
 	if len(sessions) == 0 {
@@ -185,16 +187,16 @@ func (s *Server) Resume(sessions ...*rlock.Session) {
 	}
 }
 
-// Restart ends the server and starts it again without data, as a Redis without persistence: connections are
-// cut, and all locks, waiters and tokens are gone. It ends Silence, Refuse and Fail. The server's sessions
-// are told, as by [Server.Lose]. (In production, a session that neither waits nor sends a request would
-// notice with its next renewal.) In fake time, some milliseconds pass.
+// Restart ends the server and starts it again without data, as a Redis without persistence. Connections are
+// cut, and all locks, waiters and tokens are gone. Restart ends Silence, Refuse and Fail. It notifies the
+// sessions of the server, as [Server.Lose] does. (In production, a session that neither waits nor sends a
+// request would notice with its next renewal.) In fake time, some milliseconds pass.
 func (s *Server) Restart() {
 	s.t.Helper()
 	before := s.begun()
-	s.redis.SetError("") // or the server would not forget its scripts
+	s.redis.SetError("") // otherwise the server would refuse to forget its scripts
 	s.redis.Kill()
-	time.Sleep(time.Millisecond) // a token is a time, and may not be that of a token that was forgotten
+	time.Sleep(time.Millisecond) // tokens are times, and the next one must be later than all forgotten ones
 	s.Resume()
 	s.redis.Serve()
 	s.tell("Restart", before, func(lock) bool { return true })
@@ -212,7 +214,8 @@ func (s *Server) sessions() (links []*link) {
 	return links
 }
 
-// fault does something to the links of sessions, or to all that there are and will be.
+// fault calls `do` for the links of sessions. Without sessions, it does so for all links, and sets *all for
+// later links.
 func (s *Server) fault(method string, sessions []*rlock.Session, all *bool, do func(*faultproxy.Proxy)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -267,7 +270,7 @@ func (s *Server) newLink() *link {
 	return l
 }
 
-// misplacedError says that a server is used in a bubble, and was made outside.
+// A misplacedError is the error of a server that is used in a bubble and was made outside.
 type misplacedError struct{}
 
 func (misplacedError) Error() string {
@@ -275,8 +278,8 @@ func (misplacedError) Error() string {
 		"call NewServer or NewSession in the bubble, with the T of the bubble"
 }
 
-// Unwrap makes it an error that no wait rides out: time stands still while the bubble waits for what is
-// outside.
+// Unwrap returns an error that ends all waits. Otherwise they would last forever, because time stands
+// still while a bubble waits for something outside.
 func (misplacedError) Unwrap() error { return net.UnknownNetworkError("in the bubble") }
 
 // misplaced returns an error if the server is used in a bubble, and was made outside. The clock of a bubble

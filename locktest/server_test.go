@@ -460,10 +460,10 @@ func TestAForgottenHoldInABubbleEndsNoProgram(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 	})
-	collect(t) // what the bubble has left
+	collect(t) // finds Holds of the bubble
 }
 
-// collect has the collector find all that is forgotten, and waits until the runtime has reported it.
+// collect runs the garbage collector, and waits until the runtime has run all cleanups.
 func collect(t testing.TB) {
 	t.Helper()
 	for range 3 {
@@ -610,7 +610,7 @@ func TestAServerThatWasMadeOutsideTheBubbleSaysSo(t *testing.T) {
 }
 
 func TestWhatIsLoggedGoesToTheLogOfTheTest(t *testing.T) {
-	// Also what is logged after the test: it is dropped, and no panic.
+	// Lines that are logged after the test are dropped without a panic.
 	var out strings.Builder
 	said := judge(t, func(t testing.TB) {
 		server := locktest.NewServer(&logged{t, &out})

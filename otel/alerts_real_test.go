@@ -23,7 +23,7 @@ import (
 var promtool = sync.OnceValue(func() string {
 	path, err := exec.LookPath("promtool")
 	if err != nil && os.Getenv("LOCKLINE_REQUIRE_PROMTOOL") != "1" {
-		// Go test hides why, unless it is verbose.
+		// go test shows the reason of a skip only with -v.
 		fmt.Fprintln(os.Stderr, "SKIPPED: the tests of the alerts: "+noPromtool)
 	}
 	return path
@@ -42,7 +42,8 @@ func needPromtool(t *testing.T) {
 	}
 }
 
-// story is a process with locks, what Prometheus scrapes from it, and the alerts that this must raise.
+// A story is a process with locks, with the samples that Prometheus scrapes and the alerts that these must
+// raise.
 type story struct {
 	*process
 	server *testlock.Wire
@@ -51,7 +52,7 @@ type story struct {
 	log    *slog.Logger
 
 	scrapes int
-	values  map[string][]string // of each series, at each scrape
+	values  map[string][]string // value of each series at each scrape
 	wants   []want
 }
 
@@ -64,10 +65,10 @@ type want struct {
 	Firing []map[string]any `json:"exp_samples"`
 }
 
-// told passes events on, with durations that the story chooses: it does not wait for minutes.
+// told passes events on, with durations that the story chooses, so that no test waits for minutes.
 type told struct {
 	rlock.Observer
-	mu         sync.Mutex // guards the rest
+	mu         sync.Mutex // guards the fields below
 	wait, held time.Duration
 }
 
@@ -106,7 +107,7 @@ func (s *story) scraped() {
 	s.scrapes++
 }
 
-// pass has time pass, with something happening before each scrape.
+// pass lets time pass, and calls a function before each scrape.
 func (s *story) pass(d time.Duration, happens func()) {
 	s.t.Helper()
 	for ; d > 0; d -= every {
@@ -117,7 +118,7 @@ func (s *story) pass(d time.Duration, happens func()) {
 
 func nothing() {}
 
-// firing says which alerts are raised at the last scrape, and that no others are.
+// firing sets the alerts that must be raised at the last scrape. No others may be.
 func (s *story) firing(names ...string) {
 	w := want{
 		At: (time.Duration(s.scrapes-1) * every).String(),
@@ -137,7 +138,7 @@ func (s *story) firing(names ...string) {
 	s.wants = append(s.wants, w)
 }
 
-// ofLogs are the alerts on log lines, which are not of a kind and a pattern.
+// ofLogs has the alerts on log lines, which have no kind and no pattern.
 var ofLogs = []string{"LocklineRedLockBareMajority", "LocklineRedisSilent", "LocklineSubscriptionRefused",
 	"LocklineEndpointMoved"}
 
@@ -153,7 +154,7 @@ func (s *story) unlock(hold *rlock.Hold) {
 	testlock.Must(s.t, hold.Unlock(s.t.Context()))
 }
 
-// waiter waits for the lock, which somebody holds. granted returns when it has got it.
+// waiter begins to wait for the lock, which somebody holds. granted returns when the waiter has got the lock.
 func (s *story) waiter() (granted func() *rlock.Hold) {
 	s.t.Helper()
 	holds := make(chan *rlock.Hold, 1)
@@ -168,7 +169,7 @@ func (s *story) waiter() (granted func() *rlock.Hold) {
 	return func() *rlock.Hold { return <-holds }
 }
 
-// handOver has somebody wait for the lock and get it.
+// handOver lets a waiter wait for the lock and get it.
 func (s *story) handOver() {
 	s.t.Helper()
 	hold := s.held()
@@ -177,7 +178,7 @@ func (s *story) handOver() {
 	s.unlock(granted())
 }
 
-// lost has the lock forced under its holder.
+// lost takes the lock from its holder by force.
 func (s *story) lost(hold *rlock.Hold) {
 	s.t.Helper()
 	_, err := s.lock.ForceUnlock(s.t.Context())
@@ -196,7 +197,8 @@ func (s *story) refused() {
 	s.server.SetError("")
 }
 
-// failures returns a function with which a renewal fails again, as one of another session just has.
+// failures returns a function that repeats the failure of a renewal, which has just failed in another
+// session.
 func (s *story) failures() (again func()) {
 	s.t.Helper()
 	failed := make(chan rlock.Event, 1)
@@ -206,11 +208,11 @@ func (s *story) failures() (again func()) {
 	s.server.SetError("LOADING it will be back")
 	e := <-failed
 	s.server.SetError("")
-	_ = hold.Unlock(s.t.Context()) // it may have been lost meanwhile
+	_ = hold.Unlock(s.t.Context()) // returns an error if the lock was lost meanwhile
 	return func() { s.observer.Observe(s.t.Context(), e) }
 }
 
-// failing is told of renewals that fail.
+// failing is an observer of renewals that fail.
 type failing chan rlock.Event
 
 func (f failing) Observe(_ context.Context, e rlock.Event) {
@@ -373,7 +375,7 @@ var stories = map[string]func(*story){
 	"waiters that are served raise none": func(s *story) {
 		hold := s.held()
 		granted := s.waiter()
-		s.pass(15*time.Minute, func() { // always with somebody who waits
+		s.pass(15*time.Minute, func() { // there is a waiter at each scrape
 			s.unlock(hold)
 			hold = granted()
 			granted = s.waiter()
@@ -384,7 +386,7 @@ var stories = map[string]func(*story){
 	},
 }
 
-// What is scraped from real locks goes to promtool, which says what Prometheus would raise.
+// Samples from real locks go to promtool, which shows the alerts that Prometheus would raise.
 func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 	t.Parallel()
 	needPromtool(t)
@@ -424,7 +426,7 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 	}
 }
 
-// check has promtool run what was scraped through the rules.
+// check lets promtool apply the rules to the samples.
 func (s *story) check(t *testing.T, rules string) {
 	t.Helper()
 	type series struct {
@@ -435,7 +437,7 @@ func (s *story) check(t *testing.T, rules string) {
 	for _, name := range slices.Sorted(maps.Keys(s.values)) {
 		input = append(input, series{name, strings.Join(s.values[name], " ")})
 	}
-	text, err := json.MarshalIndent(map[string]any{ // which is YAML, too
+	text, err := json.MarshalIndent(map[string]any{ // JSON is YAML, too
 		"rule_files":          []string{rules},
 		"evaluation_interval": every.String(),
 		"tests": []any{map[string]any{"interval": every.String(), "input_series": input,

@@ -11,10 +11,16 @@ import (
 
 var rules = regexp.MustCompile(`(?ms)^ +- alert: (\w+)\n +expr: \|\n(.*?)^ +(?:for|labels):`)
 
-// alerts are the expressions in alerts.yaml.
+// alerts returns the expressions in alerts.yaml by the names of their alerts.
 func alerts(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("alerts.yaml")
+	return alertsOf(t, "alerts.yaml")
+}
+
+// alertsOf returns the expressions in a file of alerts by the names of their alerts.
+func alertsOf(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	testlock.Must(t, err)
 	all := map[string]string{}
 	for _, m := range rules.FindAllStringSubmatch(string(text), -1) {

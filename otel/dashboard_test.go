@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exported are the names that Prometheus sees, with the labels of each.
+// exported returns the names that Prometheus sees, with the labels of each.
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	p := newProcess(t)
@@ -45,7 +45,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 
 var labelled = regexp.MustCompile(`(\w+)="`)
 
-// promQL are the words of the language that the dashboard and the alerts use.
+// promQL has the words of PromQL that the dashboard and the alerts use.
 var promQL = []string{"sum", "max", "by", "rate", "increase", "histogram_quantile", "label_values", "and"}
 
 var (
@@ -54,7 +54,7 @@ var (
 	word   = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
 )
 
-// checkWords reports what is neither a metric, nor a label, nor PromQL, and returns the metrics.
+// checkWords fails the test at a word that is no metric, no label and not in promQL. It returns the metrics.
 func checkWords(t *testing.T, names map[string]map[string]bool, where, expr string) (metrics []string) {
 	t.Helper()
 	for _, w := range word.FindAllString(quoted.ReplaceAllString(ranged.ReplaceAllString(expr, ""), ""), -1) {
@@ -95,7 +95,7 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 	testlock.Must(t, err)
 	testlock.Must(t, json.Unmarshal(text, &dashboard))
 
-	variables := []string{"__rate_interval"} // Grafana's own
+	variables := []string{"__rate_interval"} // Grafana defines it
 	used := map[string]bool{}
 	check := func(where, expr string) {
 		for _, metric := range checkWords(t, names, where, expr) {
@@ -126,7 +126,7 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for name := range names { // and shows all of them
+	for name := range names { // the dashboard must show all of them
 		if base, _, histogram := strings.Cut(name, "_bucket"); histogram {
 			name = base + "_bucket"
 		} else if strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_count") {

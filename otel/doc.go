@@ -1,5 +1,4 @@
-// Package otellock makes OpenTelemetry metrics and traces of what happens to the
-// locks of a session:
+// Package otellock makes OpenTelemetry metrics and traces of the locks of a session:
 //
 //	observer, err := otellock.NewObserver(otellock.WithPattern(patternOf))
 //	...
@@ -7,7 +6,7 @@
 //
 // # Metrics
 //
-// All have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore,
+// All metrics have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore or
 // redisson) and lockline.lock.pattern, see [WithPattern].
 //
 //	lockline.lock.wait.duration     histogram, s   from Lock to its end, granted or not; without re-entries
@@ -22,21 +21,21 @@
 //
 // A [LogHandler] counts log lines in lockline.log.warnings, by lockline.log.message.
 //
-// The hand-overs say in lockline.lock.in_memory whether the lock went from one goroutine
+// The hand-overs have the attribute lockline.lock.in_memory. It is true if the lock went from one goroutine
 // of a session to the next without a request.
 //
-// The histograms and the failures say in error.type what went wrong, if anything:
-// locked, timeout, canceled, lost, closed, or _OTHER.
+// The histograms and the renewal failures have the attribute error.type if something went wrong. It is
+// locked, timeout, canceled, lost, closed or _OTHER.
 //
-// The counters are at 0 from the first event of a kind and pattern on (the failures those
-// with timeout and _OTHER), so that Prometheus sees the first loss as an increase.
+// The counters are at 0 from the first event of a kind and pattern on, so that Prometheus sees the first loss
+// as an increase. Of the renewal failures, only the counters with timeout and _OTHER are.
 //
 // # Traces
 //
-// Each Lock and TryLock is a span "lock PATTERN" below that of its context, with an
-// event "waiting" at the moment when it found the lock taken. What runs under the lock
-// is not its child: it has the caller's span.
+// Each Lock and TryLock is a span "lock PATTERN" below the span of its context. It has an event "waiting" at
+// the moment when it found the lock taken. Work under the lock is not a child of this span, but of the
+// caller's span.
 //
-// dashboard.json, in this module, shows the metrics in Grafana, from Prometheus. alerts.yaml has
-// alerts on them for Prometheus.
+// In this module, dashboard.json shows the metrics in Grafana with Prometheus as the source, and alerts.yaml
+// has alerts for Prometheus.
 package otellock

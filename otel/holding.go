@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// holding remembers since when each lock is held: a hold that does not end is in no histogram.
+// holding remembers the begin of each hold, because a hold that does not end is in no histogram.
 type holding struct {
 	mu     sync.Mutex // guards series
 	series map[series]*holds
@@ -47,13 +47,13 @@ func (h *holding) end(s series, e rlock.Event) {
 	defer h.mu.Unlock()
 	if of := h.series[s]; of != nil {
 		delete(of.since, holdOf(e))
-		if len(of.since) == 0 && len(h.series) > most { // its gauge ends, instead of staying at 0
+		if len(of.since) == 0 && len(h.series) > most { // the gauge ends, instead of staying at 0
 			delete(h.series, s)
 		}
 	}
 }
 
-// observe tells the age of the oldest hold of each series, or 0 if none is held.
+// observe reports the age of the oldest hold of each series, or 0 if there is none.
 func (h *holding) observe(_ context.Context, o metric.Float64Observer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

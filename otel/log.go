@@ -35,8 +35,9 @@ type LogHandler struct {
 
 var _ slog.Handler = (*LogHandler)(nil)
 
-// NewLogHandler returns a handler in front of next. A nil next stands for the handler of [slog.Default].
-// Of the options, only [WithMeterProvider] has an effect. The error is the meter's.
+// NewLogHandler returns a handler that passes records on to next. If next is nil, it is the handler of
+// [slog.Default]. Of the options, only [WithMeterProvider] has an effect. It returns an error if the meter
+// does.
 func NewLogHandler(next slog.Handler, options ...Option) (*LogHandler, error) {
 	var c config
 	for _, option := range options {
@@ -71,7 +72,7 @@ func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h != nil && h.next != nil && (level >= slog.LevelWarn || h.next.Enabled(ctx, level))
 }
 
-// Handle counts the record, and gives it to the next handler, unless that handler ignores its level.
+// Handle counts the record, and passes it to the next handler, unless that handler ignores its level.
 func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h == nil || h.next == nil {
 		return nil

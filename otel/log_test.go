@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// logged returns the counters of messages.
+// logged returns the counters by message.
 func (p *process) logged() map[string]string {
 	counters := p.counters()
 	maps.DeleteFunc(counters, func(series, _ string) bool {

@@ -28,13 +28,13 @@ const (
 	errorKey   = attribute.Key("error.type")
 )
 
-// What renewals fail with, as error.type.
+// Values of error.type for renewals that failed.
 const (
 	timeout = "timeout"
 	other   = "_OTHER"
 )
 
-// AnyName is the pattern of all locks, unless [WithPattern] says better.
+// AnyName is the pattern of all locks without [WithPattern].
 const AnyName = "*"
 
 type config struct {
@@ -44,28 +44,30 @@ type config struct {
 	names   bool
 }
 
-// Option sets up an Observer.
+// An Option sets up an Observer.
 type Option func(*config)
 
-// WithMeterProvider sets where metrics go. By default, and with nil, that is otel.GetMeterProvider's.
+// WithMeterProvider sets the provider of the metrics. By default, and if p is nil, it is
+// otel.GetMeterProvider().
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets where spans go. By default, and with nil, that is otel.GetTracerProvider's.
+// WithTracerProvider sets the provider of the spans. By default, and if p is nil, it is
+// otel.GetTracerProvider().
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// WithPattern sets how a lock's name becomes the attribute that metrics are kept by
-// and spans named after: "orders:42" could be of the pattern "orders:*". pattern is
-// called for every event, by many goroutines; it must be quick, and its results
-// few: each is a time series of its own. By default, and with nil, all names are of [AnyName].
+// WithPattern sets a function that returns the pattern of a name, for example "orders:*" for "orders:42". The
+// pattern is an attribute of the metrics, and a part of the names of spans. Many goroutines call the
+// function, for each event, so it must be quick. It should return few patterns, because each is a time series
+// of its own. By default, and if pattern is nil, all names have the pattern [AnyName].
 func WithPattern(pattern func(name string) string) Option {
 	return func(c *config) { c.pattern = pattern }
 }
 
-// WithNames puts the name of the lock into its spans, as lockline.lock.name. Metrics
-// never have it.
+// WithNames adds the name of the lock to its spans, as the attribute lockline.lock.name. Metrics never have
+// the name.
 func WithNames() Option { return func(c *config) { c.names = true } }
 
-// Observer is an [rlock.Observer]. It may serve many sessions.
+// An Observer is an [rlock.Observer]. It may serve many sessions.
 type Observer struct {
 	config
 	tracer  trace.Tracer
@@ -81,11 +83,11 @@ type Observer struct {
 
 var _ rlock.Observer = (*Observer)(nil)
 
-// seconds are the histograms' boundaries: from a request to a local Redis to a long job.
+// seconds has the boundaries of the histograms. They range from a request to a local Redis to a long job.
 var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
 	2.5, 5, 10, 30, 60, 300)
 
-// NewObserver makes an Observer. Its error is the meter's.
+// NewObserver makes an Observer. It returns an error if the meter does.
 func NewObserver(options ...Option) (*Observer, error) {
 	o := new(Observer)
 	for _, option := range options {
@@ -129,7 +131,7 @@ func NewObserver(options ...Option) (*Observer, error) {
 	return o, errors.Join(errs[:]...)
 }
 
-// Observe is called by sessions. A nil Observer ignores what it is told.
+// Observe handles an event. Sessions call it. A nil Observer ignores all events.
 func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	if o == nil || o.meters == nil {
 		return
@@ -172,7 +174,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		o.holds.Add(ctx, -1, all)
 		o.holding.end(series{kind, pattern}, e)
 		o.hold.Record(ctx, e.Held.Seconds(), withError)
-		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release learned it
+		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release has found the loss
 			o.losses.Add(ctx, 1, all)
 		}
 	case rlock.EventRenewFailed:
@@ -180,10 +182,10 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	}
 }
 
-// begin has the counters of a kind and pattern exist at 0: in Prometheus, one that appears with its first
-// increment has not increased. Of the errors, these are what renewals fail with. Histograms cannot begin so.
+// begin makes the counters of a kind and pattern, at 0. In Prometheus, a counter that appears with its first
+// increment has not increased. Histograms cannot begin in this way.
 func (o *Observer) begin(all metric.MeasurementOption) {
-	ctx := context.Background() // no event's: nothing has happened that an exemplar could show
+	ctx := context.Background() // not the context of an event, because an exemplar would refer to it
 	o.losses.Add(ctx, 0, all)
 	for _, inMemory := range []bool{false, true} {
 		o.handovers.Add(ctx, 0, all, metric.WithAttributes(memoryKey.Bool(inMemory)))
@@ -193,7 +195,8 @@ func (o *Observer) begin(all metric.MeasurementOption) {
 	}
 }
 
-// errorType is one of few, as semantic conventions want it.
+// errorType returns the value of error.type for an error. There are few values, as semantic conventions
+// require.
 func errorType(err error) string {
 	switch {
 	case errors.Is(err, rlock.ErrLocked):
@@ -210,11 +213,11 @@ func errorType(err error) string {
 	return other
 }
 
-// trace makes the span of an acquisition after the fact.
+// trace makes the span of an acquisition, after its end.
 func (o *Observer) trace(
 	ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue,
 ) {
-	begun := e.At.Add(-e.Wait) // or a little later: e.Wait was measured before e.At
+	begun := e.At.Add(-e.Wait) // may be a little too late, because e.Wait was measured before e.At
 	if !waiting.IsZero() && waiting.Before(begun) {
 		begun = waiting
 	}
@@ -231,7 +234,7 @@ func (o *Observer) trace(
 		if !waiting.IsZero() {
 			span.AddEvent("waiting", trace.WithTimestamp(waiting))
 		}
-		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // that is an answer, not an error
+		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // a taken lock is no error of the call
 			span.SetStatus(codes.Error, e.Err.Error())
 		}
 	}

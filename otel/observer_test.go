@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stage is an observer, what it has measured, and the spans that it has made.
+// A stage is an observer with its metrics and spans.
 type stage struct {
 	t        *testing.T
 	observer *otellock.Observer
@@ -52,8 +52,8 @@ func (s *stage) session(w *testlock.Wire, options ...rlock.SessionOption) *rlock
 	return testlock.NewSession(s.t, w.Client, append(options, rlock.WithObserver(s.observer))...)
 }
 
-// value sums a metric's points that have all the attributes ("key=value"): a counter's values, a histogram's
-// counts.
+// value returns the sum of a metric's points that have all these attributes ("key=value"). It adds up the
+// values of a counter, or the counts of a histogram.
 func (s *stage) value(name string, attributes ...string) (sum int64) {
 	s.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -146,7 +146,7 @@ func metricsFollow(
 		_, nested = testlock.Lock(t, lock, ctx)
 	}
 	s.want(1, "lockline.lock.holds", of...)
-	s.want(1, "lockline.lock.wait.duration", of...) // not the re-entry
+	s.want(1, "lockline.lock.wait.duration", of...) // a re-entry does not count
 
 	_, _, err := lock.TryLock(t.Context())
 	if !errors.Is(err, rlock.ErrLocked) {
@@ -190,7 +190,7 @@ func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
 
 		_, hold := testlock.Lock(t, lock, t.Context())
 		testlock.ForceUnlock(t, lock)
-		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release learns it
+		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) { // the release finds the loss
 			t.Fatal(err)
 		}
 		s.want(1, "lockline.lock.losses")
@@ -334,7 +334,7 @@ func TestWaitersEndAtZero(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 60 {
 			all.Go(func() {
-				ctx := t.Context() // most share it
+				ctx := t.Context() // most acquisitions share it
 				switch i % 4 {
 				case 0:
 					var cancel context.CancelFunc

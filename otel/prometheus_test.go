@@ -23,7 +23,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// process is one whose locks Prometheus sees.
+// A process has locks whose metrics Prometheus sees.
 type process struct {
 	*stage
 	page   http.Handler
@@ -74,7 +74,7 @@ func (p *process) scrape() map[string]string {
 
 var scopeLabels = regexp.MustCompile(`,otel_scope_\w+="[^"]*"`)
 
-// counters are the series that have no increase before they are at 0.
+// counters returns the series that must begin at 0, because otherwise their first increment would not show.
 func (p *process) counters() map[string]string {
 	p.t.Helper()
 	counters := map[string]string{}
@@ -86,7 +86,7 @@ func (p *process) counters() map[string]string {
 	return counters
 }
 
-// zeros are the counters of a kind and pattern before anything has happened.
+// zeros returns the counters of a kind and pattern before the first loss, hand-over or failure.
 func zeros(kind, pattern string) map[string]string {
 	of := fmt.Sprintf(`lockline_lock_kind="%s",lockline_lock_pattern="%s"`, kind, pattern)
 	return map[string]string{

@@ -8,6 +8,20 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
+// Only the names are compared, and not the thresholds.
+func TestThePageOfOperatorsListsEveryAlert(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/operations.md")
+	testlock.Must(t, err)
+	for _, file := range []string{"alerts.yaml", "alerts-redis.yaml"} {
+		for alert := range alertsOf(t, file) {
+			if !strings.Contains(string(page), "\n|`"+alert+"`|") {
+				t.Errorf("docs/operations.md has no row for %s of %s", alert, file)
+			}
+		}
+	}
+}
+
 func TestTheReadmeListsEveryMetricLabelAndAlert(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")

@@ -2,13 +2,13 @@ package otellock
 
 import "sync"
 
-// most is how many kinds and patterns are remembered. The SDK, too, keeps 2000 time series of an instrument
-// apart, unless it is told otherwise: a pattern for each name fills no memory.
+// most is the largest number of kinds and patterns that are remembered, so that a pattern for each name does
+// not fill the memory. By default, the SDK also keeps 2000 time series of an instrument apart.
 const most = 2000
 
-// seen are the kinds and patterns of which there was an event.
+// seen has the kinds and patterns of which there was an event.
 type seen struct {
-	mu  sync.RWMutex // guards all, which is written to once for each of them
+	mu  sync.RWMutex // guards all, which changes rarely
 	all map[[2]string]struct{}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// waiting remembers since when each acquisition waits. An event does not name its acquisition;
-// its context and lock do, but for those that share both. Of these, the one that ends
-// first counts as having waited longest, which is right in sum.
+// waiting remembers the begin of each wait. An event does not name its acquisition, so waiting recognizes
+// acquisitions by their context and their lock. If several acquisitions share both, the first to end counts
+// as having waited longest, so that the sum is right.
 type waiting struct {
 	mu    sync.Mutex // guards since
 	since map[acquisition][]time.Time
@@ -22,7 +22,8 @@ type acquisition struct {
 	session, lock string
 }
 
-// key reports false for a context that cannot be compared, which is not counted.
+// key returns the key of an acquisition. It returns false if the context cannot be compared. Such
+// acquisitions are not counted.
 func key(ctx context.Context, e rlock.Event) (acquisition, bool) {
 	return acquisition{ctx, e.Session, string(e.LockKind) + e.Name}, reflect.ValueOf(ctx).Comparable()
 }
@@ -41,7 +42,7 @@ func (w *waiting) begin(ctx context.Context, e rlock.Event) bool {
 	return true
 }
 
-// end reports whether the acquisition waited, and since when.
+// end reports whether the acquisition has waited, and returns the begin of its wait.
 func (w *waiting) end(ctx context.Context, e rlock.Event) (since time.Time, waited bool) {
 	k, ok := key(ctx, e)
 	if !ok {

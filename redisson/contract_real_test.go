@@ -13,7 +13,7 @@ func TestContractOnARealServer(t *testing.T) {
 	k := shared
 	k.New = func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
-			// The server is that of other tests, too, and the name is a key.
+			// Other tests use the same server, and the name is a key.
 			return shared.New(process)(inner.Session(process[0]).Prefix+":"+name, options...)
 		}
 	}

@@ -72,7 +72,7 @@ func TestAnUncontendedLockStartsNoGoroutines(t *testing.T) {
 			testlock.Must(t, testlock.Cycle(ctx, m))
 		}
 		metrics.Read(created)
-		if n := created[0].Value.Uint64() - before; n > 10 { // the runtime has some of its own
+		if n := created[0].Value.Uint64() - before; n > 10 { // the runtime also starts some
 			t.Errorf("%d goroutines for 100 locks", n)
 		}
 	})

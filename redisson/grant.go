@@ -162,7 +162,8 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 		}
 		// Before the contexts end: the user may then close the session.
 		counted := why == handle.Lost && s.Begin()
-		for _, h := range slices.Backward(holds) { // nested ones first, or the outer's end would be the cause
+		// Nested holds end first. Otherwise the end of the outer hold would be their cause.
+		for _, h := range slices.Backward(holds) {
 			h.cancel(handle.ErrorOf(why))
 		}
 		switch { // many may be lost at once: their contexts must not wait for a log
@@ -292,7 +293,7 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed since
+	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed after that failure
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
 	}
 	switch {
@@ -348,7 +349,7 @@ func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retain() // terminate has dropped that of the grant
+	l.retain() // terminate has dropped the use of the grant
 	return g.beginRelease()
 }
 

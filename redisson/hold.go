@@ -170,7 +170,7 @@ func (h *hold) Token() int64 { return h.g.token }
 // Deadline returns the local time at which the hold expires.
 func (h *hold) Deadline() time.Time { return h.g.deadline() }
 
-// Parts returns nil: it is one lock.
+// Parts returns nil, because the hold is of one lock.
 func (h *hold) Parts() []*handle.Hold { return nil }
 
 // Context returns the context that ends with the hold.
@@ -179,13 +179,13 @@ func (h *hold) Context() context.Context { return h.ctx }
 // OwnerField returns the owner field under which Redis knows the hold.
 func (h *hold) OwnerField() string { return h.g.ownerField() }
 
-// Stay does nothing, since there is no call of it: see NeverStays.
+// Stay does nothing, because nothing calls it, see NeverStays.
 func (h *hold) Stay(time.Duration) {}
 
 // NeverStays returns the error of HoldAtLeast, for a MultiLock that the lock is a member of.
 func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
-// Err returns why the lock is not held any more; nil while it is.
+// Err returns the reason for which the lock is not held any more. It returns nil while the lock is held.
 func (h *hold) Err() error {
 	l := h.g.l
 	l.mu.Lock()
@@ -198,7 +198,7 @@ func (h *hold) Err() error {
 	return err
 }
 
-// LossReason returns the reason of a loss, or nil if it is not known.
+// LossReason returns the reason of the loss, or nil if it is not known.
 func (h *hold) LossReason() error {
 	h.g.l.mu.Lock()
 	defer h.g.l.mu.Unlock()
@@ -314,9 +314,9 @@ func (h *hold) tooLate(counted bool) error {
 	return l.fail(g.errorOf(h.state))
 }
 
-// giveBack releases, in the background, a grant that is lost here: its lease may still count in Redis, and no
-// waiter need wait for that. It does not stop at the deadline, since a copy of the request may still arrive.
-// The caller must be counted in the session's work.
+// giveBack releases, in the background, a grant that is lost here. Its lease may still count in Redis, and
+// waiters should not have to wait for that. It does not stop at the deadline, because a copy of the request
+// may still arrive. The caller must be counted in the session's work.
 func (g *grant) giveBack() {
 	l := g.l
 	r := l.n.release(l.s, g.owner, "", g.late)
@@ -363,7 +363,7 @@ func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
 	defer l.s.End()
 	if u.release == nil {
 		err := g.onUpdate(o, 0)
-		if errors.Is(err, failure.ErrNotHeld) { // the last Unlock overtook it
+		if errors.Is(err, failure.ErrNotHeld) { // the last Unlock has overtaken this request
 			return nil
 		}
 		return err
@@ -372,7 +372,7 @@ func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
 	event := session.Event{
 		Kind: session.EventReleased, Token: g.token, Held: l.s.Age() - g.began, Err: err,
 	}
-	if isLost(err) { // Redis did not have it any more
+	if isLost(err) { // Redis did not have the grant any more
 		g.warnLost(event.Held, failure.ErrGone)
 		event.Kind, event.Err = session.EventLost, failure.Lost(failure.ErrGone)
 	}

@@ -82,11 +82,11 @@ func (l *lock) leave(w *waiter) {
 	}
 	if w.turn {
 		if !l.refusedAt.IsZero() && l.seen != nil {
-			l.seen.At = time.Now() // as far as is known, that holder has the lock still
+			l.seen.At = time.Now() // as far as is known, that holder still has the lock
 		}
 		l.refusedAt = time.Time{}
 	}
-	if i == 0 && len(l.waiters) > 1 { // without moving the others, which may be very many
+	if i == 0 && len(l.waiters) > 1 { // slices.Delete would move the others, which may be very many
 		l.waiters[0] = nil
 		l.waiters = l.waiters[1:]
 	} else {
@@ -115,7 +115,7 @@ const memory = 10 * time.Millisecond
 func (l *lock) yield(notified int64) {
 	others := notified
 	if l.news != nil {
-		others-- // not counting this session
+		others-- // notified counts this session, too
 	}
 	if others <= 0 {
 		return
@@ -140,7 +140,7 @@ func (l *lock) subscribe(r *refusal) {
 	if r.Sharded {
 		hub = s.ShardedHub
 	}
-	if l.hub != hub { // the first refusal, or the lock's server or the user's rights have changed
+	if l.hub != hub { // after the first refusal, or after a change of the server or of the rights
 		l.close()
 		l.hub, l.news = hub, hub.Subscribe(l.n.channel.(string))
 		if s.Link.Single() {
@@ -238,7 +238,7 @@ func (l *lock) failed(err error) error { return l.n.keys.Failed("", err) }
 // locksKey finds the locks in a session.
 type locksKey struct{}
 
-// locks are the locks of a session, and a part of it.
+// locks has the locks of a session.
 type locks struct {
 	s *session.Session
 
@@ -288,7 +288,7 @@ func (l *lock) drop() {
 	}
 }
 
-// Shutdown releases all that is held. It blocks until Redis has replied, or until ctx has ended.
+// Shutdown releases all held locks. It blocks until Redis has replied, or until ctx has ended.
 func (ls *locks) Shutdown(ctx context.Context) error {
 	ls.mu.Lock()
 	var all []*lock
@@ -300,7 +300,7 @@ func (ls *locks) Shutdown(ctx context.Context) error {
 	var errs []error
 	var mu sync.Mutex // guards errs
 	var wg sync.WaitGroup
-	limit := make(chan struct{}, 100) // requests at once; further ones of these share pipelines
+	limit := make(chan struct{}, 100) // limits the requests in flight, most of which share pipelines
 	for _, l := range all {
 		l.mu.Lock()
 		g := l.grant

@@ -18,7 +18,7 @@ func TestADemotedServerKeepsNoLock(t *testing.T) {
 	waits := make(testlock.Waits, 1)
 	holder := lock(testlock.NewSession(t, e.Client(t)))
 	_, hold := testlock.Lock(t, holder, bg)
-	defer func() { _ = hold.Unlock(bg) }() // it is lost
+	defer func() { _ = hold.Unlock(bg) }() // returns an error, because the hold is lost
 	trying := lock(testlock.NewSession(t, e.Client(t)))
 	_, _, err := trying.TryLock(bg)
 	testlock.WantError(t, "TryLock", err, rlock.ErrLocked)

@@ -63,7 +63,7 @@ type Mutex struct {
 	all *locks
 	n   *names // nil means New has an error
 	cfg engine.Config
-	err error // of New, returned by every use
+	err error // error of New, which all methods return
 }
 
 var _ rlock.Locker = (*Mutex)(nil)
@@ -193,13 +193,13 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 }
 
 // ForceUnlock frees the lock, whichever owner holds it, here or in a JVM, and reports whether it was held. It
-// is for operators: the holder works for a while without the lock, see [rlock.Mutex.ForceUnlock].
+// is for operators, because the holder works for a while without the lock, see [rlock.Mutex.ForceUnlock].
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
 
 // ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown
 // with this token. If another owner holds the lock by now, or the lock is free, it changes nothing and
-// returns false. It blocks for one request, not longer than ctx. A token that is not above 0 is an error:
-// Inspect says 0 of a JVM's hold, which only ForceUnlock frees.
+// returns false. It blocks for one request, not longer than ctx. A token that is not above 0 is an error.
+// Inspect shows 0 for a hold of a JVM, which only ForceUnlock frees.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("a token is above 0, not %d", token))
@@ -207,7 +207,7 @@ func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 	return m.force(ctx, protocol.Number(token))
 }
 
-// force frees the lock if its holder has the token; "" means any holder.
+// force frees the lock if its holder has this token. If token is "", any holder loses the lock.
 func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err

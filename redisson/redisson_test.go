@@ -61,7 +61,7 @@ func TestTheKeysAreRedissonsOwn(t *testing.T) {
 			}
 			_ = sub.Close()
 
-			// What an RLock of a JVM holds, we wait for.
+			// A lock that an RLock of a JVM holds is taken for us.
 			testlock.Must(t, rdb.HSet(bg, name, "285475da-9152-4c83-822a-67ee2f116a79:52", 2).Err())
 			testlock.Must(t, rdb.PExpire(bg, name, time.Minute).Err())
 			var locked *rlock.LockedError
@@ -134,7 +134,7 @@ func TestALockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 	})
 }
 
-// Nothing tells one hold of a JVM from the next but its owner field.
+// Only the owner field distinguishes one hold of a JVM from the next.
 // Proves: forced unlock
 func TestForceUnlockTokenLeavesAHoldWithoutATokenAlone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -22,7 +22,7 @@ import (
 type redissonChannel struct {
 	name             string
 	node             *redis.Client
-	classic, sharded *redis.PubSub // sharded: nil where there is none
+	classic, sharded *redis.PubSub // sharded is nil if the server has no sharded pub/sub
 }
 
 func watchRedissonChannel(t *testing.T, cluster *testredis.Cluster, lock string) *redissonChannel {
@@ -41,7 +41,7 @@ func watchRedissonChannel(t *testing.T, cluster *testredis.Cluster, lock string)
 	return c
 }
 
-// waitedAt waits until somebody else listens to the channel, too: at sharded or at classic.
+// waitedAt waits until another client has subscribed to the channel, by sharded or by classic pub/sub.
 func (c *redissonChannel) waitedAt(t *testing.T, cluster *testredis.Cluster, sharded bool) {
 	t.Helper()
 	testlock.Eventually(t, fmt.Sprintf("a subscription, sharded: %v", sharded), func() bool {
@@ -56,7 +56,7 @@ func (c *redissonChannel) waitedAt(t *testing.T, cluster *testredis.Cluster, sha
 	})
 }
 
-// published is how many messages of Redisson's the channel has had: by PUBLISH, and by SPUBLISH.
+// published returns the numbers of Redisson's messages on the channel, by PUBLISH and by SPUBLISH.
 func (c *redissonChannel) published(t *testing.T) (classic, sharded int) {
 	t.Helper()
 	testlock.Must(t, c.node.Publish(bg, c.name, "end").Err())
@@ -133,7 +133,7 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 			ends := []struct {
 				what string
 				end  func(t *testing.T, m *redisson.Mutex, hold *rlock.Hold)
-				both bool // who is told otherwise is told, too
+				both bool // clients of the other mode are notified, too
 			}{
 				{"unlocked", func(t *testing.T, _ *redisson.Mutex, hold *rlock.Hold) {
 					testlock.Unlock(t, hold)
@@ -183,7 +183,8 @@ func TestOnAClusterLocksOfRedissonAreToldOfAsRedissonDoes(t *testing.T) {
 	}
 }
 
-// By that number a session lets others go first. PUBLISH tells of the clients of one node alone.
+// A session lets others go first by the number of notified clients. PUBLISH counts only the clients of one
+// node.
 func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
@@ -225,8 +226,8 @@ func TestOnAClusterAReleaseKnowsAllWhoWereToldOfIt(t *testing.T) {
 	}
 }
 
-// While a slot moves, a release runs on its new master, and those who wait listen at the old one. They learn
-// of it when the slot has moved, at the latest.
+// While a slot moves, a release runs on its new master, but waiters are subscribed at the old one. They are
+// notified when the slot has moved, at the latest.
 func TestAReleaseOfALockOfRedissonWhileItsSlotMovesWakesItsWaiter(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 2, 0)
@@ -234,7 +235,7 @@ func TestAReleaseOfALockOfRedissonWhileItsSlotMovesWakesItsWaiter(t *testing.T) 
 	options := []rlock.SessionOption{rlock.WithWatchdogTimeout(20 * testlock.Patience)}
 	a, b := redisson.New(testlock.NewSession(t, rdb, options...), "x"),
 		redisson.New(testlock.NewSession(t, rdb, options...), "x")
-	// Else not all keys of a release exist.
+	// Otherwise some keys of a release would not exist.
 	testlock.Must(t, rdb.Set(bg, "redisson_lock_token:{x}", "1", 0).Err())
 	channel := watchRedissonChannel(t, cluster, "x")
 	_, hold := testlock.Lock(t, a, bg)

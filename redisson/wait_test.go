@@ -43,7 +43,7 @@ func TestAReleaseThatIsPublishedBeforeTheRefusalArrivesIsNews(t *testing.T) {
 		var unlocked time.Time
 		w.Net.OnReply(func(r faultproxy.Request) {
 			if r.Is("EVALSHA") && testlock.Script(r.Args[1]) == "acquire" {
-				if asked++; asked == 2 { // by then it listens
+				if asked++; asked == 2 { // the session has subscribed by then
 					testlock.Unlock(t, hold)
 					time.Sleep(10 * time.Millisecond)
 					unlocked = time.Now()

@@ -37,7 +37,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 }
 
 func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
-	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // it is not what is wrong
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // so that Redis is no cause of an error
 	for _, args := range []string{
 		"lockline nonsense",
 		"lockline help --help",

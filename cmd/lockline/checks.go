@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// checks are what the doctor asks of each server's facts. Most need INFO.
+// checks has the checks that the doctor makes with the facts of each server.
 var checks = []struct {
 	name  string
-	info  bool
+	info  bool // the check needs INFO
 	judge func(facts) judgment
 }{
 	{"reach", false, checkReach}, {"version", true, checkVersion}, {"cluster", true, checkCluster},
@@ -28,7 +28,7 @@ const rightsDo = "give this user the rights that docs/operations.md lists"
 const passwordDo = "put the right user and password into the URL or its file: " +
 	"ACL GETUSER, sent by an administrator, shows whether that user is on"
 
-// unreached is about a server that does not answer, or refuses to.
+// unreached returns the judgment of a server that does not answer, or refuses to.
 func unreached(err error) judgment {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM"):
@@ -80,7 +80,8 @@ func callsOf(stats map[string]string) map[string]int64 {
 	return calls
 }
 
-// unasked is for where only known is known, and not the setting.
+// unasked returns the judgment if the user may not read a setting. known has the facts that are known without
+// the setting.
 func unasked(known, setting string) judgment {
 	return judgment{unknown, known + "this user may not ask CONFIG for " + setting, adminDo}
 }
@@ -151,7 +152,7 @@ func checkMemory(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// size is an amount of memory; 0 is no limit.
+// size returns a number of bytes for people. Zero means that there is no limit.
 func size(bytes int64) string {
 	switch {
 	case bytes == 0:
@@ -236,10 +237,11 @@ func checkReplication(f facts) judgment {
 	return judgment{fine, fmt.Sprintf("%s; WaitReplicas can wait for up to %d", found, replicas), ""}
 }
 
-// maxLag is how many seconds a replica may be silent; they say something every second.
+// maxLag is the number of seconds for which a replica may send nothing. A replica sends something every
+// second.
 const maxLag = 10
 
-// behind says which replica is not in sync, if any.
+// behind names a replica that is not in sync. It returns "" if there is none.
 func behind(f facts) string {
 	for i := range f.number("connected_slaves") {
 		line := f.info[fmt.Sprintf("slave%d", i)] // ip=…,port=…,state=online,offset=…,lag=…
@@ -257,7 +259,8 @@ func behind(f facts) string {
 	return ""
 }
 
-// maxAhead is more than NTP leaves, and less than a lease.
+// maxAhead is the largest difference between clocks without a warning. It is more than NTP leaves, and less
+// than a lease.
 const maxAhead = time.Second
 
 func checkClock(f facts) judgment {
@@ -273,7 +276,9 @@ func checkClock(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-const leastBuffer = 1 << 20 // bytes; a subscription of a busy session is behind by much less
+// leastBuffer is the smallest limit, in bytes, without a warning. A subscription of a busy session is never
+// behind by as much.
+const leastBuffer = 1 << 20
 
 func checkPubSub(f facts) judgment {
 	limits, ok := f.config["client-output-buffer-limit"]
@@ -309,7 +314,7 @@ func checkClients(f facts) judgment {
 	}
 	most, _ := strconv.ParseInt(limit, 10, 64)
 	connected := f.number("connected_clients")
-	one := int64(10*runtime.GOMAXPROCS(0) + 11) // go-redis's pools, and a subscription
+	one := int64(10*runtime.GOMAXPROCS(0) + 11) // the two pools of go-redis, and a subscription
 	found := fmt.Sprintf("%d connected, maxclients %d", connected, most)
 	switch {
 	case !ok:
@@ -324,10 +329,12 @@ func checkClients(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-const leastBusy = 1000 // ms; scripts of locks take much less, but others' may not
+// leastBusy is the shortest limit, in ms, without a warning. Scripts of Lockline take much less, but scripts
+// of other programs may not.
+const leastBusy = 1000
 
 func checkScripts(f facts) judgment {
-	limit, ok := f.config["lua-time-limit"] // which newer servers also call busy-reply-threshold
+	limit, ok := f.config["lua-time-limit"] // newer servers also call it busy-reply-threshold
 	found := "lua-time-limit " + limit
 	ms, _ := strconv.Atoi(limit)
 	switch {

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// edge is one session that waits for others, as far as circles looks at it.
+// An edge is a session that waits for others, for circles.
 type edge struct {
 	from string   // session that waits
 	to   []string // sessions that hold the lock; may contain from

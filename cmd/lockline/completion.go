@@ -42,14 +42,14 @@ func setUpCompletion(c *cli.Command) {
 	}
 }
 
-// completionTime is how long a shell waits for names.
+// completionTime is the longest time for which a shell waits for names.
 const completionTime = time.Second
 
 // completeName offers flags, and, where the command takes one, the names of locks that are held or waited
 // for. It leaves out names that no line can have.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
-		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // NAME there are no flags
+		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // no flags come behind NAME
 		if strings.HasPrefix(args[len(args)-1], "-") && !behind {
 			cli.DefaultCompleteWithFlags(ctx, cmd)
 		}

@@ -22,10 +22,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// bash is what a shell offers that has sourced the script, and runs the program under its name.
+// bash is a shell that has sourced the script, and finds the program by its name.
 type bash struct {
-	path string // of the shell
-	dir  string // with the script and the program
+	path string // path of the shell
+	dir  string // folder with the script and the program
 }
 
 func startBash(t *testing.T) bash {
@@ -48,8 +48,8 @@ func startBash(t *testing.T) bash {
 	return b
 }
 
-// offers is what bash would put in the place of the last of the words, as it cuts the line: at colons and =
-// signs, too.
+// offers returns the words that bash would offer for the last word of a line. bash also cuts words at colons
+// and at = signs.
 func (b bash) offers(t *testing.T, line string, env ...string) []string {
 	t.Helper()
 	var words []string
@@ -86,7 +86,7 @@ printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
 		[]string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
-	cmd.WaitDelay = time.Second // what it has started may go on
+	cmd.WaitDelay = time.Second // processes that bash has started may still run
 	out, err := cmd.Output()
 	if err != nil || errOut.Len() > 0 {
 		t.Errorf("%s: %v: %s", line, err, &errOut)
@@ -169,7 +169,7 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
-	defer listener.Close() // it never answers
+	defer listener.Close() // nothing answers its connections
 	const noLimit = "?read_timeout=0"
 	silent := listener.Addr().String()
 	for _, addr := range []string{slow.Addr() + noLimit, silent + noLimit, "127.0.0.1:1", ":x"} {

@@ -19,13 +19,13 @@ import (
 
 const (
 	demoProcesses   = 4
-	stallingProcess = 2 // stands still while it holds the lock
-	killedProcess   = 3 // is killed while it holds the lock
+	stallingProcess = 2 // number of the process that stops while it holds the lock
+	killedProcess   = 3 // number of the process that is killed while it holds the lock
 
 	demoLease = 2 * time.Second
-	// demoSlack is what recovery may take beyond a lease, for busy machines. The verdict tells the time, too.
+	// demoSlack is the time that a recovery may take in addition to a lease, because machines can be busy.
 	demoSlack = 3 * time.Second
-	// patience is how long the demo waits for what should take a moment.
+	// patience is the time for which the demo waits for an event that should come at once.
 	patience = 15 * time.Second
 )
 
@@ -59,7 +59,7 @@ func demoCommand() *cli.Command {
 	}
 }
 
-// runDemo has the processes play, and says how it went.
+// runDemo runs the processes, shows them, and prints the verdict.
 func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Writer) error {
 	prefix := "lockline-demo-" + rand.Text()[:12]
 	says := "at " + redis.host() + ", keys " + prefix + ":*"
@@ -72,7 +72,7 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		defer m.Close()
 		redis.URL, says = "redis://"+m.Addr(), "embedded in this program, at "+m.Addr()
 	}
-	rdb, err := redis.open(ctx) // what is wrong with it is said once, and not by each process
+	rdb, err := redis.open(ctx) // otherwise each process would print the error
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
@@ -100,27 +100,27 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 	return nil
 }
 
-// act is how far the play has come.
+// An act is a part of the demo. The acts follow in this order.
 type act int
 
 const (
-	contending act = iota
-	stalling       // a process is to be told to take a lease that is not renewed
-	poised         // it was, and stands still in its next hold
-	stalled        // it does
-	resuming       // another one has the lock, and it goes on
-	contendingAgain
-	killing  // a process is to be killed in its next hold
-	orphaned // it was, and its lease runs out
-	recovered
-	stopping // each process ends after its next hold
+	contending      act = iota
+	stalling            // with its next answer, a process gets the order to take a fixed lease
+	poised              // the process has the order, and will be stopped in its next hold
+	stalled             // the process waits for an answer while its lease ends
+	resuming            // another process has the lock, and the stopped one continues
+	contendingAgain     // as contending
+	killing             // a process will be killed in its next hold
+	orphaned            // the process was killed, and its lease has not ended yet
+	recovered           // another process has the lock
+	stopping            // each process ends after its next hold
 )
 
-// store is what the lock protects: a counter. It remembers the largest fencing token that it has seen, and
-// refuses all below that.
+// A store has the counter that the lock protects. It refuses requests with a token that is lower than another
+// token before.
 type store struct {
 	count int
-	token int64
+	token int64 // the highest token that was seen
 }
 
 func (s *store) refuses(token int64) bool {
@@ -129,7 +129,8 @@ func (s *store) refuses(token int64) bool {
 	return refused
 }
 
-// director starts the processes, answers them as their store, and has one stand still and one die.
+// A director starts the processes, and answers their requests to the store. It makes one of them stop, and
+// kills another.
 type director struct {
 	contend time.Duration
 	screen  *screen
@@ -138,10 +139,10 @@ type director struct {
 	children []*child.Child // process 1 first
 	news     chan child.News[event]
 	running  int
-	withheld answer // from the process that stands still
+	withheld answer // answer that the stopped process has not got yet
 
 	act   act
-	since time.Time // of the act
+	since time.Time // begin of the act
 	account
 }
 
@@ -149,7 +150,8 @@ func newDirector(contend time.Duration, s *screen) *director {
 	return &director{contend: contend, screen: s, news: make(chan child.News[event], 64), since: time.Now()}
 }
 
-// start starts all processes. They are killed if ctx ends, and end by themselves after this one.
+// start starts all processes. They are killed if ctx ends, and they end by themselves if this process has
+// ended.
 func (d *director) start(ctx context.Context, a assignment) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -167,7 +169,7 @@ func (d *director) start(ctx context.Context, a assignment) error {
 	return nil
 }
 
-// play directs until the last process has ended.
+// play runs the demo until the last process has ended.
 func (d *director) play() {
 	ticks := time.Tick(50 * time.Millisecond)
 	for d.running > 0 {
@@ -204,13 +206,13 @@ func (d *director) take(n child.News[event]) {
 	}
 }
 
-// serve answers a process, or has it come to harm while it holds the lock. What it is told it has done before
-// it unlocks, so no later holder's request is here before its own.
+// serve handles an event of a process: it answers the process, or stops or kills it while it holds the lock.
+// A process waits for the answer before it unlocks, so events of later holders come after its own.
 func (d *director) serve(e event) {
 	e.Refused = e.Kind != waiting && d.store.refuses(e.Token)
 	d.events = append(d.events, e)
 	d.screen.show(e)
-	midst := d.act == stalled || d.act == resuming || d.act == orphaned // something else is shown
+	midst := d.act == stalled || d.act == resuming || d.act == orphaned // a remark is shown instead of rows
 	if e.Kind == reading && !midst && e.at.Sub(d.screen.row) >= d.screen.every {
 		d.screen.printRow(e)
 	}
@@ -253,14 +255,15 @@ func (d *director) serve(e event) {
 	}
 }
 
-// answer is for a process that waits for it. One that is gone is noticed by its end.
+// answer sends an answer to a process. If the process has ended, take gets its end.
 func (d *director) answer(process int, a answer) {
 	_ = json.NewEncoder(d.children[process-1].Orders).Encode(a)
 }
 
 func (d *director) turn(a act) { d.act, d.since = a, time.Now() }
 
-// direct begins the next act, if it is time for that.
+// direct begins the next act when the present one has lasted long enough. If an act lasts far too long, it
+// kills all processes.
 func (d *director) direct() {
 	now := time.Now()
 	here := now.Sub(d.since)

@@ -17,25 +17,25 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// kind is what a process of the demo reports.
+// A kind is a kind of event that a process of the demo reports.
 type kind string
 
 const (
-	waiting kind = "waiting" // is about to call Lock
-	reading kind = "reading" // has the lock, and asks for the counter
-	writing kind = "writing" // asks to write the counter
+	waiting kind = "waiting" // the process is about to call Lock
+	reading kind = "reading" // the process has the lock, and wants to read the counter
+	writing kind = "writing" // the process wants to write the counter
 )
 
-// event is a line of a process's stdout.
+// An event is a line of a process's stdout.
 type event struct {
 	Kind  kind
-	Token int64  `json:",omitempty"` // of the hold
-	Count int    `json:",omitempty"` // writing: the new one
-	Lost  string `json:",omitempty"` // writing: what the hold says of its loss
+	Token int64  `json:",omitempty"` // token of the hold
+	Count int    `json:",omitempty"` // new value of the counter, if Kind is writing
+	Lost  string `json:",omitempty"` // error of a hold that was lost, if Kind is writing
 
 	Process int       `json:"-"`
-	Refused bool      `json:"-"` // the store has seen a larger token
-	at      time.Time // when it arrived
+	Refused bool      `json:"-"` // the store has seen a higher token
+	at      time.Time // time at which the event arrived
 }
 
 // assignment is the first line of a process's stdin. It is not in the arguments, where any user could read
@@ -47,7 +47,7 @@ type assignment struct {
 	Lease   time.Duration
 }
 
-// answer is a further line, for each event but waiting. The end of stdin is the end of the one that answers.
+// An answer is a further line of stdin, for each event but waiting. Stdin ends when the demo has ended.
 type answer struct {
 	Count int
 	Fixed bool // take the lock with a fixed lease the next time
@@ -60,7 +60,7 @@ func demoProcessCommand() *cli.Command {
 		Usage:  "one of the processes that lockline demo starts",
 		Hidden: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			// A terminal's ctrl-C and hang-up reach this process, too. The one that has started it decides.
+			// ctrl-C and the end of a terminal reach this process, too, but its parent decides when it ends.
 			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			return runProcess(ctx, os.Stdin, cmd.Root().Writer)
 		},
@@ -94,7 +94,7 @@ func runProcess(ctx context.Context, in io.Reader, out io.Writer) error {
 
 	var last answer
 	for !last.Stop {
-		time.Sleep(rand.N(30 * time.Millisecond)) // it works elsewhere
+		time.Sleep(rand.N(30 * time.Millisecond)) // stands for work without the lock
 		if last, err = p.visit(ctx, last.Fixed); err != nil {
 			return err
 		}
@@ -102,7 +102,8 @@ func runProcess(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// visit locks, increments the counter and unlocks. It returns the last answer.
+// visit locks, increments the counter and unlocks. It returns the last answer. If fixed is true, the lease is
+// not renewed.
 func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	if err := p.events.Encode(event{Kind: waiting}); err != nil {
 		return a, err
@@ -116,7 +117,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 		return a, err
 	}
 	defer func() {
-		if e := hold.Unlock(ctx); !errors.Is(e, rlock.ErrLost) { // of which the write has told
+		if e := hold.Unlock(ctx); !errors.Is(e, rlock.ErrLost) { // the event has already reported a loss
 			err = errors.Join(err, e)
 		}
 	}()
@@ -126,13 +127,15 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))
 	write := event{Kind: writing, Token: hold.Token(), Count: a.Count + 1}
-	if err := hold.Err(); err != nil { // It writes all the same, as code does that cannot look in time.
+	// The process writes although the lock is lost, as a program does that cannot check its hold in time.
+	if err := hold.Err(); err != nil {
 		write.Lost = say(err)
 	}
 	return p.ask(write)
 }
 
-// ask waits for the answer. A process that is to stand still waits for it longer than its lease.
+// ask sends an event and waits for the answer. The process that is to stop gets its answer only after its
+// lease has ended.
 func (p *process) ask(e event) (a answer, err error) {
 	if err := p.events.Encode(e); err != nil {
 		return a, err

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// screen shows the demo in plain lines, the same on a terminal and in a pipe: a column for each process. Of
-// the many hand-overs it shows a sample.
+// A screen shows the demo in plain lines, with a column for each process. The lines are the same on a
+// terminal and in a pipe. There are too many hand-overs to show them all, so each row is a sample.
 type screen struct {
 	out   io.Writer
-	every time.Duration // between two rows
+	every time.Duration // time between two rows, at least
 	begun time.Time
 
 	lanes [demoProcesses]lane // process 1 first
 	count int                 // the counter as last written
 	holds int
-	row   time.Time // of the last row
+	row   time.Time // time of the last row or remark
 }
 
-// lane is what one process is at.
+// A lane is the column of one process.
 type lane struct {
 	state string // ·, wait, HOLD, STALL or dead
-	held  bool   // some time
+	held  bool   // the process has held the lock at least once
 }
 
 func newScreen(out io.Writer, contend time.Duration) *screen {
@@ -37,7 +37,7 @@ func newScreen(out io.Writer, contend time.Duration) *screen {
 	return s
 }
 
-// painter colors some words on a terminal, or where its user has asked for colors.
+// A painter colors some words if it writes to a terminal, or if CLICOLOR_FORCE is set.
 type painter struct{ io.Writer }
 
 var colored = strings.NewReplacer("HOLD", "\x1b[32mHOLD\x1b[0m", "✓", "\x1b[32m✓\x1b[0m",
@@ -68,7 +68,7 @@ Redis: %s. Lease: %v, renewed while the holder lives.
 	fmt.Fprintf(s.out, "%s%-19s%-9sholds\n", head, "fencing token", "counter")
 }
 
-// show keeps the lanes.
+// show updates the lanes after an event.
 func (s *screen) show(e event) {
 	l := &s.lanes[e.Process-1]
 	switch {
@@ -108,13 +108,13 @@ func (s *screen) allHaveHeld() bool {
 	return !slices.ContainsFunc(s.lanes[:], func(l lane) bool { return !l.held })
 }
 
-// mark says what happens to a process that has just read the counter.
+// mark sets the state of a process that has just read the counter, and prints a remark.
 func (s *screen) mark(e event, state, what string) {
 	s.lanes[e.Process-1].state = state
 	s.say(e.at, "process %d has read the counter (%d), has not written it, and %s", e.Process, s.count, what)
 }
 
-// heldUp says now and then why nothing happens.
+// heldUp prints a remark every half second while no process can get the lock.
 func (s *screen) heldUp(now time.Time, since moment) {
 	if now.Sub(s.row) >= 500*time.Millisecond {
 		s.say(now, "no process can enter until the lease of process %d is over: %.1f s so far",

@@ -37,16 +37,16 @@ Each finding that is not "ok" names a remedy and a heading of docs/operations.md
 
 Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
 
-// finding is one answer of the doctor, and its JSON.
+// A finding is the result of a check for one server, or for all of them. Its JSON is the output of --json.
 type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
 	judgment
-	See     string          `json:"see,omitempty"`     // heading in docs/operations.md
-	Circles []waitingCircle `json:"circles,omitempty"` // of the check "waits"
+	See     string          `json:"see,omitempty"`     // page and heading
+	Circles []waitingCircle `json:"circles,omitempty"` // circles that the check "waits" found
 }
 
-// judgment is what a check concludes.
+// A judgment is the conclusion of a check.
 type judgment struct {
 	Status status `json:"status"`
 	Found  string `json:"found"`
@@ -57,8 +57,8 @@ type status string
 
 const (
 	fine    status = "ok"
-	unknown status = "unknown" // could not be looked at
-	warning status = "warning" // costs something when something else goes wrong
+	unknown status = "unknown" // the check could not be made
+	warning status = "warning" // after a further failure, locks may be lost or delayed
 	failure status = "failure" // locks are lost or refused
 )
 
@@ -96,7 +96,7 @@ func doctorCommand() *cli.Command {
 }
 
 func printFindings(out io.Writer, findings []finding) {
-	server, said := "", map[string]bool{"": true} // one advice may be for many findings
+	server, said := "", map[string]bool{"": true} // a remedy is printed once, even for many findings
 	for _, f := range findings {
 		if f.Server != server && f.Server != "" {
 			server = f.Server
@@ -110,7 +110,8 @@ func printFindings(out io.Writer, findings []finding) {
 	}
 }
 
-// examine looks at each server alone, and then at them as locks do. now is the clock of this machine.
+// examine returns the findings about the servers of o, and about the Sentinels of the URL. now is the clock
+// of this machine.
 func (o *operator) examine(ctx context.Context, now func() time.Time) []finding {
 	o.lease = cmp.Or(o.lease, protocol.DefaultLease)
 	findings := o.examineServer(ctx, now)
@@ -159,7 +160,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 	slices.SortStableFunc(findings, byServer)
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
 	if slices.ContainsFunc(findings, down) {
-		// Nothing else can be known of it, and to try locks would only take long.
+		// The other checks know nothing about a server that is down, and a trial of locks would only take
+		// long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
 	ofAll := append(o.checkLocked(ctx), finding{Check: "locks", judgment: o.tryLocks(ctx)})
@@ -168,7 +170,7 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 	return append(findings, ofAll...)
 }
 
-// scanTime is for how long the doctor looks for names. To scan a large database takes longer.
+// scanTime limits the search for names, because the scan of a large database can take much longer.
 const scanTime = 10 * time.Second
 
 // checkLocked looks at all that is locked or waited for. It finds names that locks of several kinds have,
@@ -188,13 +190,13 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 		names, versions, waits = unlisted(err), unlisted(err), unlisted(err)
 	}
 	findings := []finding{{Check: "names", judgment: names}, {Check: "versions", judgment: versions}}
-	if !o.redisson { // of which Redis does not know who waits
+	if !o.redisson { // Redis does not know the waiters of these locks
 		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
 	}
 	return findings
 }
 
-// unlisted returns the judgment if the locks cannot be listed.
+// unlisted returns the judgment of checks for which the locks could not be listed.
 func unlisted(err error) judgment {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -212,21 +214,21 @@ func judgeNames(several []string) judgment {
 	return judgment{fine, "no name is locked in two kinds", ""}
 }
 
-// facts are what a server says of itself.
+// facts has the data about one server with which checks are made.
 type facts struct {
 	server  string
-	err     error             // of its first request
-	info    map[string]string // nil if it may not be asked
-	calls   map[string]int64  // how often commands were run; nil if it is not known
-	config  map[string]string // what was asked of it and answered
-	replica bool              // it says so
+	err     error             // error of the first request
+	info    map[string]string // fields of INFO; nil if the user may not read them
+	calls   map[string]int64  // how often commands were run; nil if that is not known
+	config  map[string]string // settings that the user may read
+	replica bool              // the server is a replica, by its reply to HELLO
 	clock   clockReading
-	ahead   time.Duration // its clock, against this machine's
-	rtt     time.Duration // by so much ahead can be wrong
-	lease   time.Duration // of the programs
+	ahead   time.Duration // how far the clock of the server is ahead of this machine's
+	rtt     time.Duration // round trip of clock; ahead can be wrong by half of it
+	lease   time.Duration // lease of the programs
 }
 
-// settings are what the checks ask CONFIG for.
+// settings has the names of the settings that the checks need.
 var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
 	"client-output-buffer-limit", "maxclients", "lua-time-limit", "maxmemory-clients",
 	"no-appendfsync-on-rewrite", "cluster-node-timeout", "min-replicas-max-lag",
@@ -241,15 +243,17 @@ func serverName(server *redis.Client) string {
 	return unnamedMaster
 }
 
+// ask reads the facts about a server.
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: serverName(server), config: map[string]string{}}
-	// TIME says, too, whether the server can be reached at all, and by this user.
-	server.Time(ctx) // it may have to dial, which would count
+	// TIME also shows whether this user can reach the server at all. The first TIME may have to dial, which
+	// would make the round trip longer.
+	server.Time(ctx)
 	if f.clock, f.err = readClock(ctx, server, now); f.err != nil {
 		return f
 	}
 	f.rtt, f.ahead = f.clock.rtt, f.clock.server.Sub(f.clock.local)
-	hello := redis.NewMapStringInterfaceCmd(ctx, "hello") // which any user may send
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello") // every user may send HELLO
 	f.replica = server.Process(ctx, hello) == nil && isReplica(hello.Val())
 	if sections, err := server.InfoMap(ctx).Result(); err == nil {
 		f.info = map[string]string{}
@@ -282,13 +286,13 @@ func (f facts) number(name string) int64 {
 	return n
 }
 
-// tryLocks does all that programs do with locks, with the rights that they have.
+// tryLocks takes, hands over and frees a lock of each kind, with the rights of the user.
 func (o *operator) tryLocks(ctx context.Context) judgment {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	var names []string
 	for _, k := range o.kinds {
-		// A RedLock needs no other rights, and would be remembered for ten minutes.
+		// A RedLock needs no further rights, and its key would stay for ten minutes.
 		if k.Kind == rlock.KindLatch || k.Kind == rlock.KindRedLock {
 			continue
 		}
@@ -309,8 +313,8 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 	return judgment{fine, done + strings.Join(names, ", "), ""}
 }
 
-// tryTime is much more than it takes, and less than the lease: a waiter that gets a lock in
-// that time was woken.
+// tryTime limits the trial of all kinds. It is much more than a trial takes, and less than the lease. So a
+// waiter that gets a lock within this time was woken by a message.
 const tryTime = 10 * time.Second
 
 func locksDo(err error) string {
@@ -326,7 +330,8 @@ func locksDo(err error) string {
 	return "see the error"
 }
 
-// trySubscribe: a user without the right to subscribe would only be seen to wait.
+// trySubscribe subscribes to a channel, and returns the error if the user may not. Without this test, the
+// trial of such a user would only take too long.
 func (o *operator) trySubscribe(ctx context.Context) error {
 	channel := o.prefix + ":s:lockline-doctor"
 	if o.redisson {
@@ -362,7 +367,7 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = hold.Unlock(ctx) }() // where it was not reached
+	defer func() { _ = hold.Unlock(ctx) }() // frees the lock if the trial returns early
 	if lock.nests() {
 		_, nested, err := lock.Lock(held)
 		if err != nil {
@@ -394,7 +399,8 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	return <-done
 }
 
-// sweep deletes what a trial has left that failed: a lock without a lease would stay.
+// sweep deletes the keys of a trial that failed, because without the right to set a lease they would stay. It
+// returns a remark for the remedy if the user may not delete them.
 func (o *operator) sweep(k lockKind, name string) (stays string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
@@ -409,7 +415,7 @@ func (o *operator) sweep(k lockKind, name string) (stays string) {
 	return ""
 }
 
-// signalWaiting is told when a session waits.
+// signalWaiting is an observer. It gets a value when a session begins to wait.
 type signalWaiting chan struct{}
 
 func (c signalWaiting) Observe(_ context.Context, e rlock.Event) {

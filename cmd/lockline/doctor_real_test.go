@@ -28,7 +28,7 @@ func examine(t *testing.T, url string, now func() time.Time) examination {
 	return o.examine(t.Context(), now)
 }
 
-// want checks one finding: its status, a part of what was found, and that what is not well comes with advice.
+// want checks the status and a part of the text of a finding. A finding that is not fine must have a remedy.
 func (e examination) want(t *testing.T, check string, s status, found string) {
 	t.Helper()
 	i := slices.IndexFunc(e, func(f finding) bool {

@@ -77,14 +77,14 @@ type execOptions struct {
 	redis        target
 	prefix, name string
 	open         func(*rlock.Session, string) subject
-	bounded      bool
-	atMost       time.Duration // to wait, if bounded
+	bounded      bool          // --wait was given
+	atMost       time.Duration // longest wait, if bounded
 	quiet        bool
 	locked       int // exit code if the lock was not free in time
 	lease, grace time.Duration
-	atLeast      time.Duration // for which the lock stays taken
-	replicas     int           // that must have the lock before the command runs
-	note         string        // shown beside the holder
+	atLeast      time.Duration // shortest time for which the lock stays taken
+	replicas     int           // number of replicas that must have the lock before the command runs
+	note         string        // text that is shown beside the holder
 	command      []string
 }
 
@@ -150,11 +150,11 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		}
 	}
 	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
-	unnamed := line[len(line)-len(args)-1] == "--" // which names that begin with "-" have before them, too
+	unnamed := line[len(line)-len(args)-1] == "--" // or the name begins with "-", and has a "--" before it
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
-	// Where "--" is missing, an option behind NAME would be run as the command.
+	// Without this check, an option behind NAME would be run as the command if "--" is missing.
 	if len(args) > 0 && args[0] == "--" {
 		args, unnamed = args[1:], false
 	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
@@ -186,12 +186,12 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 			return o, err
 		}
 	}
-	// A lease that is renewed in time has two thirds of it left.
+	// After a renewal in time, at least two thirds of the lease are left, and grace must be less than that.
 	o.grace = min(o.grace, o.lease/3)
 	return o, nil
 }
 
-// runExec: find the command, wait for the lock, run the command, free the lock.
+// runExec finds the command, waits for the lock, runs the command and frees the lock.
 func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err := execSupported(); err != nil {
 		return err
@@ -228,9 +228,9 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unlockBy(hold, leaveBy()) }() // where release did not; a second one does nothing
-	// What was handed over is leased for two seconds at first: the command would be told to end as soon as it
-	// begins.
+	// If release has already unlocked, a second Unlock does nothing.
+	defer func() { _ = unlockBy(hold, leaveBy()) }()
+	// After a hand-over, the first lease is only two seconds, so the guard would end the command at once.
 	extending, cancel := context.WithTimeout(waiting, o.lease)
 	err = hold.Extend(extending, o.lease)
 	if cancel(); err != nil {
@@ -251,8 +251,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	return g.release(exit, leaveBy())
 }
 
-// listen catches the signals that are forwarded, but for those that its
-// parent process wants ignored, as nohup does.
+// listen returns a channel with the signals that are forwarded. It leaves out signals that the parent process
+// wants to be ignored, as nohup does.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwarded {
@@ -294,12 +294,13 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// ownersVariable is an environment variable with the sessions that hold the locks that a command runs under.
+// ownersVariable is an environment variable of a command. It has the ids of the sessions under whose locks
+// the command runs.
 const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
 
-// wardenCommand runs what exec starts between itself and the command.
+// wardenCommand runs the process that exec starts between itself and the command.
 func wardenCommand() *cli.Command {
 	return &cli.Command{
 		Name: "exec-warden", Usage: "the process that lockline exec starts to end the command in time",
@@ -315,8 +316,9 @@ func environment(name, session string, token int64) []string {
 		ownersVariable+"="+strings.Join(append(owners(), session), " "))
 }
 
-// untilEnded is the context of all that happens before the command runs: a signal that asks to end ends it.
-// From granted on it does not end: the hold's context must not end with the wait's.
+// untilEnded returns the context for everything before the command runs. A signal that normally ends a
+// process ends this context. After a call of granted, no signal ends it, because the context of the hold is
+// below it.
 func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -337,19 +339,19 @@ func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.
 	return waiting, sync.OnceFunc(func() { close(over); listening.Wait() })
 }
 
-// contender is this process before it has the lock.
+// A contender waits for the lock before the command runs.
 type contender struct {
 	execOptions
 	rdb     redis.UniversalClient
 	session *rlock.Session
 	lock    subject
 	errOut  io.Writer
-	leaveBy func() time.Time // when this process ends at the latest, counted from the first call
-	begun   time.Time        // when the time of --wait began
+	leaveBy func() time.Time // latest end of this process; the first call decides it
+	begun   time.Time        // begin of the time of --wait
 }
 
-// refuseOwn: a command that runs under the lock must not wait for it. No other session gets it while the
-// command runs, so to look once is enough.
+// refuseOwn returns an error if this process runs under the lock that it would wait for. One look is enough,
+// because no other session gets that lock while this process runs.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
 	if len(own) == 0 || !c.lock.nests() {
@@ -374,7 +376,8 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until ctx ends, or as long as --wait says.
+// wait waits for the lock until ctx ends or the time of --wait has passed. It calls granted when it does not
+// wait any more.
 func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
 	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast), rlock.WithNote(c.note)}
 	if c.bounded {
@@ -401,23 +404,23 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		cancel()
 		err = fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)
-		if c.quiet { // the exit code says it
+		if c.quiet { // the exit code is enough
 			err = nil
 		}
 		return nil, nil, &exitError{c.locked, err}
 	}
-	_ = unlockBy(hold, c.leaveBy()) // which may have been granted in that instant
+	_ = unlockBy(hold, c.leaveBy()) // the lock may have been granted although ctx has ended
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("%w%s", err, shortWait(c.atMost))
 	}
 	return nil, nil, err
 }
 
-// silence is how long a wait may last without a word.
+// silence is the time after which a wait is reported.
 const silence = time.Second
 
-// tell names the holder that the command waits for, once, unless the wait is over soon. The function that it
-// returns ends that.
+// tell names the present holder once, when the wait has lasted for a second. The function that it returns
+// must be called at the end of the wait.
 func (c *contender) tell(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.quiet {
@@ -434,14 +437,14 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 		text := "its holder is not known"
 		switch {
 		case ctx.Err() != nil,
-			known && s.Held && s.Holder.Session == c.session.ID(): // it has just been granted
+			known && s.Held && s.Holder.Session == c.session.ID(): // the lock has just been granted
 			return
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
 		case known:
 			text = "it is free at this moment: it was just released, " +
 				"or Redis refuses new locks, and lockline doctor says why"
-		default: // a replica does not say what it knows
+		default: // a replica refuses to return the state
 			if role, _ := c.redis.hello(ctx, c.rdb.Process, "role"); role == "replica" {
 				text = "this server is a replica, which grants nothing"
 			}
@@ -451,7 +454,7 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 	return func() { cancel(); telling.Wait() }
 }
 
-// holder is the one in the way, if Redis can tell.
+// holder returns the state of the lock with its holder. known is false if Redis did not return it.
 func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()
@@ -459,7 +462,7 @@ func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	return s, err == nil
 }
 
-// shutdownWait bounds how long a Redis that does not answer keeps lockline from exiting.
+// shutdownWait is the longest time for which a Redis that does not answer delays the end of lockline.
 const shutdownWait = 2 * time.Second
 
 func closeSession(session *rlock.Session) { closeSessionBy(session, time.Now().Add(shutdownWait)) }
@@ -476,7 +479,7 @@ func unlockBy(hold lease, t time.Time) error {
 	return hold.Unlock(ctx)
 }
 
-// lastTrouble remembers why the last renewal failed, and why the lock was lost.
+// lastTrouble is an observer that keeps the errors of the last renewal that failed, and of the loss.
 type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// dieWithParent: this kernel does not offer it.
+// dieWithParent does nothing, because this kernel cannot do that.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// execSupported: there are no process groups and no SIGTERM here to end a command with whose lock is lost.
+// execSupported returns an error, because without process groups and SIGTERM, exec could not end a command
+// whose lock is lost.
 func execSupported() error {
 	return errors.New("exec needs process groups and signals, which this operating system does not have")
 }

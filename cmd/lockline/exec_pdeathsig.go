@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// dieWithParent has the kernel kill the command when this process dies without
-// having seen to it: it must not run on while its lease runs out.
+// dieWithParent makes the kernel kill the command if this process dies first. Otherwise the command would run
+// on although nothing renews its lease.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -30,7 +30,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// execs runs lockline exec with a URL's host and what follows, and returns what it said.
+// execs runs lockline exec with the host of a URL and further arguments, and returns its output.
 func execs(t *testing.T, addr string, code int, args ...string) string {
 	t.Helper()
 	p := startExec(t, addr, args...)
@@ -77,7 +77,7 @@ func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
 	p := startExec(t, listener.Addr().String(), append([]string{"n"}, self("until", file)...)...)
 	conn, err := listener.Accept()
 	testlock.Must(t, err)
-	defer conn.Close() // it never answers
+	defer conn.Close() // nothing is ever sent over it
 	p.signal(syscall.SIGTERM)
 	p.wantCode(128 + int(syscall.SIGTERM))
 }
@@ -86,7 +86,7 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
-	defer listener.Close() // its connections are never answered
+	defer listener.Close() // nothing answers its connections
 	for _, scheme := range []string{"redis", "rediss"} {
 		began := time.Now()
 		said := execs(t, "127.0.0.1:1", exitTrouble,
@@ -99,7 +99,7 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 	}
 }
 
-// locker is a lock as another program of the user would hold it.
+// locker returns a lock for another program of the user.
 func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -131,8 +131,8 @@ func startExec(t *testing.T, addr string, args ...string) *lockline {
 // children would ignore them, too.
 var caught = make(chan os.Signal, 1)
 
-// start starts a command that ends with the test at the latest. It collects what it writes, unless that goes
-// elsewhere.
+// start starts a command that ends with the test at the latest. It collects the output, unless cmd has
+// another destination.
 func start(t *testing.T, cmd *exec.Cmd) *lockline {
 	t.Helper()
 	p := &lockline{t: t, cmd: cmd, done: make(chan struct{})}
@@ -183,7 +183,7 @@ func (p *lockline) wantCode(want int) {
 	}
 }
 
-// self is a command line that runs a helper.
+// self returns the end of a command line that runs a helper.
 func self(args ...string) []string { return append([]string{"--", os.Args[0], "helper"}, args...) }
 
 func lines(file string) []string {
@@ -448,7 +448,7 @@ func TestExecInsideItselfSaysSo(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)
 	for what, test := range map[string]struct {
-		nested []string // what each exec gets, the outermost one first
+		nested []string // arguments of each exec, the outermost one first
 		code   int
 	}{
 		"a in a":                 {[]string{"a", "a"}, exitTrouble},
@@ -570,8 +570,8 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	p.wantCode(40)
 }
 
-// endOfBeats reads what "beat" wrote: whether it got SIGTERM and went on for a while, and when it was last
-// alive.
+// endOfBeats reads the file of "beat", and returns the time at which "beat" was last alive. The test fails
+// unless "beat" got SIGTERM and continued for a while.
 func endOfBeats(t *testing.T, file string) (last time.Time) {
 	t.Helper()
 	all := lines(file)
@@ -680,7 +680,8 @@ func TestForcedUnlockEndsTheCommandAtOnce(t *testing.T) {
 	}
 }
 
-// startPiped is startExec, and a function that waits until lockline and all that it has started have ended.
+// startPiped calls startExec. It also returns a function that waits until lockline and all processes that it
+// has started have ended.
 func startPiped(t *testing.T, addr string, args ...string) (p *lockline, ended func()) {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -754,7 +755,7 @@ func TestWhatHasLeftTheGroupEndsWithTheLock(t *testing.T) {
 	})
 }
 
-// childOf is a process whose parent has this id.
+// childOf returns the id of a child of this process.
 func childOf(t *testing.T, parent int) int {
 	t.Helper()
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()

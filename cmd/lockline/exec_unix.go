@@ -21,20 +21,21 @@ func execSupported() error { return nil }
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2}
 
-// endsWait: a wait for the lock is ended by the signals that would end any process that
-// has not asked for something else.
+// endsWait reports whether a forwarded signal ends the wait for the lock. SIGUSR1 and SIGUSR2 do not, because
+// they are meant for the command.
 func endsWait(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
-// group is a command in a process group of its own, below a warden.
+// A group is a command in a process group of its own, below a warden.
 type group struct {
 	warden   *exec.Cmd
-	pid      int // of the command, and of its process group
-	deadline *os.File
+	pid      int      // process id of the command, and id of its process group
+	deadline *os.File // pipe to the warden, for new deadlines
 	done     chan report
-	terminal *os.File // whose foreground the group is; nil if it is not
+	terminal *os.File // terminal in which the group is the foreground; nil if there is none
 }
 
-// startGroup returns when the command runs. From until on it does not.
+// startGroup starts the command, and returns when it runs. The command must have ended at the time until,
+// unless group.until sets a later time.
 func startGroup(path string, command, env []string, until time.Time) (*group, error) {
 	g := &group{done: make(chan report, 1), terminal: foreground()}
 	theirs, deadline, err := os.Pipe()
@@ -48,7 +49,8 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 		return nil, err
 	}
 	defer reported.Close()
-	// The files keep their numbers: what exec was given as file 3 is for the command, as make's jobserver.
+	// The command inherits open files, such as the jobserver of make, under the same numbers. So the pipes
+	// keep their numbers, too, instead of becoming files 3 and 4.
 	terminal := "background"
 	if g.terminal != nil {
 		terminal = "foreground"
@@ -62,12 +64,12 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	g.warden = &exec.Cmd{
 		Path: program, Args: append(args, command...), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // what stops exec's group does not stop it
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // signals to the group of exec do not stop it
 	}
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
-	reported.Close() // the warden's end ends it, then
+	reported.Close() // so that reading ends when the warden ends
 	heard := json.NewDecoder(reports)
 	var r report
 	if err = heard.Decode(&r); err != nil {
@@ -84,7 +86,7 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	go func() {
 		defer reports.Close()
 		var r report
-		if err := heard.Decode(&r); err != nil { // The warden was killed, and can end nothing any more.
+		if err := heard.Decode(&r); err != nil { // the warden was killed, so nothing else ends the command
 			r = report{Code: exitSignalBase + int(syscall.SIGKILL)}
 			r.Failed = "the process between lockline and the command was killed, and the command with it"
 			g.signal(syscall.SIGKILL)
@@ -94,15 +96,16 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	return g, nil
 }
 
-// inherited makes a file one that the next process has, too, and returns its number.
+// inherited makes child processes inherit a file, and returns its number.
 func inherited(f *os.File) string {
 	_, _ = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
 	return strconv.Itoa(int(f.Fd()))
 }
 
-// until tells the warden when the group must have ended, unless another word comes, and reports whether it
-// has. A warden that is stopped may leave the pipe full. A write deadline would not do: it may be over before
-// the write begins.
+// until sends the warden the time at which the group must have ended, unless until is called again. It
+// returns false if the time could not be sent. That is so if the warden was stopped, so that the pipe is
+// full. Then until does not wait. A write deadline would not help, because it may pass before the write
+// begins.
 func (g *group) until(t time.Time) (told bool) {
 	pipe, err := g.deadline.SyscallConn()
 	if err != nil {
@@ -118,30 +121,32 @@ func (g *group) until(t time.Time) (told bool) {
 
 func (g *group) ended() <-chan report { return g.done }
 
-// signal signals the command's process group.
+// signal sends a signal to the command's process group.
 func (g *group) signal(s syscall.Signal) { send(-g.pid, s) }
 
-// end signals all descendants of the command, and has a warden go on that was stopped.
+// end sends a signal to the command and all of its descendants. If the warden was stopped, it continues.
 func (g *group) end(s syscall.Signal) {
 	endTree(g.warden.Process.Pid, g.pid, s)
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 }
 
-// letGo ends the warden, and makes this process's own group the foreground again. What the command has left
-// runs on.
+// letGo ends the warden, and makes this process's own group the foreground again. Processes that the command
+// has left behind continue.
 func (g *group) letGo() {
 	g.deadline.Close()
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 	_ = g.warden.Wait()
 	if g.terminal != nil {
-		signal.Ignore(syscall.SIGTTOU) // it would stop a process that asks from the background
+		// Otherwise the next call would stop this process, which is in the background.
+		signal.Ignore(syscall.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		signal.Reset(syscall.SIGTTOU)
 	}
 }
 
-// foreground returns the terminal if this process talks to one, and its turn it
-// is. In a pipeline it stays with the pipeline's own group: the pager needs it.
+// foreground returns the terminal if stdin and stdout are a terminal in which this process is the foreground.
+// Otherwise it returns nil. So in a pipeline the foreground does not change, because another part, such as a
+// pager, needs it.
 func foreground() *os.File {
 	for _, f := range []*os.File{os.Stdin, os.Stdout} {
 		owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

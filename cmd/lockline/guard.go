@@ -12,62 +12,70 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// guard watches a command that runs under a lock, and sees to it that it does not outlive the lease.
+// A guard watches a command that runs under a lock, and ends it before the lease ends.
 type guard struct {
 	name     string
 	lease    context.Context // ends when the lock is lost
 	hold     lease
-	grace    time.Duration
+	grace    time.Duration // time for the command to end after SIGTERM
 	lead     time.Duration // see killLead
-	look     time.Duration // how often to look for renewals
+	look     time.Duration // interval at which the deadline of hold is read
 	group    commandGroup
 	signals  <-chan os.Signal
-	troubles *lastTrouble // why renewals fail, and why the lock was lost
+	troubles *lastTrouble // errors of renewals and of the loss
 	errOut   io.Writer
 
-	deadline time.Time // of the lease, as last known
-	until    time.Time // as the warden knows it
+	deadline time.Time // the last known deadline of hold
+	until    time.Time // the last time that was sent to the warden
 	plan     plan
-	told     bool // to end: SIGTERM or SIGKILL was sent for want of the lock
-	killed   bool
+	told     bool // SIGTERM or SIGKILL was sent because the lock is lost or may end
+	killed   bool // SIGKILL was sent for this reason
 }
 
-// lease is what the guard needs of *rlock.Hold.
+// A lease has the methods of *rlock.Hold that the guard needs.
 type lease interface {
 	Deadline() time.Time
 	Unlock(ctx context.Context) error
 }
 
-// commandGroup is the command and what it has started, with a warden that also ends them.
+// A commandGroup is the command and its descendants, with a warden that also ends them.
 type commandGroup interface {
-	until(t time.Time) (told bool) // has the warden end them then, unless another word comes
-	ended() <-chan report          // of the command, once
-	signal(s syscall.Signal)       // to the process group
-	end(s syscall.Signal)          // to all descendants
-	letGo()                        // of what runs on, of the warden, and of the terminal
+	// until sends the warden the time at which it must end the group.
+	until(t time.Time) (told bool)
+
+	// ended returns a channel that gets a report when the command has ended.
+	ended() <-chan report
+
+	// signal sends a signal to the process group, and end to all descendants.
+	signal(s syscall.Signal)
+	end(s syscall.Signal)
+
+	// letGo ends the warden, and takes the terminal back.
+	letGo()
 }
 
-// report is what the warden tells exec, once when the command runs and once when it has ended.
+// A report is a message of the warden to exec. The warden sends one when the command runs and one when it has
+// ended.
 type report struct {
 	PID    int    `json:",omitempty"`
-	Code   int    `json:",omitempty"` // the exit code
-	Late   bool   `json:",omitempty"` // the warden has ended it, because exec was silent for too long
-	Failed string `json:",omitempty"` // what went wrong but for that
+	Code   int    `json:",omitempty"` // exit code
+	Late   bool   `json:",omitempty"` // the warden has ended the command, because exec was silent
+	Failed string `json:",omitempty"` // error of the warden
 }
 
-// plan is when the command must be told to end, and when it must have ended.
+// A plan has the times of SIGTERM and of SIGKILL.
 type plan struct{ term, kill time.Time }
 
-// killLead is the time that a SIGKILL has to take effect before the lease ends.
+// killLead returns the time between SIGKILL and the end of a lease of this length.
 func killLead(lease time.Duration) time.Duration { return min(50*time.Millisecond, lease/20) }
 
-// whileHeld is the plan if no more renewals come.
+// whileHeld returns the plan for a lease that is not renewed any more.
 func (g *guard) whileHeld() plan {
 	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
 }
 
-// onceLost is the plan if the lock is lost before the deadline: others may hold
-// it already, so what is left is only to end in an orderly way, and soon.
+// onceLost returns the plan for a lock that is lost before the deadline. Others may already hold the lock, so
+// the command must end now, but it gets the time for an orderly end.
 func (g *guard) onceLost(now time.Time) plan {
 	kill := now.Add(g.grace)
 	if end := g.whileHeld().kill; end.Before(kill) {
@@ -76,7 +84,7 @@ func (g *guard) onceLost(now time.Time) plan {
 	return plan{term: now, kill: kill}
 }
 
-// watch returns when the command has ended.
+// watch watches the command until it has ended.
 func (g *guard) watch() report {
 	lost := g.lease.Done()
 	timer := time.NewTimer(g.next(time.Now()))
@@ -95,14 +103,14 @@ func (g *guard) watch() report {
 	}
 }
 
-// next does what is due and returns how long until something else may be. The warden has to know of a renewal
-// long before the next one.
+// next sends the signals and deadlines that are due, and returns the time until it must be called again. That
+// is short enough for the warden to know of each renewal long before the next one.
 func (g *guard) next(now time.Time) time.Duration {
 	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // moves with each renewal
 		g.deadline = d
 		g.plan = g.whileHeld()
 	}
-	if g.plan.kill != g.until && g.group.until(g.plan.kill) { // else the next look tells it
+	if g.plan.kill != g.until && g.group.until(g.plan.kill) { // if it fails, the next call repeats it
 		g.until = g.plan.kill
 	}
 	switch {
@@ -114,7 +122,7 @@ func (g *guard) next(now time.Time) time.Duration {
 	}
 	switch {
 	case g.killed:
-		return time.Hour // the kernel has the rest in hand
+		return time.Hour // nothing is left to do but to wait for the end
 	case g.told || g.plan.kill.Before(g.plan.term):
 		return min(g.look, g.plan.kill.Sub(now))
 	}
@@ -133,18 +141,18 @@ func (g *guard) tell(s syscall.Signal) {
 		g.name, g.troubles, name))
 }
 
-// release frees the lock, which the command no longer needs, and decides on the exit code. It stops waiting
-// for Redis at the time by. A command whose lock was lost has not done what was asked, whatever it says.
+// release frees the lock after the command has ended, and returns the error with the exit code. It does not
+// wait for Redis after the time by. If the lock was lost, the exit code of the command does not count.
 func (g *guard) release(exit report, by time.Time) error {
 	told := g.told || exit.Late
 	if told {
-		g.group.end(syscall.SIGKILL) // what it has left behind has no lock either
+		g.group.end(syscall.SIGKILL) // processes that the command has left behind have no lock either
 	}
 	g.group.letGo()
 	if exit.Failed != "" {
 		complain(g.errOut, fmt.Errorf("lock %q: %s", g.name, exit.Failed))
 	}
-	lost := g.lease.Err() != nil // the Unlock ends this context, too
+	lost := g.lease.Err() != nil // must be read before Unlock, which ends this context, too
 	err := unlockBy(g.hold, by)
 	switch {
 	case told:

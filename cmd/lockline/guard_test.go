@@ -41,7 +41,7 @@ func (l *fakeLease) set(deadline time.Time, unlocked error) {
 
 func (l *fakeLease) renew(d time.Duration) { l.set(time.Now().Add(d), nil) }
 
-// lose also does what a Hold does: its deadline is zero once it is over.
+// lose loses the lock. As with a Hold, the deadline is zero after that.
 func (l *fakeLease) lose() {
 	l.set(time.Time{}, rlock.ErrLost)
 	l.end(rlock.ErrLost)
@@ -62,11 +62,11 @@ func (h fakeHold) Unlock(context.Context) error {
 	return h.l.unlocked
 }
 
-// fakeGroup notes the signals that it gets, and when, and dies of those in fatal.
+// fakeGroup records its signals with their times. The signals in fatal end it.
 type fakeGroup struct {
 	begun time.Time
-	limit time.Time // as its warden knows it
-	deaf  bool      // to the next word
+	limit time.Time // last time that its warden got
+	deaf  bool      // the warden does not get the next time
 	got   []string
 	fatal []syscall.Signal
 	over  atomic.Bool
@@ -285,7 +285,7 @@ func TestTheWardenLearnsOfARenewalLongBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
 		l, group := newFakeLease(lease), newFakeGroup()
-		group.deaf = true // a word that is not told is told at the next look
+		group.deaf = true // so the guard must send the time again at its next look
 		g := &guard{
 			name: "n", lease: l, hold: fakeHold{l}, lead: killLead(lease), look: lease / 10,
 			group: group, troubles: new(lastTrouble), errOut: new(bytes.Buffer),

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// helper is what lockline exec runs in these tests. Each writes to files what
-// the test wants to know; what is written first says that it runs.
+// helper runs as the command of lockline exec in these tests. args[0] chooses its behavior. It writes to
+// files for the test. The first line means that it runs.
 func helper(args []string) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
@@ -40,7 +40,7 @@ func note(file, format string, values ...any) {
 	fmt.Fprintf(f, format+"\n", values...)
 }
 
-// beat writes the time again and again, whatever it is told.
+// beat writes the time again and again, and also its signals, but it does not end.
 func beat(file string, signals <-chan os.Signal) int {
 	ticks := time.NewTicker(2 * time.Millisecond)
 	defer ticks.Stop()
@@ -54,7 +54,7 @@ func beat(file string, signals <-chan os.Signal) int {
 	}
 }
 
-// apart has an orphan in a session of its own that beats, and ends when both have been told to.
+// apart starts an orphan that runs beat in a session of its own. It ends when both have got a signal.
 func apart(file string, signals <-chan os.Signal) int {
 	cmd := exec.Command("sh", "-c", `"$@" &`, "sh", os.Args[0], "helper", "beat", file)
 	cmd.Stdout = os.Stdout
@@ -63,7 +63,7 @@ func apart(file string, signals <-chan os.Signal) int {
 		return 1
 	}
 	<-signals
-	for { // The signal is the orphan's, too.
+	for { // waits until the orphan has got the signal, too
 		text, _ := os.ReadFile(file)
 		if bytes.Contains(text, fmt.Appendf(nil, "signal %d", syscall.SIGTERM)) {
 			return 41

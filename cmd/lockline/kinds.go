@@ -16,14 +16,13 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// lockKind is a kind of lock, and how one is opened that excludes others (doctor tries it); not at all if it
-// is a latch, which is no lock.
+// A lockKind is a kind of lock.
 type lockKind struct {
 	rlock.Kind
-	open func(*rlock.Session, string) subject
+	open func(*rlock.Session, string) subject // returns an exclusive lock or a permit; nil for latches
 }
 
-// at opens what can be looked at.
+// at returns the lock or latch of this name.
 func (k lockKind) at(s *rlock.Session, name string) looker {
 	if k.Kind == rlock.KindLatch {
 		return counted{latch.New(s, name)}
@@ -36,28 +35,28 @@ var lockKinds = []lockKind{
 	{rlock.KindFair, openFair},
 	{rlock.KindRedLock, openRedLock},
 	{rlock.KindReadWrite, openWriter},
-	{rlock.KindSemaphore, openSemaphore(1)}, // Redis has the limit of one that is used
+	{rlock.KindSemaphore, openSemaphore(1)}, // if the semaphore is in use, Redis knows its limit
 	{Kind: rlock.KindLatch},
 }
 
-// redissonKinds is the kind of locks that are shared with Redisson.
+// redissonKinds has the kind of lock that is shared with Redisson.
 var redissonKinds = []lockKind{{rlock.KindRedisson, openRedisson}}
 
-// looker is what can be looked at.
+// A looker is a lock or a latch.
 type looker interface {
-	// state asks Redis for its holders and waiters.
+	// state reads the holders and the waiters from Redis.
 	state(ctx context.Context) (lockState, error)
 }
 
-// subject is one lock, or a permit of one semaphore.
+// A subject is a lock, or a permit of a semaphore.
 type subject struct {
 	rlock.Locker
 	operated
 	kind rlock.Kind
 }
 
-// operated is what operators do with a lock of any kind. ForceUnlock frees it under all of its holders, and
-// ForceUnlockToken under the one with that token. Both report whether there was one.
+// operated has the methods of a lock of any kind for operators. ForceUnlock takes the lock from all holders,
+// and ForceUnlockToken takes it from the holder with that token. Both report whether there was such a holder.
 type operated interface {
 	Inspect(ctx context.Context) (rlock.State, error)
 	ForceUnlock(ctx context.Context) (bool, error)
@@ -76,17 +75,17 @@ func openFair(s *rlock.Session, name string) subject {
 	return mutex(rlock.KindFair, fairlock.New(s, name))
 }
 
-// openRedLock opens a RedLock as this one server has it.
+// openRedLock returns the part of a RedLock on the server of the session.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(7 * time.Second) // there is no other server to ask in that time
+	longest := multilock.WithServerTimeout(7 * time.Second) // no other server could answer instead
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
-	if err != nil { // with --lease, this may be too long
+	if err != nil { // the timeout may be too long for the lease of the session
 		q, _ = multilock.NewQuorum([]*rlock.Session{s})
 	}
 	return mutex(rlock.KindRedLock, q.New(name))
 }
 
-// mutex is a lock that has one holder.
+// mutex returns a subject for a lock that has one holder.
 func mutex(kind rlock.Kind, m interface {
 	rlock.Locker
 	operated
@@ -104,7 +103,7 @@ func openReader(s *rlock.Session, name string) subject {
 	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
 }
 
-// both is the two sides of a read-write lock.
+// both frees a read-write lock from its writer or its readers.
 type both struct{ *rwlock.RWMutex }
 
 func (l both) ForceUnlock(ctx context.Context) (bool, error) {
@@ -123,7 +122,7 @@ func openSemaphore(limit int) func(*rlock.Session, string) subject {
 	}
 }
 
-// permits is all permits of a semaphore.
+// permits frees all permits of a semaphore.
 type permits struct{ *semaphore.Semaphore }
 
 func (p permits) ForceUnlock(ctx context.Context) (forced bool, err error) {
@@ -142,7 +141,7 @@ func (p permits) ForceUnlockToken(ctx context.Context, token int64) (bool, error
 	return p.ForceRelease(ctx, token)
 }
 
-// nests: a holder's child that wants it, too, waits for itself.
+// nests reports whether a command that runs under the lock and waits for the same lock would wait for itself.
 func (l subject) nests() bool { return l.kind != rlock.KindSemaphore }
 
 func (l subject) state(ctx context.Context) (lockState, error) {
@@ -182,14 +181,14 @@ func newState(name string, kind rlock.Kind) lockState {
 	return st
 }
 
-// notKnown is the state of a lock of which Redis does not tell it.
+// notKnown returns the state of a lock that could not be read, for the reason why.
 func notKnown(name string, kind rlock.Kind, why string) lockState {
 	st := newState(name, kind)
 	st.Error = why
 	return st
 }
 
-// counted is a latch.
+// counted is the looker of a latch.
 type counted struct{ *latch.Latch }
 
 func (l counted) state(ctx context.Context) (lockState, error) {
@@ -207,13 +206,13 @@ func (l counted) state(ctx context.Context) (lockState, error) {
 	return st, err
 }
 
-// addValue asks what the leader says, if the lock is that of an election.
+// addValue adds the value of the leader to st, if the lock belongs to an election.
 func (o *operator) addValue(ctx context.Context, st *lockState) error {
 	if !st.Held || st.Kind != rlock.KindFair.String() {
 		return nil
 	}
 	leader, ok, err := election.New(o.session, st.Name).Leader(ctx)
-	if ok && leader.Owner == st.Holder.Owner { // else another one leads by now
+	if ok && leader.Owner == st.Holder.Owner { // otherwise the leader has changed since
 		st.Value = &leader.Value
 		if !utf8.ValidString(leader.Value) {
 			st.ValueBytes = []byte(leader.Value)

@@ -96,7 +96,8 @@ func (e *incomplete) Error() string {
 	return "the locks of some nodes are not known: " + strings.Join(texts, "; ")
 }
 
-// nothing says that ls has found nothing, and where. With a wrong prefix there is nothing, either.
+// nothing returns the error that ls prints if it has found nothing. The error names the prefix, because a
+// wrong prefix is a likely reason.
 func (o *operator) nothing() error {
 	of := ""
 	if o.pattern != "*" {
@@ -105,17 +106,17 @@ func (o *operator) nothing() error {
 	return fmt.Errorf("nothing%s is held or waited for (%s)", of, o.where())
 }
 
-// found is a lock whose key was seen.
+// A found is a lock of which scan has found a key.
 type found struct {
 	kind rlock.Kind
 	name string
 }
 
-// atOnce is how many locks are asked for at once; these requests share pipelines.
+// atOnce is the number of locks that are inspected at once, so that the requests share pipelines.
 const atOnce = 100
 
-// list returns the locks that ls and top show, sorted by name. If some nodes of a Cluster fail, it returns
-// the locks of the others, and an *incomplete.
+// list returns the locks that ls and top show, sorted by name and kind. If some nodes of a Cluster fail, it
+// returns the locks of the others, and an *incomplete.
 func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	seen, lacking, err := o.scan(ctx)
 	if err != nil {
@@ -147,7 +148,7 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	return states, nil
 }
 
-// severalDo says how to end what severalKinds reports.
+// severalDo is the remedy for names that severalKinds returns.
 const severalDo = "locks of several kinds have this name, and do not exclude each other; " +
 	"let all programs use one kind, or another name for each"
 
@@ -168,8 +169,9 @@ func severalKinds(states []lockState) (names []string) {
 	return names
 }
 
-// scan finds keys on all masters. A name may be seen twice: SCAN says so itself,
-// and slots move between masters. If some masters of a Cluster fail, it also returns their errors.
+// scan returns the locks of which it finds keys, on all masters. It can find a key twice, because SCAN may
+// return a key twice and because slots move between masters. If some masters of a Cluster fail, it also
+// returns their errors.
 func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error) {
 	var mu sync.Mutex // guards seen, scanned and lacking
 	seen, scanned := map[found]bool{}, 0
@@ -251,13 +253,14 @@ func isFree(fields []any, now time.Time) bool {
 	return fields[2] == nil || err == nil && micros <= now.UnixMicro() && !now.IsZero()
 }
 
+// eachMaster calls do for a server, or for all masters of a Cluster at once. It adds a hint to the error.
 func eachMaster(
 	ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error,
 ) (err error) {
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
 		err = rdb.ForEachMaster(ctx, do)
-	case *redis.Client: // target.open makes no others
+	case *redis.Client: // target.open returns no other type
 		err = do(ctx, rdb)
 	}
 	if err != nil {
@@ -278,14 +281,14 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 		return l, false
 	}
 	letter, rest, ok := strings.Cut(rest, ":{")
-	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // which is no lock of users
+	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // users have no such locks
 		return l, false
 	}
 	name, ok := strings.CutSuffix(rest, "}")
 	if !ok {
 		name, ok = strings.CutSuffix(rest, "}:q")
 	}
-	// A name that begins with a closing brace or a backslash was given one more.
+	// If a name begins with a closing brace or a backslash, its key has a backslash before it.
 	return found{rlock.Kind(letter), strings.TrimPrefix(name, `\`)}, ok && name != ""
 }
 
@@ -301,8 +304,8 @@ func redissonLockOf(key string) (name string, ok bool) {
 	return strings.CutSuffix(strings.TrimPrefix(tail, "{"), "}")
 }
 
-// inspect asks for the holder of a lock. A lock of a kind that a newer Lockline made is
-// only named, and one whose key is something else says so.
+// inspect returns the state of a lock. If only a newer Lockline knows the kind, the state has no more than
+// the name. If the key is no lock, the state has an error.
 func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.Kind == l.kind })
 	if i < 0 {
@@ -316,22 +319,23 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	return st.aged(time.Now()), err
 }
 
-// matches is path.Match on a name that is no path.
+// matches reports whether a name matches a pattern of path.Match. A name is no path, so "/" is a character
+// like others.
 func matches(pattern, name string) bool {
 	noPath := strings.NewReplacer("/", "\x00")
 	ok, _ := path.Match(noPath.Replace(pattern), noPath.Replace(name))
 	return ok
 }
 
-// glob makes Redis take s as it is.
+// glob returns a pattern for SCAN that only matches s itself.
 func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
-// column is one of the table that ls and top show.
+// A column is a column of the table that ls and top show.
 type column struct {
 	name  string
-	width int // in top; 0 if it shares what is left
+	width int // width in top; 0: the column shares the remaining width with others
 	cell  func(lockState) string
 }
 
@@ -362,7 +366,7 @@ var columns = []column{
 		case s.Error != "" || s.Kind == rlock.KindLatch.String():
 			return ""
 		case s.Kind == rlock.KindRedLock.String() || s.Kind == rlock.KindRedisson.String():
-			return "?" // Redis does not know them
+			return "?" // Redis does not know the waiters
 		}
 		return strconv.Itoa(len(s.Queue))
 	}},
@@ -375,7 +379,7 @@ var columns = []column{
 	{"HOLDER", 0, func(s lockState) string { return cmp.Or(printable(s.Error), s.heldBy()) }},
 }
 
-// table is the names of the columns, and below them a row for each lock.
+// table returns a row with the names of the columns, and then a row for each lock.
 func table(shown []column, states []lockState) [][]string {
 	rows := make([][]string, 1+len(states))
 	for _, c := range shown {
@@ -389,7 +393,7 @@ func table(shown []column, states []lockState) [][]string {
 
 func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
-		return nil // as ls(1)
+		return nil // ls(1) prints nothing either
 	}
 	return writeTable(o.out, table(columns, states))
 }

@@ -1,6 +1,6 @@
-// Command lockline shows the library at work (lockline demo), and lends its locks to any command
-// (lockline exec). It also shows operators what is locked, the holders, and what may go wrong
-// (ls, top, inspect, watch, unlock, doctor, script).
+// Command lockline shows the library at work (lockline demo), and runs any command under a lock (lockline
+// exec). It also shows locks, holders and waiters to operators (ls, top, inspect, watch), frees locks
+// (unlock), looks for causes of trouble (doctor), and prints the scripts that run in Redis (script).
 package main
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// Exit codes. Those from 124 on mean what they mean for timeout(1) and env(1).
+// Exit codes. From 124 on, they have the meanings that timeout(1) and env(1) give them.
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo, doctor: the verdict is that something is wrong; unlock: it was not held
-	exitLost        = 123 // exec: the lock was lost, or could not be kept, under the command
-	exitLocked      = 124 // exec: the lock was not free in time
-	exitTrouble     = 125 // lockline itself failed: arguments, Redis
-	exitCannotRun   = 126 // exec: the command was found but could not be run
-	exitNotFound    = 127 // exec: the command was not found
-	exitSignalBase  = 128 // exec: 128+n, signal n ended the command or the wait
-	exitInterrupted = 130 // demo, top, watch: ctrl-C
-	exitUnread      = 141 // the reader of watch has gone, as if SIGPIPE had ended it
+	exitWrong       = 1   // demo and doctor found something wrong, or unlock found no such holder
+	exitLost        = 123 // the lock was lost, or could not be kept, while the command of exec ran
+	exitLocked      = 124 // the lock was not free within --wait of exec
+	exitTrouble     = 125 // lockline itself failed, because of its arguments or of Redis
+	exitCannotRun   = 126 // exec found the command but could not run it
+	exitNotFound    = 127 // exec did not find the command
+	exitSignalBase  = 128 // signal n ended the command or the wait of exec; n is added
+	exitInterrupted = 130 // ctrl-C ended demo, top or watch
+	exitUnread      = 141 // the reader of watch has gone, so it ends as by SIGPIPE
 )
 
-// exitError is an error that chooses the exit code. Without an err there is nothing left to say.
+// exitError is an error that chooses the exit code. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -46,14 +46,14 @@ func (e *exitError) Error() string {
 }
 func (e *exitError) Unwrap() error { return e.err }
 
-// errInterrupted ends a command that a signal has ended.
+// errInterrupted is the error of a command that ctrl-C or another signal has ended.
 var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 
-// untilSignal ends ctx with a signal that asks to end, but for those that its parent process wants ignored,
-// as nohup does.
+// untilSignal returns a context that ends with ctx, or with a signal that normally ends a process. Signals
+// that the parent process wants to be ignored, as nohup does, do not end it.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(asks) == 0 { // which would mean all signals
+	if len(asks) == 0 { // NotifyContext would take an empty list for all signals
 		return context.WithCancel(ctx)
 	}
 	return signal.NotifyContext(ctx, asks...)
@@ -61,7 +61,7 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
 
-// run is the program: arguments in, exit code out.
+// run runs the program with these arguments, and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	stdout := &output{to: out}
 	err := program(stdout, errOut).Run(ctx, args)
@@ -81,13 +81,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return code
 }
 
-// complain writes one line with one prefix.
+// complain writes an error in one line, with the prefix of this program.
 func complain(errOut io.Writer, err error) {
 	fmt.Fprintf(errOut, "lockline: %s\n", say(err))
 }
 
-// say is an error in the words of the command line. The library's bring a prefix, and begin with the option
-// that is wrong, if one is, or say what to write in a program.
+// say returns the text of an error in terms of the command line. Errors of the library have a prefix, may
+// begin with the name of an option, and may recommend calls that only a program can make.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if m := noHelp.FindStringSubmatch(text); m != nil {
@@ -99,7 +99,7 @@ func say(err error) string {
 	return clients.Replace(text)
 }
 
-// noHelp is the error of the cli package for a word that is no command.
+// noHelp matches the error of the cli package for a word that is no command.
 var noHelp = regexp.MustCompile(`^No help topic for '(.*)'$`)
 
 var (
@@ -123,7 +123,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		lsCommand(), topCommand(), inspectCommand(), watchCommand(), unlockCommand(), doctorCommand(),
 		scriptCommand(), manCommand()}
 	for _, c := range commands {
-		c.HideHelpCommand = true // "help" is a lock's name like any other
+		c.HideHelpCommand = true // a lock may have the name "help"
 		c.OnUsageError = usageError
 	}
 	return &cli.Command{
@@ -147,7 +147,7 @@ func program(out, errOut io.Writer) *cli.Command {
 		Writer:    out,
 		ErrWriter: errOut,
 		Commands:  commands,
-		// Errors are reported and turned into exit codes in one place, run.
+		// run reports all errors and chooses the exit code.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -162,7 +162,7 @@ func program(out, errOut io.Writer) *cli.Command {
 	}
 }
 
-// misused is an error of the command line.
+// misused returns the error of a wrong command line. It names the help of the command.
 func misused(cmd *cli.Command, format string, args ...any) error {
 	return fmt.Errorf("%w; see %s --help", fmt.Errorf(format, args...), cmd.FullName())
 }

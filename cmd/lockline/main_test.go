@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// theirRedis is a server that belongs to a user.
+// theirRedis starts a server that belongs to a user.
 func theirRedis(t *testing.T) *miniredis.Miniredis {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	testredis.Run(m)
 }
 
-// operate runs a command for operators on a server and returns what it wrote.
+// operate runs a command for operators on a server and returns its output.
 func operate(t *testing.T, addr string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -49,7 +49,7 @@ func operate(t *testing.T, addr string, args ...string) (out, errOut string, cod
 	return o.String(), e.String(), code
 }
 
-// said is operate of a command that must succeed.
+// said runs a command that must succeed, and returns its output.
 func said(t *testing.T, addr string, args ...string) string {
 	t.Helper()
 	out, errOut, code := operate(t, addr, args...)
@@ -59,7 +59,7 @@ func said(t *testing.T, addr string, args ...string) string {
 	return out
 }
 
-// operateJSON is said with --json.
+// operateJSON runs a command with --json, which must succeed, and decodes its output.
 func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 	t.Helper()
 	return decoded[T](t, said(t, addr, append([]string{args[0], "--json"}, args[1:]...)...))
@@ -81,7 +81,7 @@ func take(t *testing.T, m rlock.Locker) *rlock.Hold {
 	return hold
 }
 
-// wait stands in the queue of a fair lock until the test ends.
+// wait waits in the queue of a fair lock until the test ends.
 func wait(t *testing.T, m *rlock.Mutex) {
 	t.Helper()
 	before, err := m.Inspect(t.Context())

@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// operator is what the commands for operators share.
+// An operator has the data that the commands for operators share.
 type operator struct {
 	rdb      redis.UniversalClient
 	session  *rlock.Session
@@ -30,15 +30,15 @@ type operator struct {
 	prefix   string
 	redisson bool
 	json     bool
-	kinds    []lockKind // to look at
-	name     string     // of the lock, where the command takes one
-	pattern  string     // of names, where it takes one
+	kinds    []lockKind // kinds of locks that the command looks at
+	name     string     // name of the lock, if the command takes one
+	pattern  string     // pattern of names, if the command takes one
 	out      io.Writer
 }
 
 const kindUsage = "reentrant, fair, redlock, rwlock, semaphore or latch (default: whichever there is)"
 
-// What a command for operators takes as its argument, if it takes one.
+// Arguments of the commands for operators, as their help shows them.
 const (
 	oneName    = "NAME"
 	onePattern = "[PATTERN]"
@@ -48,7 +48,7 @@ const (
 func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{&cli.BoolFlag{Name: "redisson",
 		Usage: "the locks are shared with Redisson; there is no prefix then"}}, c.Flags)
-	if c.Name != "top" { // which writes for people alone
+	if c.Name != "top" { // top only writes for people
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
 	if c.ArgsUsage == oneName {
@@ -73,10 +73,10 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		}
 		at := targetOf(cmd)
 		o.at = at
-		at.noReplica = c.Name != "doctor" // which says more
+		at.noReplica = c.Name != "doctor" // doctor has a finding about replicas
 		err := o.open(ctx, at)
 		switch down, ok := errors.AsType[*unreachable](err); {
-		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // what it is to find, or one server of several
+		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // doctor reports it, and --also names others
 			o.down = down
 		case err != nil:
 			return err
@@ -125,7 +125,7 @@ func (o *operator) newSession(options ...rlock.SessionOption) (*rlock.Session, e
 	return newSession(o.rdb, o.prefix, "lockline", options...)
 }
 
-// newSession makes a session that logs nothing: what matters, the command says.
+// newSession makes a session that logs nothing, because the command itself reports all errors.
 func newSession(
 	rdb redis.UniversalClient, prefix, label string, options ...rlock.SessionOption,
 ) (*rlock.Session, error) {
@@ -138,7 +138,7 @@ func (o *operator) close() {
 	_ = o.rdb.Close()
 }
 
-// look asks for the lock NAME of each kind.
+// look returns the state of the lock NAME for each kind.
 func (o *operator) look(ctx context.Context) ([]lockState, error) {
 	var states []lockState
 	for _, k := range o.kinds {
@@ -164,7 +164,7 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// where says which locks it looks at: with another prefix than the programs' there are none.
+// where names the prefix of the locks that are looked at, because with a wrong prefix there are none.
 func (o *operator) where() string {
 	if o.redisson {
 		return "shared with Redisson"

@@ -26,7 +26,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// nameOf undoes what JSON does to names that are not UTF-8.
+// nameOf returns the name of a lock, also if it is not UTF-8.
 func nameOf(s lockState) string {
 	if s.NameBytes != nil {
 		return string(s.NameBytes)
@@ -34,7 +34,7 @@ func nameOf(s lockState) string {
 	return s.Name
 }
 
-// awkward are names with all that keys are made of.
+// awkward returns names that contain all parts of keys.
 func awkward() []string {
 	names := []string{"orders:42", "}", "}x", `\`, `\}`, `\\x`, "{", "{}", "a}:t", "a}:q", "{a}", "x:{y}",
 		"ünï", "a\nb", "\xff\xfe", " ", "*", "[a]", "/a/b", "-x"}
@@ -227,7 +227,7 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
 	// an older version's lock
 	must(rdb.HSet(t.Context(), "lockline:f:{older}", "s:1", "1", "t", "5", "s", "0", "d", "").Err())
-	// where those stand who wait for a RedLock
+	// The next key is the queue of a RedLock.
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "owner", "s:1").Err())
 	must(rdb.HSet(t.Context(), "lockline:l:{latch}", "n", "1", "w", "1").Err()) // a latch without a run id
 	got := operateJSON[[]lockState](t, m.Addr(), "ls")

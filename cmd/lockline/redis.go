@@ -17,13 +17,13 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// quiet keeps go-redis's own remarks about connections off a stderr that
-// belongs to the user's command. What they lead to is reported as an error.
+// quiet is a logger that drops the log lines of go-redis, because stderr belongs to the user's command.
+// Commands report the resulting errors.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// redisFlags say which Redis has the locks, and where in it they are.
+// redisFlags returns the flags for the address of Redis and the prefix of the locks.
 func redisFlags() []cli.Flag {
 	url := fromEnvironment("redis", "`URL` of the Redis server, or of any node of a Cluster; "+
 		"?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. "+
@@ -34,9 +34,9 @@ func redisFlags() []cli.Flag {
 		Usage: "what all keys begin with; as in the programs that use the locks"})
 }
 
-// accessFlags say how to reach a Redis. A file with its URL is for passwords: all users of a machine may read
-// its command lines. The variable is named as those of containers that get secrets as files. The flags for
-// TLS are named as those of redis-cli.
+// accessFlags returns the flags for the connection to Redis. Passwords belong into a file with the URL,
+// because all users of a machine may read the command lines of its processes. The flags for TLS have the
+// names that redis-cli uses.
 func accessFlags(url cli.Flag) []cli.Flag {
 	return []cli.Flag{
 		url,
@@ -49,7 +49,7 @@ func accessFlags(url cli.Flag) []cli.Flag {
 	}
 }
 
-// fromEnvironment is a flag that can also be an environment variable.
+// fromEnvironment returns a flag that an environment variable can set, too.
 func fromEnvironment(name, usage string) *cli.StringFlag {
 	return &cli.StringFlag{Name: name, Sources: cli.EnvVars(variable(name)), Usage: usage}
 }
@@ -58,16 +58,16 @@ func variable(flag string) string {
 	return "LOCKLINE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// target is the Redis that a command line names. It has a password in it: demo gives it to its processes on
-// stdin.
+// A target is the Redis that a command line names. It may contain a password, so demo sends it to its
+// processes by stdin and not as an argument.
 type target struct {
 	URL               string
 	CACert, Cert, Key string // files for TLS; "" for none
-	from              string // where the URL is from
-	file              string // of --redis-file, if the URL is from there
-	byDefault         bool   // no option or variable has named Redis
+	from              string // name of the option or the file with the URL
+	file              string // name of the file with the URL; "" if the URL is not from a file
+	byDefault         bool   // no option and no variable names Redis
 	noReplica         bool   // a connection to a replica is an error
-	wrong             error  // why there is no URL
+	wrong             error  // error of the options, if there is no URL
 }
 
 func targetOf(cmd *cli.Command) target {
@@ -83,7 +83,8 @@ func targetOf(cmd *cli.Command) target {
 // quotation matches the part of a URL that an error quotes. It may be a password, if the URL lacks the host.
 var quotation = regexp.MustCompile(` ?"[^"]*"`)
 
-// broken is the error of a URL that is none, with a parser's reason where that can quote no password.
+// broken returns the error of a text that is no URL. It has the reason of the parser, unless that could quote
+// a password.
 func (t target) broken(reason error) error {
 	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
 	secret := func(part string) bool {
@@ -103,7 +104,7 @@ func (t target) broken(reason error) error {
 	return errors.New(text)
 }
 
-// unanswered is the error of a first contact that was not answered within --wait.
+// unanswered returns the error if Redis has not answered the first request within --wait.
 func (t target) unanswered(wait time.Duration) error {
 	hint := shortWait(wait)
 	if u, err := url.Parse(t.URL); err == nil && u.Scheme == "rediss" {
@@ -168,8 +169,8 @@ func (t target) aboutPassword(err error) string {
 	return "; the URL has no password: redis://:PASSWORD@HOST:PORT, or redis://USER:PASSWORD@HOST:PORT"
 }
 
-// urlOf is the URL of --redis, or that in the file of --redis-file, and where it is from. What the command
-// line says goes before the environment.
+// urlOf returns the URL of --redis or of the file of --redis-file, and the name of that source. Options have
+// precedence over environment variables.
 func urlOf(cmd *cli.Command) (url, from string, err error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
 	inLine := func(f string) bool { return cmd.IsSet(f) && os.Getenv(variable(f)) != cmd.String(f) }
@@ -190,7 +191,7 @@ func readURL(file string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// host is the target for people, without a password.
+// host returns the address for people, without a password.
 func (t target) host() string {
 	u, err := url.Parse(t.URL)
 	if err != nil {
@@ -202,9 +203,9 @@ func (t target) host() string {
 	return cmp.Or(u.Host, u.Path)
 }
 
-// open connects to the target: a server, the whole Cluster that it is a node of, or the master that Sentinels
-// know. It blocks until something has answered, for as long as a Lock does where nothing answers, and not
-// longer than ctx. If that cannot be reached, the error is an *unreachable.
+// open returns a client of the server, of the whole Cluster to which a node belongs, or of the master that
+// Sentinels name. It waits for an answer until ctx ends, and otherwise for as long as a Lock would. If
+// nothing answers, the error is an *unreachable.
 func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 	redis.SetLogger(quiet{})
 	type result struct {
@@ -212,7 +213,7 @@ func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 		err error
 	}
 	opened := make(chan result)
-	go func() { // go-redis does not look at ctx while it waits for an answer
+	go func() { // go-redis does not watch ctx while it waits for an answer
 		rdb, err := t.connect(ctx)
 		select {
 		case opened <- result{rdb, err}:
@@ -261,7 +262,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, lookingLifetime)
 	}
 	first := *options
-	first.OnConnect = nil // a Sentinel has another error
+	first.OnConnect = nil // a Sentinel gets an error of its own below
 	first.DB = 0          // a Cluster and a Sentinel refuse every other database
 	asking := redis.NewClient(&first)
 	defer asking.Close()
@@ -275,38 +276,40 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
 			"add ?master_name=NAME to the URL of --redis", t.host())
 	}
-	return redis.NewClient(options), nil // also if HELLO was refused: the next request says why, or works
+	return redis.NewClient(options), nil // if HELLO was refused, the next request shows whether others are
 }
 
-// hello is what a server says of itself by one of HELLO's names. Without arguments any user may ask.
+// hello returns a field of the reply to HELLO, for example "role". Any user may send HELLO without arguments.
 func (t target) hello(ctx context.Context, send sender, name string) (any, error) {
 	cmd := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	err := t.request(ctx, send, cmd)
 	return cmd.Val()[name], err
 }
 
-// lookingLifetime is for how long a command that looks again and again uses a connection. An endpoint may
-// lead to another server by then, and the old one may be a replica whose data no longer change.
+// lookingLifetime is the longest time for which a command that looks at locks uses a connection. After that,
+// the address may lead to another server, and the old server may be a replica whose data do not change any
+// more.
 const lookingLifetime = 5 * time.Second
 
-// refuseReplica is redis.Options.OnConnect of a client that must not show the data of a replica: they may be
-// old. The scripts find that out by themselves, but not SCAN, nor a script whose user may not write.
+// refuseReplica returns an error if the server is a replica, whose data may be old. It is used as OnConnect.
+// Scripts notice a replica by themselves, but SCAN does not, and neither does a script of a user who may not
+// write.
 func (t target) refuseReplica(ctx context.Context, c *redis.Conn) error {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	if err := c.Process(ctx, hello); err == nil && isReplica(hello.Val()) {
 		return fmt.Errorf("the server at %s is a replica, whose data may be old: "+
 			"name the master, or the Sentinels with ?master_name=NAME", t.host())
 	}
-	return nil // also if HELLO was refused
+	return nil // if HELLO was refused, the server counts as a master
 }
 
-// isReplica reads the reply to HELLO.
+// isReplica reports whether a server is a replica, by its reply to HELLO.
 func isReplica(hello map[string]any) bool {
 	return hello["role"] == "replica" || hello["role"] == "slave"
 }
 
-// openCluster makes a client of the whole Cluster. go-redis's parser of such URLs does not know all that its
-// parser of a server's does.
+// openCluster returns a client of the whole Cluster. It handles some parameters of the URL itself, because
+// the parser of go-redis knows them for single servers only.
 func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	query := u.Query()
 	if u.Scheme == "unix" {
@@ -339,7 +342,7 @@ func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(options), nil
 }
 
-// userOf reads the user and the password of a URL that names a server or a node of a Cluster.
+// userOf returns the user and the password of a URL that names a server or a node of a Cluster.
 func userOf(text string) (user, password string, err error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -349,7 +352,7 @@ func userOf(text string) (user, password string, err error) {
 	return u.User.Username(), password, nil
 }
 
-// openMaster makes a client of the master that Sentinels know.
+// openMaster returns a client of the master that Sentinels name.
 func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	options, err := redis.ParseFailoverURL(t.URL)
 	if err != nil {
@@ -375,8 +378,8 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// findMaster asks all Sentinels at once, and returns with the first one that knows the master. go-redis has
-// one error for all that can be wrong.
+// findMaster sends a request to all Sentinels at once, and returns nil as soon as one of them knows the
+// master. It exists for its errors, because go-redis has a single error for all causes.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string
@@ -417,7 +420,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 	return &unreachable{t.host(), "no Sentinel can be reached", all, passing}
 }
 
-// unreachable is the error of a Redis that does not answer.
+// An unreachable is the error of a Redis that does not answer.
 type unreachable struct {
 	host, what string
 	err        error
@@ -427,18 +430,19 @@ type unreachable struct {
 func (e *unreachable) Error() string { return e.what + ": " + e.err.Error() + wire.Hint(e.err) }
 func (e *unreachable) Unwrap() error { return e.err }
 
-// refused: a server has answered, with an error.
+// refused reports whether a server has replied with an error.
 func refused(err error) bool { return errors.As(err, new(redis.Error)) }
 
-// once is a request that go-redis sends once. It would take four times as long to say that no connection can
-// be made.
+// once is a request that go-redis does not repeat. With its repetitions, an error to connect would take four
+// times as long.
 type once struct{ redis.Cmder }
 
 func (once) NoRetry() bool { return true }
 
 type sender = func(ctx context.Context, cmd redis.Cmder) error
 
-// request sends a request like the library: again if there is no answer, not if there is no connection.
+// request sends a request as the library does. It sends it again if there is no reply, but not if there is no
+// connection.
 func (t target) request(ctx context.Context, send sender, cmd redis.Cmder) error {
 	for try := 1; ; try++ {
 		err := wire.Explain(ctx, send(ctx, once{cmd}), strings.HasPrefix(t.URL, "rediss:"), false)

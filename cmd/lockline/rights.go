@@ -14,12 +14,12 @@ import (
 // CHANNEL stand for names that begin with the prefix. None of the requests changes anything: KEY does not
 // exist, and requests that would write have arguments that Redis refuses after it has checked the rights.
 var rightRequests = map[string]string{
-	"+eval": "eval return 0", "+evalsha": "evalsha 0123456789012345678901234567890123456789 0",
-	"+ping": "ping", "+time": "time", "+hget": "hget KEY f", "+hgetall": "hgetall KEY",
-	"+hmget": "hmget KEY f", "+hset": "hset KEY f v f", "+hdel": "hdel KEY f", "+del": "del KEY",
-	"+pexpire": "pexpire KEY x", "+pttl": "pttl KEY", "+publish": "publish CHANNEL x",
-	"+zadd": "zadd KEY x m", "+zrem": "zrem KEY m", "+zscore": "zscore KEY m", "+zrange": "zrange KEY 0 0",
-	"+pubsub|numsub": "pubsub numsub",
+	"+eval": "EVAL return 0", "+evalsha": "EVALSHA 0123456789012345678901234567890123456789 0",
+	"+ping": "PING", "+time": "TIME", "+hget": "HGET KEY f", "+hgetall": "HGETALL KEY",
+	"+hmget": "HMGET KEY f", "+hset": "HSET KEY f v f", "+hdel": "HDEL KEY f", "+del": "DEL KEY",
+	"+pexpire": "PEXPIRE KEY x", "+pttl": "PTTL KEY", "+publish": "PUBLISH CHANNEL x",
+	"+zadd": "ZADD KEY x m", "+zrem": "ZREM KEY m", "+zscore": "ZSCORE KEY m", "+zrange": "ZRANGE KEY 0 0",
+	"+pubsub|numsub": "PUBSUB NUMSUB",
 }
 
 // missingRights returns the rules that the user lacks for the locks with the prefix, on any master. The error

@@ -29,7 +29,8 @@ func setRules(t *testing.T, admin *redis.Client, user string, rules []string) {
 	testlock.Must(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
 }
 
-// refusedTo is what a server refused, but for what go-redis can do without.
+// refusedTo returns the objects that a server has refused. It leaves out requests that go-redis does not
+// need.
 func refusedTo(t *testing.T, admin *redis.Client) (objects []string) {
 	t.Helper()
 	entries, err := admin.ACLLog(t.Context(), 100).Result()

@@ -58,7 +58,7 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// partAt is what one server has of a RedLock, or why it does not say.
+// partAt returns the state of a RedLock on one server. If that cannot be read, the state has the error.
 func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error) {
 	at := &operator{prefix: o.prefix}
 	unknown := at.open(ctx, t)
@@ -66,7 +66,7 @@ func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error
 		defer at.close()
 		s, unknown = openRedLock(at.session, o.name).state(ctx)
 	} else if !errors.As(unknown, new(*unreachable)) {
-		return s, unknown // the command line is wrong
+		return s, unknown // a mistake in the command line
 	}
 	if unknown != nil {
 		s = notKnown(o.name, rlock.KindRedLock, say(unknown))

@@ -11,38 +11,38 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lockState is a lock as the commands show it, and their JSON.
+// A lockState is the state of a lock, as the commands show it and as their JSON.
 type lockState struct {
 	Name        string `json:"name"`
-	NameBytes   []byte `json:"name_bytes,omitempty"` // base64, of a name that is not UTF-8
+	NameBytes   []byte `json:"name_bytes,omitempty"` // the name, if it is not UTF-8
 	Kind        string `json:"kind"`
-	Server      string `json:"server,omitempty"` // of a RedLock's part, by inspect --also
+	Server      string `json:"server,omitempty"` // server of a RedLock's part, by inspect --also
 	Held        bool   `json:"held"`
 	Holder      *party `json:"holder,omitempty"`
-	Count       int    `json:"count,omitempty"` // of a latch: what is left to count
+	Count       int    `json:"count,omitempty"` // hold count, holders, permits in use, or count of a latch
 	RemainingMS int64  `json:"remaining_ms,omitempty"`
 	age
-	Token      int64    `json:"token,omitempty"`       // of a free lock: the last one, while remembered
-	Limit      int      `json:"limit,omitempty"`       // of a semaphore: how many permits there are
-	Holders    []holder `json:"holders,omitempty"`     // all; Holder is the first. Of a latch: the parties
-	Value      *string  `json:"value,omitempty"`       // of an election, by inspect and watch: its leader's
-	ValueBytes []byte   `json:"value_bytes,omitempty"` // base64, of a value that is not UTF-8
+	Token      int64    `json:"token,omitempty"`       // of a free lock, the last token; 0: forgotten
+	Limit      int      `json:"limit,omitempty"`       // number of permits of a semaphore
+	Holders    []holder `json:"holders,omitempty"`     // all holders, Holder first; of a latch, the parties
+	Value      *string  `json:"value,omitempty"`       // value of an election's leader, by inspect and watch
+	ValueBytes []byte   `json:"value_bytes,omitempty"` // the value, if it is not UTF-8
 	Queue      []waiter `json:"queue,omitempty"`
-	Error      string   `json:"error,omitempty"` // why all this is not known
+	Error      string   `json:"error,omitempty"` // error with which the state could not be read
 }
 
-// party is a holder of a lock or a waiter, as its session describes itself.
+// A party is the process of a holder or waiter, as its session describes itself.
 type party struct {
 	Owner   string `json:"owner"`
 	Session string `json:"session"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Label   string `json:"label,omitempty"`
-	Note    string `json:"note,omitempty"` // of the call that holds or wants the lock (rlock.WithNote)
+	Note    string `json:"note,omitempty"` // note of its call (rlock.WithNote)
 	speaks
 }
 
-// speaks has the versions with which a program was built. It is zero if its session does not say them.
+// speaks has the versions with which a program was built. It is zero if its session has not stored them.
 type speaks struct {
 	Protocol int    `json:"protocol,omitempty"` // version of the protocol
 	Library  string `json:"library,omitempty"`  // version of the library: a tag, a commit, or "devel"
@@ -51,29 +51,30 @@ type speaks struct {
 type waiter struct {
 	party
 	AgeMS   int64  `json:"age_ms"`
-	Side    string `json:"side,omitempty"`    // of a read-write lock: read or write
-	Permits int    `json:"permits,omitempty"` // of a semaphore
+	Side    string `json:"side,omitempty"`    // "read" or "write", for a read-write lock
+	Permits int    `json:"permits,omitempty"` // number of permits that it wants, for a semaphore
 }
 
-// holder is one of several.
+// A holder is a holder of a lock or of permits, or a party of a latch.
 type holder struct {
 	party
-	Side        string `json:"side,omitempty"`    // of a read-write lock: read or write
-	Permits     int    `json:"permits,omitempty"` // of a semaphore
-	Party       string `json:"party,omitempty"`   // of a latch: the name of the party
-	Token       int64  `json:"token"`             // 0 of a party
-	RemainingMS int64  `json:"remaining_ms"`      // of a party: 0 if its lease is over
-	Lingers     bool   `json:"lingers,omitempty"` // its session may keep it while no goroutine has it
+	Side        string `json:"side,omitempty"`    // "read" or "write", for a read-write lock
+	Permits     int    `json:"permits,omitempty"` // number of permits that it has, for a semaphore
+	Party       string `json:"party,omitempty"`   // name of the party, for a latch
+	Token       int64  `json:"token"`             // 0 for a party of a latch
+	RemainingMS int64  `json:"remaining_ms"`      // rest of the lease; 0 if the lease of a party has ended
+	Lingers     bool   `json:"lingers,omitempty"` // the session may keep the lock while no goroutine has it
 	age
 }
 
-// age is since when a lock is held, where its token is known.
+// An age has the time since which a lock is held. It is zero if the token is not known.
 type age struct {
-	Since  *time.Time `json:"since,omitempty"` // by the server's clock
+	Since  *time.Time `json:"since,omitempty"` // time of the grant by the server's clock
 	HeldMS int64      `json:"held_ms,omitempty"`
 }
 
-// ageOf reads a token, which is the time at which the holder's session got the lock.
+// ageOf returns the age of a hold with this token. A token is about the time at which the session got the
+// lock, in µs since 1970.
 func ageOf(token int64, now time.Time) age {
 	if token == 0 {
 		return age{}
@@ -82,7 +83,7 @@ func ageOf(token int64, now time.Time) age {
 	return age{&since, max(0, now.Sub(since).Milliseconds())}
 }
 
-// heldFor is how long, for people.
+// heldFor returns the duration of the hold for people, or "" if it is not known.
 func (a age) heldFor() string {
 	if a.Since == nil {
 		return ""
@@ -97,7 +98,7 @@ func (a age) text() string {
 	return a.Since.Format(time.RFC3339) + ", for " + a.heldFor()
 }
 
-// aged says since when each holder has it. Now is this machine's.
+// aged returns s with the age of each hold. now is the time of this machine.
 func (s lockState) aged(now time.Time) lockState {
 	if s.Held {
 		s.age = ageOf(s.Token, now)
@@ -108,7 +109,7 @@ func (s lockState) aged(now time.Time) lockState {
 	return s
 }
 
-// hold adds a holder. The first is shown where there is room for one.
+// hold adds a holder. The first one is also in the field Holder.
 func (s *lockState) hold(h holder) {
 	if !s.Held {
 		s.Held, s.Holder, s.Token, s.RemainingMS = true, &h.party, h.Token, h.RemainingMS
@@ -142,7 +143,8 @@ func (h holder) String() string {
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
-// share is what a holder has of a lock, or a waiter wants.
+// share returns the part of a lock that a holder has or a waiter wants, as a beginning of its text. It
+// returns "" for a lock without parts.
 func share(side string, permits int) string {
 	switch {
 	case side != "":
@@ -155,10 +157,11 @@ func share(side string, permits int) string {
 	return ""
 }
 
-// gone: by now, the lock is neither held nor waited for, or no run of the latch is under way.
+// gone reports whether there is nothing to show: nobody holds the lock or waits for it, and the latch has no
+// run.
 func (s lockState) gone() bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Error == "" }
 
-// status is what it is at, for people.
+// status returns one or two words about the lock or latch, for people.
 func (s lockState) status() string {
 	switch {
 	case s.Held:
@@ -169,13 +172,13 @@ func (s lockState) status() string {
 	return "free"
 }
 
-// counts: it is a latch, and a run is under way.
+// counts reports whether this is a latch with a run that has not ended.
 func (s lockState) counts() bool { return s.Kind == rlock.KindLatch.String() && s.Count > 0 }
 
-// leased: a lease ends after RemainingMS.
+// leased reports whether there is a lease, which ends after RemainingMS.
 func (s lockState) leased() bool { return len(s.Holders) > 0 }
 
-// said is the value of an election's leader, where there is room for some of it.
+// said returns the quoted value of an election's leader. It cuts a long value.
 func (s lockState) said() string {
 	const most = 200
 	if v := *s.Value; len(v) > most {
@@ -184,8 +187,7 @@ func (s lockState) said() string {
 	return strconv.Quote(*s.Value)
 }
 
-// count is the hold count, how many hold a read-write lock, or how many permits of a semaphore are held, and
-// of how many.
+// count returns the text of the count. For a semaphore, this is the number of permits in use and their limit.
 func (s lockState) count() string {
 	if s.Limit > 0 {
 		return fmt.Sprintf("%d/%d", s.Count, s.Limit)
@@ -193,12 +195,12 @@ func (s lockState) count() string {
 	return strconv.Itoa(s.Count)
 }
 
-// short is a time as people read it.
+// short returns a time, given in ms, for people.
 func short(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// String identifies it.
+// String names the process and its host, or the owner field if these are not known.
 func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)
@@ -208,7 +210,7 @@ func (p party) String() string {
 	return fmt.Sprintf("process %d on %s (%s)%s", p.PID, printable(p.Host), label, kept)
 }
 
-// noted returns the note, to stand behind the label.
+// noted returns the note as an addition to the label, or "" if there is none.
 func (p party) noted() string {
 	if p.Note == "" {
 		return ""
@@ -216,7 +218,7 @@ func (p party) noted() string {
 	return fmt.Sprintf(", note %q", p.Note)
 }
 
-// printable quotes what would play tricks with a terminal or a table.
+// printable quotes a text that has characters which could change a terminal or break a table.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)

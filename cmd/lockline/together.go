@@ -74,7 +74,7 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 	default:
 		add("majority", fine, votes, "")
 	}
-	byID := map[string]string{} // the address of a run
+	byID := map[string]string{} // address of the server with this run id
 	lagging, unsynced := []string(nil), []string(nil)
 	for _, f := range all {
 		if id := f.info["run_id"]; id != "" {

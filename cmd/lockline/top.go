@@ -55,14 +55,15 @@ func terminal(f any) bool {
 	return file != nil && term.IsTerminal(int(file.Fd()))
 }
 
-// What a terminal is told: another screen, no cursor, and that what is too wide is cut; then all this back.
+// Escape sequences for a terminal. takeScreen chooses another screen, without a cursor and without wrapping
+// of wide lines. giveScreen undoes that.
 const (
 	takeScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// top looks at intervals, and shows what it found, until a key or a signal ends it. The first look must
-// succeed.
+// top looks at the locks at intervals and shows them, until a key or a signal ends it. If the first look
+// fails, top returns its error.
 func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -76,7 +77,7 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 
 	keys := make(chan string)
 	go readKeys(bufio.NewReader(os.Stdin), keys) // ends with the program
-	looks := make(chan look, 1)                  // the last one may have no receiver
+	looks := make(chan look, 1)                  // buffered, because the last look may have no receiver
 	due := time.NewTimer(0)
 	seconds := time.Tick(time.Second)
 	for {
@@ -117,7 +118,8 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	}
 }
 
-// readKeys tells the keys: a byte each, or the three of an arrow, which come at once.
+// readKeys sends the keys that are pressed. A key is one byte, or the three bytes of an arrow, which come
+// together.
 func readKeys(in *bufio.Reader, keys chan<- string) {
 	for {
 		first, err := in.ReadByte()
@@ -133,24 +135,24 @@ func readKeys(in *bufio.Reader, keys chan<- string) {
 	}
 }
 
-// page is what lockline top shows.
+// A page is the page that lockline top shows.
 type page struct {
-	server   string // for people
+	server   string // address for people
 	pattern  string
 	interval time.Duration
 
 	width, height int
-	by            int // the order, counted on and on
-	from          int // the first row on the screen
+	by            int // number of times that the order was changed
+	from          int // index of the first row on the screen
 
-	states  []lockState // of the last look that Redis answered
-	at      time.Time   // of that look
-	err     error       // of the last look
-	failing time.Time   // since when looks fail
-	asked   time.Time   // when the look began that is under way; zero if none is
+	states  []lockState // result of the last look that succeeded
+	at      time.Time   // time of that look
+	err     error       // error of the last look
+	failing time.Time   // begin of the first look that failed since at
+	asked   time.Time   // begin of the present look; zero if there is none
 }
 
-// look is what lockline ls found.
+// A look is the result of one look at all locks.
 type look struct {
 	states []lockState
 	err    error
@@ -167,7 +169,7 @@ func (p *page) take(l look) {
 	p.err, p.asked = l.err, time.Time{}
 }
 
-// orders are how the list can be sorted. Equal ones stay sorted by name.
+// orders has the orders of the list. Locks that are equal in an order stay sorted by name.
 var orders = []struct {
 	name    string
 	compare func(a, b lockState) int
@@ -178,7 +180,7 @@ var orders = []struct {
 	{"name", func(a, b lockState) int { return 0 }},
 }
 
-// leaseLeft is what is left, in milliseconds; of a lock that is not held, more than any.
+// leaseLeft returns the rest of the lease in ms. A lock without a lease comes last in this order.
 func leaseLeft(s lockState) int64 {
 	if !s.leased() {
 		return math.MaxInt64
@@ -186,9 +188,9 @@ func leaseLeft(s lockState) int64 {
 	return s.RemainingMS
 }
 
-// render is the screen: its height in lines, of which none is wider than it.
+// render returns the lines of the screen. There are as many as the screen has, and none is wider.
 func (p *page) render(now time.Time) []string {
-	const around = 5 // lines: three above the rows, the names of the columns, and the keys
+	const around = 5 // three lines above the table, the names of the columns, and the keys
 	order := orders[p.by%len(orders)]
 	states := slices.SortedStableFunc(slices.Values(p.states), order.compare)
 	room := max(0, p.height-around)
@@ -217,7 +219,7 @@ func (p *page) render(now time.Time) []string {
 
 const clock = "15:04:05"
 
-// trouble says that Redis does not answer, if that is for long.
+// trouble returns a line about a look that failed or takes long, or "".
 func (p *page) trouble(now time.Time) (text string) {
 	switch {
 	case p.err != nil:
@@ -233,7 +235,7 @@ func (p *page) trouble(now time.Time) (text string) {
 	return text
 }
 
-// table is the names of the columns, and the rows below them.
+// table returns the line with the names of the columns, and the rows below it.
 func (p *page) table(states []lockState) (lines []string) {
 	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return c.name == "TOKEN" && p.width < wideScreen || c.name == "COUNT" && p.width < 100
@@ -276,8 +278,8 @@ func (s lockState) brieflyHeldBy() string {
 	return strings.TrimRight(text+" "+printable(h.Label)+h.noted(), " ")
 }
 
-// fit makes text as wide as a column: what is too long ends with an ellipsis. Control characters are for
-// printable.
+// fit makes text as wide as a column. A text that is too long ends with an ellipsis. The text must have no
+// control characters, see printable.
 func fit(text string, width int) string {
 	text = displaywidth.TruncateString(text, max(0, width), "…")
 	if displaywidth.String(text) > width { // no room for the ellipsis

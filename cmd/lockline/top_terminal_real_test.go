@@ -88,7 +88,7 @@ func (p *pane) lacks(text string) {
 	testlock.Eventually(p.t, "no "+text, func() bool { return !strings.Contains(p.screen(), text) })
 }
 
-// quoted is a word for the shell.
+// quoted quotes a word for the shell.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func TestTopInATerminal(t *testing.T) {

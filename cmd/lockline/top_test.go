@@ -14,10 +14,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// noon is when the tests of the page happen.
+// noon is the present time in the tests of the page.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
 
-// heldState is a lock as a look has found it.
+// heldState returns the state of a lock with one holder.
 func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockState {
 	s := lockState{Name: name, Kind: kind, age: age{Since: &noon, HeldMS: heldMS}}
 	s.hold(holder{party: party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
@@ -37,7 +37,7 @@ func pageOf(width, height int, states ...lockState) *page {
 	return p
 }
 
-// firsts are what the lines begin with.
+// firsts returns the first word of each line.
 func firsts(lines []string) (words []string) {
 	for _, l := range lines {
 		word, _, _ := strings.Cut(l, "  ")
@@ -140,7 +140,7 @@ func hostile() []string {
 		"e"+strings.Repeat("\u0301", 300), "\u0301", "🇩🇪🇩")
 }
 
-// Names, labels, hosts and errors are what others have written.
+// Names, labels, hosts and errors can have any text, because other programs write them.
 func TestTopShowsWhatOthersWroteSafely(t *testing.T) {
 	var states []lockState
 	for _, name := range hostile() {

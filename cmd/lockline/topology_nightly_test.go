@@ -139,7 +139,7 @@ func TestDoctorFindsFrozenSentinelsAndLongTimeouts(t *testing.T) {
 	examine(t, url, time.Now).want(t, "quorum", failure, "1 of 3 answer")
 }
 
-// masterOf is the name under which the Sentinels know their master.
+// masterOf returns the name under which the Sentinels know their master.
 func masterOf(t *testing.T, group *testredis.Sentinel) string {
 	t.Helper()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: group.Sentinels[0].Addr})
@@ -166,7 +166,7 @@ func TestLsFindsLocksOnEveryMasterOfACluster(t *testing.T) {
 		t.Fatalf("the locks are on %d masters only", len(masters))
 	}
 	one, two, three := cluster.Nodes[0].Addr, cluster.Nodes[1].Addr, cluster.Nodes[2].Addr
-	for _, addr := range []string{one, three + "?addr=" + two} { // one node leads to the others
+	for _, addr := range []string{one, three + "?addr=" + two} { // each node leads to the others
 		if got := operateJSON[[]lockState](t, addr, "ls"); len(got) != 30 {
 			t.Errorf("%s: found %d locks of 30", addr, len(got))
 		}

@@ -30,10 +30,10 @@ Of a RedLock, the part on this server is freed. Its holder loses it with a major
 Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token
 says, and 125 if lockline failed: arguments, Redis.`
 
-// freed is the outcome of unlock --force, and its JSON.
+// freed is the JSON of unlock --force.
 type freed struct {
 	Freed bool      `json:"freed"`
-	Was   lockState `json:"was"` // just before; if it was not freed, what it is
+	Was   lockState `json:"was"` // state before it was freed; if it was not freed, the present state
 }
 
 func unlockCommand() *cli.Command {
@@ -72,13 +72,14 @@ func unlockCommand() *cli.Command {
 	})
 }
 
-// held is the locks of the name that are held.
+// held returns the states of the locks of this name that are held.
 func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	states, err := o.look(ctx)
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
-// notFreed says that the lock is free, or names the holder, which is not the one that was to lose it.
+// notFreed returns an error because nothing was freed. It names the present holders, or says that there is
+// none.
 func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	if len(held) == 0 {
 		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held%s", o.name, o.whereOfKind(),

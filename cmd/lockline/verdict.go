@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// account is all that is known of a demo after it: what the processes asked of their store, in its order, and
-// how they ended.
+// An account has all facts about a demo that has ended.
 type account struct {
-	events []event
-	stall  moment // a process began to stand still while it held the lock
-	kill   moment // a process was killed while it held the lock
+	events []event // in the order in which they came to the store
+	stall  moment  // a process was stopped while it held the lock
+	kill   moment  // a process was killed while it held the lock
 	ends   []end
 }
 
-// moment is when something was done to a process; to none if that is 0.
+// A moment is the time at which a process was stopped or killed. If that did not happen, process is 0.
 type moment struct {
 	process int
 	at      time.Time
 }
 
-// end is how a process ended.
+// An end is the end of a process.
 type end struct {
 	process int
-	planned bool // when and how it was to end
-	how     string
+	planned bool   // the demo ended the process, or it ended by itself when it should
+	how     string // exit status or signal
 }
 
 type check struct {
@@ -40,8 +39,8 @@ func (v verdict) right() bool {
 	return !slices.ContainsFunc(v, func(c check) bool { return !c.ok })
 }
 
-// judge computes the verdict. An account that shows nothing is not right either: without holds, a stalled and
-// a killed holder there is nothing to conclude from.
+// judge returns the verdict about an account. A check fails if the account has no events for it, for example
+// no process that was killed.
 func judge(h account) verdict {
 	reads := slices.DeleteFunc(slices.Clone(h.events), func(e event) bool { return e.Kind != reading })
 	return verdict{
@@ -55,10 +54,11 @@ func judge(h account) verdict {
 	}
 }
 
-// holdsExcludeEachOther: while a process held the lock, as far as it knew when it wrote, no other one did.
+// holdsExcludeEachOther checks that no process read the counter while another one held the lock. A process
+// held it from its read to its write, unless it knew that it had lost the lock.
 func (h account) holdsExcludeEachOther(holds int) check {
 	overlaps := 0
-	read := map[int]int{} // by process: its last one
+	read := map[int]int{} // index of the last read of each process
 	for i, e := range h.events {
 		begun, known := read[e.Process]
 		switch e.Kind {
@@ -66,7 +66,7 @@ func (h account) holdsExcludeEachOther(holds int) check {
 			read[e.Process] = i
 		case writing:
 			if e.Lost != "" {
-				continue // It knew that it did not.
+				continue // the process knew that it did not hold the lock any more
 			}
 			other := func(o event) bool { return o.Kind == reading }
 			if !known || slices.ContainsFunc(h.events[begun+1:i], other) {
@@ -78,7 +78,8 @@ func (h account) holdsExcludeEachOther(holds int) check {
 	return check{"exclusion", overlaps == 0 && holds > 1, says}
 }
 
-// counterIsExact: two that read the same count would write the same one.
+// counterIsExact checks that the counter is the number of increments. If two processes had read the same
+// count, they would have written the same one.
 func (h account) counterIsExact() check {
 	done, count := 0, 0
 	for _, e := range h.events {
@@ -104,8 +105,8 @@ func tokensGrow(reads []event) check {
 	return check{"tokens", back == 0 && len(reads) > 1, says}
 }
 
-// lateWriteWasRefused: the process that stood still wrote with its old token, and knew that it had lost the
-// lock.
+// lateWriteWasRefused checks that the process that was stopped wrote with its old token, and that the write
+// was refused. The process must also have known that it had lost the lock.
 func (h account) lateWriteWasRefused() check {
 	c := check{name: "fencing"}
 	i := slices.IndexFunc(h.events, func(e event) bool {

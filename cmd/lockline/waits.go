@@ -220,7 +220,7 @@ func (o *operator) showWaits(
 	return nil
 }
 
-// waitsPage is the symptom in operationsPage.
+// waitsPage is the heading about circles.
 const waitsPage = operationsPage + "#sessions-wait-for-each-other"
 
 // cells returns the row of lockline ls --waits.

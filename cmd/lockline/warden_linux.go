@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans keeps the descendants of this process its descendants, whatever ends between them.
+// adoptOrphans makes this process the parent of each descendant whose own parent ends.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// ownProgram is this program, also after a newer one took its place on the disk.
+// ownProgram returns a path of this program that is right even after a newer one has replaced its file.
 func ownProgram() (string, error) { return "/proc/self/exe", nil }
 
-// descendants are the processes below root that are not in a process group.
+// descendants returns the processes below root that are not in this process group.
 func descendants(root, group int) (below []int) {
 	type process struct{ parent, group int }
 	all := map[int]process{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil { // it has ended
+		if err != nil { // the process has ended
 			continue
 		}
 		// PID (NAME) STATE PARENT GROUP ..., and a name may have parentheses.

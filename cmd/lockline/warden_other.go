@@ -4,8 +4,7 @@ package main
 
 import "os"
 
-// adoptOrphans: this program knows how only on Linux. The command's process group is all that it ends
-// elsewhere.
+// adoptOrphans does nothing. On this system, exec ends only the process group of the command.
 func adoptOrphans() {}
 
 func descendants(_, _ int) []int { return nil }

@@ -16,17 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warden is the process between exec and the command. It ends the command and its descendants when exec is
-// gone, or stands still for so long that the lease would end. Where the system lets it, it is the parent of
-// all orphans below it.
+// A warden is the process between exec and the command. It ends the command and its descendants if exec has
+// died, or was stopped for so long that the lease would end. On Linux, it becomes the parent of all orphans
+// below it.
 type warden struct {
-	command int // its process id, and that of its group
-	news    <-chan instant
+	command int            // process id of the command, and id of its process group
+	news    <-chan instant // new deadlines; closed when exec has closed the pipe
 	reports *json.Encoder
 }
 
-// instant is a time that two processes can compare, whatever happens to the wall clock: nanoseconds of the
-// kernel.
+// An instant is a time in nanoseconds by the monotonic clock of the kernel, which two processes can compare.
 type instant int64
 
 func thisInstant() instant {
@@ -42,8 +41,11 @@ func (c instant) String() string { return strconv.FormatInt(int64(c), 10) }
 
 func (c instant) remaining() time.Duration { return time.Duration(c - thisInstant()) }
 
-// runWarden is the process. Its arguments are the files that connect it with exec, when the command must have
-// ended if no other word comes, whether the command gets the terminal, and the command.
+// runWarden runs the process. Its arguments are
+//   - the numbers of two files, for messages from exec and to exec;
+//   - the first deadline of the command;
+//   - "foreground" or "background", for the use of the terminal;
+//   - the path of the command, and its words.
 func runWarden(args []string) error {
 	if len(args) < 6 {
 		return errors.New("exec-warden is started by lockline exec")
@@ -63,7 +65,8 @@ func runWarden(args []string) error {
 		return fmt.Errorf("exec-warden: %w", err)
 	}
 	foreground, path, command := args[3] == "foreground", args[4], args[5:]
-	// These signals are exec's to forward. A command must not inherit that they are ignored.
+	// Only exec forwards these signals. They are caught here and not ignored, because the command would
+	// inherit that they are ignored.
 	defer signal.Stop(listen())
 	adoptOrphans()
 
@@ -85,7 +88,8 @@ func runWarden(args []string) error {
 	return nil
 }
 
-// watch returns when exec has let go: it has done so on purpose once it knows that the command has ended.
+// watch watches the command until exec has closed the pipe or has died. exec closes the pipe when it knows
+// that the command has ended. Otherwise it has died, and watch kills the command.
 func (w *warden) watch(deadline instant, ended <-chan int) {
 	timer := time.NewTimer(deadline.remaining())
 	over, late := false, false
@@ -111,14 +115,15 @@ func (w *warden) watch(deadline instant, ended <-chan int) {
 
 func (w *warden) kill() { endTree(os.Getpid(), w.command, syscall.SIGKILL) }
 
-// start starts the command in a group of its own, and then waits for all children: orphans are adopted.
+// start starts the command in a process group of its own, and then collects the exit codes of all children,
+// also of orphans. ended gets the exit code of the command.
 func (w *warden) start(path string, command []string, foreground bool) (ended <-chan int, err error) {
 	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // the terminal is stdin
 	dieWithParent(attr)
 	started, code := make(chan error), make(chan int, 1)
 	go func() {
-		// The parent whose death the kernel watches for is the thread that started the command, not the
-		// process.
+		// The kernel kills the command when the thread that started it ends, not when the process ends. So
+		// this goroutine must keep its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
@@ -140,7 +145,7 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil: // none is left
+		case err != nil: // no child is left
 			return
 		case pid != w.command:
 		case status.Stopped() && foreground:
@@ -155,7 +160,8 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 	}
 }
 
-// send signals a process, or a group if pid is negative. What is stopped must go on to receive it.
+// send sends a signal to a process, or to a group if pid is negative. It also continues a process that was
+// stopped, because only then the process receives the signal.
 func send(pid int, s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 	if s != syscall.SIGKILL {
@@ -163,11 +169,13 @@ func send(pid int, s syscall.Signal) {
 	}
 }
 
-// endTree signals a process group and all other descendants of a process, if the system tells them.
+// endTree sends a signal to a process group and to all other descendants of root. Outside of Linux, it does
+// not know these descendants.
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
 	send(-group, s)
-	// A killed process forks no more. One whose parent ends at this moment may be overlooked, but not twice.
+	// A killed process makes no more children. A process whose parent ends at this moment may be overlooked,
+	// but not twice, so the loop ends when it has found nothing new two times.
 	for quiet := 0; quiet < 2; quiet++ {
 		for _, pid := range descendants(root, group) {
 			if !signalled[pid] {
@@ -176,7 +184,7 @@ func endTree(root, group int, s syscall.Signal) {
 				quiet = -1
 			}
 		}
-		if s != syscall.SIGKILL { // what a handler of the signal has started may do its work
+		if s != syscall.SIGKILL { // a handler of the signal may have started processes, which may work
 			return
 		}
 	}

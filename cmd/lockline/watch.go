@@ -35,7 +35,7 @@ func watchCommand() *cli.Command {
 	})
 }
 
-// sight is one line of watch --json.
+// A sight is one line of watch --json.
 type sight struct {
 	At time.Time `json:"at"`
 	lockState
@@ -44,7 +44,7 @@ type sight struct {
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
 	ticks := time.Tick(interval)
-	last := map[string]string{} // by kind: the last line and its circle
+	last := map[string]string{} // the last line and its circle, by kind
 	failing := false
 	search := newCircleSearch(o)
 	for first := true; ; first = false {
@@ -116,7 +116,7 @@ func (o *operator) announceSilence(trouble func(error)) (stop func() bool) {
 	}
 }
 
-// line is all of a lock that does not change by itself.
+// line returns the state of a lock as text, without times, because these change all the time.
 func (s lockState) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s  %s", s.Kind, s.status())
@@ -143,7 +143,7 @@ func (s lockState) line() string {
 		if w.PID == 0 {
 			continue
 		}
-		_, attempt, _ := strings.Cut(w.Owner, ":") // one process can wait many times
+		_, attempt, _ := strings.Cut(w.Owner, ":") // a process can wait many times
 		b.WriteString(" #" + printable(attempt))
 	}
 	return b.String()

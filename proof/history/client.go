@@ -18,30 +18,31 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Assignment is what a process is to do, the first line of its stdin. The end of stdin is the order to stop.
+// Assignment configures a process, which reads it from the first line of its stdin. The end of stdin is the
+// order to stop.
 type Assignment struct {
 	Number     int
 	Seed       uint64
 	Redis      []string // URLs of the servers
 	Prefix     string
-	Kinds      []string // of locks: some of those that the function Kinds has
+	Kinds      []string // kinds of locks, a subset of the result of the function Kinds
 	Names      int      // locks of each kind
 	Lease      time.Duration
-	Linger     time.Duration // above 0: locks may stay where they are used, and processes use them by turns
+	Linger     time.Duration // above 0, sessions keep released locks so long, and processes use them by turns
 	Goroutines int
 }
 
-// What is no Op to a model.
+// Kinds of events that a model does not see.
 const (
-	failed  Kind = "failed"  // an acquisition, without success
+	failed  Kind = "failed"  // an acquisition that returned an error
 	renewed Kind = "renewed" // a hold whose deadline may have moved
 	gone    Kind = "gone"    // a hold that Redis did not know, before its deadline
-	counts  Kind = "counts"  // a Count that is about to be sent
+	counts  Kind = "counts"  // a count down that is about to be sent
 )
 
-// What may not be, beside what a history shows.
+// Kinds of events that are errors by themselves, without a model.
 const (
-	Stuck Kind = "stuck" // nothing failed any more, and a lock was not to be had
+	Stuck Kind = "stuck" // the faults had ended, and a lock could not be acquired
 	Left  Kind = "left"  // a goroutine, a key or a subscription was left behind
 	Died  Kind = "died"  // a process ended by itself
 )
@@ -49,14 +50,15 @@ const (
 // Event is a line of a process's stdout.
 type Event struct {
 	Op
-	Until int64  `json:",omitempty"` // its deadline, of what holds
+	Until int64  `json:",omitempty"` // deadline of an Acquire or a renewed one
 	Error string `json:",omitempty"`
 }
 
 const (
-	// patience is for what must happen once nothing fails any more.
+	// patience is the time limit of an acquisition after the faults have ended.
 	patience = 30 * time.Second
-	// latchLifetime is so long that no waiter looks within patience at a latch of which it was told nothing.
+	// latchLifetime is so long that a waiter that misses a notification does not look at its latch within
+	// patience.
 	latchLifetime = 10 * time.Minute
 )
 
@@ -69,12 +71,12 @@ type client struct {
 	reports *json.Encoder
 }
 
-// visit is one way to use one lock: to get it, to stay a while, and to leave it. An error says that it was
-// not to be had.
+// visit acquires a lock in one of several ways, holds it for a while, and releases it. An error means that it
+// was not acquired.
 type visit func(u user, ctx context.Context) error
 
-// Work is the life of a process that Stage starts. It uses the locks until it is told to stop, then each once
-// more, and reports if it does not get one, or if a goroutine is left of it all.
+// Work runs in each process that Stage starts. It uses the locks until stdin ends. Then it acquires each lock
+// once more, and reports a Stuck event if that fails, and a Left event if a goroutine still runs at the end.
 func Work(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {
@@ -118,7 +120,8 @@ func (c *client) open() (end func(), err error) {
 		}
 	}()
 	redis.SetLogger(silent{})
-	// It may end before what was handed over does, or long after that.
+	// The waiter timeout is one to three leases, so that a waiter may be removed soon after a lease ends, or
+	// long after that.
 	liveness := c.Lease * time.Duration(1+c.Number%3)
 	var sessions []*rlock.Session
 	for _, url := range c.Redis {
@@ -136,7 +139,7 @@ func (c *client) open() (end func(), err error) {
 			return nil, err
 		}
 		sessions = append(sessions, s)
-		// What cannot be told to a server is left to its lease.
+		// A release that does not reach a server is left to the lease.
 		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() })
 	}
 	for _, kind := range c.Kinds {
@@ -158,10 +161,10 @@ func (silent) Printf(context.Context, string, ...any) {}
 func (c *client) report(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.reports.Encode(e) // its failure means that the parent is gone
+	_ = c.reports.Encode(e) // fails only when the parent has ended
 }
 
-// use is one goroutine, which is one owner.
+// use runs in each goroutine and visits locks at random as one owner.
 func (c *client) use(goroutine int) {
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<16+uint64(goroutine)))
 	u := user{c, fmt.Sprintf("%d.%d", c.Number, goroutine), rnd}
@@ -171,25 +174,26 @@ func (c *client) use(goroutine int) {
 		}
 		wait := patience
 		if rnd.IntN(10) == 0 {
-			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // gives up, perhaps in mid-request
+			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // may end during a request
 		}
 		if u.visit(c.visits[rnd.IntN(len(c.visits))], wait) != nil {
 			c.report(Event{Op: Op{Kind: failed}})
 		}
 	}
-	for _, v := range c.visits { // nothing fails any more
+	for _, v := range c.visits { // the faults have ended
 		if err := u.getIn(v, patience); err != nil {
 			c.report(Event{Op: Op{Kind: Stuck}, Error: err.Error()})
 		}
 	}
 }
 
-// hasTurn reports whether this process is the one of three that uses the locks now.
+// hasTurn reports whether it is this process's turn to use the locks: processes take turns of half a second,
+// by their number modulo 3.
 func (c *client) hasTurn() bool {
 	return time.Now().UnixMilli()/500%3 == int64(c.Number%3)
 }
 
-// user is one owner.
+// user is one owner of locks.
 type user struct {
 	*client
 	owner string
@@ -205,15 +209,15 @@ func (u user) pause(most time.Duration) bool {
 	}
 }
 
-// visit makes a visit, which may wait so long for the lock.
+// visit makes a visit that waits for the lock no longer than wait.
 func (u user) visit(v visit, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	return v(u, ctx)
 }
 
-// getIn tries again until patience is over, as a program would: servers on a busy machine may all be too slow
-// once.
+// getIn makes a visit, and repeats a failed one until patience has passed, as a program would. On a busy
+// machine, an attempt may fail because all servers are slow for a moment.
 func (u user) getIn(v visit, patience time.Duration) error {
 	end, pause := time.Now().Add(patience), u.Lease/4
 	for {
@@ -226,7 +230,7 @@ func (u user) getIn(v visit, patience time.Duration) error {
 	}
 }
 
-// holding is what a user has: an rlock.Hold, or what looks like one.
+// holding is a hold of a lock: an rlock.Hold, or a leadership of an election.
 type holding interface {
 	Name() string
 	Token() int64
@@ -235,7 +239,8 @@ type holding interface {
 	Unlock(context.Context) error
 }
 
-// stay stays, mostly for a moment, sometimes for longer than a renewal takes.
+// stay keeps the lock until the hold is lost or a random time has passed, mostly below 2 ms and now and then
+// up to a lease, so that renewals happen. It reports new deadlines.
 func (u user) stay(held context.Context, hold holding) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
@@ -256,13 +261,13 @@ func (u user) stay(held context.Context, hold holding) {
 	}
 }
 
-// until is the hold's deadline on the clock that all processes share.
+// until converts the hold's deadline to the wall clock, which all processes share.
 func until(h holding) int64 {
 	now := time.Now()
 	return now.Add(h.Deadline().Sub(now)).UnixNano()
 }
 
-// parts are the holds of single locks that a hold is made of.
+// parts returns the holds of single locks that make up a hold.
 func parts(h holding) (all []holding) {
 	if h, ok := h.(*rlock.Hold); ok {
 		for _, p := range h.Parts() {
@@ -275,8 +280,8 @@ func parts(h holding) (all []holding) {
 	return all
 }
 
-// entered reports that it got a hold since call. of is what the hold is of, for a read-write lock and a
-// semaphore.
+// entered reports a hold that was acquired by a call at the time call. Of a read-write lock and a semaphore,
+// of has Read or Permits.
 func (u user) entered(call time.Time, hold holding, of Op) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
@@ -286,8 +291,9 @@ func (u user) entered(call time.Time, hold holding, of Op) {
 	}
 }
 
-// leave unlocks. Before that, it reports until when it held each lock: until now, or until the deadline of a
-// lost one, if that was earlier. lost are the locks whose loss it has reported, which ends all holds at once.
+// leave unlocks. Before that, it reports the end of each lock's hold. The end is now, or the deadline of a
+// lost hold if that has passed. lost has the locks whose loss was reported before: a loss ends all holds of a
+// lock, so its outer holds are not reported again.
 func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()

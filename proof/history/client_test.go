@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// At the end, servers that are slow for a moment do not make a lock stuck. One that is never to be had is.
+// At the end of a run, a lock whose servers are slow for a moment is not Stuck. A lock that cannot be
+// acquired within patience is.
 func TestALockIsStuckThatIsNotToBeHadForAsLongAsPatienceLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &client{Assignment: Assignment{Lease: time.Second}, reports: json.NewEncoder(io.Discard)}

@@ -1,7 +1,7 @@
 // Package history has processes use locks and semaphores while servers, the network and the
-// processes themselves fail. It records what the processes saw, and judges whether locks and
-// semaphores may show that.
+// processes themselves fail. It records each call's time and result, and judges whether correct locks and
+// semaphores can return these results.
 //
-// All processes run on one machine and stamp what they see with its wall clock, the only
-// one that they share. A run during which that clock was set proves nothing, and says so.
+// All processes run on one machine and take each time from its wall clock, as their monotonic clocks have
+// different origins. A run during which that clock was set proves nothing, and ends with an error.
 package history

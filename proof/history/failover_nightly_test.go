@@ -21,15 +21,16 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// failoverLease is longer than a failover takes, also with Sentinels that are slow to look.
+// failoverLease is longer than a failover takes, even if the Sentinels notice the failure late.
 const failoverLease = 20 * time.Second
 
-// shares is what is given away by shares: a read-write lock, or a semaphore of three permits.
+// shares describes a lock that several can hold at one time: a read-write lock, or a semaphore of three
+// permits.
 type shares struct {
 	name  string
-	turn  time.Duration // of every other session
+	turn  time.Duration // hand-over turn of every other session
 	lock  func(s *rlock.Session, name string, all bool) rlock.Locker
-	hold  func() (all bool, h history.Hold) // what a goroutine wants by chance
+	hold  func() (all bool, h history.Hold) // picks a random kind of hold
 	judge func(holds []history.Hold) history.Verdict
 	queue string // key, of the name "kept"
 }
@@ -50,9 +51,9 @@ var bothShares = []shares{
 		judge: history.JudgeReadWrite,
 	},
 	{
-		// Where nothing is handed on in memory, each hold is a grant of its own, with its own token. A grant
-		// may be older than the call that gets it: that of a waiter which has left goes to the next one of
-		// its session.
+		// As no session hands a permit over in memory, each hold is a grant of its own, with its own token. A
+		// grant may be older than the call that receives it: the session gives the grant of a canceled waiter
+		// to its next waiter.
 		name: "semaphore", queue: "lockline:p:{kept}:q",
 		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
 			n := 1
@@ -82,7 +83,8 @@ var bothShares = []shares{
 	},
 }
 
-// shareLoad is goroutines of several sessions that use two names, and what they saw.
+// shareLoad runs goroutines of several sessions, which use locks of two names, and has their holds and
+// errors.
 type shareLoad struct {
 	shares
 	t        *testing.T
@@ -90,7 +92,7 @@ type shareLoad struct {
 	stop     chan struct{}
 	workers  sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	holds  []history.Hold
 	errors []failed
 }
@@ -130,7 +132,8 @@ func (w *shareLoad) end() {
 	w.workers.Wait()
 }
 
-// cycle has one owner hold it once. Some stay for so long that the failover comes meanwhile.
+// cycle acquires one of the locks, holds it and releases it. One hold of a thousand lasts a second, so that
+// some last through the failover.
 func (w *shareLoad) cycle(s *rlock.Session, owner string) {
 	all, h := w.hold()
 	h.Lock, h.Owner, h.Call = []string{"a", "b"}[rand.IntN(2)], owner, time.Now().UnixNano()
@@ -171,9 +174,9 @@ func (w *shareLoad) saw(of string, h history.Hold, err error) {
 	w.errors = append(w.errors, failed{h.Call, fmt.Sprintf("%s: %v", of, err)})
 }
 
-// progress waits until each session had all of each name some times more, and a part of it. Each session:
-// after a failover a Sentinel may name the old master for a while, and the clients that ask that Sentinel
-// come later than others.
+// progress waits until each session has held all of each name, and a part of it, that many times more. It
+// waits for each session: after a failover a Sentinel may name the old master for a while, and a client that
+// uses this Sentinel reaches the new master later than others do.
 func (w *shareLoad) progress(times int) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -201,8 +204,8 @@ func (w *shareLoad) progress(times int) {
 	})
 }
 
-// entry is what the readers of a session share. Some may join it after a failover though it was granted
-// before.
+// entry identifies a grant that the readers of a session share. A reader may join it after a failover
+// although it was granted before.
 type entry struct {
 	session, lock string
 	token         int64
@@ -213,10 +216,10 @@ func entryOf(h history.Hold) entry {
 	return entry{session, h.Lock, h.Token}
 }
 
-// report wants exclusion and tokens in order among the grants of each master, and the new one's tokens above
-// the old one's. What the old one granted last, until its end, may be granted again: it may be held beside
-// what the new one grants, for a lease at most. If there never were two masters, all tokens are in order. Two
-// masters at once may give the same token.
+// report fails the test unless the grants of each master exclude each other with tokens in order, and the new
+// master's tokens are above the old one's. Until the old master ends, its last grants may overlap grants of
+// the new master, for a lease at most. Two masters at one time may grant the same token. If there never were
+// two, all tokens must be in order.
 func (w *shareLoad) report(until, from time.Time) {
 	w.t.Helper()
 	w.end()
@@ -226,7 +229,7 @@ func (w *shareLoad) report(until, from time.Time) {
 	}
 	var old, now []history.Hold
 	last := map[string]int64{}  // tokens before the failover
-	opened := map[entry]int64{} // the first call of those that shared an entry
+	opened := map[entry]int64{} // the first call among the holds of an entry
 	lost := 0
 	for _, h := range w.holds {
 		if first, ok := opened[entryOf(h)]; !ok || h.Call < first {
@@ -264,8 +267,8 @@ func (w *shareLoad) report(until, from time.Time) {
 		len(w.holds), len(old), len(now), lost, all.Overlaps, all.Unfenced, what)
 }
 
-// failovers have the other node become the master. The old one is the only master before until, and the new
-// one after from.
+// failovers make the other node the master. The old master is the only one before until, and the new master
+// after from.
 var failovers = map[string]func(
 	t *testing.T, s *testredis.Sentinel, old *testredis.Server,
 ) (until, from time.Time){
@@ -283,7 +286,7 @@ var failovers = map[string]func(
 		until = time.Now()
 		old.Freeze()
 		s.AwaitFailover(t, old)
-		old.Thaw() // as a master, until it is told
+		old.Thaw() // a master until a Sentinel reconfigures it
 		testlock.Eventually(t, "it is a replica", func() bool {
 			role, err := old.Client(t).Do(t.Context(), "ROLE").Slice()
 			testlock.Must(t, err)
@@ -311,7 +314,7 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 						rlock.WithHandover(k.turn*time.Duration(i%2))), 10*(i%2)))
 				}
 
-				// What the replica knew stays: a holder, and those that wait in their order.
+				// The state that the replica had received survives: the holder, and the order of the waiters.
 				kept := func(i int, all bool) rlock.Locker { return k.lock(sessions[i], "kept", all) }
 				hold := testlock.Take(t, kept(0, true))
 				replica := sentinel.Nodes[1].Client(t)

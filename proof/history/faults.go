@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// Fault is something that goes wrong.
+// Fault is a kind of failure that a run causes.
 type Fault string
 
 const (
@@ -22,20 +22,20 @@ const (
 	ServerRestart Fault = "server restarted" // with SIGKILL
 )
 
-// Faults are all that may happen, in the order in which a report lists them. Those Elsewhere spare the
-// servers.
+// Faults has all faults, in the order in which a report lists them. Elsewhere has the faults of processes and
+// of the network, which spare the servers.
 var (
 	Elsewhere = []Fault{Kill, Freeze, Cut, LostReplies, LostRequests, Latency}
 	Faults    = append(slices.Clone(Elsewhere), ServerFreeze, ServerRestart)
 )
 
-// heal ends a fault.
+// heal is the end of a fault that lasts for a while.
 type heal struct {
 	at time.Time
 	do func()
 }
 
-// heal ends what is due.
+// heal ends the faults whose time has come.
 func (p *play) heal(now time.Time) {
 	p.heals = slices.DeleteFunc(p.heals, func(h heal) bool {
 		if h.at.After(now) {
@@ -46,12 +46,12 @@ func (p *play) heal(now time.Time) {
 	})
 }
 
-// disturb has something go wrong. Processes are frozen for up to two leases, so that some holds outlive it
-// and some do not.
+// disturb causes the next fault. A process is frozen for up to two leases, so that some of its holds expire
+// meanwhile and others do not.
 func (p *play) disturb() {
 	a := p.pick()
 	if a == nil {
-		return // all are about to be replaced
+		return // all were killed, and their successors have not started
 	}
 	if len(p.due) == 0 {
 		for _, i := range p.rnd.Perm(len(p.Stage.Faults)) {
@@ -69,7 +69,7 @@ func (p *play) disturb() {
 	until := func(do func()) { p.heals = append(p.heals, heal{time.Now().Add(lasts), do}) }
 	at := p.rnd.IntN(len(p.proxies))
 	proxy := p.proxies[at]
-	each := func(action faultproxy.Action) { // of some requests
+	each := func(action faultproxy.Action) { // of every tenth request
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if r.Seq%10 == 0 {
 				return action

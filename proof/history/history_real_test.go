@@ -18,8 +18,8 @@ var rounds = flag.Int("rounds", 2, "how often each fault happens in each history
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// newStage has as many servers as the kind needs. Leases are short: those that a busy machine lets run out
-// are judged as well.
+// newStage starts as many servers as the kind needs. Its leases are short, so some expire on a busy machine:
+// such a loss is judged like any other.
 func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	stage := &history.Stage{
 		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline",
@@ -38,7 +38,7 @@ func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	return stage
 }
 
-// play has some processes play until each fault has happened some times and there is something to judge.
+// play runs processes until each fault has happened *rounds times and there are 200 ops for each round.
 func play(t *testing.T, kind string, faults []history.Fault, args ...string) *history.Record {
 	t.Helper()
 	stage := newStage(t, kind, args...)
@@ -46,7 +46,7 @@ func play(t *testing.T, kind string, faults []history.Fault, args ...string) *hi
 	return perform(t, stage, func(r *history.Record) bool { return len(r.Ops) >= 200**rounds })
 }
 
-// perform runs the stage until each of its faults has happened some times, and it is enough.
+// perform runs the stage until each of its faults has happened *rounds times and enough returns true.
 func perform(t *testing.T, stage *history.Stage, enough func(*history.Record) bool) *history.Record {
 	t.Helper()
 	r, err := stage.Run(t.Context(), func(r *history.Record) bool {
@@ -66,8 +66,8 @@ func perform(t *testing.T, stage *history.Stage, enough func(*history.Record) bo
 	return r
 }
 
-// What processes see that are killed and frozen, of servers that are frozen and killed, over a network
-// that loses requests and replies, is what each of the four mutexes could have shown them.
+// Processes are killed and frozen, servers are frozen and killed, and the network loses requests and replies.
+// The models of a mutex, a reentrant, a fenced, and a reentrant fenced mutex still accept each history.
 // Proves: exclusion, RedLock
 func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	t.Parallel()
@@ -108,8 +108,9 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	}
 }
 
-// A server that restarts without its data forgets who holds. Two can hold then, as on every single Redis,
-// until the holder's next request finds the loss. The tokens still say who came later. Proves: tokens
+// A server that restarts without its data loses its locks. As on every single Redis, two owners can hold a
+// lock then, until the next request of the first one returns its loss. The later owner still has the larger
+// token. Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{
@@ -131,7 +132,8 @@ func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	}
 }
 
-// Where processes share nothing, the judge of their kind notices it, and so does the model.
+// If each process has locks of its own, the judge of each kind finds overlaps, and the model rejects the
+// history.
 func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 	t.Parallel()
 	models := map[string]porcupine.Model{
@@ -144,7 +146,8 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, kind)
 			stage.Alone = true
-			// All count downs look alike: the fewer count, the sooner it is noticed.
+			// Ops do not show which run a count down belongs to: with fewer of them, the overlap is found
+			// sooner.
 			if kind == history.Latch {
 				stage.Processes, stage.Goroutines = 2, 1
 			}
@@ -165,7 +168,7 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 	}
 }
 
-// A server that forgets does break exclusion, and the check sees it.
+// A server that loses its data does break exclusion, and the judge and the model find that.
 // Proves: exclusion, tokens
 func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
 	t.Parallel()

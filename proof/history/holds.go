@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// Hold is an owner's time in a lock, from its outermost acquisition to the end of its last hold.
+// Hold is the time during which an owner holds a lock, from the outermost acquisition to the last release.
 type Hold struct {
 	Lock, Owner       string
-	Read              bool // the outermost hold of a read-write lock was to read
+	Read              bool // of a read-write lock: the outermost hold was to read
 	Permits           int  // of a semaphore
 	Token             int64
 	Call, Return, End int64
 	Nested            int   // nested holds
-	Downgrade         int64 // when its last hold to write ended while it went on as a reader; 0: it did not
-	// Nested holds with another token or to write in one that is to read, and releases of what was not held.
+	Downgrade         int64 // time of a writer's downgrade to reader; 0 means none
+	// The number of nested holds with another token, nested write holds within a read hold, and releases
+	// without a hold.
 	Strange int
-	Lost    bool // it did not end by itself
+	Lost    bool // ended by a Lose, not by a Release
 }
 
 // open is a hold that has not ended.
 type open struct {
 	Hold
-	reads, writes int // a mutex and a semaphore have only the latter
+	reads, writes int // a mutex and a semaphore count their holds in writes
 }
 
-// count is how many holds there are of the kind that op is of.
+// count returns the counter of the holds of op's kind, to read or to write.
 func (h *open) count(op Op) *int {
 	if op.Read {
 		return &h.reads
@@ -33,7 +34,7 @@ func (h *open) count(op Op) *int {
 	return &h.writes
 }
 
-// nest takes in an acquisition in the hold.
+// nest adds a nested acquisition.
 func (h *open) nest(op Op) {
 	if op.Token != h.Token || !op.Read && h.writes == 0 {
 		h.Strange++
@@ -42,7 +43,7 @@ func (h *open) nest(op Op) {
 	*h.count(op)++
 }
 
-// release takes in a release, and reports whether it was the last one.
+// release removes a hold, and reports whether it was the last one.
 func (h *open) release(op Op) bool {
 	if *h.count(op) == 0 {
 		h.Strange++
@@ -55,8 +56,8 @@ func (h *open) release(op Op) bool {
 	return h.reads+h.writes == 0
 }
 
-// Holds puts the ops together. Those of one owner and lock are in their order; the holds
-// come in the order of their Call. Those of latches are no holds.
+// Holds combines ops to holds, sorted by Call. The ops of one owner and lock must be in the order of their
+// calls. Ops of latches are left out.
 func Holds(ops []Op) (holds []Hold) {
 	type key struct{ lock, owner string }
 	inside := map[key]*open{}
@@ -83,7 +84,7 @@ func Holds(ops []Op) (holds []Hold) {
 			delete(inside, k)
 		}
 	}
-	for _, h := range inside { // considered valid until its grant at least
+	for _, h := range inside { // without an end: valid until the acquisition returned, at least
 		h.End = max(h.Return, h.Downgrade)
 		holds = append(holds, h.Hold)
 	}

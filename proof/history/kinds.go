@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// The kinds of locks, and of what is used like one. All but Red are on the first server; a Multi has members
-// there and on the second, if there is one.
+// The kinds of locks and of other primitives. All but Red use the first server. A Multi has a member on the
+// second server as well, if there is one.
 const (
 	Reentrant = "rlock"
 	Fair      = "fairlock"
@@ -29,17 +29,17 @@ const (
 )
 
 const (
-	// Permits is how many each Semaphore has.
+	// Permits is the number of permits of each Semaphore.
 	Permits = 3
-	// Counts is the number that each run of a Latch begins with.
+	// Counts is the count with which each run of a Latch begins.
 	Counts = 3
 )
 
-// primitive is how processes use what is of one kind, and how the outcome is judged.
+// primitive has the ways to use the locks of one kind, and the judge of their history.
 type primitive struct {
 	kind    string
-	servers int // it needs so many
-	// Ways to use the i-th of the kind. There is a session on each server.
+	servers int // minimum number of servers
+	// visits returns the ways to use the i-th lock of the kind, with a session for each server.
 	visits func(all []*rlock.Session, i int) []visit
 	judge  func(ops []Op) Verdict
 }
@@ -51,12 +51,12 @@ var primitives = []primitive{
 	{Fair, 1, func(all []*rlock.Session, i int) []visit {
 		return []visit{visitMutex(fairlock.New(all[0], named(Fair, i)))}
 	}, judgeMutex},
-	{Multi, 1, func(all []*rlock.Session, i int) []visit { // its members are others' locks, too
+	{Multi, 1, func(all []*rlock.Session, i int) []visit { // some members are locks of other visits, too
 		here, there := all[0], all[min(1, len(all)-1)]
 		return []visit{visitMutex(multilock.New(rlock.New(there, named(Multi, i)+" there"),
 			fairlock.New(here, named(Fair, i)), rlock.New(here, named(Reentrant, i))))}
 	}, judgeMutex},
-	{ReadWrite, 1, func(all []*rlock.Session, i int) []visit { // most of them read
+	{ReadWrite, 1, func(all []*rlock.Session, i int) []visit { // two of three visits read
 		m := rwlock.New(all[0], named(ReadWrite, i))
 		return []visit{visitReader(m), visitReader(m), visitWriter(m)}
 	}, func(ops []Op) Verdict { return JudgeReadWrite(Holds(ops)) }},
@@ -83,13 +83,13 @@ var primitives = []primitive{
 
 func named(kind string, i int) string { return fmt.Sprint(kind, " ", i) }
 
-// KindOf is the kind of what has this name.
+// KindOf returns the kind of the lock with this name.
 func KindOf(name string) string {
 	kind, _, _ := strings.Cut(name, " ")
 	return kind
 }
 
-// Kinds are all kinds for which so many servers are enough.
+// Kinds returns the kinds that need at most so many servers.
 func Kinds(servers int) (kinds []string) {
 	for _, p := range primitives {
 		if p.servers <= servers {
@@ -109,7 +109,7 @@ func primitiveOf(kind string) (primitive, bool) {
 
 func judgeMutex(ops []Op) Verdict { return Judge(Holds(ops)) }
 
-// JudgeAll judges ops of any kinds, each as its kind is judged. What is of no kind is wrong.
+// JudgeAll judges ops of all kinds, each by the judge of its kind. Ops on a name of no kind count as Strange.
 func JudgeAll(ops []Op) (all Verdict) {
 	byKind := map[string][]Op{}
 	for _, op := range ops {

@@ -6,31 +6,30 @@ import (
 	"slices"
 )
 
-// What a client saw of a latch.
+// Kinds of ops on a latch.
 const (
-	// Set: it began a run with the count Permits.
+	// Set begins a run with the count Permits.
 	Set Kind = "set"
-	// Count: it counted down. If it does not know whether it did, Return is the latest instant at which it
-	// may have.
+	// Count counts down. If its call failed, Return is the latest instant at which it may have taken effect.
 	Count Kind = "count"
-	// Wait: it waited for the run that was under way, or found none, and was told that the count is 0.
+	// Wait waits for the end of the current run and returns without error, at once if there is none.
 	Wait Kind = "wait"
 )
 
-// countDowns are those of one latch.
+// countDowns has the times of the count downs of one latch.
 type countDowns struct{ calls, returns []int64 } // in order
 
-// within is how many may have taken effect from one instant to another.
+// within returns the largest number of count downs that may have taken effect from one instant to another.
 func (c countDowns) within(from, to int64) int {
 	before, _ := slices.BinarySearch(c.returns, from)
 	begun, _ := slices.BinarySearch(c.calls, to+1)
 	return max(0, begun-before)
 }
 
-// JudgeLatch looks at waits and runs. A wait may not end before the latest run that had begun before it was
-// counted down to 0, and a run may not begin before the one before it was. So there must have been time for
-// as many count downs in between. It accepts whatever a latch can show, and more: a count down that does
-// nothing, as no run is under way, looks like any other.
+// JudgeLatch checks waits and runs. A Wait may not return before the latest run that began before its call is
+// counted down to 0, and a run may not begin before the previous run is. So enough count downs must have been
+// possible in between. JudgeLatch accepts every history of a correct latch, and some of broken ones: ops do
+// not show which count downs had no effect because there was no run.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {
@@ -60,7 +59,7 @@ func JudgeLatch(ops []Op) (v Verdict) {
 			}
 			before := sets[i-1]
 			n := before.Permits
-			if s.Call <= before.Return { // either may have been the first
+			if s.Call <= before.Return { // in unknown order
 				n = min(n, s.Permits)
 			}
 			if c.within(min(s.Call, before.Call), s.Return) < n {

@@ -16,15 +16,15 @@ import (
 	"github.com/lockline/lockline/latch"
 )
 
-// op is one call, and what it returned.
+// op is one call with its arguments and results.
 type op struct {
 	call string
-	n    int  // of TrySet; what Count returned
-	yes  bool // what TrySet and Delete returned; of Wait: deleted
+	n    int  // TrySet's argument, or Count's result
+	yes  bool // result of TrySet and Delete; of Wait, whether it returned ErrDeleted
 }
 
-// randomLatch is a latch in one memory: a run's count, and whether the last run was deleted. A Wait is over
-// at an instant at which its run is.
+// randomLatch models a latch by a run's count, and by whether the last run was deleted. A Wait takes effect
+// at an instant at which there is no run.
 var randomLatch = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, _ any) (bool, any) {
@@ -63,7 +63,7 @@ type state struct {
 }
 
 // Goroutines of several sessions use one latch at random, while requests and replies are lost and connections
-// cut. A judge finds an order in which a latch in memory would have answered the same. Proves: latch
+// cut. Porcupine finds an order in which the model returns the same results. Proves: latch
 func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
 	t.Parallel()
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -92,7 +92,7 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 			return fmt.Sprint(r.Args[1:5]) // script, key and id: of looks, the run
 		})
 	}
-	var now atomic.Int64 // counts what happens: many calls begin and return at one instant of fake time
+	var now atomic.Int64 // counts calls and returns, as many of them have the same fake time
 	var mu sync.Mutex    // guards history
 	var history []porcupine.Operation
 	saw := func(client int, o op, begun int64) {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// latchModel is a latch in one memory. A wait is over at an instant at which no run is under way.
+// latchModel models a latch by its count. A Wait takes effect at an instant at which the count is 0.
 var latchModel = porcupine.Model{
 	Init: func() any { return 0 },
 	Step: func(state, input, _ any) (bool, any) {
@@ -67,7 +67,7 @@ func TestTheModelRefusesWhatALatchCouldNotHaveShown(t *testing.T) {
 	}
 }
 
-// The judge refuses nothing that a latch can show, and notices most of what a broken one shows.
+// The judge accepts each history that the model accepts, and rejects at least half of the others.
 func TestTheJudgeOfLatchesRefusesOnlyWhatTheModelRefuses(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	right, wrong, noticed := 0, 0, 0
@@ -110,7 +110,7 @@ func TestTheJudgeOfLatchesRefusesOnlyWhatTheModelRefuses(t *testing.T) {
 	}
 }
 
-// A name that belongs to no kind is never right.
+// An op on a name that belongs to no kind counts as Strange.
 func TestWhatIsOfNoKindIsWrong(t *testing.T) {
 	if v := history.JudgeAll([]history.Op{acquire("a", 1, 1, 2)}); v.Strange == 0 {
 		t.Errorf("%+v", v)

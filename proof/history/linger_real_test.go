@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// What processes see among faults is the same if a session may keep a lock that no goroutine has.
+// Among faults, the histories are correct as well if sessions linger: they keep a released lock for a while.
 // Proves: exclusion, tokens
 func TestWhateverFailsALockMayStayWhereItIsUsed(t *testing.T) {
 	t.Parallel()
@@ -38,9 +38,10 @@ func TestWhateverFailsALockMayStayWhereItIsUsed(t *testing.T) {
 	}
 }
 
-// kept counts the holds of a grant that no goroutine had when they were asked for.
+// kept counts the holds that a session granted from a lock that it had kept, so without a grant by the
+// server: before the call, a hold with the same token or the next smaller one had ended.
 func kept(holds []history.Hold) (n int) {
-	ends := map[int64]int64{} // of those with a token
+	ends := map[int64]int64{} // by token, the end of the last hold
 	slices.SortFunc(holds, func(a, b history.Hold) int { return cmp.Compare(a.Call, b.Call) })
 	for _, h := range holds {
 		if before := max(ends[h.Token], ends[h.Token-1]); before > 0 && before < h.Call {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// actorEnv makes the test binary one of the processes.
+// actorEnv has the test binary run as one of the processes.
 const actorEnv = "LOCKLINE_TEST_ACTOR"
 
 func TestMain(m *testing.M) {

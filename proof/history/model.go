@@ -9,42 +9,42 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Kind is what a client saw.
+// Kind is the kind of an Op.
 type Kind string
 
 const (
-	// Acquire: it got the lock, with a token. The first hold of an owner, or a nested one.
+	// Acquire returned a hold, which may be nested, with a token.
 	Acquire Kind = "acquire"
-	// Release: an owner was about to unlock one of its holds.
+	// Release is the instant before an owner unlocks one of its holds.
 	Release Kind = "release"
-	// Lose: an owner's holds were all over: canceled, their time was up, or its process was killed.
+	// Lose ends all holds of an owner: they were lost or had expired, or the process was killed.
 	Lose Kind = "lose"
 )
 
-// Op is one thing that a client saw, from Call to Return in Unix nanoseconds. A
-// Release and a Lose are points: when the owner ceased to believe that it holds. The
-// lock is free at some time from then on. An acquisition that failed is no Op: it has promised nothing.
+// Op is an operation of a client, from Call to Return in Unix nanoseconds. In a Release and a Lose, both are
+// the instant from which the owner no longer relies on the lock, which is free at some later time. A failed
+// acquisition is no Op, as it promises nothing.
 type Op struct {
 	Lock    string `json:",omitempty"`
-	Owner   string `json:",omitempty"` // who may re-enter
+	Owner   string `json:",omitempty"` // owner of a reentrant lock
 	Kind    Kind
-	Read    bool  `json:",omitempty"` // of a read-write lock: to read, and not to write
-	Permits int   `json:",omitempty"` // that an Acquire got of a semaphore; the count of a Set
+	Read    bool  `json:",omitempty"` // of a read-write lock: a hold to read, not to write
+	Permits int   `json:",omitempty"` // permits of an Acquire of a semaphore, or the count of a Set
 	Token   int64 `json:",omitempty"`
 	Call    int64 `json:",omitempty"`
 	Return  int64 `json:",omitempty"`
 }
 
-// mutex is the state of a model.
+// mutex is the state of a mutex's model.
 type mutex struct {
 	owner string
 	count int
 	last  int64 // token
 }
 
-// Model is a mutex that knows its owner: an owner that does not hold it cannot release it. An
-// owner may enter a reentrant one again. A fenced one gives each owner a token above all that it gave before,
-// and the same to nested holds. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
+// Model returns the model of a mutex, which only its owner can release. The owner of a reentrant mutex may
+// acquire it again. A fenced mutex grants a token above all earlier ones, and nested holds have the token of
+// the outermost. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
 func Model(reentrant, fenced bool) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -66,7 +66,7 @@ func Model(reentrant, fenced bool) porcupine.Model {
 	}
 }
 
-// partition has each lock judged by itself.
+// partition splits a history by lock.
 func partition(history []porcupine.Operation) [][]porcupine.Operation {
 	byLock := map[string][]porcupine.Operation{}
 	for _, o := range history {
@@ -78,7 +78,7 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 
 func describe(input, _ any) string { return fmt.Sprintf("%+v", input) }
 
-// Operations are the ops for porcupine.
+// Operations converts ops for porcupine.
 func Operations(ops []Op) []porcupine.Operation {
 	clients := map[string]int{}
 	all := make([]porcupine.Operation, len(ops))
@@ -93,19 +93,19 @@ func Operations(ops []Op) []porcupine.Operation {
 	return all
 }
 
-// Verdict counts what the primitive could not have shown.
+// Verdict counts the violations in a history.
 type Verdict struct {
-	// Holds that were granted while a hold that excludes them was still considered valid; runs of a latch
-	// that began in another.
+	// The number of holds that were granted while another owner relied on a hold that excludes them, and of
+	// a latch's runs that began before the previous run ended.
 	Overlaps int
-	Unfenced int    // holds whose token is not above those that it must be above
-	Strange  int    // nested holds with a token of their own, releases of what was not held
+	Unfenced int    // holds whose token is too small
+	Strange  int    // nested holds with another token, releases without a hold, and the like
 	Early    int    // waits for a latch that ended before its count was 0
-	Example  string // of an overlap, or of a wait that ended early
+	Example  string // describes the first overlap or early wait
 }
 
-// Judge judges the holds of one history, in the time that sorting them takes: tokens say in which order the
-// holds must have been. So it accepts what Model(true, true) accepts, and counts what is wrong.
+// Judge judges the holds of a history. It agrees with Model(true, true) and counts violations, but takes no
+// longer than sorting: the tokens give the order in which the holds must have been granted.
 func Judge(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -115,8 +115,8 @@ func Judge(holds []Hold) (v Verdict) {
 	for _, holds := range byLock {
 		v.Unfenced += unfenced(holds)
 		slices.SortStableFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Token, b.Token) })
-		free := int64(0) // the earliest instant at which those before can have gone
-		var latest Hold  // the one that went then
+		free := int64(0) // the earliest instant at which all earlier holds can have ended
+		var latest Hold  // the hold that ended then
 		for i, h := range holds {
 			if i > 0 && h.Token == holds[i-1].Token {
 				v.Unfenced++
@@ -134,8 +134,7 @@ func Judge(holds []Hold) (v Verdict) {
 	return v
 }
 
-// unfenced counts the holds of one lock that were asked for after a hold with a larger token had been
-// granted.
+// unfenced counts the holds of one lock whose call began after a hold with a larger token was granted.
 func unfenced(holds []Hold) (n int) {
 	granted := slices.Clone(holds)
 	slices.SortFunc(granted, func(a, b Hold) int { return cmp.Compare(a.Return, b.Return) })
@@ -154,7 +153,7 @@ func unfenced(holds []Hold) (n int) {
 	return n
 }
 
-// Outermost are the ops of the outermost holds: what a mutex that is not reentrant shows.
+// Outermost returns the ops without nested ones, for the model of a mutex that is not reentrant.
 func Outermost(ops []Op) []Op {
 	var all []Op
 	for _, h := range Holds(ops) {

@@ -22,7 +22,7 @@ func lose(owner string, token, at int64) history.Op {
 	return history.Op{Lock: "x", Owner: owner, Kind: history.Lose, Token: token, Call: at, Return: at}
 }
 
-// What each model accepts: mutex, reentrant, fenced, reentrant and fenced.
+// Each history names the models that accept it: m is a mutex, r a reentrant one, f a fenced one, and b both.
 func TestEachModelRefusesWhatItsMutexCouldNotHaveShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		ops    []history.Op
@@ -65,8 +65,8 @@ func TestEachModelRefusesWhatItsMutexCouldNotHaveShown(t *testing.T) {
 	}
 }
 
-// The judge that can take millions of holds says what the model says, on histories of a lock that
-// excludes nobody, of one that grants tokens twice, and of a right one.
+// The judge, which is fast enough for millions of holds, agrees with the model on histories of a correct
+// lock, of a lock that does not exclude others, and of a lock that grants a token twice.
 func TestTheJudgeAgreesWithTheModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	right, total := 0, 3000

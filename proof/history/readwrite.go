@@ -8,25 +8,25 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// readWrite is the state of a model.
+// readWrite is the state of ReadWriteModel.
 type readWrite struct {
-	inside []inside // by owner
+	inside []inside // sorted by owner
 	writer int64    // highest token of a writer
 	last   int64    // highest token of all
-	went   bool     // that writer went on as a reader
+	went   bool     // whether the writer of that token has downgraded to a reader
 }
 
-// inside is what an owner has of a lock.
+// inside counts the holds of an owner.
 type inside struct {
 	owner         string
 	token         int64
 	reads, writes int
 }
 
-// with is the state after an owner's holds have changed.
+// with returns the state with an owner's holds replaced by is.
 func (st readWrite) with(is inside) readWrite {
 	i, found := st.find(is.owner)
-	all := slices.Clone(st.inside) // other branches of the search have the old ones
+	all := slices.Clone(st.inside) // other branches of the search use the old slice
 	switch {
 	case is.reads+is.writes == 0:
 		all = slices.Delete(all, i, i+1)
@@ -45,7 +45,7 @@ func (st readWrite) find(owner string) (int, bool) {
 	})
 }
 
-// acquire is an outermost acquisition.
+// acquire makes an outermost acquisition, and reports whether the model allows it.
 func (st readWrite) acquire(op Op) (bool, readWrite) {
 	is := inside{owner: op.Owner, token: op.Token}
 	free := true
@@ -64,10 +64,10 @@ func (st readWrite) acquire(op Op) (bool, readWrite) {
 	return free && fenced, st.with(is)
 }
 
-// ReadWriteModel is a reentrant fenced read-write lock that knows its owners. An owner has one token, however
-// it nests. That of a writer is above those of all before. That of a reader is above those of all writers
-// before. One that went on as a reader may share its token with readers. An owner that only reads cannot
-// write.
+// ReadWriteModel returns the model of a reentrant fenced read-write lock, which only its owners can release.
+// All nested holds of an owner have one token. A writer's token is above all earlier tokens. A reader's token
+// is above the tokens of earlier writers, and may be that of a writer that has downgraded to a reader. An
+// owner that only reads cannot acquire the lock to write.
 func ReadWriteModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -113,8 +113,8 @@ func ReadWriteModel() porcupine.Model {
 	}
 }
 
-// JudgeReadWrite is Judge of a read-write lock. It accepts what ReadWriteModel accepts: tokens say in which
-// order the writers must have been, and between which of them each reader.
+// JudgeReadWrite judges the holds of a read-write lock as Judge does, and agrees with ReadWriteModel. The
+// tokens give the order of the writers, and between which of them each reader comes.
 func JudgeReadWrite(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -126,8 +126,8 @@ func JudgeReadWrite(holds []Hold) (v Verdict) {
 		slices.SortStableFunc(holds, func(a, b Hold) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), compareBool(a.Read, b.Read))
 		})
-		toRead, toWrite := int64(0), int64(0) // the earliest instants at which those before can have gone
-		var writer, reader Hold               // those that went then, to read and at all
+		toRead, toWrite := int64(0), int64(0) // the earliest instants at which a reader and a writer may come
+		var writer, reader Hold               // the holds that ended then
 		for i, h := range holds {
 			free, until, before := toWrite, h.End, reader
 			switch {
@@ -158,7 +158,7 @@ func JudgeReadWrite(holds []Hold) (v Verdict) {
 	return v
 }
 
-// compareBool has false come first.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -169,8 +169,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// unfencedReadWrite counts the writers of one lock that were asked for after a hold with a larger token had
-// been granted, and the readers after such a writer.
+// unfencedReadWrite counts the holds of one lock whose token is too small. That is a writer's if its call
+// began after a hold with a larger token was granted, and a reader's if that hold is a writer's.
 func unfencedReadWrite(holds []Hold) (n int) {
 	granted := slices.Clone(holds)
 	slices.SortFunc(granted, func(a, b Hold) int { return cmp.Compare(a.Return, b.Return) })

@@ -8,14 +8,14 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// counting is the state of a model.
+// counting is the state of SemaphoreModel.
 type counting struct {
 	used   int
-	inside []Op // acquisitions, by owner
+	inside []Op // current acquisitions, sorted by owner
 }
 
-// SemaphoreModel is a counting semaphore of so many permits. An owner gets all that it asks for or none,
-// once, and gives them all back, or loses them all. Those that hold some at one time have different tokens.
+// SemaphoreModel returns the model of a semaphore of so many permits. An owner acquires all permits of its
+// request at once, one time, and releases or loses all of them. The tokens of simultaneous holds differ.
 func SemaphoreModel(permits int) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -46,15 +46,16 @@ func SemaphoreModel(permits int) porcupine.Model {
 	}
 }
 
-// change is an instant at which permits are taken or given back.
+// change is an instant at which permits are acquired or released.
 type change struct {
 	at    int64
-	order int // of what happens at one instant: given back, had for no time, taken
+	order int // 0: released, 1: acquired and released, 2: acquired; sorts changes of one instant
 	Hold
 }
 
-// JudgeSemaphore is Judge of a semaphore of so many permits. It accepts what SemaphoreModel accepts: no grant
-// is harder to explain for being as late as its owner's knowledge of it allows, so all are put there.
+// JudgeSemaphore judges the holds of a semaphore of so many permits, and agrees with SemaphoreModel. It takes
+// the latest possible instant for each grant, the return of the acquisition, as a later grant can only
+// overlap fewer holds.
 func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 	byLock := map[string][]change{}
 	for _, h := range holds {
@@ -74,7 +75,7 @@ func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
 		})
 		used := 0
-		tokens := map[int64]int{} // how many hold permits under each
+		tokens := map[int64]int{} // number of holds with each token
 		for _, c := range changes {
 			if c.order == 0 {
 				used -= c.Permits

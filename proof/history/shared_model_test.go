@@ -229,7 +229,7 @@ func TestTheJudgeOfReadWriteLocksAgreesWithTheModel(t *testing.T) {
 			}
 			op(history.Acquire, reads, call, done)
 			switch nested := done + 1 + rnd.Int64N(3); { // an owner does one thing at a time
-			case nested+2 < end && rnd.IntN(2) == 0 && !reads: // goes on as a reader
+			case nested+2 < end && rnd.IntN(2) == 0 && !reads: // downgrades to a reader
 				op(history.Acquire, true, nested, nested)
 				changed := nested + 1 + rnd.Int64N(end-nested-2)
 				op(history.Release, false, changed, changed)

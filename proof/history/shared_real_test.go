@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// primitive is what a history is judged by that is not of mutexes.
+// primitive has the model and the judge of a kind of locks that several can hold at one time.
 type primitive struct {
 	kind  string
 	model porcupine.Model
@@ -37,8 +37,8 @@ func together(holds []history.Hold) (n int) {
 	return n
 }
 
-// As with mutexes, what processes see among faults is what a read-write lock and a semaphore could have shown
-// them. Proves: semaphore, read-write lock
+// As with mutexes, the model and the judge accept the histories of read-write locks and semaphores among
+// faults. Proves: semaphore, read-write lock
 func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	t.Parallel()
 	for _, p := range primitives {
@@ -79,7 +79,7 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	}
 }
 
-// What processes see of a latch and an election among faults is what these could have shown them.
+// The judges accept the histories of latches and elections among faults.
 // Proves: latch, election
 func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
 	t.Parallel()

@@ -18,33 +18,34 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// Stage is where processes use locks.
+// Stage configures a run of processes that use locks among faults.
 type Stage struct {
 	Assignment                     // of each process, but for Number and Redis
 	T          testing.TB          // for the proxies
 	URLs       []string            // of the servers, redis:// only
-	Servers    []*testredis.Server // the same, where they may be frozen and restarted; else nil
+	Servers    []*testredis.Server // the same, for faults of servers; nil if Faults has none
 	Command    func() *exec.Cmd    // a process that calls Work
-	Processes  int                 // at one time
-	Faults     []Fault             // what happens: each once, in some order, and again
+	Processes  int                 // number of them at one time
+	Faults     []Fault             // caused in rounds, each with all of them in random order
 	Pace       time.Duration       // from fault to fault, on average
-	// Each process has locks of its own under the same names: what is to be noticed.
+	// Alone gives each process a prefix of its own, so that nothing excludes the others: the judges must find
+	// overlaps.
 	Alone bool
 }
 
-// Record is what was seen.
+// Record has the events and faults of a run.
 type Record struct {
 	Ops    []Op
 	Got    int           // acquisitions among them, nested ones, too
 	Failed int           // acquisitions that ended without the lock
 	Gone   int           // holds that Redis did not know when they were unlocked, before their deadline
-	Faults map[Fault]int // how many
+	Faults map[Fault]int // number of each
 	Last   Fault
 	Wrong  []Event // Stuck, Left, Died
 	Begun  time.Time
 }
 
-// Count is how many faults there were.
+// Count returns the number of faults.
 func (r *Record) Count() (n int) {
 	for _, f := range r.Faults {
 		n += f
@@ -52,7 +53,7 @@ func (r *Record) Count() (n int) {
 	return n
 }
 
-// play is a run of a stage. One goroutine does it all.
+// play is a run of a stage, used by one goroutine.
 type play struct {
 	*Stage
 	Record
@@ -63,7 +64,7 @@ type play struct {
 	due     []Fault // the rest of a round
 	news    chan child.News[Event]
 	actors  map[int]*actor
-	last    int // number of an actor
+	last    int // number of the latest actor
 	names   map[string]string
 	stopped bool
 }
@@ -71,27 +72,27 @@ type play struct {
 // actor is a process.
 type actor struct {
 	*child.Child
-	killed int64                 // when, before the signal was sent; 0: it was not
+	killed int64                 // time right before the kill signal was sent; 0 if none was
 	inside map[[2]string]*belief // by lock and owner
-	counts map[string]Op         // by owner: count downs under way
+	counts map[string]Op         // by owner: count downs in flight
 }
 
-// belief is what an owner believes of a lock, as far as it has said.
+// belief is the state of an owner's holds of a lock by the owner's events.
 type belief struct {
 	holds int
-	last  Op    // acquisition
+	last  Op    // latest acquisition
 	until int64 // the latest deadline
 }
 
 const (
 	tick = 20 * time.Millisecond
-	// backlog is how many events may wait while a server restarts.
+	// backlog is the number of events that may queue up while a server restarts.
 	backlog = 1 << 14
 )
 
-// Run lets the processes play among faults until enough of it was recorded, or ctx ends. It asks some times a
-// second. Then it ends the faults, has each process get each lock once more, and sees what they leave. An
-// error means that nothing was proved: it is not the locks' fault.
+// Run has the processes use locks among faults until enough returns true or ctx ends. It calls enough up to
+// 50 times a second. Then it ends the faults, has each process acquire each lock once more, and looks for
+// leftovers on the servers. An error is not a violation by a lock: it means that the run proves nothing.
 func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, error) {
 	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
 		actors: map[int]*actor{}, names: map[string]string{}}
@@ -119,7 +120,7 @@ func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, er
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	// Wall clock and monotonic clock have told the same unless the former was set.
+	// The wall clock and the monotonic clock differ only if the wall clock was set.
 	now := time.Now()
 	took := now.Sub(p.Begun)
 	if set := now.Round(0).Sub(p.Begun.Round(0)) - took; set.Abs() > 5*time.Millisecond+took/1000 {
@@ -128,7 +129,7 @@ func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, er
 	return &p.Record, ctx.Err()
 }
 
-// act is the time among faults.
+// act starts processes and causes faults until enough returns true or ctx ends.
 func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
 	for range p.Processes {
 		if err := p.start(); err != nil {
@@ -149,7 +150,7 @@ func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
 		}
 		now := time.Now()
 		p.heal(now)
-		for len(p.actors) < p.Processes { // in the place of those that were killed
+		for len(p.actors) < p.Processes { // replaces killed ones
 			if err := p.start(); err != nil {
 				return err
 			}
@@ -159,7 +160,7 @@ func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
 			p.disturb()
 		}
 		for _, proxy := range p.proxies {
-			proxy.Reset() // else it keeps all requests
+			proxy.Reset() // drops its record of requests, which would grow without bound
 		}
 		if enough(&p.Record) {
 			return nil
@@ -184,7 +185,7 @@ func (p *play) start() error {
 	return nil
 }
 
-// finish ends the faults and the play.
+// finish ends the faults and the processes, and looks for leftovers.
 func (p *play) finish() error {
 	p.stopped = true
 	p.heal(time.Now().Add(time.Hour))
@@ -213,7 +214,7 @@ func (p *play) wrong(kind Kind, format string, args ...any) {
 	p.Wrong = append(p.Wrong, Event{Op: Op{Kind: kind}, Error: fmt.Sprintf(format, args...)})
 }
 
-// take takes in what a process says of itself.
+// take records an event, an error or the end of a process.
 func (p *play) take(n child.News[Event]) {
 	a, e := p.actors[n.Child], n.Event
 	switch {
@@ -223,18 +224,18 @@ func (p *play) take(n child.News[Event]) {
 		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
 			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
 		}
-		// The dead believe nothing, nor does who was frozen for longer than its lease before.
+		// A killed process relies on no lock, nor does a process that was frozen past its deadline before.
 		for k, b := range a.inside {
 			at := max(min(a.killed, b.until), b.last.Return)
 			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token,
 				Call: at, Return: at})
 		}
-		for _, op := range a.counts { // nobody knows
+		for _, op := range a.counts { // count downs of unknown effect
 			op.Kind, op.Return = Count, time.Now().Add(late(p.Lease)).UnixNano()
 			p.Ops = append(p.Ops, op)
 		}
 	case n.Err != nil:
-		if a.killed == 0 { // else it was cut off in mid-line
+		if a.killed == 0 { // a killed process may end within a line
 			p.wrong(Died, "process %d: %v", n.Child, n.Err)
 		}
 	case e.Kind == failed:
@@ -248,7 +249,7 @@ func (p *play) take(n child.News[Event]) {
 	}
 }
 
-// see takes in what a process says of a lock.
+// see records an event of a lock.
 func (p *play) see(a *actor, e Event) {
 	e.Lock, e.Owner = p.name(e.Lock), p.name(e.Owner)
 	switch e.Kind {
@@ -270,7 +271,7 @@ func (p *play) see(a *actor, e Event) {
 		b = &belief{}
 		a.inside[k] = b
 	}
-	b.until = max(b.until, e.Until, e.Call) // it still held when it released one of its holds
+	b.until = max(b.until, e.Until, e.Call) // the owner still relied on the lock at e.Call
 	switch e.Kind {
 	case renewed:
 		return
@@ -289,7 +290,7 @@ func (p *play) see(a *actor, e Event) {
 	p.Ops = append(p.Ops, e.Op)
 }
 
-// name is the same string for equal ones: there are millions.
+// name returns one copy of equal strings, as there are millions of events.
 func (p *play) name(s string) string {
 	if n, ok := p.names[s]; ok {
 		return n
@@ -298,8 +299,8 @@ func (p *play) name(s string) string {
 	return s
 }
 
-// leftovers sees what the locks have left on a server: once all leases are over nothing but memories, and
-// these not indefinitely.
+// leftovers reports keys and subscriptions that are left on a server. When all leases have expired, only keys
+// for which memory returns true may remain, and each of them must expire.
 func (p *play) leftovers(url string) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -349,7 +350,7 @@ func memory(ctx context.Context, rdb *redis.Client, key string) bool {
 	return (lock[1] == nil || ended(lock[2])) && ended(lock[3])
 }
 
-// pick is one of the living processes, or nil.
+// pick returns one of the processes that were not killed, at random, or nil.
 func (p *play) pick() *actor {
 	var living []*actor
 	for _, a := range p.actors {

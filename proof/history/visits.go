@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// visitMutex locks, sometimes twice.
+// visitMutex acquires a mutex, and sometimes a nested hold.
 func visitMutex(l rlock.Locker) visit {
 	return func(u user, ctx context.Context) error {
 		call := time.Now()
@@ -43,8 +43,9 @@ func visitWriter(m *rwlock.RWMutex) visit {
 	return func(u user, ctx context.Context) error { return u.readWrite(m, false, ctx) }
 }
 
-// readWrite locks a read-write lock, sometimes more than once, and unlocks in any order: if the last holds
-// are to read, a writer goes on as a reader. One that reads tries to write at times, which must not succeed.
+// readWrite acquires a read-write lock, sometimes with nested holds, and releases the holds in random order:
+// if its last holds are to read, a writer downgrades to a reader. A reader sometimes tries to write, which
+// must fail.
 func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error {
 	type part struct {
 		ctx  context.Context
@@ -85,8 +86,8 @@ func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error
 	return nil
 }
 
-// visitSemaphore acquires n permits, and sometimes a further one beside them. That does not wait, or all
-// might wait for each other.
+// visitSemaphore acquires n permits, and sometimes a further one. It does not wait for the further one, as
+// all owners might wait for each other.
 func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	return func(u user, ctx context.Context) error {
 		call := time.Now()
@@ -97,7 +98,7 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 		u.entered(call, hold, Op{Permits: n})
 		if u.rnd.IntN(3) == 0 {
 			beside := u
-			beside.owner += "+" // which holds it by itself
+			beside.owner += "+" // an owner of its own
 			call := time.Now()
 			if _, further, err := s.TryAcquire(held, 1); err == nil {
 				beside.entered(call, further, Op{Permits: 1})
@@ -111,8 +112,8 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	}
 }
 
-// visitLatch sets a latch, unless a run is under way, and counts it down until a Wait that it began before
-// has returned. So a run whose other users were killed ends, too.
+// visitLatch sets a latch, unless there is a run already, and counts it down until its own Wait has returned.
+// So a run ends even if all its other users were killed.
 func visitLatch(l *latch.Latch) visit {
 	return func(u user, ctx context.Context) error {
 		saw := func(kind Kind, n int, call time.Time) {
@@ -138,7 +139,7 @@ func visitLatch(l *latch.Latch) visit {
 		}()
 		for n := 0; ; n++ {
 			pause := time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))
-			// The more count downs do nothing, the less is wrong in what a broken latch shows.
+			// Each count down without effect hides violations from JudgeLatch, so they are rare.
 			if n >= Counts {
 				pause = u.Lease / 8
 			}
@@ -152,8 +153,8 @@ func visitLatch(l *latch.Latch) visit {
 	}
 }
 
-// countDown counts down. It says so before: if its process is killed meanwhile, no other can tell whether it
-// has counted.
+// countDown counts down. It reports that before the call as well: if the process is killed meanwhile, nothing
+// shows whether the count down took effect.
 func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	op := Op{Lock: l.Name(), Owner: u.owner, Kind: counts, Call: time.Now().UnixNano()}
 	u.report(Event{Op: op})
@@ -165,8 +166,9 @@ func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	u.report(Event{Op: op})
 }
 
-// late is for how long copies of a count down may come after its sender has left it. They are void after a
-// lease, and clocks are only known to a round trip.
+// late returns a limit on the time after which a count down whose call has failed takes no effect any more.
+// Its request is void after a lease by the server's clock, which the session only knows to within a round
+// trip.
 func late(lease time.Duration) time.Duration { return 2 * lease }
 
 // visitElection leads for a while, and sometimes changes the value.
@@ -178,7 +180,7 @@ func visitElection(e *election.Election) visit {
 			return err
 		}
 		hold := &leader{Leadership: l, name: e.Name()}
-		if hold.Deadline().IsZero() { // lost before it was seen: it led at no time that is known
+		if hold.Deadline().IsZero() { // lost before the first look, so no time of leadership is known
 			ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
 			defer cancel()
 			_ = l.Resign(ctx)
@@ -186,7 +188,7 @@ func visitElection(e *election.Election) visit {
 		}
 		u.entered(call, hold, Op{})
 		if u.rnd.IntN(3) == 0 {
-			// An error is one of the faults, or a loss, of which leave tells.
+			// An error is due to a fault, or to a loss, which leave reports.
 			_ = l.Proclaim(led, u.owner+" again")
 		}
 		u.stay(led, hold)
@@ -195,8 +197,8 @@ func visitElection(e *election.Election) visit {
 	}
 }
 
-// leader is a leadership as a hold. Its deadline is not known, but when it was last seen to go on; zero if it
-// never was.
+// leader is a leadership as a holding. A leadership has no deadline, so Deadline returns the time of the last
+// call at which the leadership was not lost, or zero.
 type leader struct {
 	*election.Leadership
 	name string

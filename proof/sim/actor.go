@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// actor is one goroutine of a process.
+// An actor is one goroutine of a process.
 type actor struct {
 	*world
 	p    *process
@@ -24,7 +24,7 @@ type actor struct {
 	rnd  *rand.Rand
 }
 
-// entry is what a Lock has brought: a hold, and its part in each lock.
+// An entry is the result of a Lock: a hold, and its part in each lock.
 type entry struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,14 +33,14 @@ type entry struct {
 	parts  []*held
 }
 
-// way is how to lock.
+// A way is a way to call Lock.
 type way struct {
-	try      bool
-	most     time.Duration // 0: as long as it takes
-	canceled time.Duration // after which its context is; 0: never
-	lease    time.Duration // fixed; 0: renewed
+	try      bool          // TryLock
+	most     time.Duration // WaitAtMost; 0: the wait has no limit
+	canceled time.Duration // time after which the context is canceled; 0: never
+	lease    time.Duration // WithLease; 0: the lease is renewed
 	nested   bool
-	n        int64 // permits
+	n        int64 // number of permits; 0: the lock has none
 }
 
 func (h way) String() string {
@@ -104,7 +104,7 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 
 // choose picks locks at random.
 func (a *actor) choose() []*lock {
-	if a.alike && a.rnd.IntN(3) > 0 { // these can be handed on in memory
+	if a.alike && a.rnd.IntN(3) > 0 { // all but fair locks can be passed on in memory
 		return slices.DeleteFunc(slices.Clone(a.locks), func(l *lock) bool { return l.kind == 'f' })
 	}
 	n := 1 + a.rnd.IntN(a.most)
@@ -115,7 +115,7 @@ func (a *actor) choose() []*lock {
 	return locks
 }
 
-// locker makes one of several locks, or of n permits.
+// locker returns a Locker for these locks, or for n permits.
 func (a *actor) locker(locks []*lock, n int64) rlock.Locker {
 	if l, ok := locks[0].rules.(*permits); ok {
 		return l.locker(a.p.sessions[l.on[0].number], n)
@@ -130,7 +130,7 @@ func (a *actor) locker(locks []*lock, n int64) rlock.Locker {
 	return multilock.New(members...)
 }
 
-// work enters, up to three times, each time below the one before, and leaves in any order.
+// work enters up to three times, each time nested in the entry before, and leaves in any order.
 func (a *actor) work(locks []*lock) {
 	var inside []*entry
 	ctx := bg
@@ -139,10 +139,10 @@ func (a *actor) work(locks []*lock) {
 		if err != nil {
 			break
 		}
-		defer e.cancel() // not before: what is nested may outlive it
+		defer e.cancel() // not earlier, because a nested entry may outlive e
 		inside, ctx = append(inside, e), e.ctx
 		if a.rnd.IntN(2) == 0 {
-			ctx = context.WithoutCancel(ctx) // it descends from the hold, and must say so if that is lost
+			ctx = context.WithoutCancel(ctx) // a nested call must still notice that the hold is lost
 		}
 		a.stay(e)
 		if len(inside) == 3 || a.rnd.IntN(6) != 0 || a.p.crashed.Load() {
@@ -163,14 +163,14 @@ func (a *actor) work(locks []*lock) {
 	}
 }
 
-// stay is work under the lock.
+// stay works under the lock for a while.
 func (a *actor) stay(e *entry) {
 	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
 	if a.asTeam {
 		d /= 5
 	}
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // is renewed
+		d *= 10 // longer than a renewal takes
 	}
 	if a.hurried && e.parts[0].fixed && a.rnd.IntN(4) == 0 {
 		d = longest // longer than the lease
@@ -187,7 +187,7 @@ func (a *actor) stay(e *entry) {
 	}
 }
 
-// margin is by how much less than a lease a hold is considered valid.
+// margin returns the time by which a hold is shorter than its lease.
 func margin(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
 func (a *actor) extend(e *entry) {
@@ -209,7 +209,7 @@ func (a *actor) extend(e *entry) {
 	}
 }
 
-// sound: the hold is valid, and was not taken away. mu held.
+// sound reports whether the hold is valid, and was not taken away. The caller must hold a.mu.
 func (a *actor) sound(e *entry) bool {
 	for i, h := range e.parts {
 		if _, ok := e.locks[i].considered[h]; !ok || h.void() || !h.valid() {
@@ -219,7 +219,7 @@ func (a *actor) sound(e *entry) bool {
 	return true
 }
 
-// outer is the part of those inside that a new one of l is nested in.
+// outer returns the part of the entries inside in which a new hold of l is nested, or nil.
 func outer(inside []*entry, l *lock) *held {
 	for _, e := range slices.Backward(inside) {
 		if i := slices.Index(e.locks, l); i >= 0 {
@@ -229,7 +229,7 @@ func outer(inside []*entry, l *lock) *held {
 	return nil
 }
 
-// enter locks, in one of the ways there are, and checks what came of it.
+// enter locks in a random way, and checks the result.
 func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*entry, error) {
 	var options []rlock.Option
 	h := way{nested: len(inside) > 0}
@@ -241,14 +241,14 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	call := m.Lock
 	wait := 1 + upTo(a.rnd, 3*time.Second)
 	ctx, cancel := context.WithCancel(ctx)
-	switch a.rnd.IntN(ways) { // from 5 on it is not bounded
+	switch a.rnd.IntN(ways) { // from 5 on, the wait has no limit
 	case 0:
 		call, h.try = m.TryLock, true
 	case 1, 2:
 		h.most = max(time.Millisecond, wait) // the least that WaitAtMost takes
 		options = append(options, rlock.WaitAtMost(h.most))
 	case 3, 4:
-		// The context is the hold's parent, too, so it is canceled only during the wait.
+		// The context is also the parent of the hold's context, so it is canceled only during the wait.
 		t := time.AfterFunc(a.clock.Until(wait), cancel)
 		defer t.Stop()
 		h.canceled = wait
@@ -260,7 +260,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	if _, ok := locks[0].rules.(exclusive); ok && a.rnd.IntN(10) == 0 && locks[0].kind != 'j' {
 		options = append(options, rlock.HoldAtLeast(max(time.Millisecond, upTo(a.rnd, 2*time.Second))))
 	}
-	q := &ask{a.p, locks, h.n, time.Now(), map[string]int{}}
+	q := &lockCall{a.p, locks, h.n, time.Now(), map[string]int{}}
 	a.mu.Lock()
 	a.log("%s: %s of %s", a.name, h, m.Name())
 	if !h.nested && !h.try {
@@ -311,29 +311,30 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	return e, nil
 }
 
-// shortened reports whether a hold of one lock ends before the time that its deadline was earlier, though no
-// server has lost it. A server that has lost it grants a lease of its own at the next request. The
-// deadline of a RedLock is the median, so it may be earlier than before, also when all servers have it again.
+// shortened reports whether the deadline of a hold is earlier than `before`, its deadline at an earlier time.
+// It returns false if a server has lost the hold, because such a server grants a lease of its own at the next
+// request. The deadline of a RedLock is the median, so it can be earlier even if all servers have the hold
+// again.
 func (e *entry) shortened(before time.Time) bool {
 	return len(e.locks) == 1 && e.hold.Err() == nil && e.hold.Deadline().Before(before) &&
 		e.locks[0].onAll(e.hold) && !e.locks[0].forgotAt.After(e.parts[0].since)
 }
 
-// refused checks why the actor did not get in. mu held.
-func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
+// refused checks the error of a call that did not get the lock. The caller must hold a.mu.
+func (a *actor) refused(q *lockCall, h way, inside []*entry, err error) {
 	locks := q.locks
 	switch {
 	case a.p.over() || a.upgrade(h, inside, err):
 	case errors.Is(err, rlock.ErrClosed):
 		a.fail("%s: %v, and it is not", a.name, err)
 	case slices.ContainsFunc(inside, func(e *entry) bool { return e.ctx.Err() != nil }):
-	case errors.Is(err, engine.ErrTooLate) && h.try: // its process was frozen
+	case errors.Is(err, engine.ErrTooLate) && h.try: // the process was stopped
 		d := cmp.Or(h.lease, lease)
 		if took := time.Since(q.since); took < d-margin(d) {
 			a.fail("%s: %v, and it took %v", a.name, err, took)
 		}
 	case errors.Is(err, rlock.ErrLost):
-		// Else a member may be lost while the others are asked.
+		// A member of a MultiLock may be lost while the others are locked.
 		if (a.most == 1 || a.well()) && !slices.ContainsFunc(locks, (*lock).fellLately) {
 			a.fail("%s: %v, and it was not", a.name, err)
 		}
@@ -343,7 +344,7 @@ func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.As(err, new(*semaphore.LimitError)):
-		if a.counts.Add("over the limit"); h.n == 1 { // which is never above it
+		if a.counts.Add("over the limit"); h.n == 1 { // the limit is at least 1
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.Is(err, rlock.ErrLocked):
@@ -351,24 +352,24 @@ func (a *actor) refused(q *ask, h way, inside []*entry, err error) {
 		if !h.try && h.most == 0 {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
-	case h.try && len(locks[0].on) > 1 && locks[0].wiped.After(q.since): // a vote whose parts are gone
+	case h.try && len(locks[0].on) > 1 && locks[0].wiped.After(q.since): // the parts were deleted
 		a.counts.Add("failed")
 	default:
 		a.counts.Add("failed")
-		// A wait that is shorter than some round trips ends without an answer.
+		// A wait that is shorter than some round trips may end without a reply.
 		if a.well() && (h.most == 0 || a.Kind.most == 1 && h.most > 10*a.latency+200*time.Millisecond) {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	}
 }
 
-// gaveUp checks that a waiter which has left, with no other of its process still waiting, stands in no queue.
-// mu held.
-func (a *actor) gaveUp(q *ask, h way) {
+// gaveUp checks that no waiter of a process is in a queue after its last goroutine has given up. The caller
+// must hold a.mu.
+func (a *actor) gaveUp(q *lockCall, h way) {
 	if h.nested || h.try || a.Kind.most > 1 || a.p.over() || !a.well() || !q.since.After(a.quiet) {
 		return
 	}
-	for _, under := range []map[*ask]struct{}{a.asking, a.trying} {
+	for _, under := range []map[*lockCall]struct{}{a.asking, a.trying} {
 		for other := range under {
 			if other.p == a.p {
 				return
@@ -376,14 +377,15 @@ func (a *actor) gaveUp(q *ask, h way) {
 		}
 	}
 	for _, l := range q.locks {
-		// A place that was too many when another goroutine entered is given up in the background.
+		// When another goroutine has entered, a place in the queue that is not needed any more is released in
+		// the background.
 		if l.kind != 'f' && l.initial == 0 || time.Since(l.entered[a.p]) < 200*time.Millisecond {
 			continue
 		}
 		a.counts.Add("gave up")
 		session, now := a.p.sessions[l.on[0].number].ID(), l.on[0].tick()
 		for attempt, e := range l.waiting {
-			// Else it came back with old data, and is dropped once it is the first.
+			// A waiter that came back with old data is removed when it is the first one, because it is dead.
 			if strings.HasPrefix(attempt, session) && e.alive > now {
 				a.fail("%s: gave up, and %s stands in the queue of %s", a.name, short(attempt), l.name)
 			}
@@ -391,7 +393,7 @@ func (a *actor) gaveUp(q *ask, h way) {
 	}
 }
 
-// leave unlocks. inside: what it still holds then.
+// leave unlocks e. inside has the entries that are left then.
 func (a *actor) leave(e *entry, inside []*entry) {
 	if a.p.crashed.Load() {
 		return
@@ -404,8 +406,8 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	}
 	a.mu.Lock()
 	valid, void := true, false
-	var next []bool         // by part: the lock may stay with this process
-	var expires []time.Time // of the parts that are not renewed
+	var next []bool         // for each part, whether the lock may stay with this process
+	var expires []time.Time // deadlines of the parts that are not renewed
 	for i, l := range e.locks {
 		part := e.parts[i]
 		l.beliefs()
@@ -423,7 +425,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 		if !kept && ok {
 			l.free = time.Now()
 		}
-		for _, under := range []map[*ask]struct{}{a.asking, a.trying} {
+		for _, under := range []map[*lockCall]struct{}{a.asking, a.trying} {
 			for q := range under {
 				kept = kept || q.p == a.p && q.of(l)
 			}
@@ -440,7 +442,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 	a.log("%s: unlocked: %v", a.name, err)
 	a.outlives(inside)
 	void = void || slices.ContainsFunc(e.parts, (*held).void)
-	// A lease may end on the way to Redis.
+	// A lease may end while the request is in flight.
 	expired := errors.Is(err, rlock.ErrLost) && slices.ContainsFunc(expires, time.Now().After)
 	if expired && valid && a.well() {
 		a.counts.Add("expired on the way")
@@ -455,7 +457,7 @@ func (a *actor) leave(e *entry, inside []*entry) {
 		a.fail("%s: Unlock: %v", a.name, err)
 	case err == nil:
 		for i, l := range e.locks {
-			// A MultiLock that gave up may still give back a member.
+			// A MultiLock that gave up may still release a member.
 			if l.kind == 'q' || next[i] || a.most > 1 || a.linger > 0 {
 				continue
 			}

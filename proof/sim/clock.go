@@ -7,11 +7,11 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// furthest is by how much a server's clock is set back at most, in all steps together: for longer than that,
-// Redis remembers the last token.
+// furthest is the most by which a server's clock is set back, in all steps together. It is less than the time
+// for which Redis remembers the last token.
 const furthest = protocol.Retention - time.Second
 
-// step is how a clock was set back.
+// A step is one change of a clock, which was set back by d.
 type step struct {
 	at time.Time
 	d  time.Duration
@@ -27,11 +27,12 @@ func (s *server) tick() int64 {
 	return now.UnixMicro()
 }
 
-// setBack sets the server's clock back. Redis knows of a key when it expires, so it stays for longer by as
-// much. Miniredis knows how much time it has left, so that is made more. Nothing else may be under way.
+// setBack sets the server's clock back by d. Redis stores the time at which a key expires, so keys live
+// longer by d. But miniredis stores their remaining time, so setBack adds d to it. No request may be in
+// flight.
 func (s *server) setBack(d time.Duration) {
 	s.tick()
-	keys := s.Keys() // without those that have expired
+	keys := s.Keys() // expired keys are gone after tick
 	s.mu.Lock()
 	s.ahead -= d
 	s.steps = append(s.steps, step{time.Now(), d})
@@ -44,7 +45,7 @@ func (s *server) setBack(d time.Duration) {
 	}
 }
 
-// setSince is by how much the clock was set back since then.
+// setSince returns the time by which the clock was set back since start.
 func (s *server) setSince(start time.Time) (d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,10 +77,10 @@ func (w *world) setClocks(stop <-chan struct{}) {
 			if l.on[0] != s || l.kind == 'q' {
 				continue
 			}
-			// Those whose time was over and whom no request has dropped yet: it would begin again.
+			// Waiters whose time has ended would count as alive again, so they are removed now.
 			l.dropped(s.scores(l.key+":q"), now)
 			if p, ok := l.rules.(*permits); ok {
-				p.holders, _, _ = p.read() // as above
+				p.holders, _, _ = p.read() // the same for holders
 			}
 		}
 		s.setBack(d)
@@ -94,8 +95,8 @@ func (w *world) setClocks(stop <-chan struct{}) {
 	}
 }
 
-// setMost is by how much any clock was set back until now: what ends by the servers' clocks may end so much
-// later.
+// setMost returns the most by which a clock was set back so far. Times by a server's clock may end later by
+// as much.
 func (w *world) setMost() (most time.Duration) {
 	for _, s := range w.servers {
 		most = max(most, s.setSince(w.start))
@@ -103,11 +104,11 @@ func (w *world) setMost() (most time.Duration) {
 	return most
 }
 
-// fallen reports whether tokens may be as low as the clock, though higher ones were granted: the server has
-// forgotten these, and its clock was set back behind them. From then on, they grow again. mu held.
+// fallen reports whether a token may be lower than earlier ones, because the server has forgotten these and
+// its clock was set back. From then on, tokens must grow again. The caller must hold world.mu.
 func (l *lock) fallen(token, now int64) bool {
 	s := l.on[0]
-	// Now is a little after the request.
+	// now is a little later than the request.
 	forgot := s.forgot.After(l.moved) || l.wiped.After(l.moved)
 	if s.setSince(l.w.start) == 0 || !forgot || token < now-1 || token <= l.known {
 		return false
@@ -118,21 +119,21 @@ func (l *lock) fallen(token, now int64) bool {
 }
 
 // fellLately reports whether a session may still hold, by its own clock, a grant that Redis has forgotten,
-// with a higher token than Redis grants now. The session considers such a grant late. mu held.
+// with a higher token than new grants. The session ignores these new grants as stale. The caller must hold
+// world.mu.
 func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
 }
 
-// revived takes in a request that has come at the server's time now. If its attempt is over, the request may
-// be one that would be void if the clock had not been set back since. Then no tombstone is kept for it, and
-// it is carried out.
+// revived handles a request of an attempt that has ended. If the request would be void without a clock that
+// was set back since, there is no tombstone for it any more, so it may be carried out.
 func (l *lock) revived(c *call, now int64) {
 	if q := c.asked(); q != nil {
 		l.revivedAs(q.attempt, c, now)
 	}
 }
 
-// revivedAs is revived of an attempt that lock.over knows by a name.
+// revivedAs does the same for an attempt that has another name in lock.over.
 func (l *lock) revivedAs(name string, c *call, now int64) {
 	q := c.asked()
 	if q == nil {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Counts are how often what happened.
+// Counts has the number of events of each sort.
 type Counts struct {
 	mu sync.Mutex // guards n
 	n  map[string]int64

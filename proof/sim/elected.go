@@ -13,43 +13,44 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// elected are the rules of an election: those of its fair lock, and what leaders proclaim and observers see.
+// elected has the rules of an election: the rules of its fair lock, and rules for the values that leaders
+// proclaim and observers see.
 type elected struct {
 	exclusive
-	said      said                // in Redis, after the last request
-	former    said                // the one before it
-	lost      time.Time           // when Redis last lost a value
-	owner     map[int64]string    // the attempt that was granted a token
-	leads     map[string]*held    // by attempt
+	said      said                // value in Redis after the last request
+	former    said                // the value before that one
+	lost      time.Time           // time at which Redis last lost a value
+	owner     map[int64]string    // attempt that was granted a token, by token
+	leads     map[string]*held    // leaderships by attempt
 	terms     map[string]*term    // by name
-	looks     map[sight]time.Time // when that was last found
+	looks     map[sight]time.Time // time at which a process last found a leader
 	observers map[*observer]struct{}
-	shown     election.Leader // what there was to see when it was last asked what is due
-	since     time.Time       // since when
+	shown     election.Leader // leader that an observer could see at the last call of due
+	since     time.Time       // time since which that is so
 }
 
-// said is the value of a leader as Redis has it.
+// said is the value of a leader in Redis.
 type said struct {
 	owner         string
 	token, number int64
 	value         string
 }
 
-// sight is what a process has found.
+// A sight is a leader that a process has found.
 type sight struct {
 	process string
 	leader  election.Leader
 }
 
-// term is a call of Campaign, and the leadership that it has brought.
+// A term is a call of Campaign and its leadership.
 type term struct {
 	name   string
-	values int       // how many were proclaimed; their names have the numbers
-	since  time.Time // when the last one was
-	part   *held     // nil: it does not lead yet
+	values int       // number of values that were proclaimed; each value ends with its number
+	since  time.Time // time of the last one
+	part   *held     // nil if the call does not lead yet
 }
 
-// next is the next value. It must be proclaimed at once. world.mu held.
+// next returns the next value, which must be proclaimed at once. The caller must hold world.mu.
 func (t *term) next() string {
 	t.values, t.since = t.values+1, time.Now()
 	return t.newest()
@@ -57,16 +58,16 @@ func (t *term) next() string {
 
 func (t *term) newest() string { return fmt.Sprint(t.name, "#", t.values) }
 
-// observer is a call of Observe.
+// An observer is a call of Observe.
 type observer struct {
 	p      *process
-	since  time.Time // of the start, or of the end of the last step
-	busy   bool      // with what it was shown
-	begun  bool
-	shown  election.Leader
-	token  int64 // the highest that was shown
-	value  int   // the number of the last value of that leader
-	behind time.Time
+	since  time.Time       // start of the call, or end of the last step
+	busy   bool            // the body of the loop runs
+	begun  bool            // there was a step
+	shown  election.Leader // leader of the last step
+	token  int64           // highest token of a step
+	value  int             // number of the last value of that leader
+	behind time.Time       // time since which it has not seen the present leader; zero: it has
 }
 
 func newElected(l *lock) *elected {
@@ -74,7 +75,7 @@ func newElected(l *lock) *elected {
 		terms: map[string]*term{}, looks: map[sight]time.Time{}, observers: map[*observer]struct{}{}}
 }
 
-// read is the stored value.
+// read returns the stored value.
 func (l *elected) read() (v said) {
 	f := strings.SplitN(l.on[0].HGet(l.key, "leader"), " ", 4)
 	if len(f) == 4 {
@@ -83,7 +84,7 @@ func (l *elected) read() (v said) {
 	return v
 }
 
-// view is what a process that looks is to be shown.
+// view returns the leader that a process should see now.
 func (l *elected) view() election.Leader {
 	v := l.read()
 	if owner, token := l.present(l.on[0]); v.owner == "" || owner != v.owner || token != v.token {
@@ -157,7 +158,7 @@ func (l *elected) deleted() {
 	l.said, l.lost = l.read(), time.Now()
 }
 
-// lose is an operator who deletes the value, or puts the one before it back.
+// lose deletes the value by hand, or restores the former value.
 func (l *elected) lose() {
 	s, v := l.on[0], l.former
 	s.tick()
@@ -175,20 +176,20 @@ func (l *elected) lose() {
 	l.said, l.lost = l.read(), time.Now()
 }
 
-// termOf is the name of the term of a value.
+// termOf returns the name of the term of a value.
 func termOf(value string) string {
 	name, _, _ := strings.Cut(value, "#")
 	return name
 }
 
-// numberOf is the number of a value in its term.
+// numberOf returns the number of a value in its term.
 func numberOf(value string) int {
 	_, after, _ := strings.Cut(value, "#")
 	n, _ := strconv.Atoi(after)
 	return n
 }
 
-// observe follows the leaders, in one loop after another, until the process is over.
+// observe follows the leaders, in one loop after another, until the process has ended.
 func (l *elected) observe(p *process, rnd *rand.Rand) {
 	w := l.w
 	e := election.New(p.sessions[0], l.name)
@@ -232,7 +233,7 @@ func (l *elected) observe(p *process, rnd *rand.Rand) {
 	}
 }
 
-// saw checks one step of an observer. mu held.
+// saw checks one step of an observer. The caller must hold world.mu.
 func (l *elected) saw(ctx context.Context, o *observer, leader election.Leader, err error) {
 	w := l.w
 	w.log("%s: sees %d, %s, %v", o.p.name, leader.Token, leader.Value, err)
@@ -247,7 +248,7 @@ func (l *elected) saw(ctx context.Context, o *observer, leader election.Leader, 
 		w.fail("%s: Observe shows %d, %s twice", o.p.name, leader.Token, leader.Value)
 	case leader.None():
 		w.counts.Add("seen that there is none")
-		for s, at := range l.looks { // a leader of old data is shown as none
+		for s, at := range l.looks { // a leader from old data is shown as no leader
 			if s.process == o.p.name && (s.leader.None() || s.leader.Token < o.token) && !at.Before(o.since) {
 				o.begun, o.shown = true, leader
 				return
@@ -273,7 +274,7 @@ func (l *elected) saw(ctx context.Context, o *observer, leader election.Leader, 
 	o.begun, o.shown = true, leader
 }
 
-// check compares a leader that was shown with those that there were. mu held.
+// check compares a leader that was shown with the terms. The caller must hold world.mu.
 func (l *elected) check(who string, leader election.Leader) {
 	t := l.terms[termOf(leader.Value)]
 	switch {
@@ -288,7 +289,7 @@ func (l *elected) check(who string, leader election.Leader) {
 	}
 }
 
-// due: Redis has the newest values, and observers have seen what Redis has.
+// due checks that Redis has the newest values, and that observers have seen them.
 func (l *elected) due() {
 	w, now := l.w, time.Now()
 	for _, t := range l.terms {
@@ -305,7 +306,7 @@ func (l *elected) due() {
 		l.shown, l.since = view, now
 	}
 	for o := range l.observers {
-		switch { // an old value waits for the next renewal
+		switch { // with the next renewal, a newer value replaces an old one
 		case o.busy || o.p.over() || o.begun && (o.shown == view || o.shown.None() && view.Token < o.token ||
 			view.Token == o.token && numberOf(view.Value) < o.value):
 			o.behind = time.Time{}
@@ -315,7 +316,7 @@ func (l *elected) due() {
 		}
 		start := later(o.behind, w.quiet)
 		told := now.Sub(later(start, l.since)) > w.gap && !w.deaf && !view.None()
-		if told || now.Sub(start) > lease+w.gap { // at the latest, it looks when the lease would be over
+		if told || now.Sub(start) > lease+w.gap { // Observe looks again after a lease at the latest
 			w.fail("%s: for %v Observe does not show %d, %s",
 				o.p.name, now.Sub(start), view.Token, view.Value)
 		}

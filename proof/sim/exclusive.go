@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// exclusive are the rules of locks that one attempt has at a time: rlock, fairlock, and those of a JVM.
+// exclusive has the rules of locks with one holder: of rlock, fairlock and redisson.
 type exclusive struct{ *lock }
 
 func (l exclusive) executed(c *call, now int64) {
@@ -22,7 +22,7 @@ func (l exclusive) executed(c *call, now int64) {
 	switch {
 	case c.name != "force" || before == "":
 	case c.argv[2] != "" && c.number(2) != l.token:
-		w.counts.Add("forced too late") // another has it, whose hold stands
+		w.counts.Add("forced too late") // another holder has the lock, and keeps it
 	default:
 		if w.counts.Add("forced"); c.argv[2] != "" {
 			w.counts.Add("forced by token")
@@ -70,21 +70,21 @@ func (l exclusive) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// remains checks that what stays taken after its hold does so for its time, and no longer.
+// remains checks that a lock that stays taken after its hold (HoldAtLeast) does so for the right time.
 func (l exclusive) remains(c *call, owner string, token int64) {
 	w, s := l.w, l.on[0]
 	switch {
 	case c.name == "release" && len(c.argv) > 6 && owner == c.argv[0]+"~" &&
-		token >= c.number(1) && token < c.number(1)+protocol.Block && // the last token that was used
-		(l.stayed != owner || l.excused): // a second copy may name another time, and changes nothing
+		token >= c.number(1) && token < c.number(1)+protocol.Block && // the block of the grant
+		(l.stayed != owner || l.excused): // a second copy of the request changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
 		left := float64(c.number(6)) * float64(time.Millisecond)
 		l.left, l.stays, l.excused = time.Now(), time.Now().Add(time.Duration(left/s.rate)), false
-	case c.name == "force" && owner != l.stayed: // otherwise it was for another holder
+	case c.name == "force" && owner != l.stayed: // otherwise the token was of another holder
 		l.excused = true
 	}
-	const slack = 50 * time.Millisecond // for clocks that differ
+	const slack = 50 * time.Millisecond // because clocks differ
 	switch left := time.Until(l.stays); {
 	case l.excused || s.setSince(l.left) != 0:
 	case strings.HasSuffix(owner, "~"):
@@ -97,7 +97,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	}
 }
 
-// granted checks that it was owner's turn.
+// granted checks a grant: its token, its lease, and that it was owner's turn.
 func (l exclusive) granted(owner string, token, now int64) {
 	w := l.w
 	if highest := max(l.highest, l.last); token <= highest && !l.fallen(token, now) {
@@ -111,7 +111,7 @@ func (l exclusive) granted(owner string, token, now int64) {
 	g.token = token
 	if forgot := l.on[0].forgot; !forgot.IsZero() &&
 		time.Since(forgot) < liveness+l.on[0].setSince(w.start) && g.void.IsZero() {
-		g.void = time.Now() // its session counts from a heartbeat that was forgotten
+		g.void = time.Now() // the session may count on a heartbeat that Redis has forgotten
 	}
 	l.turn(owner, token, now)
 }
@@ -148,7 +148,6 @@ func (l exclusive) entry(e, outer *held) {
 	l.beliefs()
 }
 
-// doubt finds the lock in Redis.
 func (l exclusive) doubt(e *held) string {
 	if owner, present := l.present(l.on[0]); present != e.grant.token || strings.HasSuffix(owner, "~") {
 		return fmt.Sprintf("in Redis it is %d, of %q", present, owner)
@@ -157,7 +156,7 @@ func (l exclusive) doubt(e *held) string {
 }
 
 func (l exclusive) busy() bool {
-	// If the one leaves that was told when it ends, the next one finds that out when it asks again.
+	// If the waiter leaves that would send a request at the end, the next one notices with its heartbeat.
 	stays := time.Now().Before(l.stays.Add(l.on[0].setSince(l.left) + liveness))
 	if stays {
 		l.free = time.Now()
@@ -165,13 +164,13 @@ func (l exclusive) busy() bool {
 	return stays || len(l.considered) > 0
 }
 
-// waits: no attempt waits for more than there is.
+// waits returns false, because no waiter can want too much.
 func (exclusive) waits(*waiter) bool { return false }
 
-// stuck is for busy to tell: there is one holder.
+// stuck returns "", because busy is enough for locks with one holder.
 func (exclusive) stuck() string { return "" }
 
-// lingering is what stays taken.
+// lingering returns the key of a lock that stays taken.
 func (l exclusive) lingering() []string {
 	if l.busy() {
 		return []string{l.key}
@@ -190,7 +189,7 @@ func (l exclusive) setBack(s *server) { l.owners[slices.Index(l.on, s)], l.token
 
 func (l exclusive) deleted() {
 	l.excused = true
-	if l.kind == 'j' { // those that wait learn it when the lease would have ended
+	if l.kind == 'j' { // waiters notice it when the lease would have ended
 		l.blind = time.Now().Add(longest)
 	}
 	l.owners[0] = ""

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// freeze stops a process for up to some leases, mostly while it holds something. In half of the cases it is
-// short of time for a while before: it is stopped for moments, and goes on in between. Its goroutines do
-// nothing all that time, wherever they are, and do not look at their contexts. Its timers go on, which those
-// of a stopped process do not: they run when it goes on.
+// freeze stops a process for up to some leases, mostly while it holds a lock. In half of the cases, the
+// process is stopped for moments before, and continues in between. Its goroutines do nothing all that time,
+// and do not look at their contexts. Unlike the timers of a process that is really stopped, its timers fire
+// in this time.
 func (w *world) freeze(p *process, rnd *rand.Rand) {
 	var stops, runs []time.Duration
 	var all time.Duration
@@ -56,7 +56,7 @@ func (w *world) holds(p *process) bool {
 	return false
 }
 
-// thawed waits until the process is not frozen.
+// thawed waits until the process is not stopped.
 func (w *world) thawed(p *process) {
 	for {
 		d := time.Until(time.Unix(0, p.still.Load()))

@@ -13,31 +13,31 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// awaiting is a Wait under way, or a CountDownAndWait.
+// An awaiting is a call of Wait or CountDownAndWait that has not returned yet.
 type awaiting struct {
 	p     *process
 	who   string
 	since time.Time
-	what  string // the finding that says for which run: look or count
+	what  string // sort of the finding with the run for which it waits: look or count
 }
 
-// joined is a party that believes to have its lease.
+// A joined is a party that considers its lease valid.
 type joined struct {
 	who, name string
-	ids       []string // one of these
+	ids       []string // possible ids of the party; it has one of these
 	p         *process
 	ctx       context.Context
 	since     time.Time
 }
 
-// joining are the calls of Join of one process for one party.
+// joining counts the calls of Join of one process for one party.
 type joining struct {
 	p     *process
-	under int
-	ended time.Time // when the last one was
+	under int       // calls that have not returned yet
+	ended time.Time // time of the last return
 }
 
-// count makes one call, or a few, of one of the kinds there are.
+// count makes one call of a random sort, or a few.
 func (a *actor) count(l *latched) {
 	la := latch.New(a.p.sessions[0], l.name, latch.WithLifetime(time.Minute+upTo(a.rnd, 4*time.Minute)))
 	ctx, cancel := context.WithCancel(bg)
@@ -51,7 +51,7 @@ func (a *actor) count(l *latched) {
 	case r < 20:
 		n := 1 + a.rnd.IntN(5)
 		if a.rnd.IntN(4) == 0 {
-			n *= 10 // it takes longer than the lease of a party
+			n *= 10 // so that the run takes longer than the lease of a party
 		}
 		a.flag(l, "set", ctx, func() (bool, error) { return la.TrySet(ctx, n) })
 	case r < 24:
@@ -84,7 +84,8 @@ func (a *actor) count(l *latched) {
 	}
 }
 
-// mayWait: not all goroutines of a process wait without a bound, or none would count.
+// mayWait reports whether another goroutine of the process may wait. If all of them waited without a limit,
+// none would count.
 func (a *actor) mayWait(l *latched, bounded bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +98,8 @@ func (a *actor) mayWait(l *latched, bounded bool) bool {
 	return bounded || n < 2
 }
 
-// begin and end are around a call that takes effect once at most. mu held.
+// begin and end are called before and after a call that takes effect at most once. The caller must hold
+// world.mu.
 func (l *latched) begin(p *process, what string) { l.tally(p.name, what).under++ }
 
 func (l *latched) end(who string, p *process, what string, yes, unknown bool) {
@@ -115,7 +117,8 @@ func (l *latched) end(who string, p *process, what string, yes, unknown bool) {
 	}
 }
 
-// excused reports whether an error needs no other reason. mu held.
+// excused reports whether faults, a canceled context or the end of the process explain an error. The caller
+// must hold a.mu.
 func (a *actor) excused(err error, ctx context.Context, since time.Time) bool {
 	switch {
 	case a.p.over():
@@ -142,7 +145,7 @@ func (a *actor) flag(l *latched, what string, ctx context.Context, do func() (bo
 	defer a.mu.Unlock()
 	a.log("%s: %s: %v, %v", a.name, what, yes, err)
 	l.end(a.name, a.p, what, yes, err != nil)
-	running := what == "set" // how it was when that did nothing
+	running := what == "set" // whether there is a run when the call does nothing
 	switch {
 	case err != nil:
 		if yes || !a.excused(err, ctx, since) {
@@ -184,7 +187,7 @@ func (a *actor) askCount(l *latched, ctx context.Context, la *latch.Latch) {
 	}
 }
 
-// wait waits, and checks why that is over.
+// wait waits, and checks the reason for which the wait has ended.
 func (a *actor) wait(l *latched, ctx context.Context, what string, do func(context.Context) error) error {
 	w := &awaiting{a.p, a.name, time.Now(), what}
 	a.mu.Lock()
@@ -231,12 +234,12 @@ func (a *actor) wait(l *latched, ctx context.Context, what string, do func(conte
 	return err
 }
 
-// join works as a party, and counts or gives up.
+// join joins as a party, works, and counts or gives up.
 func (a *actor) join(l *latched, la *latch.Latch) {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	stop := func() bool { return true }
-	if a.rnd.IntN(4) == 0 { // only during the call: the context is the party's parent, too
+	if a.rnd.IntN(4) == 0 { // only during the call, because ctx is also the parent of the party's context
 		stop = time.AfterFunc(a.clock.Until(upTo(a.rnd, 40*time.Millisecond)), cancel).Stop
 	}
 	name := fmt.Sprint("p", a.rnd.IntN(4))
@@ -247,7 +250,7 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 		j = &joining{p: a.p}
 		l.joining[a.p.name+" "+name] = j
 	}
-	if j.under > 0 { // one at a time, or it is not known which of them has joined
+	if j.under > 0 { // with two calls at once, it would not be known which of them has joined
 		a.mu.Unlock()
 		return
 	}
@@ -278,7 +281,7 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 		case errors.Is(err, latch.ErrNoCount):
 			ok = outcomes("F") != nil
 		case errors.Is(err, latch.ErrPartyDied):
-			// Its process may have stood still after it was told that it has joined.
+			// The process may have been stopped after the reply that it has joined.
 			ok = outcomes("X") != nil || outcomes("J") != nil && time.Since(since) >= protocol.Valid(lease)
 		default:
 			ok = a.excused(err, ctx, since)
@@ -325,7 +328,7 @@ func (a *actor) arrive(l *latched, of *joined, party *latch.Party) error {
 	since := time.Now()
 	a.mu.Lock()
 	l.believe(l.on[0].tick())
-	delete(l.joined, of) // it may end at any time now
+	delete(l.joined, of) // the lease may end at any time now
 	a.log("%s: counts as %s", a.name, of.name)
 	a.mu.Unlock()
 	err := party.CountDown(ctx)
@@ -359,7 +362,7 @@ func (a *actor) arrive(l *latched, of *joined, party *latch.Party) error {
 	return err
 }
 
-// abandon gives a party up. After its CountDown, that does nothing.
+// abandon gives a party up. This does nothing after its CountDown.
 func (a *actor) abandon(l *latched, of *joined, party *latch.Party) {
 	if a.p.crashed.Load() {
 		return
@@ -376,7 +379,7 @@ func (a *actor) abandon(l *latched, of *joined, party *latch.Party) {
 	if of.ctx.Err() == nil {
 		a.fail("%s: has given %s up, and its context goes on", a.name, of.name)
 	}
-	// A lease that has ended goes on when the clock is set back behind its end.
+	// A lease that has ended continues if the clock is set back to a time before its end.
 	over := l.on[0].tick() + l.on[0].setSince(since).Microseconds()
 	if p := l.state.leases[of.name]; err == nil && slices.Contains(of.ids, p.id) && p.till > over &&
 		l.on[0].forgot.IsZero() {
@@ -387,7 +390,7 @@ func (a *actor) abandon(l *latched, of *joined, party *latch.Party) {
 	}
 }
 
-// believe checks that Redis has the lease for each party that believes so.
+// believe checks that Redis has the lease of each party that considers its lease valid.
 func (l *latched) believe(now int64) {
 	w := l.w
 	for j := range l.joined {
@@ -400,7 +403,7 @@ func (l *latched) believe(now int64) {
 			delete(l.joined, j)
 			continue
 		}
-		var void time.Time // since when it need not be in Redis
+		var void time.Time // time since which the lease need not be in Redis
 		if forgot := l.on[0].forgot; forgot.After(j.since) {
 			void = forgot
 		}
@@ -423,8 +426,8 @@ func (l *latched) believe(now int64) {
 	}
 }
 
-// due: a call that waits for a run that is over, or that a dead party stops, returns; a lease that its
-// process did not want is given back.
+// due checks that a wait returns if its run has ended or a party has died, and that a lease is released if
+// its process did not want it.
 func (l *latched) due() {
 	w, now := l.w, time.Now()
 	clock := l.on[0].tick()
@@ -445,7 +448,7 @@ func (l *latched) due() {
 		for _, f := range runs {
 			at := l.overSince(f, clock)
 			if at.IsZero() {
-				last = now // it goes on
+				last = now // the run has not ended
 				break
 			}
 			last = later(last, at)
@@ -464,7 +467,8 @@ func (l *latched) due() {
 	}
 }
 
-// crashOne has the process of a party crash, if there is one. All else is well.
+// crashOne lets the process of a party crash, after all other faults have ended. It reports whether there was
+// one.
 func (l *latched) crashOne() (crashed bool) {
 	for j := range l.joined {
 		if !j.p.over() {
@@ -477,10 +481,10 @@ func (l *latched) crashOne() (crashed bool) {
 	return false
 }
 
-// runsOf are the runs for which the call may be waiting.
+// runsOf returns findings with the runs for which a call may be waiting.
 func (l *latched) runsOf(a *awaiting) []finding {
 	all := l.findings(a.p, a.since, a.what)
-	within := 5 * time.Second // with faults, a request takes that long
+	within := 5 * time.Second // a request may take as long while there are faults
 	if l.w.well() && a.since.After(l.w.quiet) {
 		within = 2*l.w.latency + 100*time.Millisecond
 	}
@@ -491,7 +495,7 @@ func (l *latched) runsOf(a *awaiting) []finding {
 	return all
 }
 
-// overSince is since when there is nothing to wait for; zero: there is.
+// overSince returns the time since which there is nothing to wait for, or zero if there still is.
 func (l *latched) overSince(f finding, clock int64) time.Time {
 	r := l.runs[f.run]
 	switch {

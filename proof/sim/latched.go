@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// latched are the rules of a latch: a model of it in memory, which goes through all requests as the server
-// has executed them.
+// latched has the rules of a latch. It is a model of the latch in memory, which goes through all requests as
+// the server has executed them.
 type latched struct {
 	*lock
-	state   counting             // in Redis, after the last request
-	ran     map[string]bool      // ids of the requests that Redis remembers
-	past    []moment             // what the count was, in order
-	runs    map[string]*run      // all there were, by id
-	members map[string]*member   // all parties that have joined, by id
-	found   map[string][]finding // by process, what its requests found
-	tallies map[string]*tally    // by process and what was called
-	ever    map[string]bool      // ids of all requests that were executed
-	awaited map[*awaiting]struct{}
-	joined  map[*joined]struct{}
-	joining map[string]*joining // by process and party
-	void    map[string]bool     // the requests that came too late: id and not-after
-	revived bool                // a request was carried out that had been void before the clock was set back
+	state   counting               // state in Redis after the last request
+	ran     map[string]bool        // ids of the requests that Redis remembers
+	past    []moment               // all states of the count, in order
+	runs    map[string]*run        // all runs so far, by id
+	members map[string]*member     // all parties that have joined, by id
+	found   map[string][]finding   // results of the requests of a process, by its name
+	tallies map[string]*tally      // by process and call
+	ever    map[string]bool        // ids of all requests that were executed
+	awaited map[*awaiting]struct{} // calls of Wait
+	joined  map[*joined]struct{}   // parties that consider their lease valid
+	joining map[string]*joining    // by process and party
+	void    map[string]bool        // requests that came too late, as their ID and NOT-AFTER
+	revived bool                   // a request that was void ran after a step of the clock
 }
 
-// counting is a latch as Redis has it.
+// counting is the state of a latch in Redis.
 type counting struct {
-	run     string // "": none is under way
-	n, q    int64
+	run     string            // id of the run; "": there is none
+	n, q    int64             // the count, and the number of parties that have not counted
 	leases  map[string]leased // by the name of the party
 	counted map[string]bool   // ids of the parties that have counted
-	ended   map[string]byte   // by run: Z or D
+	ended   map[string]byte   // Z or D, by run
 }
 
+// A leased is the lease of a party.
 type leased struct {
-	till int64 // by the server's clock in microseconds
+	till int64 // end by the server's clock in µs
 	id   string
 }
 
@@ -54,7 +55,7 @@ func (c counting) String() string {
 		c.n, short(c.run), c.q, strings.Join(parties, "; "), len(c.counted))
 }
 
-// ends is when the first of the leases ends; 0 if there are none.
+// ends returns the time at which the first of the leases ends. It returns 0 if there are none.
 func (c counting) ends() (least int64) {
 	for _, p := range c.leases {
 		if least == 0 || p.till < least {
@@ -64,40 +65,45 @@ func (c counting) ends() (least int64) {
 	return least
 }
 
-// moment is what the count was from a time on.
+// A moment is a change of the count.
 type moment struct {
 	at  time.Time
 	run string
 	n   int64
 }
 
-// run is one run of a latch.
+// A run is one run of a latch.
 type run struct {
-	how  map[byte]bool // how it has ended. Redis may forget that, so that it ends again
-	over time.Time     // since when it is not under way; zero: it is
+	how  map[byte]bool // the ways in which the run has ended; there can be two if Redis forgot the first
+	over time.Time     // end of the run; zero: it has not ended
 }
 
-// member is a party of a run, as the server saw it.
+// A member is a party of a run, as the server saw it.
 type member struct {
 	run     string
-	from    string // the process
-	at      time.Time
-	wanted  bool // its Join has returned it
+	from    string    // name of the process
+	at      time.Time // time at which it joined
+	wanted  bool      // a Join has returned the party
 	counted bool
-	died    bool // its lease was over, or it left
+	died    bool // the lease has expired, or the party has left
 }
 
-// finding is what a request of a process has found.
+// A finding is the result of a request of a process.
 type finding struct {
 	at   time.Time
-	what string // look, count, death, or the outcome of a join: J, T, F or X
-	run  string // of look and count: the one that is under way
-	name string // of a party
-	id   string // of J
+	what string // look, count or death; for a join, the reply J, T, F or X
+	run  string // id of the present run, for look and count
+	name string // name of the party, for joins and death
+	id   string // id of the party, for joins
 }
 
-// tally compares calls of a process with what they have done.
-type tally struct{ yes, unknown, under, done int }
+// A tally compares the calls of a process with their effects.
+type tally struct {
+	yes     int // calls that have returned success
+	unknown int // calls whose outcome the caller does not know
+	under   int // calls that have not returned yet
+	done    int // requests that took effect
+}
 
 func newLatched(l *lock) *latched {
 	r := &latched{lock: l, ran: map[string]bool{}, void: map[string]bool{}, runs: map[string]*run{},
@@ -108,7 +114,7 @@ func newLatched(l *lock) *latched {
 	return r
 }
 
-// read is the latch in Redis, and what it remembers.
+// read returns the state of the latch in Redis, and the ids of the requests that Redis remembers.
 func (l *latched) read() (st counting, ran map[string]bool) {
 	s := l.on[0]
 	s.tick()
@@ -139,7 +145,7 @@ func (l *latched) read() (st counting, ran map[string]bool) {
 	return st, ran
 }
 
-// less is what is left when one has counted.
+// less counts down by one.
 func (c *counting) less() {
 	if c.n--; c.n == 0 {
 		c.finish('Z')
@@ -152,7 +158,8 @@ func (c *counting) finish(how byte) {
 	*c = counting{leases: map[string]leased{}, counted: map[string]bool{}, ended: ended}
 }
 
-// once reports whether a request that must take effect once may do so now, and notes it.
+// once reports whether a request that must take effect at most once may do so now. If so, it records the
+// request.
 func (l *latched) once(c *call, now int64) bool {
 	id, late := c.argv[0], now > c.number(1)
 	request := id + " " + c.argv[1]
@@ -173,7 +180,7 @@ func (l *latched) once(c *call, now int64) bool {
 	return true
 }
 
-// after is what a request should make of the latch.
+// after returns the state of the latch that a request should lead to.
 func (l *latched) after(c *call, now int64) (st counting) {
 	st = l.state.clone()
 	switch id := c.argv[0]; c.name {
@@ -200,7 +207,7 @@ func (l *latched) after(c *call, now int64) (st counting) {
 		if st.run == c.argv[2] && !st.counted[id] && p.id == id && p.till > now {
 			delete(st.leases, c.argv[1])
 			st.counted[id], st.q = true, max(st.q-1, 0)
-			if m := l.members[id]; m != nil { // else its Join was void
+			if m := l.members[id]; m != nil { // nil if the Join was void
 				m.counted = true
 			}
 			l.w.counts.Add("parties counted")
@@ -209,7 +216,7 @@ func (l *latched) after(c *call, now int64) (st counting) {
 	case "leave":
 		p := st.leases[c.argv[1]]
 		mine := p.id == id
-		if m := l.members[id]; mine && m != nil && !m.died { // nil: its Join was void
+		if m := l.members[id]; mine && m != nil && !m.died { // nil if the Join was void
 			l.w.counts.Add("parties died")
 			m.died = true
 		}
@@ -229,7 +236,7 @@ func (l *latched) after(c *call, now int64) (st counting) {
 	return st
 }
 
-// join is after a request to join.
+// join changes the state st by a request to join.
 func (l *latched) join(c *call, st *counting, now int64) {
 	id, name, from := c.argv[0], c.argv[2], c.from.Name
 	p, any := st.leases[name]
@@ -285,7 +292,7 @@ func (l *latched) executed(c *call, now int64) {
 	l.believe(now)
 }
 
-// note adds what a request has done to what there was.
+// note records the results of a request.
 func (l *latched) note(c *call, before counting, now int64) {
 	w, from, at := l.w, c.from.Name, time.Now()
 	first := !l.ever[c.argv[0]]
@@ -296,7 +303,7 @@ func (l *latched) note(c *call, before counting, now int64) {
 		}
 	case "count", "set", "delete":
 		if !l.ran[c.argv[0]] {
-			break // it was void
+			break // the request was void
 		}
 		l.ever[c.argv[0]] = true
 		done := c.name == "count" || l.state.run != before.run
@@ -330,7 +337,7 @@ func (l *latched) note(c *call, before counting, now int64) {
 	l.mark()
 }
 
-// mark notes what the count is from now on.
+// mark records a change of the count.
 func (l *latched) mark() {
 	st := l.state
 	if n := len(l.past); n > 0 && l.past[n-1].run == st.run && l.past[n-1].n == st.n {
@@ -343,12 +350,12 @@ func (l *latched) mark() {
 	if r := l.runs[st.run]; r == nil {
 		l.runs[st.run] = &run{how: map[byte]bool{}}
 	} else {
-		r.over = time.Time{} // or it is there again, by old data
+		r.over = time.Time{} // old data may have brought the run back
 	}
 }
 
-// doubted: a promise is broken, unless the server has forgotten something, or has carried out what it had
-// called void.
+// doubted reports a broken promise, unless the server has forgotten data or carried out a request that had
+// been void.
 func (l *latched) doubted(format string, args ...any) {
 	if l.on[0].forgot.IsZero() && !l.revived {
 		l.w.fail(format, args...)
@@ -363,7 +370,7 @@ func (l *latched) tally(process, what string) *tally {
 	return l.tallies[key]
 }
 
-// was reports whether the latch was so at any time since then.
+// was reports whether the latch was in a state that `so` accepts, at any time since then.
 func (l *latched) was(since time.Time, so func(moment) bool) bool {
 	for i := len(l.past) - 1; i >= 0; i-- {
 		if so(l.past[i]) {
@@ -376,7 +383,7 @@ func (l *latched) was(since time.Time, so func(moment) bool) bool {
 	return so(moment{}) // before the first
 }
 
-// findings are those of a process since a time, of one kind.
+// findings returns the findings of one sort that a process has had since a time.
 func (l *latched) findings(p *process, since time.Time, what string) (all []finding) {
 	from := l.found[p.name]
 	for i := len(from) - 1; i >= 0 && !from[i].at.Before(since); i-- {
@@ -401,7 +408,7 @@ func (l *latched) forgotten(*server) {
 	l.mark()
 }
 
-// A latch is not held.
+// A latch has no holders, so these rules do nothing.
 
 func (*latched) entry(*held, *held)    {}
 func (*latched) doubt(*held) string    { return "" }
@@ -409,4 +416,4 @@ func (*latched) busy() bool            { return false }
 func (*latched) stuck() string         { return "" }
 func (*latched) waits(*waiter) bool    { return false }
 func (*latched) deleted()              {}
-func (l *latched) lingering() []string { return []string{l.key} } // for minutes
+func (l *latched) lingering() []string { return []string{l.key} }

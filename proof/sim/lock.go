@@ -15,89 +15,87 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lock is what the checkers know of one lock. Guarded by world.mu.
+// A lock has all facts that the checkers know about one lock. It is guarded by world.mu.
 type lock struct {
 	w     *world
 	rules rules
 	kind  byte
 	name  string
 	key   string
-	// The key of the metadata of permits, and of a lock of package redisson. Other locks have everything in
-	// one hash.
-	memory  string
-	initial int64     // how many permits there are at first; 0: it is not about permits
-	on      []*server // the one that it is on; of a RedLock, all
 
-	// What the servers did, told from the requests as they got them.
-	owners []string        // by server: the attempt that held the lock after the last request there
-	forgot map[string]bool // attempts that one server has forgotten (forgetOne)
-	// When forgetOne has last made a server forget the lock.
-	forgotAt time.Time
-	token    int64             // of the present grant; 0: free
-	highest  int64             // of all grants
-	stayed   string            // the owner field that has stayed taken last
-	stays    time.Time         // until when it is taken though its last hold of that kind has ended
-	left     time.Time         // when that hold ended
-	excused  bool              // something else has freed it
-	moved    time.Time         // when it was last granted
-	known    int64             // the last token that Redis still knew after it last lost data; or 0
-	wiped    time.Time         // when it was last deleted by hand
-	evicted  time.Time         // when its queue, or the hash of the waiters, was last deleted alone
-	fell     time.Time         // when tokens were last granted again, or lower ones
-	grants   map[string]*grant // by attempt
-	waiting  map[string]*waiter
-	asked    map[string]int64 // leases that attempts asked for, in milliseconds
-	arrived  int
-	// Attempts that have left, or whose grant was noticed: nothing changes for them again.
-	over map[string]ended
+	memory  string    // key of the metadata of a lock of package redisson; others have everything in one hash
+	initial int64     // number of permits at first; 0: the lock has no permits
+	on      []*server // servers of the lock: all if it is a RedLock, otherwise one
 
-	// What the clients believe.
-	considered map[*held]struct{}
-	lost       map[string]bool        // attempts whose holds were considered valid, and then lost
-	entered    map[*process]time.Time // when any goroutine of it last entered
-	last       int64                  // the highest token that anybody entered with whose hold was not void
-	free       time.Time              // when the last hold ended that somebody may have had to wait for
-	first      string                 // the attempt that waits though it could be served
-	stuck      time.Time              // since when it does
-	blind      time.Time              // nobody need know before that time that the lock is free
+	// The fields below describe the lock on the servers, by the requests that these have executed.
+	owners   []string           // the attempt that held the lock after the last request, by server
+	forgot   map[string]bool    // attempts that one server has forgotten (forgetOne)
+	forgotAt time.Time          // time of the last forgetOne
+	token    int64              // token of the present grant; 0: the lock is free
+	highest  int64              // highest token of all grants
+	stayed   string             // the last owner field that stayed taken (HoldAtLeast)
+	stays    time.Time          // time until which that owner field stays taken
+	left     time.Time          // time at which the hold of that owner field ended
+	excused  bool               // something else has freed the lock since
+	moved    time.Time          // time of the last grant
+	known    int64              // last token that Redis still knew after its last loss of data, or 0
+	wiped    time.Time          // time at which the lock was last deleted by hand
+	evicted  time.Time          // time at which its queue, or the hash of the waiters, was last deleted alone
+	fell     time.Time          // time from which on tokens are lower than before (fallen)
+	grants   map[string]*grant  // by attempt
+	waiting  map[string]*waiter // attempts in the queue
+	asked    map[string]int64   // leases that attempts have requested, in milliseconds
+	arrived  int                // number of attempts that have come into the queue
+	over     map[string]ended   // attempts that Redis must not grant again
+
+	// The fields below describe the lock as the clients see it.
+	considered map[*held]struct{}     // holds that their holders consider valid
+	lost       map[string]bool        // attempts with holds that were considered valid and then lost
+	entered    map[*process]time.Time // last entry of any goroutine of a process
+	last       int64                  // highest token of an entry whose hold was not void
+	free       time.Time              // end of the last hold for which somebody may have had to wait
+	first      string                 // an attempt that waits although Redis could serve it
+	stuck      time.Time              // time since which that is so
+	blind      time.Time              // time until which nobody need notice that the lock is free
 }
 
-// rules are what locks of a kind promise, and how Redis has them. world.mu is held while they are asked.
+// rules has the promises of a kind of lock, and reads its keys. world.mu is held during all calls.
 type rules interface {
-	// executed takes in a script call that a server has just executed.
+	// executed is called after a server has executed a script.
 	executed(c *call, now int64)
-	// entry checks that the holder of e, which got in, may be in. outer is the hold that e is nested in.
+	// entry checks a new hold. outer is the hold in which e is nested, or nil.
 	entry(e, outer *held)
-	// doubt is why Redis does not have the lock for one that believes so; "" if it has.
+	// doubt returns the reason for which Redis does not have the lock for a hold, or "" if it has.
 	doubt(e *held) string
-	// busy reports whether a call may have to wait for what the holders have.
+	// busy reports whether a call may have to wait for the present holders.
 	busy() bool
-	// stuck is the attempt that waits though Redis could serve it; "" if there is none.
+	// stuck returns an attempt that waits although Redis could serve it, or "" if there is none.
 	stuck() string
-	// waits: the waiter's turn cannot come at present.
+	// waits reports whether the waiter could not be served at present even without holders.
 	waits(e *waiter) bool
-	// forgotten is told that a server came back without its data, or with old data.
+	// forgotten is called when a server has come back without its data, or with old data.
 	forgotten(s *server)
-	// lingering are keys that may still be there when all sessions have closed.
+	// lingering returns keys that may still exist when all sessions have closed.
 	lingering() []string
-	// deleted is told that the lock was deleted by hand.
+	// deleted is called when the lock was deleted by hand.
 	deleted()
-	// setBack takes in that the clock of a server was set back. A lease that has ended may continue then.
+	// setBack is called when the clock of a server was set back, so that a lease that has ended may continue.
 	setBack(s *server)
-	// due checks what must have happened by now. It is asked while all is well.
+	// due checks events that must have happened. It is called when there were no faults for a while.
 	due()
 }
 
-// grant is what an attempt was granted.
+// A grant is a grant to an attempt.
 type grant struct {
-	token int64 // the first of its block; not known of a RedLock
-	limit int64 // of permits: how many there were
-	// When Redis forgot it, or an operator took it away: it is considered held no longer than its lease;
-	// zero: neither.
+	token int64 // first token of its block; 0 for a RedLock
+	limit int64 // number of permits at that time
+
+	// void is the time at which Redis forgot the grant, or an operator took it away. Its holder may consider
+	// it valid for one more lease at most. Zero means that neither has happened.
 	void time.Time
 }
 
-// ended is why and when an attempt was over.
+// An ended is the end of an attempt.
 type ended struct {
 	why string
 	at  time.Time
@@ -105,48 +103,48 @@ type ended struct {
 
 func (l *lock) end(attempt, why string) { l.over[attempt] = ended{why, time.Now()} }
 
-// waiter is an attempt in the queue.
+// A waiter is an attempt in the queue.
 type waiter struct {
-	number int   // in the order of arrival
-	alive  int64 // until then it is known to live, by the server's clock in microseconds
-	ticket float64
-	n      int64 // permits
+	number int     // grows in the order of arrival
+	alive  int64   // time until which the attempt counts as alive, by the server's clock in µs
+	ticket float64 // score in the queue
+	n      int64   // number of permits that it wants
 }
 
-// claim is what a holder believes in: a hold, or a leadership.
+// A claim is a hold or a leadership.
 type claim interface {
 	Err() error
 	Deadline() time.Time
 }
 
-// held is a hold that its holder believes in until it gives it up or is told.
+// A held is a hold, as its holder sees it.
 type held struct {
 	who     string
 	ctx     context.Context
 	hold    claim
-	n       int64 // permits
+	n       int64 // number of permits
 	token   int64
 	attempt string
 	grant   *grant
 	p       *process
 	since   time.Time
-	fixed   bool // it is not renewed
+	fixed   bool // the lease is not renewed
 }
 
 func (h *held) valid() bool { return h.hold.Err() == nil || h.ctx.Err() == nil }
 
 func (h *held) void() bool { return !h.grant.void.IsZero() }
 
-// ask is a call of Lock under way.
-type ask struct {
+// A lockCall is a call of Lock that has not returned yet.
+type lockCall struct {
 	p     *process
 	locks []*lock
-	n     int64 // permits
+	n     int64 // number of permits
 	since time.Time
-	ahead map[string]int // who entered meanwhile, how often
+	ahead map[string]int // number of entries since the call began, by goroutine
 }
 
-func (a *ask) of(l *lock) bool { return slices.Contains(a.locks, l) }
+func (a *lockCall) of(l *lock) bool { return slices.Contains(a.locks, l) }
 
 func newLock(w *world, p place) *lock {
 	l := &lock{w: w, kind: p.kind, name: p.name, key: "lockline:" + string(p.kind) + ":{" + p.name + "}",
@@ -182,12 +180,12 @@ func newLock(w *world, p place) *lock {
 	return l
 }
 
-// due: of most locks, progress asks enough.
+// due checks nothing, because the checks of progress are enough for most kinds of locks.
 func (*lock) due() {}
 
 func (*lock) setBack(*server) {}
 
-// grantOf is what is known of an attempt's grant.
+// grantOf returns the grant of an attempt. It makes a new one if none is known.
 func (l *lock) grantOf(attempt string) *grant {
 	g := l.grants[attempt]
 	if g == nil {
@@ -197,7 +195,8 @@ func (l *lock) grantOf(attempt string) *grant {
 	return g
 }
 
-// present returns the owner and the token of the grant on a server: "" and 0 if the lock is free there.
+// present returns the owner and the token of the grant on a server. It returns "" and 0 if the lock is free
+// there.
 func (l *lock) present(s *server) (owner string, token int64) {
 	owner, token, _ = l.lease(s)
 	return owner, token
@@ -235,17 +234,17 @@ func (l *lock) lastKnown(s *server) int64 {
 	return max(number(s.HGet(l.key, "token")), number(s.HGet(l.key, "floor")))
 }
 
-// queueEntry is a server's entry of an attempt that waits.
+// A queueEntry is the entry of a waiting attempt on a server.
 type queueEntry struct {
-	alive int64 // until then it is known to live, by the server's clock in microseconds
-	n     int64 // permits, or how many goroutines wait with it
-	seen  bool  // its session had a subscription at the server
+	alive int64 // time until which the attempt counts as alive, by the server's clock in µs
+	n     int64 // number of permits that it wants, or of goroutines behind it
+	seen  bool  // the session had a subscription at the server
 }
 
-// entryOf reads the entry of an attempt on a server.
+// entryOf returns the entry of an attempt on a server.
 func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	words := strings.Fields(s.HGet(l.key+":w", attempt))
-	if len(words) > 3 { // how long it is known to live, how many, the lease, and the nonce
+	if len(words) > 3 { // ALIVE SIZE LEASE NONCE, see queue.lua
 		e.alive, e.n, e.seen = number(words[0]), number(words[1]), strings.HasSuffix(words[3], "+")
 	}
 	return e
@@ -291,14 +290,14 @@ func (s *server) free(key string) bool {
 		(s.HGet(key, "owner") == "" || number(s.HGet(key, "ends")) <= now)
 }
 
-// endsFirst is the server where the lease ends first of an attempt that has the lock on all of them, if one
-// does. What the last request found on a server is not asked: the lease may have run out since.
+// endsFirst returns the server where the lease of a RedLock ends first. ok is false unless one attempt has
+// the lock on all servers. endsFirst reads the keys, because a lease may have ended since the last request.
 func (l *lock) endsFirst() (at int, ok bool) {
 	var one string
 	var least float64
 	for i, s := range l.on {
 		owner, _, lease := l.lease(s)
-		again := l.forgot[owner] // by a late copy of its request: its session does not know the token
+		again := l.forgot[owner] // granted to a stale copy, so no session knows it
 		owner = holderOf(owner)
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
@@ -308,13 +307,13 @@ func (l *lock) endsFirst() (at int, ok bool) {
 		}
 		one = owner
 	}
-	for e := range l.considered { // a server may not have said yet that it has it there
+	for e := range l.considered { // the session may not know yet that a server has the lock for it
 		if e.attempt == one && !l.onAll(e.hold) {
 			return 0, false
 		}
-		for _, under := range []map[*ask]struct{}{l.w.asking, l.w.trying} {
+		for _, under := range []map[*lockCall]struct{}{l.w.asking, l.w.trying} {
 			for a := range under {
-				if a.p == e.p && e.attempt == one { // it may be about to nest
+				if a.p == e.p && e.attempt == one { // a goroutine may be about to nest in it
 					return 0, false
 				}
 			}
@@ -324,7 +323,7 @@ func (l *lock) endsFirst() (at int, ok bool) {
 	return at, ok
 }
 
-// onAll reports whether a hold is on all servers, as far as it knows.
+// onAll reports whether a hold has the lock on all servers, as far as its session knows.
 func (l *lock) onAll(hold claim) bool {
 	one, ok := hold.(*rlock.Hold)
 	if !ok {
@@ -339,7 +338,7 @@ func number(s string) int64 {
 	return n
 }
 
-// granting checks an entry against what was granted.
+// granting compares an entry with the grant of its attempt.
 func (l *lock) granting(e *held) {
 	w := l.w
 	first := e.grant.token
@@ -351,7 +350,7 @@ func (l *lock) granting(e *held) {
 		w.fail("%s: entered with %d, which is not in the block of its grant, %d", e.who, e.token, first)
 	}
 	for attempt, g := range l.grants {
-		// Old data may grant the same attempt again, and its session learns that by its next renewal.
+		// Old data may grant the same attempt again, and its session notices that with its next renewal.
 		if g.token > first && e.token >= g.token && (g.void.IsZero() || !g.void.Before(l.fell)) &&
 			!(e.void() && l.fellLately()) {
 			w.fail("%s: entered with %d of the grant %d, and %d was granted to %s",
@@ -361,7 +360,8 @@ func (l *lock) granting(e *held) {
 	if e.token > first {
 		w.counts.Add("handed in memory")
 	}
-	// Else a lease that it had unknown to its client ran out; or an old snapshot has it in the queue again.
+	// The attempt may already have ended, if a lease has ended of which its client did not know. Or an old
+	// snapshot has the attempt in the queue again, and then it may be granted once more.
 	if l.over[e.attempt].why == "" && (!e.void() || l.on[0].forgot.IsZero()) {
 		l.end(e.attempt, wasEntered)
 	}
@@ -369,8 +369,8 @@ func (l *lock) granting(e *held) {
 
 const wasEntered = "it was entered"
 
-// beliefs checks that Redis holds the lock for each holder that believes so. This is the
-// stronger half of mutual exclusion, as it needs no other holder that got in.
+// beliefs checks that Redis has the lock for each hold that is considered valid. This is the stronger half of
+// mutual exclusion, because a violation shows even if no other holder has entered.
 func (l *lock) beliefs() {
 	w := l.w
 	for e := range l.considered {
@@ -386,9 +386,8 @@ func (l *lock) beliefs() {
 			l.free = time.Now()
 		case e.void():
 			if l.rules.doubt(e) == "" {
-				e.grant.void = time.Now() // the old data has it, too, or a majority of the servers
+				e.grant.void = time.Now() // the old data, or a majority of servers, still has the hold
 			} else if since := time.Since(e.grant.void); since > longest+w.setMost() {
-				// A holder may learn from Redis how long its lease has become.
 				w.fail("%s believes to hold %s with %d, for %v since it was taken away",
 					e.who, l.name, e.token, since)
 			}
@@ -404,8 +403,8 @@ func (l *lock) beliefs() {
 	}
 }
 
-// lastMoment has beliefs checked just before the hold's deadline: a lease that ends too early in Redis is
-// over by then, however little too early.
+// lastMoment calls beliefs just before the deadline of the hold. If the lease ends too early in Redis, even
+// by little, it has ended by then.
 func (l *lock) lastMoment(e *held) {
 	const before = time.Microsecond
 	time.AfterFunc(time.Until(e.hold.Deadline())-before, func() {
@@ -414,7 +413,7 @@ func (l *lock) lastMoment(e *held) {
 		if _, ok := l.considered[e]; !ok {
 			return
 		}
-		if time.Until(e.hold.Deadline()) > before { // renewed
+		if time.Until(e.hold.Deadline()) > before { // the lease was renewed
 			l.lastMoment(e)
 			return
 		}
@@ -423,7 +422,7 @@ func (l *lock) lastMoment(e *held) {
 	})
 }
 
-// progress checks that no call waits for locks that have no holder. mu held.
+// progress checks that no call waits for long for locks that have no holder. The caller must hold w.mu.
 func (w *world) progress() {
 	for _, l := range w.locks {
 		l.beliefs()
@@ -456,7 +455,7 @@ func (w *world) progress() {
 			continue
 		}
 		idle := time.Since(since)
-		if len(a.locks) == 1 { // it may be granted to some who have gone
+		if len(a.locks) == 1 { // the lock may be granted to waiters that have gone
 			idle = min(idle, time.Since(moved))
 		}
 		if idle > gap || time.Since(since) > 6*gap {
@@ -482,7 +481,7 @@ func (l *lock) overtaking(e *held, most int) {
 	}
 }
 
-// voided is told that Redis has forgotten the grants there were.
+// voided marks all grants as void, because Redis has forgotten them.
 func (l *lock) voided() {
 	for _, g := range l.grants {
 		if g.void.IsZero() {
@@ -491,9 +490,9 @@ func (l *lock) voided() {
 	}
 }
 
-// requeued takes the queue as it is on a server that came back with other data.
+// requeued reads the queue of a server that came back with other data.
 func (l *lock) requeued(s *server) {
-	// What had left, and what late copies must find, may be forgotten; who waits, too, or they wait again.
+	// Tombstones and waiters may be forgotten, or attempts that have left may be in the queue again.
 	l.over, l.waiting = map[string]ended{}, map[string]*waiter{}
 	l.known = l.lastKnown(s)
 	queue := s.scores(l.key + ":q")
@@ -516,7 +515,7 @@ func (l *lock) deleted() {
 		s.Del(l.key)
 	}
 	l.wiped = time.Now()
-	if l.memory == "" { // tokens and tombstones were in the same hash
+	if l.memory == "" { // the tokens and the tombstones were in this hash
 		l.known, l.over = 0, map[string]ended{}
 	}
 	l.rules.deleted()
@@ -525,13 +524,9 @@ func (l *lock) deleted() {
 	l.w.log("%s is deleted by hand", l.name)
 }
 
-// dequeued deletes the queue of the lock on a server by hand, or the hash of the waiters, and not the lock's
-// hash. No second attempt gets the lock by that. Waiters have lost their places, or are known to live no
-// more.
-//
-//	They are in the queue again as soon as they send their requests again, which they do before their
-//
-// time to live ends.
+// dequeued deletes the queue of the lock on a server by hand, or the hash of the waiters, but not the lock's
+// hash. No second attempt gets the lock by that. Waiters have lost their places, or do not count as alive any
+// more. They are in the queue again as soon as they send their heartbeats.
 func (l *lock) dequeued(s *server, what string) {
 	s.tick()
 	if !s.Del(l.key + what) {
@@ -550,11 +545,11 @@ func (l *lock) dequeued(s *server, what string) {
 	l.w.log("%s%s is deleted by hand on server %d", l.name, what, s.number)
 }
 
-// newHeld is what a Lock has brought, or a part of it.
+// newHeld returns the held for a hold of a lock, or for a part of a hold.
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
 	attempt := engine.OwnerField((*handle.Hold)(hold))
 	grant := attempt
-	if l.kind == 'q' { // which knows holders by their processes
+	if l.kind == 'q' { // the attempt is a process, so the token tells its grants apart
 		grant = fmt.Sprint(attempt, " ", hold.Token())
 	}
 	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt,

@@ -9,15 +9,15 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// majority are the rules of RedLocks. A holder is a process, by what its owner fields begin with on all
-// servers.
+// majority has the rules of RedLocks. A holder is a process. Its owner fields on all servers begin in the
+// same way.
 type majority struct {
 	*lock
-	set   time.Time            // when last was
-	taken map[string]time.Time // when an operator took it from a process, or deleted it
+	set   time.Time            // time at which lock.last was set
+	taken map[string]time.Time // time at which an operator took or deleted the lock of a process
 }
 
-// holderOf is the process that has an owner field.
+// holderOf returns the process that has an owner field.
 func holderOf(owner string) string {
 	id, _, _ := strings.Cut(owner, ":")
 	return id[:max(0, len(id)-1)]
@@ -34,7 +34,7 @@ func (l *majority) executed(c *call, now int64) {
 	switch {
 	case c.name != "force" || before == "":
 	case before == owner:
-		w.counts.Add("forced too late") // another has it, whose hold stands
+		w.counts.Add("forced too late") // another holder has the lock, and keeps it
 	default:
 		if w.counts.Add("forced"); c.argv[2] != "" {
 			w.counts.Add("forced by token")
@@ -81,7 +81,7 @@ func (l *majority) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// take notes that a process was robbed of what it has.
+// take records that an operator took the lock from a process.
 func (l *majority) take(holder string) {
 	l.taken[holder] = time.Now()
 	for e := range l.considered {
@@ -95,7 +95,7 @@ func (l *majority) entry(e, outer *held) {
 	w := l.w
 	if robbed, ok := l.taken[e.attempt]; ok && (l.doubt(e) != "" || !l.onAll(e.hold)) &&
 		time.Since(robbed) < longest && e.grant.void.IsZero() {
-		e.grant.void = time.Now() // that was while it was about to enter
+		e.grant.void = time.Now() // the operator took the lock just before this entry
 	}
 	if outer != nil {
 		w.counts.Add("nested")
@@ -126,13 +126,13 @@ func (l *majority) entry(e, outer *held) {
 	l.beliefs()
 }
 
-// safe checks that no later holder can have a token that is not higher: a majority grants none that is.
-// Servers that have forgotten are excused.
+// safe checks that all later holders have higher tokens, because a majority of servers grants only higher
+// tokens. Servers that have forgotten tokens are excused.
 func (l *majority) safe(e *held) {
 	higher, forgot := 0, false
 	for _, s := range l.on {
 		last := l.lastKnown(s)
-		if s.HGet(l.key, "token") != s.HGet(l.key, "released") { // all of the block may be used
+		if s.HGet(l.key, "token") != s.HGet(l.key, "released") { // all tokens of the block may be used
 			last += protocol.Block - 1
 		}
 		if last >= e.token {
@@ -140,7 +140,7 @@ func (l *majority) safe(e *held) {
 		}
 		forgot = forgot || !s.forgot.IsZero()
 	}
-	// Some parts may be from before the hash was deleted by hand.
+	// Some parts may be older than the deletion of the hash by hand.
 	forgot = forgot || !l.wiped.IsZero() && time.Since(l.wiped) < longest
 	if higher < l.need() && !forgot || higher == 0 {
 		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones",
@@ -148,16 +148,15 @@ func (l *majority) safe(e *held) {
 	}
 }
 
-// forgot reports whether a server has lost its data since the last holder entered, which may have released
-// nothing, or the lock was deleted there by hand. After that, only the server's clock makes new tokens higher
-// than earlier ones.
+// forgot reports whether a server has lost its data since the last holder entered, or whether the lock was
+// deleted there by hand. After that, only the server's clock makes new tokens higher than earlier ones.
 func (l *majority) forgot() bool {
 	return later(l.wiped, l.forgotAt).After(l.set) ||
 		slices.ContainsFunc(l.on, func(s *server) bool { return s.forgot.After(l.set) })
 }
 
-// near checks that the token is not far above the clocks, or it would be forgotten before these have passed
-// it.
+// near checks that the token is not far above the clocks. Otherwise, the token could be forgotten before the
+// clocks have passed it.
 func (l *majority) near(e *held) {
 	var latest int64
 	for _, s := range l.on {
@@ -168,7 +167,6 @@ func (l *majority) near(e *held) {
 	}
 }
 
-// doubt finds the lock on a majority of servers.
 func (l *majority) doubt(e *held) string {
 	n := 0
 	for _, s := range l.on {
@@ -184,15 +182,15 @@ func (l *majority) doubt(e *held) string {
 
 func (l *majority) busy() bool { return len(l.considered) > 0 }
 
-// waits: no attempt waits for more than there is.
+// waits returns false, because no waiter can want too much.
 func (*majority) waits(*waiter) bool { return false }
 
-// stuck is for busy to tell: there is one holder.
+// stuck returns "", because busy is enough for locks with one holder.
 func (*majority) stuck() string { return "" }
 
 func (*majority) lingering() []string { return nil }
 
-// forgotten: the others remember.
+// forgotten makes no grant void, because the other servers have the data.
 func (l *majority) forgotten(s *server) { l.setBack(s) }
 
 func (l *majority) setBack(s *server) { l.owners[slices.Index(l.on, s)], _ = l.present(s) }

@@ -19,8 +19,8 @@ import (
 var within = flag.Int("within", 150,
 	"how many seeds a mutant may live for; one that is harmless is tried with a fifth of them")
 
-// Each mutant is caught, or it is said why it cannot be. The table tells after how many seeds, and
-// how often the seed that caught it does so again.
+// Each mutant is caught, or mutant.Harmless has the reason why it cannot be. The table has the seed that
+// caught it, and the number of runs in which this seed did so again.
 func TestMutantsAreCaught(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	t.Cleanup(func() { t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "")) })
 	for i, m := range mutant.All {
 		t.Run(m.Name, func(t *testing.T) {
-			t.Parallel() // one is compiled while another runs
+			t.Parallel() // a mutant is compiled while another one runs
 			line := run(t, m, root)
 			table[i] = fmt.Sprintf("| %s | %s | %s |\n", m.Name, m.Kind, line)
 			t.Log(line)
@@ -41,7 +41,8 @@ func TestMutantsAreCaught(t *testing.T) {
 var caught = regexp.MustCompile(`seed (\d+), the (\d+)th; it failed again in (\d+) of (\d+) runs ` +
 	`of\n.*\n\s*(.*)`)
 
-// outside is how the runtime ends a program that touched a bubble from outside.
+// outside matches the output of a program that the runtime has ended because it touched a bubble from
+// outside.
 var outside = regexp.MustCompile(`inside and outside synctest bubble|from outside bubble`)
 
 func run(t *testing.T, m mutant.Mutant, root string) string {
@@ -84,7 +85,7 @@ func run(t *testing.T, m mutant.Mutant, root string) string {
 	case found != nil && m.Harmless != "":
 		t.Errorf("it is not harmless: %s", out)
 	case found != nil:
-		// Seeds run in parallel, in no order: the number of the last is not how many it took.
+		// Seeds run in parallel and in any order, so the number of the last seed is not the number of seeds.
 		return fmt.Sprintf("by seed %s, the %sth, again in %s of %s runs: %.70s",
 			found[1], found[2], found[3], found[4], found[5])
 	case err != nil:
@@ -95,8 +96,8 @@ func run(t *testing.T, m mutant.Mutant, root string) string {
 	return fmt.Sprintf("not within %d seeds. %s", seeds, m.Harmless)
 }
 
-// try runs the test that is to catch a mutant: with the mutant, and before that without it, so as to be sure
-// that the test fails for that alone.
+// try runs the test that should catch a mutant, first without the mutant and then with it. So it is certain
+// that the test fails because of the mutant.
 func try(t *testing.T, m mutant.Mutant, root, overlay string) string {
 	tested := func(flags ...string) (string, error) {
 		args := append([]string{"test", "-count=1", "-v", "-run", "^" + m.Test[1] + "$"}, flags...)

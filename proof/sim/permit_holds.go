@@ -13,10 +13,11 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// write: it excludes others.
+// write reports whether the hold excludes others.
 func (h *held) write() bool { return h.n == engine.All }
 
-// taken is how many permits holders believe to have. Readers of one session share one.
+// taken returns the number of permits that holders consider theirs, and the latest of their grants. Readers
+// of one session share one permit.
 func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
 	most := map[string]int64{}
 	for h := range l.considered {
@@ -41,7 +42,7 @@ func (l *permits) entry(e, outer *held) {
 	if outer != nil {
 		w.counts.Add("nested")
 	}
-	nested := outer != nil && l.kind == 'w' // another hold of a semaphore is one of its own
+	nested := outer != nil && l.kind == 'w' // a nested hold of a semaphore has permits of its own
 	if nested {
 		if e.token != outer.token || e.attempt != outer.attempt {
 			w.fail("%s: nested in %d of %s it got %d of %s",
@@ -54,9 +55,10 @@ func (l *permits) entry(e, outer *held) {
 			w.counts.Add("shared in memory")
 		}
 		l.granting(e)
-		// While somebody stands at the place of its session, of which its lane has one, another one comes to
-		// the front of the queue once. So it is overtaken once for each that is before it in the lane, and
-		// once for itself; and by one that was in the queue before.
+		// A lane has one place in the queue. Each time that this place comes to the front, one goroutine of
+		// the lane is served, and another session in between. So a goroutine is overtaken once for each
+		// goroutine before it in the lane, once for itself, and once by a waiter that was in the queue
+		// before.
 		if w.turn == 0 && !w.deaf {
 			l.overtaking(e, w.crowd+1)
 		}
@@ -88,7 +90,7 @@ func (l *permits) entry(e, outer *held) {
 	l.beliefs()
 }
 
-// order checks the token of one that entered.
+// order checks the token of an entry.
 func (l *permits) order(e *held) {
 	if l.kind != 'w' || e.void() {
 		return
@@ -96,7 +98,7 @@ func (l *permits) order(e *held) {
 	if e.write() && e.token <= l.last {
 		l.w.fail("%s: entered %s to write with %d after %d", e.who, l.name, e.token, l.last)
 	}
-	// Readers that join a writer who goes on as a reader have its token.
+	// Readers that join a writer who has become a reader have the writer's token.
 	if o := l.written; o != nil && !e.write() &&
 		(e.token < o.token || e.token == o.token && e.attempt != o.attempt) {
 		l.w.fail("%s: entered %s to read with %d, after a writer with %d", e.who, l.name, e.token, o.token)
@@ -122,10 +124,10 @@ func (l *permits) doubt(e *held) string {
 	return ""
 }
 
-// busy: there are not enough for each of those that ask.
+// busy reports whether there are too few permits for some of the waiting calls.
 func (l *permits) busy() bool {
 	var most int64
-	for _, under := range []map[*ask]struct{}{l.w.asking, l.w.trying} {
+	for _, under := range []map[*lockCall]struct{}{l.w.asking, l.w.trying} {
 		for q := range under {
 			if q.n <= l.limit {
 				most = max(most, q.n)
@@ -133,13 +135,13 @@ func (l *permits) busy() bool {
 		}
 	}
 	n, _ := l.taken(func(*held) bool { return true })
-	// They have also what was lost and not unlocked yet: its lease may end later than its holder believes.
+	// Holds that are lost but not unlocked count, too, because their leases may end later in Redis.
 	all, _, _ := l.read()
 	n = max(n, sum(all, l.on[0].tick()))
 	return n > 0 && n+most > l.limit
 }
 
-// locker is that of so many permits.
+// locker returns a Locker for n permits.
 func (l *permits) locker(s *rlock.Session, n int64) rlock.Locker {
 	switch {
 	case l.kind == 'p':
@@ -150,7 +152,8 @@ func (l *permits) locker(s *rlock.Session, n int64) rlock.Locker {
 	return rwlock.New(s, l.name).RLocker()
 }
 
-// force is an operator who takes permits from holders, or from one that it has seen some time before.
+// force takes permits from all holders, or from a holder that was seen some time before, as an operator
+// would.
 func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
 	w, s := l.w, p.sessions[l.on[0].number]
 	m, sem := rwlock.New(s, l.name), semaphore.New(s, l.name, int(min(l.initial, semaphore.MaxLimit)))
@@ -211,7 +214,7 @@ func (l *permits) setLimit(p *process, rnd *rand.Rand) {
 	}
 }
 
-// upgrade checks why a reader was not let in to write.
+// upgrade reports whether a call failed because a reader wanted to write, and checks that this is true.
 func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	if !errors.Is(err, rwlock.ErrUpgrade) {
 		return false
@@ -228,8 +231,7 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	return true
 }
 
-// outlives checks that a hold that reads goes on, and so does its context, though what it nests in was
-// unlocked.
+// outlives checks that the hold of a reader and its context stay valid after the outer hold was unlocked.
 func (a *actor) outlives(inside []*entry) {
 	for _, e := range inside {
 		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil &&

@@ -13,28 +13,28 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// permits are the rules of what is given away by permits: a semaphore, or a read-write lock, where a reader
-// takes one and a writer all.
+// permits has the rules of a semaphore or a read-write lock. A reader takes one permit, and a writer takes
+// all.
 type permits struct {
 	*lock
-	limit   int64              // in force; of a read-write lock, all
-	holders map[string]holding // by attempt, after the last request
+	limit   int64              // present limit; All for a read-write lock
+	holders map[string]holding // holders after the last request, by attempt
 	set     string             // id of the last SetLimit
-	sets    map[string]bool    // ids of all of them
-	written *held              // the last one that entered to write, whose hold was not void
+	sets    map[string]bool    // ids of all calls of SetLimit
+	written *held              // the last entry of a writer whose hold was not void
 }
 
-// holding is what Redis has of a holder.
+// A holding is a holder in Redis.
 type holding struct {
 	n, token int64
-	till     int64 // by the server's clock in microseconds
+	till     int64 // end of the lease by the server's clock in µs
 }
 
-// in reports whether the lease goes on.
+// in reports whether the lease has not ended.
 func (h holding) in(now int64) bool { return h.till > now }
 
-// read asks the server for all holders. It also returns how many permits the further holders have, by the sum
-// in the hash, and by their fields.
+// read returns all holders on the server. It also returns the number of permits that the further holders
+// have: counted is the sum in the hash, and used is the sum of their fields.
 func (l *permits) read() (all map[string]holding, counted, used int64) {
 	s := l.on[0]
 	ends := s.scores(l.key + ":h")
@@ -61,12 +61,12 @@ func (l *permits) read() (all map[string]holding, counted, used int64) {
 	return all, number(s.HGet(l.key, "shared")), used
 }
 
-// inForce is how many permits there are, by the server.
+// inForce returns the limit on the server.
 func (l *permits) inForce() int64 {
 	return cmp.Or(number(l.on[0].HGet(l.key, "limit")), l.initial)
 }
 
-// sum is how many permits are held.
+// sum returns the number of permits that are held.
 func sum(all map[string]holding, now int64) (n int64) {
 	for _, h := range all {
 		if h.in(now) {
@@ -149,7 +149,7 @@ func (l *permits) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// describe is for the log.
+// describe returns a text for the log.
 func (l *permits) describe(all map[string]holding, now int64) string {
 	var s []string
 	for owner, h := range all {
@@ -158,7 +158,7 @@ func (l *permits) describe(all map[string]holding, now int64) string {
 	return fmt.Sprint(len(s), " holders of ", l.limit, ": ", strings.Join(s, "; "))
 }
 
-// changed checks what a request made of what an owner held before it.
+// changed checks the effect of a request on the permits that an owner held before it.
 func (l *permits) changed(c *call, owner string, was holding, after map[string]holding, now int64) {
 	h, ok := after[owner]
 	mine := len(c.argv) > 0 && c.argv[0] == owner
@@ -198,7 +198,7 @@ func (l *permits) granted(owner string, h holding, now int64) {
 	l.turn(owner, h.token, now)
 }
 
-// forced notes from which owners an operator took permits, and reports whether there were any.
+// forced records the owners from which an operator took permits, and reports whether there were any.
 func (l *permits) forced(which string, before map[string]holding, now int64) (any bool) {
 	w := l.w
 	_, err := strconv.Atoi(which)
@@ -228,7 +228,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) (an
 // limited checks that a limit was set.
 func (l *permits) limited(c *call, before, now int64) {
 	w := l.w
-	if now > c.number(5) { // it came too late
+	if now > c.number(5) { // the request was void
 		if l.limit != before {
 			w.fail("the limit of %s was %d, and is %d by a request that came too late",
 				l.name, before, l.limit)
@@ -260,7 +260,7 @@ func (l *permits) forgotten(s *server) {
 	l.voided()
 	l.requeued(s)
 	for _, h := range l.holders {
-		if h.n == engine.All { // it gives back the tokens of its block that it has not used
+		if h.n == engine.All { // a release returns tokens that were not used
 			l.known = min(l.known, h.token)
 		}
 	}
@@ -269,17 +269,17 @@ func (l *permits) forgotten(s *server) {
 
 func (l *permits) deleted() {
 	l.holders, l.limit = nil, l.initial
-	// Nobody is told: those that wait find out when they ask again.
+	// No session is notified, so waiters find out with their heartbeats.
 	l.blind = time.Now().Add(heartbeat)
 }
 
-// waits: it wants more than there are at all.
+// waits reports whether the waiter wants more permits than the limit.
 func (l *permits) waits(e *waiter) bool { return e.n > l.limit }
 
 func (l *permits) stuck() string { return l.next("") }
 
-// next is the first in the queue, if it could be served. The session of the attempt that is asking is told by
-// the reply.
+// next returns the first waiter in the queue if it could be served, and otherwise "". A waiter of the session
+// of `asking` needs no subscription, because that session gets a reply.
 func (l *permits) next(asking string) string {
 	session, _, _ := strings.Cut(asking, ":")
 	now := l.on[0].tick()
@@ -300,8 +300,8 @@ func (l *permits) next(asking string) string {
 	return who
 }
 
-// choose picks at random how many permits an actor wants. It also says how many of the ways to wait may be
-// taken.
+// choose picks at random the number of permits that an actor wants. ways limits the ways to wait, see
+// actor.enter.
 func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -313,15 +313,15 @@ func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 		}
 	default:
 		n = 1 + rnd.Int64N(l.limit+1)
-		if nested || n > l.limit && rnd.IntN(4) != 0 { // holders that wait for more may wait for each other
+		if nested || n > l.limit && rnd.IntN(4) != 0 { // a holder that waits for more needs a limit
 			ways = 5
 		}
 	}
 	return n, ways
 }
 
-// lingering: what holders have lost by their own clocks, and have not unlocked, stays in Redis until its
-// lease ends there.
+// lingering returns the keys with leases that have ended by the clocks of their holders, but not yet in
+// Redis.
 func (l *permits) lingering() []string {
 	l.on[0].tick()
 	all, _, _ := l.read()

@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// process has a session on each server, while it lives.
+// A process has a session on each server.
 type process struct {
 	name     string
 	hosts    []*simnet.Host
@@ -28,7 +28,7 @@ type process struct {
 	quorum   *multilock.Quorum // of all sessions; nil if no lock is a RedLock
 	crashed  atomic.Bool
 	closing  atomic.Bool
-	still    atomic.Int64 // its goroutines do nothing before that time, in nanoseconds since 1970
+	still    atomic.Int64 // time until which its goroutines do nothing, in ns since 1970
 }
 
 func (p *process) over() bool { return p.crashed.Load() || p.closing.Load() }
@@ -44,9 +44,9 @@ func (w *world) boot(name string) *process {
 			ReadTimeout:     300 * time.Millisecond,
 			DialerRetries:   1,
 			DisableIdentity: true,
-			Protocol:        2, // nothing to say at the start of a connection
+			Protocol:        2, // needs no request at the start of a connection
 			ReadBufferSize:  4096,
-			// What is written at once is whole requests, also where many scripts travel together.
+			// The buffer is so large that each write has whole requests, even of a long pipeline.
 			WriteBufferSize: 1 << 20,
 		})
 		rdb.AddHook(ways{w})
@@ -113,7 +113,7 @@ func (c ways) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// operated is a lock of any kind, for its operators, too.
+// An operated is a lock of any kind with the calls of operators.
 type operated interface {
 	rlock.Locker
 	Inspect(ctx context.Context) (rlock.State, error)
@@ -121,7 +121,7 @@ type operated interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// mutex names a lock for a process.
+// mutex returns a lock for a process.
 func (p *process) mutex(l *lock) operated {
 	switch l.kind {
 	case 'r':
@@ -134,14 +134,15 @@ func (p *process) mutex(l *lock) operated {
 	return p.quorum.New(l.name)
 }
 
-// afflict does something to a process. False: it is over, and another one takes its place.
+// afflict makes a fault happen to a process, or nothing. It returns false if the process has ended, so that
+// another one takes its place.
 func (w *world) afflict(p *process, rnd *rand.Rand, harsh float64) (alive bool) {
 	switch r := rnd.Float64(); {
 	case r < 0.15:
 		w.say("%s crashes", p.name)
 		w.counts.Add("crashes")
 		p.crash()
-		go func() { // it knows nothing of that; but in the end nothing may run any more
+		go func() { // a crashed process does not do this, but its goroutines must end at last
 			w.sleep(10 * time.Second)
 			p.shut()
 		}()
@@ -170,7 +171,7 @@ func (w *world) afflict(p *process, rnd *rand.Rand, harsh float64) (alive bool) 
 	return true
 }
 
-// crash cuts it off for good.
+// crash cuts the process off from the network for good.
 func (p *process) crash() {
 	p.crashed.Store(true)
 	for _, h := range p.hosts {
@@ -188,7 +189,7 @@ func (p *process) shut() (err error) {
 	return err
 }
 
-// close shuts a process down. It must not take long, whatever the network does.
+// close closes the sessions of a process, and checks that this does not take long.
 func (w *world) close(p *process) {
 	p.closing.Store(true)
 	start := time.Now()
@@ -209,7 +210,8 @@ func (w *world) close(p *process) {
 	}
 }
 
-// force is an operator's ForceUnlock, or one of the hold that it has seen some time before.
+// force takes a lock from its holder, or only from a holder that was seen some time before, as an operator
+// would.
 func (w *world) force(p *process, l *lock, rnd *rand.Rand) {
 	ctx, cancel := context.WithTimeout(bg, 2*time.Second)
 	defer cancel()

@@ -12,17 +12,18 @@ import (
 	"github.com/lockline/lockline/proof/simnet"
 )
 
-// call is one script call.
+// A call is one call of a script.
 type call struct {
 	from   *simnet.Host
 	server *server
-	name   string // of the script
+	name   string // name of the script
 	argv   []string
 }
 
 func (c *call) number(i int) int64 { return number(c.argv[i]) }
 
-// served compares what a server made of a request with what it should have.
+// served passes the calls of scripts in a message to the rules of their locks, after the server has executed
+// them.
 func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,7 +39,7 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 			s.known[digest] = true
 		}
 		n, err := strconv.Atoi(c[2])
-		if err != nil || !s.known[digest] { // else NOSCRIPT
+		if err != nil || !s.known[digest] { // the reply is NOSCRIPT
 			continue
 		}
 		name := testlock.Script(digest)
@@ -65,11 +66,11 @@ func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	}
 }
 
-// asOfRlock returns the arguments of a script of redisson in the order of the script of rlock that has its
-// name, as far as rules read them.
+// asOfRlock returns the arguments of a script of redisson in the order of the script of rlock with the same
+// name. It sets only the arguments that rules read.
 func asOfRlock(name string, argv []string) []string {
 	switch name {
-	case "acquire": // for one goroutine, which is in no queue
+	case "acquire": // for one goroutine, with a waiter timeout of 0, because there is no queue
 		return []string{argv[0], "1", argv[1], argv[2], argv[3], argv[4], "0"}
 	case "force":
 		return []string{"", argv[0], argv[1]}
@@ -77,17 +78,17 @@ func asOfRlock(name string, argv []string) []string {
 	return argv
 }
 
-// asked is what a request for a lock says.
+// asked has the arguments of a request for a lock.
 type asked struct {
 	attempt  string
-	n        int64 // permits, or how many wait with the attempt
-	until    int64 // it is void after that
-	lease    int64 // in milliseconds
-	liveness int64 // in milliseconds
-	joins    string
+	n        int64  // number of permits, or of goroutines behind the attempt
+	until    int64  // Redis time in µs after which the request is void
+	lease    int64  // in ms
+	liveness int64  // waiter timeout in ms
+	joins    string // attempt whose permits the request joins; "": none
 }
 
-// asked is what the call asks for; nil if it is none that asks.
+// asked returns the arguments of a request for a lock. It returns nil for other calls.
 func (c *call) asked() *asked {
 	if c.name != "acquire" {
 		return nil
@@ -100,7 +101,7 @@ func (c *call) asked() *asked {
 	return q
 }
 
-// queued checks what a request made of the queue.
+// queued checks the effect of a request on the queue.
 func (l *lock) queued(c *call, queue map[string]float64, now int64) {
 	w := l.w
 	switch c.name {
@@ -147,10 +148,10 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 	}
 }
 
-// past is why an attempt may get nothing any more; "" if it may.
+// past returns the reason for which an attempt must not be granted anything, or "" if it may.
 func (l *lock) past(attempt string) string {
-	// A late copy of the request of one that entered may come when its lease is over, or Redis has forgotten
-	// it, and before the release that the network holds up.
+	// After the entry of an attempt, a stale copy of its request may be granted. This needs a lease that has
+	// ended or was forgotten, and a release that the network delays.
 	g := l.grants[attempt]
 	if over := l.over[attempt].why; over != wasEntered || l.w.well() && (g == nil || g.void.IsZero()) {
 		return over
@@ -159,16 +160,16 @@ func (l *lock) past(attempt string) string {
 	return ""
 }
 
-// handedOver checks that a waiter which was granted something by another's request is known to live.
+// handedOver checks that a waiter counts as alive if the request of another session has granted it the lock.
 func (l *lock) handedOver(owner string, now int64) {
 	l.w.counts.Add("handed over")
-	const slack = 1000 // now is a little after the request
+	const slack = 1000 // now is a little later than the request
 	if e := l.waiting[owner]; e != nil && e.alive < now-slack {
 		l.w.fail("%s is granted %s, and was known to live until %d us ago", short(owner), l.name, now-e.alive)
 	}
 }
 
-// turn checks that it was owner's turn, and that it may be granted anything.
+// turn checks that owner may be granted the lock, and that it was its turn.
 func (l *lock) turn(owner string, token, now int64) {
 	w := l.w
 	if why := l.past(owner); why != "" {
@@ -190,7 +191,7 @@ func (l *lock) turn(owner string, token, now int64) {
 	}
 }
 
-// deaf: the server has seen the attempt's session listen, and no connection listens to its channel.
+// deaf reports whether the session of an attempt had a subscription at the server, and has none now.
 func (l *lock) deaf(attempt string) bool {
 	s := l.on[0]
 	session, _, _ := strings.Cut(attempt, ":")
@@ -198,7 +199,7 @@ func (l *lock) deaf(attempt string) bool {
 	return s.PubSubNumSub(channel)[channel] == 0 && l.entryOf(s, attempt).seen
 }
 
-// commands reads RESP arrays of bulk strings, as clients send them.
+// commands decodes a message of a client, which is a sequence of RESP arrays of bulk strings.
 func commands(p []byte) (all [][]string) {
 	number := func() int {
 		line, rest, _ := bytes.Cut(p, []byte("\r\n"))

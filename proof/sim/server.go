@@ -16,24 +16,24 @@ import (
 	"github.com/lockline/lockline/proof/simnet"
 )
 
-// server is a Redis with a clock of its own, and the network around it.
+// A server is a Redis with a clock of its own, and the network around it.
 type server struct {
 	*miniredis.Miniredis
-	other  *miniredis.Miniredis // behind the same endpoint, and nobody writes there
+	other  *miniredis.Miniredis // another server behind the same endpoint, whose data never change
 	w      *world
 	number int
 	net    *simnet.Net
-	rate   float64
+	rate   float64 // rate of its clock; 1 is right
 
-	mu    sync.Mutex // guards what follows; a leaf
-	ahead time.Duration
+	mu    sync.Mutex    // guards the fields below; no other mutex is locked while it is held
+	ahead time.Duration // how far the clock was ahead at the start, less all steps
 	steps []step
 	hosts []*simnet.Host
 	down  bool
-	lives int // grows with each crash: its connections end
+	lives int // number of crashes, which end all connections
 
-	known  map[string]bool // scripts, by digest; guarded by world.mu
-	forgot time.Time       // when it came back without its data; guarded by world.mu
+	known  map[string]bool // digests of the scripts that it knows; guarded by world.mu
+	forgot time.Time       // time at which it last came back without its data; guarded by world.mu
 }
 
 func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *server {
@@ -53,7 +53,7 @@ func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *serv
 	return s
 }
 
-// conn is a connection as the server has it: when something arrives, its clock is looked at.
+// A conn is a connection at the server. It brings the clock of the server up to date when data arrive.
 type conn struct {
 	net.Conn
 	s    *server
@@ -84,7 +84,7 @@ func (s *server) dial() (net.Conn, error) {
 	return conn{c, s, life}, err
 }
 
-// host is a process's way to this server.
+// host returns the network between a process and this server.
 func (s *server) host(name string) *simnet.Host {
 	h := s.net.Host(name)
 	s.mu.Lock()
@@ -115,7 +115,8 @@ func (s *server) crash() {
 	}
 }
 
-// restart brings the server back, with the data that it had (nil), or an older snapshot of it.
+// restart starts the server again. If from is nil, it has the data from before, and otherwise the data of
+// that snapshot.
 func (s *server) restart(from snapshot) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.Dial() }})
@@ -142,7 +143,7 @@ func (s *server) restart(from snapshot) {
 	s.mu.Unlock()
 }
 
-// snapshot is what a server would load when it starts. An empty one is not nil.
+// A snapshot has the data of a server at some time. A snapshot without data is not nil.
 type snapshot map[string]record
 
 type record struct {
@@ -173,11 +174,11 @@ func (s *server) save() snapshot {
 	return snap
 }
 
-// scores copies a sorted set: miniredis returns its own map. Nothing else may be under way.
+// scores returns a copy of a sorted set, because miniredis returns its own map. No request may be in flight.
 func (s *server) scores(key string) map[string]float64 {
 	own, _ := s.SortedSet(key)
 	scores := maps.Clone(own)
-	s.tick() // takes its lock: whoever changes the map later, does so after this
+	s.tick() // locks the mutex of miniredis, so that the race detector knows an order for later changes
 	return scores
 }
 
@@ -198,7 +199,7 @@ func (s *server) restore(snap snapshot) {
 	}
 }
 
-// restarts has servers crash and come back, one after another of those of a stream.
+// restarts lets servers crash and come back, one after another. A stream has every streams-th server.
 func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 	rnd := w.rand(uint64(50 + stream))
 	var own []*server
@@ -227,7 +228,7 @@ func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 			snap = snapshot{}
 		}
 		if w.redlock() && how != "kept" {
-			away += longest + longest/50 // as its documentation demands
+			away += longest + longest/50 // the documentation of RedLock requires this
 		}
 		w.say("server %d is down for %v; its data then: %s", s.number, away, how)
 		w.counts.Add("restarts, " + how)

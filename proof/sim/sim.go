@@ -1,59 +1,59 @@
-// Package sim runs locks in a simulated world: processes, networks and servers whose
-// faults a seed decides, in the fake time of testing/synctest. While they lock and
-// unlock, checkers compare what the holders believe, and what the servers did, with what
-// the locks promise. Ten minutes of such a world take about a second.
+// Package sim runs locks in a simulated world. It has processes, networks and servers whose faults a seed
+// decides, in the fake time of testing/synctest. While the processes lock and unlock, checkers compare the
+// holds and the data on the servers with the promises of the locks. Ten minutes of such a world take about a
+// second.
 //
-// The checkers, for each lock:
+// For each lock, the checkers verify:
 //
-//   - mutual exclusion: no two valid holds but those that are nested. The stronger half is
-//     that Redis (of a RedLock, a majority) holds the lock for each holder that believes so;
-//   - of permits, no more are held than there were when the last of them was granted: a semaphore's limit may
-//     have been reduced since. A reader has one permit of a read-write lock, and a writer has all. Nothing
-//     takes permits from a holder but its own release, the end of its lease, and force;
-//   - tokens grow from grant to grant and from holder to holder, and nested holds share one. A majority
-//     of a RedLock's servers grants only tokens above the holder's, which is not far above their clocks;
-//   - first come, first served, as the server saw the requests. An attempt that is not known to live is
-//     granted nothing, but by its own request. No attempt that is known to live
-//     is dropped from the queue, and none that has left gets into it. Only an attempt that wants more
-//     permits than there are at all is passed;
-//   - no attempt is granted anything once it is over;
-//   - progress: once the faults are over, no lock stays free for long while a call waits, and enough permits
-//     for the first in the queue do not either;
-//   - a renewed hold is not lost while all is well;
-//   - errors: only those that the documentation names, each only with its reason; what
-//     Extend, re-entry and Unlock say is so;
-//   - nothing is left behind: no key, subscription or goroutine.
+//   - Mutual exclusion. No two holds are valid, except nested ones. The stronger half of it is that Redis, or
+//     a majority of the servers of a RedLock, has the lock for each hold that is considered valid.
+//   - Permits. No more are held than the limit at the last grant. (The limit of a semaphore may have been
+//     reduced since.) A reader of a read-write lock has one permit, and a writer has all. A holder loses its
+//     permits only by its own release, by the end of its lease, and by force.
+//   - Tokens. They grow from grant to grant and from holder to holder, and nested holds share one. A majority
+//     of a RedLock's servers grants only tokens above the token of the holder, which is not far above their
+//     clocks.
+//   - Order. Waiters are served first come, first served, as the server saw their requests. An attempt that
+//     does not count as alive is only granted the lock by its own request. An attempt that counts as alive
+//     stays in the queue, and an attempt that has left does not get into it. A waiter is passed over only if
+//     it wants more permits than the limit.
+//   - Ends. An attempt that has ended is granted nothing.
+//   - Progress. Once the faults have ended, a lock does not stay free for long while a call waits, and
+//     neither do enough permits for the first waiter in the queue.
+//   - Renewal. A renewed hold is not lost without a fault.
+//   - Errors. The documentation names each error, and the reason is true. The results of Extend,
+//     Unlock and nested calls are true.
+//   - Rest. No key, subscription or goroutine is left.
 //
-// A latch is not held. Its checker is a model of it, which goes through all requests as the server has
-// executed them:
+// Nobody holds a latch. Its checker is a model, which goes through all requests as the server has executed
+// them:
 //
-//   - after each of them, Redis has what the model has: the count, the run, the parties and until when they
-//     have their leases;
-//   - what a call returns was so at a time between its begin and its end. A call takes effect once at most,
-//     and one that says so, once;
-//   - once the faults are over, a live party keeps its lease, and a party whose Join has failed leaves none.
-//     A Wait then returns soon after its run has ended or a party has died.
+//   - After each request, Redis has the same count, run, parties and leases as the model.
+//   - The result of a call was true at a time between its begin and its end. A call takes effect at most
+//     once, and exactly once if it returns no error.
+//   - Once the faults have ended, a live party keeps its lease, and a party whose Join has failed has none. A
+//     Wait returns soon after its run has ended or a party has died.
 //
-// An election is a fair lock, with all of the above, and what is said in it:
+// An election is a fair lock with all of these promises, and with more about its values:
 //
-//   - a leadership has ended for its leader before the lock is released. A value is only stored and shown for
-//     the leader that has the lock, and never replaced by one that was proclaimed before it;
-//   - an observer is shown what Redis had after the step before: no token and no value of a leader from
-//     before, and nothing twice. Once the faults are over, it is shown each change in time, and Redis gets a
-//     value again that it lost.
+//   - A leadership ends for its leader before the lock is released. A value is only stored and shown for the
+//     leader that has the lock. It is never replaced by a value that was proclaimed before it.
+//   - An observer sees the values that Redis had since the step before. It never sees an older token or
+//     value, and nothing twice. Once the faults have ended, it sees each change in time, and a value that
+//     Redis has lost is stored again.
 //
-// A lease has ended when Redis' clock says so, although its owner is still in the hash. With a clock that is
-// set back, such a lease may continue, if nobody was granted the lock since. A server keeps the hash of a
-// lock for longer than its lease, and nothing forever.
+// A lease has ended when Redis' clock says so, although its owner is still in the hash. If the clock is set
+// back, such a lease may continue, unless somebody was granted the lock since. A server keeps the hash of a
+// lock for longer than the lease, and nothing forever.
 //
-// An operator may delete the hash of a lock, its queue, or the hash of its waiters, each alone. The first
-// makes the present hold void, and forgets the tokens. The other two leave the lock as it is: nobody else
-// gets it. Waiters may lose their places to others. They are in the queue again after a heartbeat at
-// most.
+// An operator may delete the hash of a lock, its queue, or the hash of its waiters, each alone. The first of
+// these makes the present hold void, and forgets the tokens. The other two change no hold. Waiters may lose
+// their places to others, but they are in the queue again after a heartbeat at most.
 //
-// Redis may forget what it acknowledged: it comes back empty, or with an old snapshot. Then, and after a
-// ForceUnlock, holders from before may believe in their holds for the rest of their lease. These holds are
-// void: they no longer count for exclusion. But tokens still order all holders, and progress must resume.
+// Redis may forget acknowledged writes, because it comes back empty or with an old snapshot. After that, and
+// after a ForceUnlock, former holders may consider their holds valid for the rest of their leases. These
+// holds are void, so they do not count for exclusion any more. But tokens still order all holders, and
+// progress must resume.
 package sim
 
 import (
@@ -65,35 +65,39 @@ import (
 	"time"
 )
 
-// Kind is what the processes of a world lock.
+// A Kind is a kind of world.
 type Kind struct {
 	Name    string
-	Seeds   int // how many are run with all tests, in about 4 s of processor time
+	Seeds   int // number of seeds that run with all tests, in about 4 s of processor time
 	servers int
-	locks   []place
-	most    int           // locks that one acquisition takes at most
-	latency time.Duration // of a message without faults
-	actors  int           // of each process
-	crowd   int           // the same, in the seeds where they ask together
-	gap     time.Duration // how long nobody has the lock while somebody waits, at most, when all is well
-	// The same where messages are lost, so that it takes the end of a lease or a heartbeat; 0: never lose
-	// them.
+	locks   []place       // locks that its processes use
+	most    int           // number of locks that one call takes at most
+	latency time.Duration // time that a message takes without faults
+	actors  int           // number of goroutines of each process
+	crowd   int           // the same in seeds in which the goroutines of a process lock at the same time
+
+	// gap is the longest time for which a lock may be free while somebody waits, without faults.
+	gap time.Duration
+
+	// deafGap is the same if messages are lost, so that the end of a lease or a heartbeat serves waiters. If
+	// it is 0, no messages are lost.
 	deafGap time.Duration
-	elects  bool     // its fair lock is that of an election
-	vital   []string // what must happen in many seeds, or they prove nothing
+
+	elects bool     // the fair lock belongs to an election
+	vital  []string // counts that must not be 0 after many seeds, because otherwise these would prove nothing
 }
 
-// place is a lock's name and where it is.
+// A place is a lock with its server.
 type place struct {
-	kind   byte // as in its keys
+	kind   byte // letter of its keys
 	name   string
 	server int
 }
 
-// permits reports whether it is given away by permits.
+// permits reports whether the lock has permits.
 func (p place) permits() bool { return p.kind == 'w' || p.kind == 'p' }
 
-// Kinds are all there are.
+// Kinds has all kinds of worlds.
 var Kinds = []Kind{
 	{Name: "rlock", Seeds: 24, servers: 1, locks: []place{{'r', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
@@ -146,7 +150,7 @@ var Kinds = []Kind{
 			"seen that there is none"}},
 }
 
-// Vital is what must happen in many seeds.
+// Vital returns the counts that must not be 0 after many seeds.
 func (k Kind) Vital() []string {
 	all := []string{"entries", "failed", "crashes", "closes"}
 	if !k.elects && k.locks[0].kind != 'l' {
@@ -159,11 +163,10 @@ func (k Kind) Vital() []string {
 	return append(all, k.vital...)
 }
 
-// Run lives through one seed's world, and adds what happened to counts. The failure is nil, or
-// the first broken promise.
+// Run runs the world of one seed, and adds its events to counts. It returns the first broken promise, or nil.
 func Run(t *testing.T, k Kind, seed int64, counts *Counts) (failure *Failure) {
 	var w *world
-	defer func() { // what is left in a bubble panics
+	defer func() { // synctest panics if goroutines are left in the bubble
 		if p := recover(); p != nil {
 			wrecks.Store(w, true)
 			failure = &Failure{What: fmt.Sprint("panic: ", p), events: w.events}
@@ -178,6 +181,6 @@ func Run(t *testing.T, k Kind, seed int64, counts *Counts) (failure *Failure) {
 	return failure
 }
 
-// wrecks are worlds in which something was left running. They are kept, because Holds that look forgotten
-// would be unlocked from outside of the bubble, which ends the program.
+// wrecks has the worlds in which a goroutine was left. They are kept, because otherwise the library would
+// unlock their forgotten Holds from outside of the bubble, which ends the program.
 var wrecks sync.Map

@@ -37,8 +37,8 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// Processes that crash, on networks that lose, delay, cut and part, with servers that crash, forget, and
-// whose clocks differ: the locks keep what they promise; and when all is well again, so are they.
+// The locks keep their promises although processes crash, networks lose, delay and cut, and servers crash,
+// forget, and have clocks that differ. When the faults have ended, the locks work as before.
 // Proves: exclusion
 func TestSimulatedWorldsKeepEveryPromise(t *testing.T) {
 	for _, k := range sim.Kinds {
@@ -58,7 +58,7 @@ func simulate(t *testing.T, k sim.Kind) {
 			return
 		}
 		tried := counts.Of("seeds")
-		// The order of goroutines that wake at one instant is not the seed's.
+		// The seed does not decide the order of goroutines that wake at one instant.
 		more := 0
 		for range *again {
 			if sim.Run(t, k, seed, &counts) != nil {
@@ -82,7 +82,7 @@ func simulate(t *testing.T, k sim.Kind) {
 		}
 	})
 	t.Logf("%s: %v", k.Name, &counts)
-	if counts.Of("entries") < 10_000 || *first { // too few for what is rare
+	if counts.Of("entries") < 10_000 || *first { // with so few entries, rare events may be missing
 		return
 	}
 	for _, what := range k.Vital() {

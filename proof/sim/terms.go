@@ -11,13 +11,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// leads is a leadership, as the checkers look at it.
+// leads makes a claim of a leadership.
 type leads struct{ *election.Leadership }
 
-// Deadline: a leadership cannot be asked when its lease ends.
+// Deadline returns the present time, because the deadline of a leadership is not known.
 func (leads) Deadline() time.Time { return time.Now() }
 
-// campaign leads, if it can, for a while.
+// campaign campaigns, and leads for a while if it becomes the leader.
 func (a *actor) campaign(l *elected) {
 	e := election.New(a.p.sessions[0], l.name)
 	if a.rnd.IntN(4) == 0 {
@@ -32,7 +32,7 @@ func (a *actor) campaign(l *elected) {
 		t := time.AfterFunc(a.clock.Until(h.canceled), cancel)
 		defer t.Stop()
 	}
-	q := &ask{a.p, []*lock{l.lock}, 0, time.Now(), map[string]int{}}
+	q := &lockCall{a.p, []*lock{l.lock}, 0, time.Now(), map[string]int{}}
 	a.mu.Lock()
 	t := &term{name: fmt.Sprint(a.name, "/", len(l.terms))}
 	l.terms[t.name] = t
@@ -76,11 +76,11 @@ func (a *actor) campaign(l *elected) {
 	a.resign(l, t, ctx, led)
 }
 
-// pause is work of a leader.
+// pause works as a leader for a while.
 func (a *actor) pause(ctx context.Context) {
 	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // is renewed
+		d *= 10 // longer than a renewal takes
 	}
 	t := time.NewTimer(a.clock.Until(d))
 	defer t.Stop()
@@ -91,7 +91,7 @@ func (a *actor) pause(ctx context.Context) {
 	a.thawed(a.p)
 }
 
-// proclaim changes the value, in one of the ways there are, or twice at once.
+// proclaim changes the value, in a random way, or twice at the same time.
 func (a *actor) proclaim(
 	l *elected, e *election.Election, t *term, led context.Context, lead *election.Leadership,
 ) {
@@ -125,12 +125,12 @@ func (a *actor) proclaim(
 			a.log("%s: proclaimed %s: %v", a.name, value, err)
 			a.proclaimed(l, t, value, err, ctx)
 		})
-		a.sleep(0) // another instant: these come in order
+		a.sleep(0) // so that the two calls come at different instants, in this order
 	}
 	both.Wait()
 }
 
-// proclaimed checks what Proclaim says. mu held.
+// proclaimed checks the result of Proclaim. The caller must hold a.mu.
 func (a *actor) proclaimed(l *elected, t *term, value string, err error, ctx context.Context) {
 	l.beliefs()
 	_, sound := l.considered[t.part]
@@ -196,7 +196,7 @@ func (a *actor) resign(l *elected, t *term, led context.Context, lead *election.
 	}
 }
 
-// lookAt asks for the leader and the candidates.
+// lookAt reads the leader and the candidates, and checks them.
 func (a *actor) lookAt(l *elected, e *election.Election) {
 	ctx, cancel := context.WithTimeout(bg, a.clock.Until(time.Second))
 	defer cancel()

@@ -17,17 +17,21 @@ import (
 )
 
 const (
-	lease    = 3 * time.Second // the watchdog timeout
-	liveness = 2 * time.Second
-	// heartbeat is the longest rest of a waiter, with time for a request that is repeated.
+	lease    = 3 * time.Second // WithWatchdogTimeout of all sessions
+	liveness = 2 * time.Second // WithWaiterTimeout of all sessions
+
+	// heartbeat is the longest time between two requests of a waiter, with time to send one again.
 	heartbeat = liveness * 3 / 4
-	longest   = 4 * time.Second // lease that anybody asks for
-	together  = 250 * time.Millisecond
-	lateBy    = 3 * time.Second // when a message that was delayed arrives at last
-	// drift is by how much a server's clock is fast or slow at most: less than the margin of 1 %.
+
+	longest  = 4 * time.Second        // longest lease that is requested
+	together = 250 * time.Millisecond // interval at which the goroutines of a process lock at the same time
+	lateBy   = 3 * time.Second        // longest delay of a message
+
+	// drift is the most by which a server's clock is fast or slow. It is less than the margin of 1 %.
 	drift = 0.008
-	// grace is what it takes until the last of the faults is over: the leases of the dead, late messages, the
-	// noticing of a deaf subscription.
+
+	// grace is the time until the last effects of faults have ended, such as leases of dead processes,
+	// delayed messages, and subscriptions that are lost without notice.
 	grace = 10 * time.Second
 )
 
@@ -36,7 +40,7 @@ var (
 	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 )
 
-// world is one seed's run.
+// A world is the world of one seed.
 type world struct {
 	Kind
 	counts   *Counts
@@ -45,29 +49,29 @@ type world struct {
 	clock    *simnet.Clock
 	servers  []*server
 	locks    []*lock
-	asTeam   bool          // goroutines of a process ask together
-	turn     time.Duration // of the sessions
-	linger   time.Duration // of the sessions
-	batching int           // of the sessions
-	alike    bool          // many want the same of several locks
-	deaf     bool          // messages get lost even when all is well
+	asTeam   bool          // the goroutines of a process lock at the same time
+	turn     time.Duration // WithHandover of the sessions
+	linger   time.Duration // WithLinger of the sessions
+	batching int           // see testlock.Batching
+	alike    bool          // many goroutines want the same of several locks
+	deaf     bool          // messages are lost even after the faults have ended
 	operated bool          // locks are forced now and then
-	// Goroutines come back at once, so some of those that wait would starve if others were preferred.
-	greedy   bool
-	stepped  bool // servers' clocks are set back now and then
-	freezing bool // processes are frozen now and then, and go on
-	// servers' clocks are as fast as they may be, the network is quick, and leases run out: a margin that is
-	// too small shows.
+	greedy   bool          // goroutines lock again at once, so that a waiter starves if others are preferred
+	stepped  bool          // the clocks of servers are set back now and then
+	freezing bool          // processes are stopped and continued now and then
+
+	// hurried means that the clocks of the servers are as fast as allowed, that the network is quick, and
+	// that leases run out. So a margin that is too small causes a violation.
 	hurried bool
 
-	mu      sync.Mutex // guards all below, and what the locks note; held for moments
+	mu      sync.Mutex // guards the fields below and all locks; it is held for moments only
 	events  []event
-	failure *Failure  // the first one
-	ending  bool      // actors stop
-	quiet   time.Time // from when on nothing may be late; zero before
-	asking  map[*ask]struct{}
-	trying  map[*ask]struct{} // other calls that are about permits or a RedLock: of TryLock, and nested ones
-	kept    []claim           // all there were, or a crash would look like one that was forgotten
+	failure *Failure               // the first failure
+	ending  bool                   // actors must stop
+	quiet   time.Time              // time from which on nothing may be late; zero: there may still be faults
+	asking  map[*lockCall]struct{} // calls of Lock
+	trying  map[*lockCall]struct{} // TryLock and nested calls, of RedLocks and locks with permits
+	kept    []claim                // all holds, so that none of a crashed process is collected
 }
 
 type event struct {
@@ -80,13 +84,13 @@ func (e event) String() string {
 	return fmt.Sprintf("%12.6f ", float64(e.at.Nanoseconds())/1e6) + fmt.Sprintf(e.format, e.args...)
 }
 
-// Failure is a broken promise.
+// A Failure is a broken promise.
 type Failure struct {
 	What   string
 	events []event
 }
 
-// Log is the last events that led to it, most at most, with milliseconds since the start.
+// Log returns the last events before the failure, at most `most`, with their times in ms since the start.
 func (f *Failure) Log(most int) string {
 	var lines []string
 	for _, e := range f.events[max(0, len(f.events)-most):] {
@@ -97,7 +101,7 @@ func (f *Failure) Log(most int) string {
 
 func newWorld(k Kind, seed int64, counts *Counts) *world {
 	return &world{Kind: k, counts: counts, seed: seed, start: time.Now(), clock: simnet.NewClock(),
-		asking: map[*ask]struct{}{}, trying: map[*ask]struct{}{}}
+		asking: map[*lockCall]struct{}{}, trying: map[*lockCall]struct{}{}}
 }
 
 func (w *world) rand(stream uint64) *rand.Rand {
@@ -106,12 +110,12 @@ func (w *world) rand(stream uint64) *rand.Rand {
 
 func (w *world) sleep(d time.Duration) { time.Sleep(w.clock.Until(d)) }
 
-// upTo is a random time.
+// upTo returns a random time below one of the limits, which is chosen at random.
 func upTo(rnd *rand.Rand, most ...time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(most[rnd.IntN(len(most))])))
 }
 
-// log notes an event. mu held. Arguments must not change later.
+// log records an event. The arguments must not change later. The caller must hold w.mu.
 func (w *world) log(format string, args ...any) {
 	w.events = append(w.events, event{time.Since(w.start), format, args})
 }
@@ -122,7 +126,7 @@ func (w *world) say(format string, args ...any) {
 	w.log(format, args...)
 }
 
-// fail notes the first broken promise. mu held.
+// fail records a broken promise. Only the first one counts. The caller must hold w.mu.
 func (w *world) fail(format string, args ...any) {
 	w.log("VIOLATION: "+format, args...)
 	if w.failure == nil {
@@ -130,12 +134,12 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// well: there were no faults for long. mu held.
+// well reports whether all effects of faults have ended. The caller must hold w.mu.
 func (w *world) well() bool { return !w.quiet.IsZero() && !time.Now().Before(w.quiet) }
 
 func (w *world) run() {
 	rnd := w.rand(0)
-	// Some seeds have few faults, so that one is seen alone.
+	// Some seeds have few faults, because a fault can hide another one.
 	harsh := rnd.Float64() * rnd.Float64()
 	actors := w.actors
 	if rnd.IntN(2) == 0 {
@@ -149,7 +153,7 @@ func (w *world) run() {
 	if rnd := w.rand(1 << 40); rnd.IntN(2) == 0 {
 		w.linger = max(time.Millisecond, upTo(rnd, 2*time.Second))
 	}
-	w.batching = w.rand(1<<32).IntN(2) - 1 // always, or never
+	w.batching = w.rand(1<<32).IntN(2) - 1 // requests always or never share pipelines
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
 	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
@@ -167,7 +171,7 @@ func (w *world) run() {
 	if w.hurried || near {
 		faults.Latency = time.Millisecond
 	}
-	if !w.redlock() { // whose waiters look now and then
+	if !w.redlock() {
 		faults.Mislead = 0.3 * harsh
 	}
 	for i := range w.Kind.servers {
@@ -244,7 +248,7 @@ func (w *world) run() {
 	// From here on all is well...
 	close(stop)
 	afflicted.Wait()
-	// ...but for messages, in some seeds: they may get lost always.
+	// ...except that in some seeds messages are still lost.
 	faults = simnet.Faults{Latency: faults.Latency / 2}
 	if w.deaf {
 		faults.LosePush = 0.2
@@ -266,9 +270,9 @@ func (w *world) run() {
 		w.mu.Lock()
 		often := 20
 		if w.Kind.locks[0].permits() || w.Kind.locks[0].kind == 'j' {
-			often = 100 // no session is notified, so progress cannot be judged until they find out
+			often = 100 // no session is notified, so progress cannot be checked for a while
 		}
-		// A latch's waiters need not notice that.
+		// Waiters of a latch need not notice that it was deleted.
 		if w.well() && !w.deaf && w.Kind.most == 1 && i%often == 0 && w.locks[0].kind != 'l' {
 			w.locks[0].deleted()
 		}
@@ -288,19 +292,19 @@ func (w *world) run() {
 		w.progress()
 		w.mu.Unlock()
 	}
-	// Some wait and some hold as their sessions close.
+	// Some goroutines wait and some hold locks when their sessions close.
 	for i := range 3 {
 		w.close(living[i])
 	}
 	w.mu.Lock()
 	w.ending = true
 	w.mu.Unlock()
-	w.sleep(100 * time.Millisecond) // what was on its way
+	w.sleep(100 * time.Millisecond) // messages in flight arrive
 	var memories []string
 	for _, l := range w.locks {
 		memories = append(memories, l.memory)
 		memories = append(memories, l.rules.lingering()...)
-		if !l.evicted.IsZero() { // entries of waiters whose place was deleted
+		if !l.evicted.IsZero() { // waiters whose places were deleted may have entries there
 			memories = append(memories, l.key+":w")
 		}
 	}
@@ -322,7 +326,7 @@ func (w *world) run() {
 		w.counts.add("faults: belated by black holes", n.Belated.Load())
 	}
 	w.counts.add("seconds of simulated time", int64(w.events[len(w.events)-1].at/time.Second))
-	for _, hold := range w.kept { // or the cleanup of one that crashed would keep its world
+	for _, hold := range w.kept { // otherwise the cleanup of a hold of a crashed process would keep the world
 		switch hold := hold.(type) {
 		case *rlock.Hold:
 			_ = hold.Unlock(bg)
@@ -332,7 +336,7 @@ func (w *world) run() {
 	}
 }
 
-// nowAndThen does something until the world ends. mu is held while it does.
+// nowAndThen calls do again and again until the world ends. It holds w.mu during each call.
 func (w *world) nowAndThen(rnd *rand.Rand, do func()) {
 	for {
 		w.sleep(upTo(rnd, 300*time.Millisecond))
@@ -346,14 +350,14 @@ func (w *world) nowAndThen(rnd *rand.Rand, do func()) {
 	}
 }
 
-// forge is a client that may publish on every channel, and knows all names and attempts.
+// forge publishes forged messages. It knows all channels, names and attempts.
 func (w *world) forge(rnd *rand.Rand) {
 	w.nowAndThen(rnd, func() {
 		l := w.locks[rnd.IntN(len(w.locks))]
 		s := l.on[rnd.IntN(len(l.on))]
 		now := s.tick()
 		high := now + rnd.Int64N(1<<62)
-		if rnd.IntN(2) == 0 { // believable
+		if rnd.IntN(2) == 0 { // a plausible token
 			high = now + rnd.Int64N((11 * time.Hour).Microseconds())
 		}
 		channel, messages := l.key, []string(nil)
@@ -383,12 +387,12 @@ func (w *world) forge(rnd *rand.Rand) {
 	})
 }
 
-// forgetOne has one server forget a RedLock that one attempt has on all of them, now and then: the one where
-// the lease ends first. So a majority of the others has it for as long as any holder may believe so, even one
-// that the network keeps from renewing it. Any other server could be the second to lose it, if the first was
-// not reached for the length of a lease. A RedLock does not promise to withstand that. Nor may a clock have
-// been set back: then sessions believe in leases for less long than they last, and it may be another one that
-// ends first.
+// forgetOne lets one server forget a RedLock now and then. It does so only if one attempt has the lock on all
+// servers, and chooses the server where the lease ends first. So a majority of the others has the lock for as
+// long as a holder may consider it valid, even a holder that cannot renew it. Any other server could be the
+// second to lose it, after a server that was not reached for a whole lease. A RedLock does not promise to
+// withstand that. forgetOne does nothing after a clock was set back, because then the lease on another server
+// may end first.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
 	set := func(s *server) bool { return s.setSince(time.Now().Add(-longest)) > 0 }
@@ -404,12 +408,13 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 	})
 }
 
-// dequeue deletes by hand the queue of one lock on one server. While there are faults, it may
-// delete the hash instead. Then tokens are as good as the clock, so that must not have been set back.
+// dequeue deletes by hand the queue of one lock on one server, or the hash of its waiters. While there are
+// faults, it may delete the hash of the lock instead. Then the clock takes the place of the last token, so
+// the clock must not have been set back.
 func (w *world) dequeue(rnd *rand.Rand) {
 	l := w.locks[rnd.IntN(len(w.locks))]
 	switch {
-	case l.memory != "" || l.kind == 'l': // permits, a lock of package redisson, or a latch
+	case l.memory != "" || l.kind == 'l': // a lock of package redisson or a latch has no queue
 	case w.quiet.IsZero() && !w.stepped && rnd.IntN(3) == 0:
 		l.deleted()
 	default:
@@ -419,8 +424,8 @@ func (w *world) dequeue(rnd *rand.Rand) {
 
 func (w *world) redlock() bool { return w.Kind.locks[0].kind == 'q' }
 
-// leftBehind checks that nothing is left of the locks but these keys, and the hashes of free locks if these
-// may still be there.
+// leftBehind checks that no key of the locks is left, except for these keys and, if free is true, the hashes
+// of free locks.
 func (w *world) leftBehind(free bool, except ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// forgetful lets a world forget a RedLock that an attempt has on three servers with these leases, a while
-// after it was granted. It returns on which servers the lock is soon after.
+// forgetful makes a world in which an attempt has a RedLock on three servers with these leases. After the
+// given time, it calls forgetOne. It returns the servers that have the lock soon after that.
 func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on []int) {
 	synctest.Test(t, func(*testing.T) {
 		redlock3 := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == "redlock3" })
@@ -47,8 +47,8 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 	return on
 }
 
-// A server forgets no hold that another one has lost already, though no request has told that since: two of
-// three would not have it, which no RedLock survives.
+// If a server has already lost a hold, no other server forgets it, even if no request has shown the loss.
+// Otherwise two of three servers would not have it, which no RedLock survives.
 func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
 	if on := forgetful(t, [3]time.Duration{time.Second, 3 * time.Second, 3 * time.Second},
 		1500*time.Millisecond); len(on) != 2 {
@@ -56,8 +56,8 @@ func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
 	}
 }
 
-// And none where the lease ends later than elsewhere: its holder may count on that server when another's
-// lease is over.
+// Only the server where the lease ends first may forget it, because the holder may count on the others when
+// that lease has ended.
 func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 	for first := range 3 {
 		leases := [3]time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}
@@ -90,7 +90,7 @@ func TestAServerThatForgotExcusesAnEarlierDeadline(t *testing.T) {
 	})
 }
 
-// What expires by a server's clock does so later by as much as that is set back, as in Redis.
+// When the clock of a server is set back, keys expire later by as much, as in Redis.
 func TestKeysLiveLongerByAsMuchAsTheClockIsSetBack(t *testing.T) {
 	const lease, back = time.Second, 7 * time.Second
 	for _, after := range []time.Duration{0, lease / 2} { // in the middle of the lease, too

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// repository makes one of files, by name.
+// repository makes a Git repository with these files, by their names.
 func repository(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -33,7 +33,7 @@ func repository(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// problems runs the check and returns its output, and what it finds wrong, line by line.
+// problems runs the check, and returns its output and the problems that it finds, one a line.
 func problems(t *testing.T, dir string, linksAlone bool) (output string, errs []string) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What the manifest says is what docs/operations.md asks for.
+// The manifest follows the advice of docs/operations.md.
 func TestTheKubernetesManifestIsValid(t *testing.T) {
 	text, err := os.ReadFile("../../examples/shutdown/kubernetes.yaml")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// checkLinks returns how many links there are, and what is wrong with them.
+// checkLinks returns the number of links, and an error for each wrong link.
 func checkLinks(checkout string, pages []*page) (n int, errs []error) {
 	byName := map[string]*page{}
 	for _, p := range pages {

@@ -7,20 +7,20 @@
 //	go run ./tools/docs FILE...  # all links, commands and programs of these files
 //	go run ./tools/docs -done 'go test ./...'  # all but this command, which was run already
 //
-// Links in Markdown must lead to a file, and an anchor to a heading; those to other sites
-// are checked for form alone. Commands (```sh) are run, one block after the other, by bash -e
-// from the top of the checkout. Programs (```go) are run in the module of a reader, which has
-// only what the commands marked so have got it; fragments of one are compiled there. Where the
-// text says localhost:6379, an embedded server answers, on another port if that one is taken.
+// Links in Markdown must lead to a file, and their anchors to a heading. Of links to other sites, only the
+// form is checked. Commands (```sh) are run, one block after another, by bash -e in the top folder of the
+// checkout. Programs (```go) are run in the module of a reader, which has only the packages that marked
+// commands have installed. Fragments of programs are compiled there. An embedded server answers at
+// localhost:6379, or at another port if that one is taken.
 //
 // A comment before a block changes how it is checked:
 //
-//	<!-- check: --rounds 1 -->                   flags put behind the command, to make it short
-//	<!-- check: in a module of its own -->       a command for the module of the reader
-//	<!-- check: inside func(x *rlock.Mutex) -->  the function that a fragment stands in
-//	<!-- check: test -->                         a package of tests, which are run
-//	<!-- check: package -->                      a package other than main, which is compiled
-//	<!-- check: skip, why -->                    it cannot be run; this is said in the output
+//	<!-- check: --rounds 1 -->                   appends these flags to the command, to make it short
+//	<!-- check: in a module of its own -->       runs the command in the module of the reader
+//	<!-- check: inside func(x *rlock.Mutex) -->  compiles the fragment as the body of this function
+//	<!-- check: test -->                         runs a package of tests
+//	<!-- check: package -->                      compiles a package other than main
+//	<!-- check: skip, why -->                    does not run the block, and prints the reason
 //
 // Programs and fragments are also vetted by contrib/lockvet, except for tests.
 package main

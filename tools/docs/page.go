@@ -17,9 +17,9 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// page is what is to be checked in one Markdown file.
+// A page has the parts of a Markdown file that are checked.
 type page struct {
-	name    string // relative to the checkout, with slashes
+	name    string // path below the checkout, with slashes
 	anchors map[string]bool
 	links   []link
 	blocks  []block
@@ -28,10 +28,10 @@ type page struct {
 
 type link struct{ place, to string }
 
-// block is a fenced block of code.
+// A block is a fenced block of code.
 type block struct {
 	place, language, text string
-	directive             string // what a comment before it says
+	directive             string // text of the comment <!-- check: … --> before the block
 }
 
 // readPages reads all Markdown files.
@@ -79,7 +79,7 @@ func readPage(name string, source []byte) *page {
 				unused()
 				said, saidAt = string(m[1]), place()
 			}
-			return ast.WalkContinue, nil // other comments may stand between
+			return ast.WalkContinue, nil // other comments may come in between
 		case *ast.FencedCodeBlock:
 			p.blocks = append(p.blocks, block{place(), string(n.Language(source)),
 				string(n.Lines().Value(source)), said})
@@ -113,7 +113,7 @@ func plain(n ast.Node, source []byte) string {
 	return s.String()
 }
 
-// anchor is what GitHub makes of a heading.
+// anchor returns the anchor that GitHub makes of a heading.
 func (p *page) anchor(heading string) string {
 	base := strings.Map(func(r rune) rune {
 		switch {

@@ -27,14 +27,14 @@ const (
 	patience    = 20 * time.Minute // with one block
 )
 
-// stage is where blocks are checked.
+// A stage is the environment in which blocks are checked.
 type stage struct {
-	dir      string // all of the following is in it
-	checkout string // the project as a clean checkout has it
+	dir      string // folder with everything below
+	checkout string // clean checkout of the project
 	out      io.Writer
 
-	reader    string   // the module of somebody who follows the instructions
-	readerEnv []string // with a module proxy that has the checkout; nil before the module is made
+	reader    string   // folder with the module of a reader who follows the instructions
+	readerEnv []string // environment with a module proxy that has the checkout; nil before the module is made
 	lockvet   string   // command that vets the programs; empty if the checkout does not have it
 
 	redis     *miniredis.Miniredis

@@ -2,10 +2,10 @@
 //
 //	go run ./tools/flaky go test -race ./...
 //
-// A test that passes both times is flaky: its name is printed at the end, behind the word FLAKY, and appended
+// A test that passes both times is flaky. Its name is printed at the end, after the word FLAKY, and appended
 // to the file $LOCKLINE_FLAKY if that is set. A package that failed without a failed test, or panicked, is
-// run again whole. What fails again, or does not build, makes the exit code 1. A flag's value stands behind
-// an equals sign, so that what begins with no dash is a package.
+// run again whole. The exit code is 1 if a test fails again, or if a package does not build. Write flags with
+// an equals sign before the value, because each argument without a dash counts as a package.
 package main
 
 import (
@@ -172,8 +172,8 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 	return failed, nil
 }
 
-// failures are what to run again of a package that has failed: all of it, if the tests behind a crash have
-// not run.
+// failures returns the tests of a failed package that run again. If the package has crashed, further tests
+// have not run, so all of it runs again.
 func failures(pkg string, tests []string, crashed bool) (all []failure) {
 	if crashed || len(tests) == 0 {
 		return []failure{{pkg: pkg}}

@@ -70,7 +70,7 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 		t.Errorf("lockline --version says %q", out)
 	}
 	cluster := testredis.StartCluster(t, 3, 0)
-	redis := "redis://" + cluster.Nodes[0].Addr // one node leads to the others
+	redis := "redis://" + cluster.Nodes[0].Addr // each node leads to the others
 	for _, name := range []string{"a", "b", "c", "d"} {
 		out := m.run("lockline", "exec", "--redis", redis, name, "--", "go", "env", "GOARCH")
 		if strings.TrimSpace(out) != runtime.GOARCH {
@@ -130,7 +130,7 @@ func (m *machine) program(name, source string) string {
 	return m.run("go", "run", "./"+name)
 }
 
-// quickStart is the first program of the README.
+// quickStart returns the first program of the README.
 func quickStart(t *testing.T) string {
 	_, rest, _ := strings.Cut(read(t, "../../README.md"), "```go\n")
 	program, _, ok := strings.Cut(rest, "```\n")

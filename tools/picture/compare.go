@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// story is what does not differ between two runs of the demo: which lines there are, and in what order.
+// A story is the part of the demo that is the same in each run: its lines and their order.
 type story struct {
 	beats []beat
-	seen  map[string]bool // what is in rows
+	seen  map[string]bool // cells of rows
 }
 
-// beat is a line without what differs. The demo samples some kinds of lines by time, and repeats them.
+// A beat is a line without the parts that differ from run to run. Some lines come again and again, by time.
 type beat struct {
 	text  string
 	times int
@@ -81,8 +81,9 @@ func stripped(text string) string {
 	})
 }
 
-// differs returns how another run's story is not that of the picture, or nil. What the picture repeats may
-// come any number of times, or not at all, so that a slow machine makes no difference.
+// differs returns the first difference between the story of another run and the story of the picture, or nil.
+// If the picture repeats a line, the other story may have it any number of times, or not at all. So a slow
+// machine makes no difference.
 func (s story) differs(other story) error {
 	for _, cell := range slices.Sorted(maps.Keys(other.seen)) {
 		if !s.seen[cell] {
@@ -107,8 +108,8 @@ func (s story) differs(other story) error {
 	return nil
 }
 
-// missing returns what is in the picture and in none of these runs, of which none differs: they were too slow
-// to show it, or the demo no longer does.
+// missing returns the lines of the picture that none of these runs has, although none of them differs. Either
+// the machine was too slow, or the demo does not show the lines any more.
 func (s story) missing(runs ...story) (all []string) {
 	shown := map[string]bool{}
 	for _, r := range runs {

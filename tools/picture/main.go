@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// command is how README.md has readers start the demo.
+	// command is the command with which README.md starts the demo.
 	command = "go run ./cmd/lockline demo"
 	file    = "docs/demo.svg"
 )
@@ -83,7 +83,8 @@ func record(ctx context.Context, repo string, flags ...string) (recording, error
 	return r, nil
 }
 
-// read reads what the demo shows until it ends, and notes when. Above it stands the command.
+// read records the lines of the demo with their times, until the demo ends. The first line of the recording
+// is the command.
 func read(stdout io.Reader) (recording, error) {
 	r := recording{{line: line{{text: "$ " + command}}}}
 	var begun time.Time

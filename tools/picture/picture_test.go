@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// published is the picture that the documentation shows.
+// published returns the picture of the documentation, and its lines.
 func published(t *testing.T) ([]byte, []line) {
 	t.Helper()
 	svg, err := os.ReadFile(filepath.Join(repository, file))
@@ -302,7 +302,7 @@ func TestTextHasContrastInLightAndDark(t *testing.T) {
 	}
 }
 
-// contrast is that of two colors, from 1 to 21, as the Web Content Accessibility Guidelines define it.
+// contrast returns the contrast of two colors, from 1 to 21, by the Web Content Accessibility Guidelines.
 func contrast(one, other string) float64 {
 	luminance := func(hex string) (sum float64) {
 		var c [3]uint8

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// recording is what a terminal shows: lines are added at the bottom, and stay.
+// A recording has the lines of a terminal. Each line is added at the bottom, and stays.
 type recording []moment
 
-// moment is when a line appears.
+// A moment is the appearance of a line.
 type moment struct {
-	at   time.Duration // since the recording began
+	at   time.Duration // time since the begin of the recording
 	line line
 }
 

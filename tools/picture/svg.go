@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// In user units. Text is put on a grid of cells, and made as wide as its cells, whatever the reader's
-	// font.
+	// All lengths are in user units. Text is put on a grid of cells, and is made as wide as its cells with
+	// any font.
 	cellWidth, cellHeight = 8, 17
 	fontSize              = 13.3
 	padding               = 16
 	baseline              = 13 // below the top of a line
 
-	startup = time.Second      // in which there is the command alone
-	rest    = 10 * time.Second // in which all can be read before it begins again
+	startup = time.Second      // time in which only the command shows
+	rest    = 10 * time.Second // time to read all lines before the animation begins again
 )
 
 // style is a class of the picture's style sheet.
@@ -28,13 +28,13 @@ type style string
 // styleOf has the codes of the terminal.
 var styleOf = map[string]style{"0": "", "1": "bold", "2": "faint", "31": "red", "32": "green", "33": "yellow"}
 
-// theme has the color of each style, and those of the window.
+// A theme has the colors of the styles and of the window.
 type theme struct {
 	paper, edge string
 	ink         map[style]string
 }
 
-// Colors are near those of the plots, and as light or dark as small text needs.
+// The colors are similar to the colors of the plots, and light or dark enough for small text.
 var (
 	light = theme{"#ffffff", "#c9c9c9", map[style]string{"": "#24292f", "bold": "#24292f", "faint": "#646c74",
 		"red": "#c22f1c", "green": "#00704f", "yellow": "#876000"}}
@@ -55,8 +55,8 @@ func (t theme) css() string {
 	return b.String()
 }
 
-// svg draws all lines. A cover moves down over them and lets them appear. It stands below the picture, and
-// thus shows all, where there are no animations or the reader does not want any.
+// svg draws all lines. A cover moves down and lets them appear. If the reader's program has no animations, or
+// the reader does not want any, the cover is below the picture, so that all lines show.
 func (r recording) svg() []byte {
 	columns := 0
 	for _, m := range r {
@@ -103,10 +103,10 @@ text{font:%gpx ui-monospace,SFMono-Regular,Menlo,Consolas,`+
 	return b.Bytes()
 }
 
-// length is that of one round of the animation.
+// length returns the length of one round of the animation.
 func (r recording) length() time.Duration { return r[len(r)-1].at + rest }
 
-// keyframes are where the cover's top is from when on.
+// keyframes returns the positions of the cover's top over time.
 func (r recording) keyframes(height int) string {
 	var b strings.Builder
 	b.WriteString("@keyframes appear{")

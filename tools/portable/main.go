@@ -2,8 +2,8 @@
 //
 //	portable GOOS/GOARCH [PACKAGE...]
 //
-// It compiles nothing, and checks no bodies of what the packages depend on, so it takes a fraction of what go
-// vet does.
+// It compiles nothing, and does not check the bodies of dependencies, so it takes a fraction of the time of
+// go vet.
 package main
 
 import (

@@ -32,7 +32,7 @@ var broken = map[string][]string{
 		"The lock is re-entrant."},
 }
 
-// fine has what is close to a broken rule and breaks none.
+// fine has text that is close to breaking rules, but breaks none.
 var fine = "The holder's wait was canceled, for whichever goroutine asked: `who` and `TTL` are code. " +
 	"An operator who looks sees a long-lived lease; the hand-over is over. A Mutex has time to live, " +
 	"a timeout and `a; b; c; d`. " +

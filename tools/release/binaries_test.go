@@ -15,7 +15,8 @@ import (
 	"github.com/lockline/lockline/tools/internal/release"
 )
 
-// GoReleaser is no small thing to compile, so it is asked for: tools/dev nightly binaries.
+// GoReleaser takes long to compile, so the test runs only if it is there. "tools/dev nightly binaries"
+// installs it.
 func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 	if _, err := exec.LookPath("goreleaser"); err != nil {
 		const missing = "SKIPPED: no goreleaser in PATH; tools/dev nightly binaries gets it"

@@ -3,9 +3,9 @@
 //
 //	go run ./tools/release v0.1.0
 //
-// The tags stand on a commit beside HEAD, in which the other modules require that version of the library
-// and replace nothing: go install refuses a module that does. Nothing is pushed. What to push is said at the
-// end; the forge's workflow then builds the binaries.
+// The tags are on a commit beside HEAD. There, the other modules require this version of the library and
+// replace nothing, because go install refuses modules with replacements. Nothing is pushed. At the end, the
+// command prints the refs to push. The workflow of the forge then builds the binaries.
 package main
 
 import (

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const version = "v0.9.1"
 
-// repository is this project as it is, committed.
+// repository returns a Git repository with the present files of this project, committed.
 func repository(t *testing.T) (dir string) {
 	dir = filepath.Join(t.TempDir(), "repository")
 	if err := release.Snapshot(t.Context(), filepath.Join("..", ".."), dir); err != nil {

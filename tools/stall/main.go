@@ -1,5 +1,5 @@
-// Stall takes all processors for 10 to 350 ms at a time, again and again until it is ended, as a busy machine
-// does to those who wait their turn. Run it with a real-time priority: chrt -f 50 stall.
+// Stall occupies all processors for 10 to 350 ms at a time, again and again until it is ended. So other
+// programs run as on a busy machine. Run it with a real-time priority: chrt -f 50 stall.
 package main
 
 import (

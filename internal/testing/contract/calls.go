@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// calls is how calls end that do not wait, or whose servers do not answer.
+// calls has tests of the ends of calls that do not wait, or whose servers do not answer.
 var calls = map[string]test{
 	// Proves: no trace
 	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {0, func(t *testing.T, w *world) {
@@ -28,7 +28,7 @@ var calls = map[string]test{
 		for _, net := range p.nets {
 			net.Freeze()
 		}
-		most := 2 * patience // of the call that is under way as the servers fall silent: go-redis' time-out
+		most := 2 * patience // the first call ends by the timeout of go-redis
 		ends := func(what string, want error, call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(bg, settled)

@@ -1,5 +1,5 @@
-// Package contract says once what all kinds of locks promise: tests that each package runs for its kinds, in
-// fake time with servers in memory (Run), and on a real server (RunReal).
+// Package contract has tests of the promises that all kinds of locks make. Each package runs them for its own
+// kinds: Run in fake time with servers in memory, and RunReal on a real server.
 package contract
 
 import (
@@ -16,53 +16,61 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lease is the lease of sessions that set none.
+// lease is the lease of sessions without WithWatchdogTimeout.
 const lease = protocol.DefaultLease
 
-// Kind is a kind of lock.
+// A Kind is a kind of lock.
 type Kind struct {
-	Servers int // how many servers a lock is kept on; 0: one
-	Has     Trait
-	Shared  bool                                 // with another library
-	New     func(process []*rlock.Session) Maker // with a session for each server
-	// Makes what excludes New's locks of other processes; nil: New.
+	Servers int   // number of servers of a lock; 0: one
+	Has     Trait // traits of the kind
+	Shared  bool  // the locks are shared with another library
+
+	// New returns the Maker of a process, which has a session for each server.
+	New func(process []*rlock.Session) Maker
+
+	// Rival returns the Maker of another process, whose locks exclude the locks of New. If it is nil, New is
+	// used.
 	Rival func(process []*rlock.Session) Maker
 }
 
-// Maker makes the locks of a process.
+// A Maker makes the locks of a process.
 type Maker func(name string, options ...rlock.Option) Lock
 
-// Trait is what not all kinds have.
+// A Trait is a property that some kinds have and others do not. A test can need traits.
 type Trait uint
 
 // The traits.
 const (
-	Reenters Trait = 1 << iota // what descends from a hold enters again
+	Reenters Trait = 1 << iota // a Lock below the context of a hold enters again
 	Counts                     // Inspect has the hold count
-	Fences                     // each holder has a token that is higher than all before, also of one process
-	Excludes                   // no other goroutine of its process holds it at the same time
+	Fences                     // each holder has a higher token than all holders before, also in one process
+	Excludes                   // no other goroutine of the same process holds the lock at the same time
 	Turns                      // goroutines of one process are served in the order in which they came
 	Lines                      // waiters of several processes are served in the order in which they came
-	Hints                      // who waits for its own session is told so
-	Alike                      // its servers are alike: what is so with one is so with all
-	Brief                      // its requests are those of another kind: they are not disturbed once more
-	Mutexes                    // a lock is an rlock.Mutex, or made of them
-	// No other library has such locks: any bytes are a name, and it can stay taken.
+	Hints                      // the error of a waiter says if its own session is the holder
+	Alike                      // all servers of a lock are used in the same way, so one of them is disturbed
+	Brief                      // the requests are as of another kind, and are not disturbed again
+	Mutexes                    // a lock is an rlock.Mutex, or made of several
+
+	// Own means that no other library has such locks. So a name can be any bytes, and the lock can stay taken
+	// after its Unlock.
 	Own
-	Lingers // a session can keep the lock though no goroutine holds it
+
+	Lingers // a session can keep the lock although no goroutine holds it
 )
 
-// Lock is a lock of a kind, with the operators' calls that the tests need.
+// A Lock is a lock of a kind, with the calls of operators that the tests need.
 type Lock struct {
 	rlock.Locker
 	Do      func(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
 	Inspect func(ctx context.Context) (rlock.State, error)
-	Force   func(ctx context.Context) (bool, error) // takes it from all holders
-	// Takes it from the holder that has this token; may be nil.
+	Force   func(ctx context.Context) (bool, error) // takes the lock from all holders
+
+	// ForceToken takes the lock from the holder that has this token. It may be nil.
 	ForceToken func(ctx context.Context, token int64) (bool, error)
 }
 
-// Mutex is a lock of a kind whose locks are Mutexes, or have their methods.
+// Mutex returns the Lock for a lock that has the methods of an rlock.Mutex.
 func Mutex(m mutex) Lock { return Lock{m, m.Do, m.Inspect, m.ForceUnlock, m.ForceUnlockToken} }
 
 type mutex interface {
@@ -73,22 +81,22 @@ type mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// world has locks of a kind, and what tests do to them from outside.
+// A world has servers, and two processes with locks of a kind.
 type world struct {
 	kind  Kind
 	wires []*testlock.Wire
-	nets  []*faultproxy.Proxy // of all processes
-	new   Maker               // of one process
-	rival Maker               // of another one, or of the same if there is no other
+	nets  []*faultproxy.Proxy // the proxies of all processes
+	new   Maker               // makes locks of one process
+	rival Maker               // makes locks of another process
 }
 
-// test is a test of the contract, for kinds that have what it needs. It runs in fake time.
+// A test is a test of the contract, for kinds with the traits that it needs. It runs in fake time.
 type test struct {
 	needs Trait
 	run   func(t *testing.T, w *world)
 }
 
-// Run runs the tests that need no real server, for a kind.
+// Run runs the tests that need no real server, for one kind.
 func Run(t *testing.T, k Kind) {
 	if !k.Shared {
 		k.Has |= Own
@@ -122,7 +130,8 @@ func newWorld(t *testing.T, k Kind) *world {
 	return w
 }
 
-// keeping has the test keep all Holds: in fake time none may be collected. And it looks at each error's text.
+// keeping returns a Maker whose locks keep all Holds until the test ends, because none may be collected in
+// fake time. They also check the text of each error.
 func keeping(t *testing.T, maker Maker) Maker {
 	return func(name string, options ...rlock.Option) Lock {
 		l := maker(name, options...)
@@ -150,7 +159,7 @@ func (k keeper) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	return held, hold, err
 }
 
-// process is a process: a session for each server, and proxies that only it goes through.
+// A process has a session for each server, and proxies that only these sessions use.
 type process struct {
 	sessions    []*rlock.Session
 	clients     []*redis.Client
@@ -180,7 +189,7 @@ func (p *process) close() (err error) {
 	return err
 }
 
-// end closes its clients, too.
+// end closes the sessions and then the clients.
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	testlock.Must(t, p.close())
@@ -189,19 +198,19 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// settled is longer than any request or hand-over takes in fake time.
+// settled is a time in which any request or hand-over ends, in fake time.
 const settled = 50 * time.Millisecond
 
 var bg = context.Background()
 
-// occupy has another process take what is free.
+// occupy lets another process take a free lock.
 func (w *world) occupy(t *testing.T, name string) (free func()) {
 	t.Helper()
 	_, hold := testlock.TryLock(t, w.rival(name), bg)
 	return func() { t.Helper(); testlock.Unlock(t, hold) }
 }
 
-// lose takes a lock of this process from its holders, which learn it.
+// lose takes a lock of this process from its holders, and lets hold find out.
 func (w *world) lose(t *testing.T, name string, hold *rlock.Hold) {
 	t.Helper()
 	force(t, w.new(name))
@@ -215,7 +224,7 @@ func force(t *testing.T, l Lock) {
 	}
 }
 
-// fail has all requests fail; "" ends that.
+// fail makes all requests fail with this reply. "" ends that.
 func (w *world) fail(reply string) {
 	for _, wire := range w.wires {
 		wire.SetError(reply)
@@ -229,7 +238,7 @@ func inspect(t *testing.T, l Lock) rlock.State {
 	return st
 }
 
-// wants checks that hold came after another one.
+// wants checks, by their tokens, that a hold came after another one.
 func (w *world) wants(t *testing.T, hold, after *rlock.Hold) {
 	t.Helper()
 	if after.Token() != 0 || w.kind.Has&Fences != 0 {
@@ -248,13 +257,13 @@ func begin(t *testing.T, l rlock.Locker, ctx context.Context, options ...rlock.O
 	return got
 }
 
-// granted is what begin's Lock returns.
+// granted waits for the Lock that begin has started, and returns its Hold.
 func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
 	t.Helper()
 	return testlock.Granted(t, got)
 }
 
-// refusal is what an error says of the holder.
+// refusal returns the LockedError in an error, and whether there is one.
 func refusal(err error) (r rlock.LockedError, ok bool) {
 	var locked *rlock.LockedError
 	if errors.As(err, &locked) {
@@ -263,7 +272,7 @@ func refusal(err error) (r rlock.LockedError, ok bool) {
 	return r, false
 }
 
-// clean checks that the lock is free, and that servers have nothing of it but tokens.
+// clean checks that the lock is free, and that all keys on the servers only remember tokens.
 func (w *world) clean(t *testing.T, name string) {
 	t.Helper()
 	time.Sleep(settled)

@@ -26,7 +26,7 @@ func (w *world) down(down bool) {
 	}
 }
 
-// ends is how a lock comes to an end other than by its Unlock, and what goes on then.
+// ends has tests of holds that end in other ways than by Unlock, and of the time after that.
 var ends = map[string]test{
 	// Proves: re-entry, notice
 	"ALossEndsTheContextAndEverythingBelowIt": {Reenters, func(t *testing.T, w *world) {
@@ -71,7 +71,7 @@ var ends = map[string]test{
 			for others := range 3 {
 				ctx, hold := testlock.Lock(t, m, bg)
 				force(t, m)
-				for range others { // come and go
+				for range others {
 					testlock.Works(t, other)
 				}
 				start := time.Now()
@@ -88,7 +88,7 @@ var ends = map[string]test{
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
 		_, nested := testlock.Lock(t, m, ctx)
-		below := begin(t, m, context.WithoutCancel(ctx)) // for nested
+		below := begin(t, m, context.WithoutCancel(ctx)) // waits for the end of nested
 		got := begin(t, m, bg)
 		w.lose(t, "x", hold)
 		testlock.WantError(t, "the wait for a re-entry", (<-below).Err, rlock.ErrLost)
@@ -174,7 +174,7 @@ var ends = map[string]test{
 		for range 3 {
 			waiting = append(waiting, begin(t, p.lock("y"), bg))
 		}
-		if w.kind.Has&Excludes != 0 { // it is handed on in memory
+		if w.kind.Has&Excludes != 0 { // the lock is passed on in memory
 			next := begin(t, p.lock("x"), bg)
 			waiting = append(waiting, begin(t, p.lock("x"), bg))
 			testlock.Unlock(t, mine)
@@ -224,13 +224,13 @@ var ends = map[string]test{
 		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
 		ctx, hold := testlock.Lock(t, m, bg)
 		testlock.WantError(t, "its Unlock", lost.Unlock(bg), rlock.ErrLost)
-		time.Sleep(settled) // what that does in the background
+		time.Sleep(settled) // the session may still send a request for that
 		testlock.Must(t, p.close())
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrClosed)
 		w.clean(t, "x")
 	}},
-	// A right that was taken away is mended by an operator, and the lock is to be free then.
+	// An operator restores a right that was missing. Then the lock must become free.
 	"AReleaseThatServersRefuseIsRepeated": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		_, hold := testlock.Lock(t, p.lock("x"), bg)
@@ -287,8 +287,8 @@ var ends = map[string]test{
 			start := time.Now()
 			go func() { _ = p.close() }()
 			testlock.WantError(t, what, <-ended, rlock.ErrClosed)
-			// One request may be under way, which nothing interrupts; no other is sent. Sessions are closed
-			// one after another.
+			// One request may be in flight, which nothing interrupts. No other request is sent. Sessions are
+			// closed one after another.
 			if took := time.Since(start); took > 3*time.Second {
 				t.Errorf("after %v", took)
 			}
@@ -328,11 +328,11 @@ var ends = map[string]test{
 		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
 		w.fail("")
-		_, again := testlock.Lock(t, m, bg) // what could not be given back is given back now
+		_, again := testlock.Lock(t, m, bg) // releases of before, which have failed, are repeated
 		w.fail(outage)
 		failed("Unlock", again.Unlock(bg))
 		w.fail("")
-		// It is renewed for nobody.
+		// No session renews the lock any more.
 		_, theirs := testlock.Lock(t, w.rival("x"), bg, rlock.WaitAtMost(31*time.Second))
 		testlock.Unlock(t, theirs)
 		free()
@@ -348,7 +348,7 @@ var ends = map[string]test{
 				net.Refuse(true)
 			}
 			time.Sleep(5 * time.Second)
-			if during { // its message reaches nobody
+			if during { // the message of this release is lost
 				free()
 			}
 			time.Sleep(5 * time.Second)
@@ -398,8 +398,8 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	// The waiter was told that it is held for twenty more minutes, and must be woken by the first request
-	// that finds it gone. Proves: wake-ups
+	// By the reply to its request, the waiter knows that the lock is held for twenty more minutes. The first
+	// request that finds the lock gone must wake the waiter. Proves: wake-ups
 	"WaitersAreWokenWhenTheLockIsFoundGone": {0, func(t *testing.T, w *world) {
 		for how, lease := range map[string]time.Duration{
 			"by an Unlock": 20 * time.Minute, "by a renewal": 0,
@@ -445,7 +445,7 @@ var ends = map[string]test{
 		grab("a flush")
 		time.Sleep(time.Hour)
 		grab("an idle hour")
-		for _, wire := range w.wires { // whose clock falls back: the token is remembered
+		for _, wire := range w.wires { // set the clock back while the token is remembered
 			wire.SetTime(time.Now().Add(-time.Hour))
 		}
 		grab("a clock that fell back")
@@ -483,7 +483,7 @@ var ends = map[string]test{
 		mu.Lock()
 		defer mu.Unlock()
 		if len(told) == 6 {
-			slices.Sort(told[3:5]) // two goroutines tell of the hand-over
+			slices.Sort(told[3:5]) // two goroutines report the hand-over, in any order
 		}
 		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Acquired Released Lost]" &&
 			w.kind.Servers <= 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exclusion is about getting in, waiting, and being told why not.
+// exclusion has tests of exclusion, of waiting, and of the errors of refused calls.
 var exclusion = map[string]test{
 	"TriesAtOneTimeKeepNoOtherOutOfWhatIsFree": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
@@ -282,7 +282,7 @@ var exclusion = map[string]test{
 	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
 		m := w.process(t, rlock.WithHandover(time.Hour)).lock("x")
 		taken := []func() (free func()){func() func() { return w.occupy(t, "x") }}
-		if w.kind.Has&Excludes != 0 { // it is handed on in memory
+		if w.kind.Has&Excludes != 0 { // the lock is passed on in memory
 			taken = append(taken, func() func() {
 				_, hold := testlock.Lock(t, m, bg)
 				return func() { testlock.Unlock(t, hold) }

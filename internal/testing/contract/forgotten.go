@@ -13,7 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// forgotten is what becomes of Holds that the garbage collector finds. In fake time nothing may be collected.
+// forgotten has tests of Holds that the garbage collector finds. They need real time, because no Hold may be
+// collected in fake time.
 var forgotten = map[string]realTest{
 	// Proves: no trace
 	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(
@@ -22,7 +23,7 @@ var forgotten = map[string]realTest{
 		m := process().lock("x")
 		func() { testlock.Lock(t, m, bg) }()
 		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
-		// This may be meant: at most once in ten minutes.
+		// With a fixed lease, this may be intended, for work that must run at most once in ten minutes.
 		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }()
 		for range 5 {
 			runtime.GC()

@@ -11,14 +11,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// input is what callers give, and values in the keys that the library did not write.
+// input has tests of wrong arguments, forged messages, and values in keys that the library did not write.
 var input = map[string]test{
 	"BadInputIsRefused": {0, func(t *testing.T, w *world) {
 		for what, c := range map[string]struct {
 			m       Lock
 			ctx     context.Context
 			options []rlock.Option
-			named   string // what the error must name
+			named   string // text that the error must contain
 		}{
 			"an empty name":       {w.new(""), bg, nil, `""`},
 			"a long name":         {w.new(strings.Repeat("n", 513)), bg, nil, "513"},
@@ -78,7 +78,7 @@ var input = map[string]test{
 			"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b",
 			"a{b", "}x", `\x`, `\}x`,
 			"{}{a}", "a:b", "a}:t", "}:t", "*", "[x]", strings.Repeat("n", 512), strings.Repeat("}", 512),
-		} { // all at once: no two are the same lock
+		} { // all are held at once, so no two names are the same lock
 			_, hold := testlock.TryLock(t, w.new(name), bg)
 			if !strings.HasPrefix(hold.Name(), name) || !strings.HasPrefix(w.new(name).Name(), name) ||
 				!inspect(t, w.new(name)).Held {
@@ -90,8 +90,8 @@ var input = map[string]test{
 			testlock.Unlock(t, hold)
 		}
 	}},
-	// One may publish who knows all that is not secret, such as who waits and the last token.
-	// Proves: messages
+	// The attacker may publish, and knows everything that is not secret, such as the waiters and the last
+	// token. Proves: messages
 	"AForgedMessageGrantsNothing": {Lines, func(t *testing.T, w *world) {
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)
@@ -126,7 +126,7 @@ var input = map[string]test{
 		w.clean(t, "x")
 	}},
 	"KeysOfAnotherTypeAreReportedAndLeftAlone": {Mutexes, func(t *testing.T, w *world) {
-		keys := map[string]bool{} // all that a lock has while it is held and waited for
+		keys := map[string]bool{} // the keys of a lock with a holder and a waiter
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)
 		for _, wire := range w.wires {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// quiet checks that within an hour nothing is renewed, and all keys go.
+// quiet checks that no lease is renewed within an hour, and that all keys expire.
 func quiet(t *testing.T, w *world) {
 	t.Helper()
 	for _, net := range w.nets {
@@ -20,7 +20,7 @@ func quiet(t *testing.T, w *world) {
 	}
 	time.Sleep(time.Hour)
 	for _, net := range w.nets {
-		if n := net.Count(); n > 10 { // a subscription's farewell at most
+		if n := net.Count(); n > 10 { // the end of a subscription takes a few
 			t.Errorf("%d requests within an hour", n)
 		}
 	}
@@ -31,7 +31,7 @@ func quiet(t *testing.T, w *world) {
 	}
 }
 
-// renews checks that a hold is renewed, whatever became of the one before.
+// renews checks that a new hold is renewed.
 func renews(t *testing.T, l Lock) {
 	t.Helper()
 	_, hold := testlock.Lock(t, l, bg)
@@ -43,21 +43,22 @@ func renews(t *testing.T, l Lock) {
 	testlock.Unlock(t, hold)
 }
 
-// leases is how long a lock is held.
+// leases has tests of leases and their renewal.
 var leases = map[string]test{
 	// Proves: renewal
 	"AHoldWithoutALeaseIsRenewedForAsLongAsItsHolderLives": {0, func(t *testing.T, w *world) {
 		ctx, hold := testlock.Lock(t, w.new("x"), bg)
 		for range 20 {
-			time.Sleep(67*time.Second + 13*time.Millisecond) // not the instant of a renewal
-			// Renewed at a third: never less than two thirds are left, less the batching of renewals.
+			time.Sleep(67*time.Second + 13*time.Millisecond) // not at the instant of a renewal
+			// The lease is renewed after a third, so two thirds are left. Renewals in batches may cost a
+			// second.
 			st, left := inspect(t, w.rival("x")), time.Until(hold.Deadline())
 			if ctx.Err() != nil || hold.Err() != nil || left < 2*lease/3-time.Second || !st.Held ||
 				st.Remaining < left {
 				t.Fatalf("%v, deadline in %v, %+v", context.Cause(ctx), left, st)
 			}
 		}
-		for range 10 { // each outage lasts for less than what is left of the lease then
+		for range 10 { // each outage is shorter than the rest of the lease
 			time.Sleep(lease/3 - time.Second)
 			w.down(true)
 			time.Sleep(lease / 2)
@@ -81,7 +82,7 @@ var leases = map[string]test{
 		start := time.Now()
 		w.down(true)
 		<-ctx.Done()
-		// Nothing takes time here: the margin is exactly 1 % and 2 ms.
+		// Requests take no time here, so the margin is exactly 1 % and 2 ms.
 		want := lease - lease/100 - 2*time.Millisecond
 		if took := time.Since(start); took != want {
 			t.Errorf("its context ended after %v, want %v", took, want)
@@ -93,10 +94,10 @@ var leases = map[string]test{
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-		testlock.Settle() // an observer is told in a goroutine of its own
+		testlock.Settle() // the observer is called by another goroutine
 		mu.Lock()
 		last := len(told) - 1
-		for last > 0 && told[last].Type == rlock.EventLost { // each of several
+		for last > 0 && told[last].Type == rlock.EventLost { // there may be one for each server
 			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
 				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
@@ -137,7 +138,7 @@ var leases = map[string]test{
 			t.Error("the late Unlock has freed another's lock")
 		}
 		testlock.Unlock(t, next)
-		time.Sleep(time.Hour) // no timer of an ended hold does anything
+		time.Sleep(time.Hour) // timers of holds that have ended must change nothing
 		_, hold = testlock.TryLock(t, m, bg, rlock.WithLease(time.Minute))
 		if left := time.Until(hold.Deadline()); left > time.Minute || left < 59*time.Second {
 			t.Errorf("the option of the call does not count: %v", left)
@@ -152,7 +153,7 @@ var leases = map[string]test{
 			t.Helper()
 			testlock.Unlock(t, hold)
 			hold = granted(t, got)
-			time.Sleep(2 * time.Second) // it is made whole, where it was handed on by servers
+			time.Sleep(2 * time.Second) // after a hand-over by servers, the short first lease is renewed
 			for _, left := range []time.Duration{inspect(t, m).Remaining, time.Until(hold.Deadline())} {
 				if left < least || left > most {
 					t.Errorf("it is leased for %v", left)
@@ -164,7 +165,8 @@ var leases = map[string]test{
 		testlock.Must(t, hold.Extend(bg, time.Hour))
 		hand(begin(t, m, bg), lease/2, lease)
 
-		ctx, cancel := context.WithCancel(bg) // nor is the place of one that gives up
+		// The lease of a waiter that gives up does not go to the next waiter either.
+		ctx, cancel := context.WithCancel(bg)
 		gone, after := begin(t, m, ctx, rlock.WithLease(time.Hour)), begin(t, m, bg)
 		cancel()
 		testlock.WantError(t, "the wait that was given up", (<-gone).Err, context.Canceled)
@@ -178,7 +180,7 @@ var leases = map[string]test{
 		free := w.occupy(t, "x")
 		got := begin(t, p.lock("x"), bg)
 		time.Sleep(10 * time.Minute)
-		// Pings, heartbeats, a look when the lease is over, and a RedLock's place in line.
+		// There are pings, heartbeats, requests at the end of the lease, and the queue of a RedLock.
 		for i, net := range p.nets {
 			if n := net.Count(); n > 3*600 {
 				t.Errorf("server %d got %d requests within ten minutes", i, n)
@@ -239,7 +241,7 @@ var leases = map[string]test{
 			_, hold := testlock.Lock(t, p.lock("x"), bg, rlock.HoldAtLeast(d))
 			first := begin(t, w.rival("x"), bg)
 			testlock.Unlock(t, hold)
-			p.end(t) // it takes no process
+			p.end(t) // the lock stays taken even without the process
 			next := granted(t, first)
 			if took := time.Since(start); took < d || took > d+2*time.Second {
 				t.Errorf("%v: served after %v", d, took)
@@ -381,8 +383,8 @@ var leases = map[string]test{
 		for _, net := range p.nets {
 			net.SetDelay(delay)
 		}
-		time.Sleep(lease / 6) // till then the lease counts from the grant
-		for range 250 {       // the instant after each renewal's reply among them
+		time.Sleep(lease / 6) // until the first renewal, the lease counts from the grant
+		for range 250 {       // some of these instants come just after the reply of a renewal
 			time.Sleep(100 * time.Millisecond)
 			if left := time.Until(hold.Deadline()); left > lease-lease/100-2*time.Millisecond-2*delay {
 				t.Errorf("considered valid for %v", left)

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// linger is about what a session keeps though no goroutine has it.
+// linger has tests of locks that a session keeps although no goroutine has them.
 var linger = map[string]test{
 	"ALockThatIsKeptTakesNoRequests": {Lingers, func(t *testing.T, w *world) {
 		p := w.keeper(t)
@@ -44,7 +44,7 @@ var linger = map[string]test{
 			testlock.WantAfter(t, hold, last)
 			last = hold.Token()
 			testlock.Unlock(t, hold)
-			time.Sleep(2 * time.Microsecond) // else the next block would begin above the clock
+			time.Sleep(2 * time.Microsecond) // otherwise the next block would begin above the clock
 		}
 		if n := p.nets[0].Count("EVALSHA"); n > 8 {
 			t.Errorf("%d requests", n)
@@ -203,11 +203,11 @@ var linger = map[string]test{
 }
 
 const (
-	keeps  = 10 * time.Second  // for which a session keeps a lock
-	wanted = 101 * time.Second // after which it may again
+	keeps  = 10 * time.Second  // time for which a session keeps a lock
+	wanted = 101 * time.Second // time after a refusal until it may do so again
 )
 
-// keeper is a process that keeps a lock.
+// keeper returns a process that keeps the lock "x".
 func (w *world) keeper(t *testing.T) *process {
 	t.Helper()
 	p := w.process(t, rlock.WithLinger(keeps))
@@ -215,10 +215,10 @@ func (w *world) keeper(t *testing.T) *process {
 	return p
 }
 
-// kept makes a process keep the lock.
+// kept makes a process keep the lock "x".
 func (w *world) kept(t *testing.T, p *process) {
 	t.Helper()
-	for range 2 { // it listens after the first
+	for range 2 { // the session has a subscription after the first
 		testlock.Unlock(t, testlock.Take(t, p.lock("x")))
 		time.Sleep(settled)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// movedEndpoint has processes whose pooled connections lead to servers that are replicas by now, whose data
-// no longer change.
+// movedEndpoint tests processes whose pooled connections lead to servers that have become replicas, and whose
+// data do not change any more.
 func movedEndpoint(t *testing.T, k Kind, servesStale bool) {
 	var endpoints []*testlock.Endpoint
 	for range max(k.Servers, 1) {
@@ -25,9 +25,9 @@ func movedEndpoint(t *testing.T, k Kind, servesStale bool) {
 	}
 	holder, asking, looking := newProcess(), newProcess(), newProcess()
 	_, hold := testlock.Lock(t, holder.lock("taken"), bg)
-	defer func() { _ = hold.Unlock(bg) }() // it is lost
+	defer func() { _ = hold.Unlock(bg) }() // returns an error, because the hold is lost
 	var all sync.WaitGroup
-	for range 10 { // of whose connections most stay in the pool
+	for range 10 { // opens several connections, most of which stay in the pool
 		all.Go(func() {
 			_, _, err := asking.rival("taken").TryLock(bg)
 			testlock.WantError(t, "TryLock", err, rlock.ErrLocked)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// nesting is what descends from a hold.
+// nesting has tests of calls below the context of a hold.
 var nesting = map[string]test{
 	// Proves: re-entry
 	"ReentryFollowsTheContextAndCounts": {Reenters, func(t *testing.T, w *world) {
@@ -41,7 +41,7 @@ var nesting = map[string]test{
 			}
 			check(depth)
 		}
-		for i, at := range []int{2, 0, 4, 1, 3} { // any order
+		for i, at := range []int{2, 0, 4, 1, 3} { // the order does not matter
 			testlock.Unlock(t, holds[at])
 			check(4 - i)
 		}
@@ -151,12 +151,12 @@ var nesting = map[string]test{
 
 		_, h3 := testlock.Lock(t, m, request)
 		w.lose(t, "x", h3)
-		for range 2 { // an inner layer must not start afresh unnoticed
+		for range 2 { // inner code must not take the lock again unnoticed
 			_, _, err = m.TryLock(request)
 			testlock.WantError(t, "the owner that lost it", err, rlock.ErrLost)
 		}
 		testlock.WantError(t, "Unlock", h3.Unlock(bg), rlock.ErrLost)
-		_, h4 := testlock.TryLock(t, m, request) // it knows now
+		_, h4 := testlock.TryLock(t, m, request) // the Unlock has reported the loss
 		testlock.Unlock(t, h4)
 	}},
 	"GoroutinesOfOneOwnerThatAskAtOnceAllHaveTheirTurn": {Reenters | Mutexes, func(t *testing.T, w *world) {

@@ -17,11 +17,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// realProcess makes processes, each with sessions of its own.
+// A realProcess makes processes, each with sessions of its own.
 type realProcess func(options ...rlock.SessionOption) *process
 
-// RunReal runs, for a kind, what a real server should have shown once: on the shared one, if it needs no
-// more.
+// RunReal runs the tests that need a real server, for one kind. Most of them use the shared server.
 func RunReal(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
@@ -57,7 +56,7 @@ func RunReal(t *testing.T, k Kind) {
 			})
 		}
 	}
-	if k.Shared { // without a prefix, tests would share the keys: the package of this kind has its own tests
+	if k.Shared { // without a prefix, tests would share keys, so the package has tests of its own
 		return
 	}
 	t.Run("TheDocumentedRightsSuffice", func(t *testing.T) {
@@ -72,7 +71,7 @@ func RunReal(t *testing.T, k Kind) {
 	}
 }
 
-// realTest is a test on a real server, for kinds that have what it needs.
+// A realTest is a test on a real server, for kinds with the traits that it needs.
 type realTest struct {
 	needs Trait
 	run   func(t *testing.T, k Kind, servers []*redis.Client, process realProcess)
@@ -162,7 +161,7 @@ var real = map[string]realTest{
 	}},
 }
 
-// left checks that nothing is left but tokens.
+// left checks that only tokens are left.
 func left(t *testing.T, servers []*redis.Client) {
 	t.Helper()
 	for _, rdb := range servers {
@@ -171,7 +170,8 @@ func left(t *testing.T, servers []*redis.Client) {
 	}
 }
 
-// documentedRights does all that a program does with a lock, as a user with the rights of docs/operations.md.
+// documentedRights makes all calls that a program makes with a lock, as a user with the rights of
+// docs/operations.md.
 func documentedRights(t *testing.T, k Kind) {
 	one, other := &process{}, &process{}
 	waits := make(testlock.Waits, 10)
@@ -204,14 +204,14 @@ func documentedRights(t *testing.T, k Kind) {
 	_, hold = testlock.Lock(t, l, bg)
 	force(t, l)
 	testlock.WantError(t, "the unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
-	_, _ = testlock.Lock(t, l, bg) // for Close to free
+	_, _ = testlock.Lock(t, l, bg) // Close frees it
 	testlock.Must(t, one.close())
 	testlock.Must(t, other.close())
 	for _, admin := range admins {
 		entries, err := admin.ACLLog(bg, 100).Result()
 		testlock.Must(t, err)
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Object, "client") { // go-redis can do without
+			if !strings.HasPrefix(e.Object, "client") { // go-redis does not need these
 				t.Errorf("refused: %s", e.Object)
 			}
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// patience is how long a client waits for a reply in fake time.
+// patience is the ReadTimeout of clients, in fake time.
 const patience = 500 * time.Millisecond
 
-// cycle uses a lock of p's, which is free before and after. ctx is for its Locks. An error of them is
-// returned, any other fails the test.
+// A cycle uses the lock "x" of p, which is free before and after. Its Locks get ctx, and a cycle returns
+// their errors. Any other error fails the test.
 type cycle func(t *testing.T, w *world, p *process, ctx context.Context) error
 
-// cycles are the ways of using a lock, each of which has all its requests disturbed, one after the other.
+// cycles has the ways of using a lock. disturb disturbs all requests of each, one after another.
 var cycles = map[string]cycle{
 	"a free lock": func(t *testing.T, w *world, p *process, ctx context.Context) error {
 		l := p.lock("x")
@@ -39,7 +39,7 @@ var cycles = map[string]cycle{
 				t.Errorf("with a nested hold: %+v", st)
 			}
 			testlock.Unlock(t, nested)
-			time.Sleep(settled) // for those that were not needed
+			time.Sleep(settled) // a RedLock may still release parts that were not needed
 			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 1 &&
 				w.kind.Servers <= 1 {
 				t.Errorf("after a nested hold: %+v", st)
@@ -83,8 +83,8 @@ var cycles = map[string]cycle{
 	},
 }
 
-// disturb runs each cycle with each of its requests disturbed by each of the actions: the number-th one of
-// all servers together. Each time it is another process.
+// disturb runs each cycle many times, with another process each time. In each run, one request is disturbed
+// by one of the actions. The first run disturbs the first request, counted over all servers, and so on.
 func disturb(
 	t *testing.T, w *world, actions map[string]faultproxy.Action,
 	run func(t *testing.T, p *process, cycle cycle, disturbed func(f func())),
@@ -93,14 +93,14 @@ func disturb(
 		for how, action := range actions {
 			for number := int64(1); ; number++ {
 				p := w.process(t)
-				var n atomic.Int64 // requests of all servers
+				var n atomic.Int64 // number of requests to all servers
 				did := func() {}
 				for i, net := range p.nets {
 					if i > 0 && w.kind.Has&Alike != 0 {
 						break
 					}
 					net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-						if r.Is("HELLO", "CLIENT") { // of go-redis alone
+						if r.Is("HELLO", "CLIENT") { // go-redis sends these by itself
 							return faultproxy.Pass
 						}
 						if n.Add(1) != number {
@@ -131,7 +131,7 @@ func disturb(
 	}
 }
 
-// release has what is late arrive.
+// release lets the held requests of p arrive.
 func (p *process) release(t *testing.T) {
 	t.Helper()
 	for _, net := range p.nets {
@@ -141,7 +141,7 @@ func (p *process) release(t *testing.T) {
 	}
 }
 
-// traffic is what becomes of requests on their way.
+// traffic has tests of requests that are lost, late or repeated.
 var traffic = map[string]test{
 	// Proves: repeats
 	"ALostRequestOrReplyChangesNothing": {0, func(t *testing.T, w *world) {
@@ -162,7 +162,7 @@ var traffic = map[string]test{
 			if err := cycle(t, w, p, bg); err != nil {
 				t.Error(err)
 			}
-			_, theirs := testlock.Lock(t, w.rival("x"), bg) // others come, while it arrives
+			_, theirs := testlock.Lock(t, w.rival("x"), bg) // the request arrives while they hold it
 			p.release(t)
 			time.Sleep(settled)
 			_, _, err := w.new("x").TryLock(bg)
@@ -211,7 +211,7 @@ var traffic = map[string]test{
 				t.Errorf("it took %v", took)
 			}
 			cancel()
-			time.Sleep(10 * time.Second) // what is unknown is given back meanwhile
+			time.Sleep(10 * time.Second) // meanwhile, grants that may exist are released
 			testlock.Works(t, w.rival("x"))
 			p.release(t)
 		})

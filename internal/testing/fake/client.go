@@ -1,5 +1,5 @@
-// Package fake is what the tests of packages below rlock have in place of servers: a client whose replies the
-// test makes. No request leaves the process, so all of it runs in fake time, too.
+// Package fake has a client whose replies a test chooses. Tests of packages below rlock use it instead of a
+// server. No request leaves the process, so these tests can run in fake time.
 package fake
 
 import (
@@ -25,10 +25,10 @@ type Call struct {
 	Argv   []any
 }
 
-// Is reports whether it calls this script.
+// Is reports whether the call is for this script.
 func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
 
-// clients counts those that were made: each has an address of its own.
+// clients is the number of clients so far. Each has an address of its own.
 var clients atomic.Int64
 
 // Client returns a client of a server that answers each call of a script as the test says. The function may
@@ -86,7 +86,7 @@ func (h hook) answer(cmd redis.Cmder) error {
 	return err
 }
 
-// Config is what the sessions of tests are told, unless a test says otherwise.
+// Config returns the configuration that sessions of tests have by default.
 func Config() session.Config {
 	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Handover: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}

@@ -16,36 +16,36 @@ const (
 	towardClient
 )
 
-// conn is one client connection and the server's connection behind it. Two
-// goroutines read, decide, and queue; two deliver what is queued when it is due.
+// A conn is one client connection and the connection to the server behind it. For each direction, one
+// goroutine reads and puts packets into a queue, and another one delivers them when they are due.
 type conn struct {
 	p     *Proxy
 	id    int
-	ends  [2]net.Conn    // by the direction of what is written to it
-	queue [2]chan packet // likewise
+	ends  [2]net.Conn    // the connections, by the direction of the data that are written to them
+	queue [2]chan packet // packets to be written, by direction
 	done  chan struct{}  // closed by the first cut
 	once  sync.Once
 
-	lost [2]bool // guarded by p.mu: something fell into the black hole
+	lost [2]bool // data of this direction were lost (BlackHole); guarded by p.mu
 
-	mu         sync.Mutex // guards the rest
-	waiting    []*awaited // what the server has not answered yet, oldest first
-	subscribed bool
+	mu         sync.Mutex // guards the fields below
+	waiting    []*awaited // requests that the server has not answered yet, oldest first
+	subscribed bool       // the client has sent a subscription
 }
 
-// packet is one request or reply under way.
+// A packet is one request or reply in flight.
 type packet struct {
 	data    []byte
 	due     time.Time
-	message *Message // if it is one
-	last    bool     // no data: cut the connection here
+	message *Message // the message in it; nil if it is none
+	last    bool     // the connection is cut instead of writing data
 }
 
-// awaited is a request whose reply is still to come.
+// An awaited is a request that has no complete reply yet.
 type awaited struct {
 	Request
 	action Action
-	frames int // how many make the reply: one confirmation for each channel
+	frames int // number of missing replies; a subscription gets one for each channel
 }
 
 func newConn(p *Proxy, id int, client, server net.Conn) *conn {
@@ -77,8 +77,8 @@ func (c *conn) cut() {
 	})
 }
 
-// readClient forwards requests until one must not be, or the client leaves.
-// What a leaving client had sent still reaches the server.
+// readClient forwards requests until an action ends that, or until the client closes its connection. The
+// server still gets the requests before that.
 func (c *conn) readClient() {
 	client := newDecoder(c.ends[towardClient])
 	for {
@@ -91,7 +91,7 @@ func (c *conn) readClient() {
 		}
 		r, action := c.p.arrived(c.id, v.args())
 		if !c.request(r, action, raw) {
-			// Read on only to notice that the client leaves.
+			// Data are read only to notice that the client has closed its connection.
 			_, _ = io.Copy(io.Discard, c.ends[towardClient])
 			break
 		}
@@ -99,7 +99,7 @@ func (c *conn) readClient() {
 	c.send(towardServer, packet{last: true})
 }
 
-// request does what was decided and reports whether the connection's next request may follow.
+// request carries out an action, and reports whether the next request of the connection may follow.
 func (c *conn) request(r Request, action Action, raw []byte) bool {
 	switch action {
 	case Swallow, Hold:
@@ -108,7 +108,7 @@ func (c *conn) request(r Request, action Action, raw []byte) bool {
 		c.await(awaited{Request: r, action: action})
 		return false
 	}
-	// The server may answer as soon as it has the request: first note that a reply is awaited.
+	// The server may answer as soon as it has the request, so await must come before send.
 	c.await(awaited{Request: r, action: action, frames: replyFrames(r)})
 	c.send(towardServer, packet{data: raw})
 	return action != CutReply
@@ -122,8 +122,8 @@ func (c *conn) await(a awaited) {
 	c.cutIfDue()
 }
 
-// cutIfDue cuts, once the replies queued so far are delivered, if all
-// requests before a dropped one have been answered. c.mu is held.
+// cutIfDue cuts the connection if the oldest request without a reply is one to be dropped. The cut comes
+// after the replies in the queue. The caller must hold c.mu.
 func (c *conn) cutIfDue() {
 	if len(c.waiting) > 0 && c.waiting[0].action == DropAndCut {
 		c.send(towardClient, packet{last: true})
@@ -159,9 +159,9 @@ func (c *conn) readServer() {
 	c.send(towardClient, packet{last: true})
 }
 
-// answered finds the request that v is (a part of) the reply to; nil if v
-// came unasked. The request keeps its place until settle, after the reply is
-// queued: a cut that waits behind it must not overtake the reply.
+// answered returns the request to which v is a reply, or a part of it. It returns nil if v belongs to no
+// request, such as a message. The request stays in c.waiting until settle, which comes after the reply is in
+// the queue. Otherwise a cut for the next request could overtake the reply.
 func (c *conn) answered(v value) *awaited {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *conn) answered(v value) *awaited {
 		case isMessage(name):
 			return nil
 		case isConfirmation(name):
-			// More than were asked for come from an UNSUBSCRIBE without channels, or when a slot moves.
+			// An UNSUBSCRIBE without channels gets many confirmations, and there are some when a slot moves.
 			if head == nil || !head.Is(name) {
 				return nil
 			}
@@ -191,7 +191,7 @@ func (c *conn) answered(v value) *awaited {
 	return head
 }
 
-// settle takes the oldest request off if it has its whole reply.
+// settle removes the oldest request from c.waiting if it has its complete reply.
 func (c *conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +210,7 @@ func (c *conn) message(v value) *Message {
 	return &Message{Conn: c.id, Kind: name, Channel: v.elems[n-2].str, Payload: v.elems[n-1].String()}
 }
 
-// listens reports whether it has a subscription.
+// listens reports whether the client has sent a subscription.
 func (c *conn) listens() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,8 +225,8 @@ func (c *conn) send(direction int, pk packet) {
 	}
 }
 
-// deliver writes what is queued in one direction when it is due. If a write
-// fails, the goroutine that reads from that end sees the end of it.
+// deliver writes the packets of one direction when they are due. It ignores errors, because the goroutine
+// that reads from the same connection notices its end.
 func (c *conn) deliver(direction int) {
 	w := bufio.NewWriterSize(c.ends[direction], 16<<10)
 	for {
@@ -261,11 +261,12 @@ func (c *conn) deliver(direction int) {
 	}
 }
 
-// passes loses pk in the black hole, if there is one, or counts it as delivered.
+// passes reports whether pk is delivered, and not lost because of BlackHole. It records messages that are
+// delivered.
 func (c *conn) passes(direction int, pk packet) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	if c.p.hole[direction] || c.lost[direction] { // nothing may follow a gap
+	if c.p.hole[direction] || c.lost[direction] { // after a gap, all is lost
 		c.lost[direction] = true
 		return false
 	}

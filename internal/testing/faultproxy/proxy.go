@@ -1,12 +1,11 @@
-// Package faultproxy is a RESP-aware proxy for tests, over TCP or in memory. It stands between
-// clients and one server, counts requests and messages as clients see
-// them (commandstats also counts what scripts call), and breaks
-// connections at chosen requests.
+// Package faultproxy is a proxy between clients and one Redis server, for tests. It works over TCP or in
+// memory. It records the requests of clients and the messages to them. (commandstats would also count the
+// commands that scripts call.) It can break connections at chosen requests.
 //
-// In memory it needs no socket and runs in fake time.
+// In memory, it needs no socket and runs in fake time.
 //
-// It understands commands that get one reply each, and pub/sub; not
-// MONITOR, CLIENT REPLY OFF, replication, inline commands or TLS.
+// It understands pub/sub, and commands that get one reply each. It does not understand MONITOR, CLIENT REPLY
+// OFF, replication, inline commands or TLS.
 package faultproxy
 
 import (
@@ -30,37 +29,37 @@ import (
 // patience limits how long a dial or a [Proxy.Replay] waits for the server.
 const patience = 10 * time.Second
 
-// Proxy forwards connections to one server. Its methods may be called at any time, from any goroutine.
+// A Proxy forwards connections to one server. Its methods may be called at any time, from any goroutine.
 type Proxy struct {
 	t        testing.TB
 	addr     string
-	listener net.Listener    // nil: in memory
+	listener net.Listener    // nil if the proxy is in memory
 	ctx      context.Context // ends with the proxy
-	wg       sync.WaitGroup  // the goroutines of the proxy and of its connections
+	wg       sync.WaitGroup  // counts the goroutines of the proxy and of its connections
 
-	// Guards all below, and the lost flags of conns; taken after conn.mu, if both.
+	// mu guards the fields below, and the field lost of each conn. If both are needed, conn.mu is locked
+	// first.
 	mu        sync.Mutex
-	dial      func(context.Context) (net.Conn, error) // to the server
+	dial      func(context.Context) (net.Conn, error) // connects to the server
 	conns     map[*conn]struct{}
 	onRequest func(*Request) Action
 	onReply   func(Request)
 	requests  []Request
 	pushed    []Message
-	held      map[int]Request
-	undecided map[int]bool // requests that onRequest is being asked about
-	decided   *sync.Cond   // one of them is not any more
+	held      map[int]Request // requests with the action Hold, by Seq
+	undecided map[int]bool    // Seq of requests for which a call of onRequest has not returned
+	decided   *sync.Cond      // is signaled when a request is removed from undecided
 	lastSeq   int
 	delay     time.Duration
 	refuse    bool
-	hole      [2]bool       // by direction
+	hole      [2]bool       // the directions of BlackHole
 	frozen    chan struct{} // closed by Thaw; nil: the server is not frozen
 	lastConn  int
 
-	unrecorded bool // requests and messages are not recorded
+	unrecorded bool // requests and messages are not recorded any more
 }
 
-// New starts a proxy for the server at the address upstream. It ends, and
-// its connections with it, when the test does.
+// New starts a proxy for the server at the address upstream. The proxy and its connections end with the test.
 func New(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,13 +75,13 @@ func New(t testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// inMemory counts the proxies in memory: each has an address of its own.
+// inMemory is the number of proxies in memory so far. Each has an address of its own.
 var inMemory atomic.Int64
 
-// InMemory is New for a server that dial connects to. Only clients that [Proxy.Client] made, or whose Dialer
-// is [Proxy.Dial], can reach it.
+// InMemory starts a proxy in memory for the server to which dial connects. It is reached only by clients that
+// [Proxy.Client] has made, or whose Dialer is [Proxy.Dial]. The proxy ends with the test.
 func InMemory(t testing.TB, dial func() (net.Conn, error)) *Proxy {
-	addr := fmt.Sprintf("127.0.0.1:%d", inMemory.Add(1)) // never dialed, but looked at
+	addr := fmt.Sprintf("127.0.0.1:%d", inMemory.Add(1)) // only looked at, and never dialed
 	return start(t, addr, func(context.Context) (net.Conn, error) { return dial() })
 }
 
@@ -104,7 +103,7 @@ func start(t testing.TB, addr string, dial func(context.Context) (net.Conn, erro
 	return p
 }
 
-// Addr is where clients connect to.
+// Addr returns the address to which clients connect.
 func (p *Proxy) Addr() string { return p.addr }
 
 // Dial connects to a proxy in memory. It fits redis.Options.Dialer.
@@ -121,9 +120,9 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// InFakeTime makes the options of a client, *redis.Options or *redis.ClusterOptions, those of one that works
-// in fake time. go-redis shares the timers of goroutines that wait for a connection among all clients, also
-// across synctest bubbles, which ends the program. So no goroutine waits for one.
+// InFakeTime changes options of a client, a *redis.Options or *redis.ClusterOptions, so that it works in fake
+// time. It makes pools so large that no goroutine waits for a connection. For such waits, all clients of
+// go-redis share timers, even across synctest bubbles, which ends the program.
 func InFakeTime(options any) {
 	for _, size := range []string{"PoolSize", "PipelinePoolSize"} {
 		// go-redis before 9.22 has one pool.
@@ -140,13 +139,15 @@ func (p *Proxy) Options() *redis.Options {
 	if p.listener == nil {
 		opt.Dialer = p.Dial
 		InFakeTime(opt)
-		// go-redis asks for these under a mutex, and fake time stands still while a goroutine waits for one.
+		// go-redis requests these notifications while it holds a mutex, and fake time stops while a goroutine
+		// waits for a mutex.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	return opt
 }
 
-// Client returns a client of the proxy with its Options but for mod. It is closed when the test ends.
+// Client returns a client of the proxy. Its options are Options, changed by mod. The client is closed when
+// the test ends.
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := p.Options()
 	for _, m := range mod {
@@ -164,8 +165,8 @@ func (p *Proxy) Requests() []Request {
 	return slices.Clone(p.requests)
 }
 
-// Count returns how many requests since the last Reset have one of these commands; without names, how many
-// there are.
+// Count returns the number of requests since the last Reset that have one of these commands. Without names,
+// it returns the number of all requests.
 func (p *Proxy) Count(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,47 +203,47 @@ func (p *Proxy) Conns() int {
 	return len(p.conns)
 }
 
-// Reset forgets the recorded requests and messages. Faults, and held requests, stay.
+// Reset forgets the recorded requests and messages. It does not change faults and held requests.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests, p.pushed = nil, nil
 }
 
-// StopRecording has the proxy record no requests and no messages from now on, so that it needs no more memory
-// for each.
+// StopRecording ends the recording of requests and messages, so that they need no more memory.
 func (p *Proxy) StopRecording() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unrecorded = true
 }
 
-// OnRequest lets f decide on each request before it is forwarded; nil passes
-// all. Calls for one connection come in its order, those for different
-// connections may overlap. While f blocks, its connection's requests wait.
+// OnRequest lets f decide about each request before it is forwarded. If f is nil, all requests are forwarded.
+// For one connection, the calls come in the order of its requests, and its requests wait while f blocks.
+// Calls for different connections may overlap.
 func (p *Proxy) OnRequest(f func(*Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onRequest = f
 }
 
-// OnReply has f called with each request that the server has answered, before the reply goes on; nil ends
-// that. Calls for one connection come in its order, those for different connections may overlap.
+// OnReply lets the proxy call f with each request that the server has answered, before it forwards the reply.
+// If f is nil, nothing is called. For one connection, the calls come in the order of its requests. Calls for
+// different connections may overlap.
 func (p *Proxy) OnReply(f func(Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onReply = f
 }
 
-// SetDelay makes every request and every reply from now on arrive late by
-// eachWay. They stay in order, and many can be under way.
+// SetDelay delays each request and each reply from now on by eachWay. They stay in order, and many can be in
+// flight.
 func (p *Proxy) SetDelay(eachWay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = eachWay
 }
 
-// CutAll closes the current client connections, and loses what is under way on them.
+// CutAll closes the present client connections. Requests and replies in flight are lost.
 func (p *Proxy) CutAll() {
 	p.cutIf(func(*conn) bool { return true })
 }
@@ -257,8 +258,8 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// LeadTo has new connections lead to another server, as behind an endpoint that is moved. Those that are open
-// stay.
+// LeadTo lets new connections lead to another server, as an endpoint that has moved. Open connections do not
+// change.
 func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,7 +270,7 @@ func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 func (p *Proxy) CutRequests() {
 	p.mu.Lock()
 	open := slices.Collect(maps.Keys(p.conns))
-	p.mu.Unlock() // conn.mu comes before it
+	p.mu.Unlock() // conn.mu must not be locked while p.mu is
 	for _, c := range open {
 		if !c.listens() {
 			c.cut()
@@ -277,10 +278,9 @@ func (p *Proxy) CutRequests() {
 	}
 }
 
-// BlackHole loses, silently and on all connections, what is sent to the
-// server, to clients, or both, from now on. Connections stay open. A
-// connection that lost something in a direction is cut when that direction
-// heals, because its stream has a gap; others go on.
+// BlackHole loses all data to the server, to the clients, or both, from now on, on all connections.
+// Connections stay open. BlackHole(false, false) ends that. If a connection has lost data in a direction, it
+// is cut when that direction works again, because its stream has a gap.
 func (p *Proxy) BlackHole(toServer, toClient bool) {
 	p.mu.Lock()
 	p.hole = [2]bool{toServer, toClient}
@@ -290,8 +290,8 @@ func (p *Proxy) BlackHole(toServer, toClient bool) {
 	})
 }
 
-// Freeze has the server stand still as SIGSTOP does: connections stay open, new ones are accepted, and what
-// is sent to it waits, also when its sender leaves, until Thaw.
+// Freeze stops the server, as SIGSTOP does. Connections stay open, and new ones are accepted. Data to the
+// server wait until Thaw, even if their client has closed its connection.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +300,7 @@ func (p *Proxy) Freeze() {
 	}
 }
 
-// Thaw lets a frozen server go on with what was sent meanwhile.
+// Thaw ends a Freeze. The server then receives the data that were sent during it.
 func (p *Proxy) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,12 +335,12 @@ func (p *Proxy) Held() []Request {
 	return held
 }
 
-// Release delivers a request that was answered with Hold, as a late
-// copy: on a connection of its own, and no client gets the reply. It returns
-// when the server has replied, even with an error. OnRequest's f must not call it.
+// Release delivers a request whose action was Hold, as a stale copy. The copy has a connection of its own,
+// and no client gets the reply. Release returns when the server has replied, even if it has replied with an
+// error. The function of OnRequest must not call it.
 func (p *Proxy) Release(r Request) error {
 	p.mu.Lock()
-	for p.undecided[r.Seq] { // its OnRequest told the test about it and has not returned yet
+	for p.undecided[r.Seq] { // the test may have r from a call of onRequest that has not returned yet
 		p.decided.Wait()
 	}
 	r, ok := p.held[r.Seq]
@@ -357,15 +357,14 @@ func (p *Proxy) Release(r Request) error {
 	return err
 }
 
-// ReplyError is an error that the server replied.
+// A ReplyError is an error with which the server replied.
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
-// Replay delivers a copy of r to the server now, on a new connection
-// (database 0, no AUTH, no faults), and waits for its reply. It returns text
-// and numbers as they are, null as "(nil)", aggregates as "[a b]", errors as
-// [ReplyError]. The copy is not recorded.
+// Replay delivers a copy of r to the server now, and waits for the reply. The copy has a new connection, with
+// database 0, without AUTH and without faults. It is not recorded. Replay returns text and numbers as they
+// are, a null as "(nil)" and an aggregate as "[a b]". It returns an error of the server as a [ReplyError].
 func (p *Proxy) Replay(r Request) (reply string, err error) {
 	server, err := p.connect()
 	if err != nil {
@@ -392,7 +391,7 @@ func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
-			return // closed: the test is over
+			return // the test has ended
 		}
 		p.mu.Lock()
 		p.lastConn++
@@ -443,7 +442,7 @@ func (p *Proxy) cutIf(doomed func(*conn) bool) {
 	}
 }
 
-// arrived records a request and asks what to do with it.
+// arrived records a request, and returns the action that onRequest chooses.
 func (p *Proxy) arrived(conn int, args []string) (Request, Action) {
 	p.mu.Lock()
 	p.lastSeq++

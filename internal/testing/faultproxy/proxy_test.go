@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// impatient sees every fault: it neither retries nor waits long.
+// impatient changes the options of a client so that it neither retries nor waits long.
 func impatient(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
 // simulated runs a test in fake time, with a proxy before a server, a client of the proxy and one of the
@@ -31,7 +31,7 @@ func simulated(t *testing.T, test func(t *testing.T, p *Proxy, client, direct *r
 	})
 }
 
-// always gives action to requests with one of these commands.
+// always returns a function that chooses action for requests with one of these commands.
 func always(action Action, names ...string) func(*Request) Action {
 	return func(r *Request) Action {
 		if r.Is(names...) {
@@ -64,7 +64,7 @@ func must(t *testing.T, err error) {
 
 func TestPipelinedRequestsAreCountedAndAnsweredInOrder(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
-		pipe := client.Pipeline() // go-redis has connections apart for pipelines: warm one of those
+		pipe := client.Pipeline() // go-redis has connections for pipelines alone: open one of these
 		pipe.Ping(t.Context())
 		_, err := pipe.Exec(t.Context())
 		must(t, err)
@@ -222,7 +222,7 @@ func TestAHeldRequestIsExecutedWhenReleased(t *testing.T) {
 
 func TestARecordedRequestCanBeReplayed(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, _, direct *redis.Client) {
-		client := p.Client(t) // which waits, however slow the machine is
+		client := p.Client(t) // unlike impatient, it waits on a slow machine
 		must(t, client.Incr(t.Context(), "n").Err())
 		requests := p.Requests()
 		r := requests[len(requests)-1]
@@ -266,7 +266,7 @@ func TestMessagesAreCountedAsTheyReachClients(t *testing.T) {
 				for _, m := range p.Pushed() {
 					got = append(got, m.Kind+" "+m.Channel+" "+m.Payload)
 				}
-				slices.Sort(got) // miniredis sends what it publishes to patterns in a goroutine of their own
+				slices.Sort(got) // miniredis sends messages to patterns in a goroutine of its own
 				if want := []string{"message a to a", "message b to b",
 					"pmessage xyz to xyz"}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
@@ -359,7 +359,7 @@ func TestDelayedRequestsTravelTogether(t *testing.T) {
 			pipe.Ping(t.Context())
 			return nil
 		})
-		must(t, err) // which connects
+		must(t, err) // the client is connected now
 
 		const eachWay = 50 * time.Millisecond
 		p.SetDelay(eachWay)
@@ -402,7 +402,7 @@ func TestAllConnectionsCanBeCut(t *testing.T) {
 		if err := conn.Ping(t.Context()).Err(); err == nil {
 			t.Error("the connection survived")
 		}
-		must(t, client.Ping(t.Context()).Err()) // a new one
+		must(t, client.Ping(t.Context()).Err()) // by a new connection
 	})
 }
 

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Request is one command as a client sent it.
+// A Request is one command of a client.
 type Request struct {
 	Seq  int // unique in its proxy, in order of arrival
-	Conn int // the client connection it came on
+	Conn int // number of the client connection on which it came
 	At   time.Time
 	Args []string // the command and its arguments
 }
@@ -21,8 +21,8 @@ func (r *Request) Is(names ...string) bool {
 	})
 }
 
-// Script returns what the request runs: the SHA of an EVALSHA, the body of an
-// EVAL, the name of an FCALL; otherwise "".
+// Script returns the SHA of an EVALSHA, the body of an EVAL, or the name of an FCALL. For other commands, it
+// returns "".
 func (r *Request) Script() string {
 	if len(r.Args) > 1 && r.Is("EVALSHA", "EVAL", "FCALL", "EVALSHA_RO", "EVAL_RO", "FCALL_RO") {
 		return r.Args[1]
@@ -30,7 +30,7 @@ func (r *Request) Script() string {
 	return ""
 }
 
-// Message is one pub/sub message that was delivered to a client.
+// A Message is one pub/sub message that was delivered to a client.
 type Message struct {
 	Conn    int
 	At      time.Time
@@ -39,13 +39,15 @@ type Message struct {
 	Payload string
 }
 
-// Action is what becomes of a request.
+// An Action decides about a request and its reply.
 //
-// Like TCP, a connection loses everything from some byte on, never a piece
-// in the middle. After any action but Pass and SwallowReply, what the client
-// sends later on that connection, in the same pipeline for example, is lost
-// unseen. After SwallowReply, it is executed, and its replies are lost.
-// Replies to earlier requests are still delivered, before a cut, too.
+// As with TCP, a connection loses everything from some byte on, and never a piece in the middle. So an action
+// also affects the later requests of the client on that connection, for example of the same pipeline:
+//   - after Pass, they are forwarded;
+//   - after SwallowReply, they are executed, but their replies are lost;
+//   - after any other action, they are lost, and the proxy does not record them.
+//
+// Replies to earlier requests are still delivered, even before a cut.
 type Action int
 
 const (
@@ -56,11 +58,11 @@ const (
 	// CutReply lets the server execute the request, waits for its reply, loses that, and closes the client's
 	// connection.
 	CutReply
-	// Swallow loses the request; the connection stays open and the client waits.
+	// Swallow loses the request. The connection stays open, and the client waits.
 	Swallow
-	// SwallowReply lets the server execute the request and loses its reply; the connection stays open and the
-	// client waits.
+	// SwallowReply lets the server execute the request and loses its reply. The connection stays open, and
+	// the client waits.
 	SwallowReply
-	// Hold is Swallow, but keeps the request for [Proxy.Release].
+	// Hold does the same as Swallow, but keeps the request for [Proxy.Release].
 	Hold
 )

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// value is one decoded RESP2 or RESP3 value. kind is its type byte; every null is '_'.
+// A value is a decoded value of RESP2 or RESP3.
 type value struct {
-	kind  byte
-	str   string
-	elems []value // of arrays, sets and pushes; of maps: key, value, key, value...
+	kind  byte    // type byte of the value; '_' for a null of any type
+	str   string  // text of a value without elements
+	elems []value // elements of an array, set or push; keys and values of a map by turns
 }
 
 func (v value) String() string {
@@ -25,7 +25,8 @@ func (v value) String() string {
 	return v.str
 }
 
-// name is the lower-cased first element of an array or a push: "message", "subscribe"...
+// name returns the first element of an array or a push in lower case, for example "message". For other
+// values, it returns "".
 func (v value) name() string {
 	if (v.kind != '*' && v.kind != '>') || len(v.elems) == 0 {
 		return ""
@@ -41,13 +42,13 @@ func (v value) args() []string {
 	return args
 }
 
-// protocolError is a line that is not RESP, told apart from a connection that ends.
+// A protocolError is a line that is not RESP. It differs from the error of a connection that has ended.
 type protocolError string
 
 func (e protocolError) Error() string { return fmt.Sprintf("not RESP: %q", string(e)) }
 
-// decoder splits a stream into values and keeps the bytes of each, because
-// what is forwarded must be exactly what came.
+// A decoder splits a stream into values. It keeps the bytes of each value, because the proxy must forward
+// exactly these.
 type decoder struct {
 	r   *bufio.Reader
 	raw []byte
@@ -129,7 +130,7 @@ func (d *decoder) bulk(n int) (string, error) {
 	return string(d.raw[start : start+n]), nil
 }
 
-// encode is the request that a client sends for args.
+// encode returns the bytes of a request with these args.
 func encode(args []string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {

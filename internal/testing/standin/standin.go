@@ -1,5 +1,4 @@
-// Package standin stands in for a test where a program that is none uses the servers and proxies that are
-// made for tests.
+// Package standin lets a program that is no test use the servers and proxies that are made for tests.
 package standin
 
 import (
@@ -9,23 +8,23 @@ import (
 	"testing"
 )
 
-// Host has of testing.TB what packages testredis and faultproxy use. Its Fatal and
-// Skip panic; Run makes an error of it.
+// A Host takes the place of a test. It has the methods of testing.TB that packages testredis and faultproxy
+// use. Fatal and Skip panic, and Run returns the panic as an error.
 type Host struct {
-	testing.TB // nil: the rest is below
+	testing.TB // nil; a call of a method that Host does not have panics
 
 	program string
 	mu      sync.Mutex // guards cleanups
 	cleanup []func()
 }
 
-// failure is what Fatal panics with.
+// failure is the value of a panic by Fatal.
 type failure string
 
-// New returns the host of a program, which is named where it complains. End it.
+// New returns the host of a program. Its error messages begin with the name. The caller must call End.
 func New(program string) *Host { return &Host{program: program} }
 
-// Run runs f and ends the host. The error is that of f, or of a Fatal or Skip below it.
+// Run calls f with a host, and then ends the host. It returns the error of f, or of a Fatal or Skip during f.
 func Run(program string, f func(h *Host) error) (err error) {
 	h := New(program)
 	defer h.End()

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// Endpoint is an address that leads to a master, and after Move to another one.
+// An Endpoint is an address that leads to a master, and after Move to another master.
 type Endpoint struct {
 	*faultproxy.Proxy
 	Old, Promoted *testredis.Server
@@ -22,8 +22,8 @@ func NewEndpoint(t testing.TB) *Endpoint {
 }
 
 // Move promotes the replica, to which new connections lead from then on. The old master becomes a replica
-// that is cut off, and keeps its connections. If servesStale, it answers what it knows. Otherwise it replies
-// MASTERDOWN.
+// that is cut off, and keeps its connections. If servesStale, it answers with its old data. Otherwise it
+// replies MASTERDOWN.
 func (e *Endpoint) Move(t testing.TB, servesStale bool) {
 	t.Helper()
 	old, promoted := e.Old.Client(t), e.Promoted.Client(t)
@@ -34,6 +34,6 @@ func (e *Endpoint) Move(t testing.TB, servesStale bool) {
 	if !servesStale {
 		Must(t, old.ConfigSet(bg, "replica-serve-stale-data", "no").Err())
 	}
-	Must(t, old.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err()) // where nobody listens
+	Must(t, old.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err()) // no server has this address
 	e.LeadTo(func() (net.Conn, error) { return net.Dial("tcp", e.Promoted.Addr) })
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Maker makes a lock of some kind.
+// A Maker makes a lock of some kind.
 type Maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 
-// Kinds are the kinds of Mutexes.
+// Kinds has the kinds of locks whose type is *rlock.Mutex.
 var Kinds = map[string]Maker{"reentrant": rlock.New, "fair": fairlock.New}
 
-// EveryKind runs a test for each kind of Mutex: they promise the same.
+// EveryKind runs a test for each kind in Kinds, because all of them make the same promises.
 func EveryKind(t *testing.T, test func(t *testing.T, newMutex Maker)) {
 	for kind, newMutex := range Kinds {
 		t.Run(kind, func(t *testing.T) { test(t, newMutex) })
 	}
 }
 
-// Mutex has the methods of any lock that one owner holds at a time.
+// A Mutex has the methods of any lock that one owner holds at a time.
 type Mutex interface {
 	rlock.Locker
 	Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
@@ -30,15 +30,15 @@ type Mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// AnyMaker makes a lock of some kind, also of a kind that is no *rlock.Mutex.
+// An AnyMaker makes a lock of some kind, also of a kind whose type is not *rlock.Mutex.
 type AnyMaker func(*rlock.Session, string, ...rlock.Option) Mutex
 
-// Any returns the AnyMaker of a function New.
+// Any makes an AnyMaker of a function New.
 func Any[M Mutex](newMutex func(*rlock.Session, string, ...rlock.Option) M) AnyMaker {
 	return func(s *rlock.Session, name string, options ...rlock.Option) Mutex {
 		return newMutex(s, name, options...)
 	}
 }
 
-// AnyKinds are the Kinds as AnyMakers.
+// AnyKinds has the same kinds as Kinds.
 var AnyKinds = map[string]AnyMaker{"reentrant": Any(rlock.New), "fair": Any(fairlock.New)}

@@ -14,25 +14,27 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// bubbles are the tests that run in fake time, and what each keeps.
+// bubbles has a *kept for each test that runs in fake time.
 var bubbles sync.Map
 
-// InFakeTime runs a test in a synctest bubble of its own: hours cost nothing, and instants are exact.
+// InFakeTime runs a test in a synctest bubble of its own, so that hours cost nothing and times are exact.
 func InFakeTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		bubbles.Store(t, &kept{})
-		t.Cleanup(func() { bubbles.Delete(t) }) // the last: sessions are closed by then
+		t.Cleanup(func() { bubbles.Delete(t) }) // the last cleanup, so all sessions are closed
 		test(t)
 	})
 }
 
+// A kept has the holds that must live until the test ends.
 type kept struct {
 	mu    sync.Mutex // guards holds
 	holds []*rlock.Hold
 }
 
-// Keep has hold live until a test in fake time and its sessions have ended. There the library must find no
-// forgotten Hold: it would unlock it from outside of the bubble, which ends the program.
+// Keep lets hold live until a test in fake time and its sessions have ended. It does nothing in other tests.
+// If the garbage collector found a forgotten Hold, the library would unlock it from outside of the bubble,
+// which ends the program.
 func Keep(t testing.TB, hold *rlock.Hold) {
 	if k, fake := bubbles.Load(t); fake {
 		k := k.(*kept)
@@ -42,7 +44,7 @@ func Keep(t testing.TB, hold *rlock.Hold) {
 	}
 }
 
-// Wire is an in-memory server for fake time, with a proxy before it that its clients go through.
+// A Wire is a server in memory for fake time. Its clients reach it by a proxy.
 type Wire struct {
 	*memserver.Redis
 	Net    *faultproxy.Proxy
@@ -51,7 +53,7 @@ type Wire struct {
 
 // NewWire starts a server and a client of it. Both end with the test, which must be in fake time.
 func NewWire(t testing.TB) *Wire {
-	// A client that was closed while its server was down dials on.
+	// A client that was closed while its server was down still dials for a while.
 	t.Cleanup(func() { time.Sleep(5 * time.Second) })
 	w := &Wire{Redis: memserver.New(t)}
 	w.Net = w.Proxy()
@@ -61,7 +63,7 @@ func NewWire(t testing.TB) *Wire {
 	return w
 }
 
-// Down(true) makes it silent: requests are lost, and connections stay. Down(false) ends that.
+// Down(true) makes the server silent: requests are lost, but connections stay open. Down(false) ends that.
 func (w *Wire) Down(down bool) { w.Net.BlackHole(down, false) }
 
 // Simulated runs a test in fake time, with a server.
@@ -69,8 +71,9 @@ func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
 	InFakeTime(t, func(t *testing.T) { test(t, NewWire(t)) })
 }
 
-// Silence makes a server silent to a session, until that has another answer: the session has a request under
-// way that is not answered. It is for fake time, in which requests through the proxy fail meanwhile.
+// Silence lets a session have a request in flight without a reply, so that the server counts as silent for it
+// until the next reply. It is for tests in fake time, and takes 200 ms. Meanwhile, other requests by the
+// proxy get no reply either.
 func Silence(t testing.TB, s *rlock.Session, net *faultproxy.Proxy) {
 	t.Helper()
 	net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

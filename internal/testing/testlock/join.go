@@ -9,22 +9,22 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Join is Go for fake time. When it returns everything is at rest: a call that can't have l stands in the
-// queue, and listens.
+// Join calls Go in fake time, and then Settle. So if the call cannot get l, it is in the queue and has a
+// subscription when Join returns.
 func Join(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := Go(ctx, l, options...)
 	Settle()
 	return got
 }
 
-// Settle lets what was begun come to rest, in fake time: also calls that wait for a moment for others to ask
-// with.
+// Settle waits, in fake time, until all goroutines are blocked. It waits for a moment first, because a
+// goroutine may wait for others in order to send a request together.
 func Settle() {
 	time.Sleep(5 * time.Millisecond)
 	synctest.Wait()
 }
 
-// Waiting fails the test, which is in fake time, if one of these calls has returned.
+// Waiting fails the test if one of these calls has returned. The test must be in fake time.
 func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	t.Helper()
 	Settle()
@@ -35,8 +35,8 @@ func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	}
 }
 
-// Served waits for these calls, and unlocks each before the next one: where they need the same lock, that is
-// their order.
+// Served waits for these calls, one after another, and unlocks each before it waits for the next. If they
+// need the same lock, they must be served in this order.
 func Served(t testing.TB, calls ...<-chan Grant) {
 	t.Helper()
 	for _, got := range calls {

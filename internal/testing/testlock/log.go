@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// Log keeps what is logged. The zero value is ready to use.
+// A Log keeps log lines. The zero value is ready to use.
 type Log struct {
 	mu   sync.Mutex // guards text
 	text strings.Builder
 }
 
-// Logger writes to it.
+// Logger returns a logger that writes to l.
 func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *Log) Write(p []byte) (int, error) {
@@ -21,7 +21,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// Count is how often these words were logged.
+// Count returns the number of times that these words were logged.
 func (l *Log) Count(words string) int {
 	return strings.Count(l.String(), words)
 }

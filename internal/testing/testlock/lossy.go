@@ -7,10 +7,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 )
 
-// Lossy has the proxy lose every second request on average: one in four of those before the server gets it,
-// the others after it, so that the reply is lost. call names the call that a request is a copy of, or returns
-// "" for what is to be left alone. A request is sent four times at most, so the fourth copy gets through. The
-// function that Lossy returns counts the replies that were lost. OnRequest(nil) ends it.
+// Lossy lets the proxy lose every second request on average. One in four of the lost requests does not reach
+// the server. Of the others, the reply is lost. call returns the same name for all copies of a request, and
+// "" for a request that must not be lost. A request is sent four times at most, so Lossy does not lose the
+// fourth copy. The function that Lossy returns counts the lost replies. OnRequest(nil) ends the losses.
 func Lossy(
 	p *faultproxy.Proxy, rnd *rand.Rand, call func(r *faultproxy.Request) string,
 ) (replies func() int) {

@@ -8,14 +8,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Observer makes a function an observer of a session.
+// An Observer is a function that is an observer of a session.
 type Observer func(rlock.Event)
 
 // Observe calls f.
 func (f Observer) Observe(_ context.Context, e rlock.Event) { f(e) }
 
-// Waits is an observer that sends the name of the lock whenever an acquisition begins to wait. What finds the
-// channel full is dropped.
+// Waits is an observer that sends the name of the lock whenever an acquisition begins to wait. It drops a
+// name if the channel is full.
 type Waits chan string
 
 // Observe sends the name if e is the beginning of a wait.
@@ -28,14 +28,14 @@ func (w Waits) Observe(_ context.Context, e rlock.Event) {
 	}
 }
 
-// Hook is a hook of a client. Command is called for each command that is sent by itself, Pipeline for each
-// pipeline; both call next to send it. One that is nil changes nothing.
+// A Hook is a hook of a client. It calls Command for each command that is sent by itself, and Pipeline for
+// each pipeline. These functions call next to send it. If a function is nil, nothing is changed.
 type Hook struct {
 	Command  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 	Pipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 }
 
-// Around is a Hook that calls f for each command and for each pipeline. next sends it.
+// Around returns a Hook that calls f for each command and for each pipeline. f calls next to send it.
 func Around(f func(cmds []redis.Cmder, next func() error) error) Hook {
 	return Hook{
 		Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// childEnv makes a test binary a child, and has its arguments.
+// childEnv is an environment variable with the arguments of a child. A test binary that has it is a child.
 const childEnv = "LOCKLINE_TEST_CHILD"
 
-// Main is testredis.Run for a package whose tests start processes of their own binary. In a process that
-// Child made, it calls child with the arguments, separated by spaces, and nothing else.
+// Main calls testredis.Run, for a package whose tests start processes of their own binary. In a process of
+// Child, it only calls child with the arguments, separated by spaces.
 func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	if args, is := os.LookupEnv(childEnv); is {
 		child(args)
@@ -25,7 +25,7 @@ func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	testredis.Run(m, options...)
 }
 
-// Child is a process to be started, in which Main calls the package's child.
+// Child returns a command that starts the test binary again. Main then calls child with these arguments.
 func Child(args ...any) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+strings.TrimSpace(fmt.Sprintln(args...)))

@@ -13,10 +13,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// Rights are the ACL rules of docs/operations.md, block by block.
+// Rights has the ACL rules of docs/operations.md, block by block.
 type Rights struct{ Server, Cluster, Sharded, Redisson, Replicas, Operator, Sentinel []string }
 
-// Operations is the text of docs/operations.md.
+// Operations returns the text of docs/operations.md.
 func Operations(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -27,7 +27,8 @@ func Operations(t testing.TB) string {
 	return string(text)
 }
 
-// DocumentedRights reads the rules as a shell does, since operators paste them into one.
+// DocumentedRights returns the rules of docs/operations.md. It lets a shell split their words, because
+// operators paste them into one.
 func DocumentedRights(t testing.TB) (r Rights) {
 	t.Helper()
 	blocks := []*[]string{&r.Server, &r.Cluster, &r.Sharded, &r.Redisson, &r.Replicas,
@@ -53,7 +54,7 @@ func DocumentedRights(t testing.TB) (r Rights) {
 	return r
 }
 
-// DocumentedUser is a client with the rights that docs/operations.md lists for a server.
+// DocumentedUser returns a client with the rights that docs/operations.md lists for a server.
 func DocumentedUser(t testing.TB, server *testredis.Server) *redis.Client {
 	t.Helper()
 	return User(t, server, "lockline", anys(DocumentedRights(t).Server)...)
@@ -67,7 +68,8 @@ func anys(words []string) []any {
 	return all
 }
 
-// NothingRefused fails the test if the server of admin has refused anything but what go-redis can do without.
+// NothingRefused fails the test if the server of admin has refused a request, except requests that go-redis
+// does not need.
 func NothingRefused(t testing.TB, admin *redis.Client) {
 	t.Helper()
 	entries, err := admin.ACLLog(bg, 100).Result()

@@ -10,6 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
+// scripts returns the names of the library's scripts by text and by digest.
 var scripts = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, name := range script.Names() {
@@ -19,8 +20,8 @@ var scripts = sync.OnceValue(func() map[string]string {
 	return names
 })
 
-// Script names the library's script that a request has the text or the digest of, without its folder; "" for
-// others.
+// Script returns the name, without its folder, of the library's script with this text or digest. It returns
+// "" if there is none.
 func Script(run string) string { return scripts()[run] }
 
 // Remains reports whether a request is a release after which the lock stays taken.

@@ -16,8 +16,8 @@ var (
 	tests    atomic.Int64
 )
 
-// Shared returns a client of the real server that the package's tests share (testredis.Shared). NewSession
-// gives a session over it a prefix that no other test has, so that each test has all names for itself. The
+// Shared returns a client of the real server that the tests of the package share (testredis.Shared).
+// NewSession gives sessions of this client a prefix of their own, so that a test can use any names. The
 // client is closed when the test ends.
 func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	t.Helper()
@@ -26,7 +26,8 @@ func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	return rdb
 }
 
-// SharedToo returns one more client, for sessions with the prefix of the one that Shared returned.
+// SharedToo returns another client of the same server. Its sessions have the prefix of rdb, which Shared has
+// returned.
 func SharedToo(t testing.TB, rdb *redis.Client, mod ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	more := testredis.Shared(t).Client(t, mod...)
@@ -39,7 +40,7 @@ func share(t testing.TB, rdb *redis.Client, prefix string) {
 	t.Cleanup(func() { prefixes.Delete(rdb) })
 }
 
-// Prefix is with which the names of keys and channels begin of NewSession's sessions over a client.
+// Prefix returns the prefix of the sessions that NewSession makes with this client.
 func Prefix(rdb redis.Cmdable) string {
 	if prefix := prefixOf(rdb); prefix != "" {
 		return prefix
@@ -57,7 +58,7 @@ func prefixOf(rdb any) string {
 	return s
 }
 
-// pattern matches the keys, or channels, that are the test's.
+// pattern returns a pattern of the keys and channels of the test.
 func pattern(rdb redis.Cmdable) string {
 	if prefix := prefixOf(rdb); prefix != "" {
 		return prefix + ":*"

@@ -1,8 +1,8 @@
-// Package testlock is what the tests of the locks have in common: sessions, locks that a test must get, waits
-// that must end, and servers in fake time. The servers of package testredis are real ones.
+// Package testlock has helpers for the tests of locks, such as sessions, locks that a test must get, waits
+// that must end, and servers in fake time. Real servers are in package testredis.
 //
-// A helper that gets the test fails it where it says so. Those that stop the test, as t.Fatal does, are for
-// the goroutine of the test.
+// If a helper can fail the test, its comment says so. If it can stop the test, as t.Fatal does, only the
+// goroutine of the test may call it.
 package testlock
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Patience is how long a test waits for what must happen, however slow the machine is. In fake time it is
-// fake, too.
+// Patience is the longest time for which a test waits for an event that must come. It is long enough for a
+// slow machine. In fake time, it is fake, too.
 const Patience = 30 * time.Second
 
-// Quiet is the logger of NewSession's sessions. It formats what is logged, and drops it.
+// Quiet is the logger of sessions by NewSession. It formats log lines, and drops them.
 var Quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 var bg = context.Background()
@@ -44,8 +44,8 @@ func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) 
 	return s
 }
 
-// Batching has requests of s share pipelines where more than n are under way, or, with a negative n, never.
-// Call it before the first request. It returns s.
+// Batching lets requests of s share pipelines if more than n are in flight. If n is negative, they never do.
+// It must be called before the first request. It returns s.
 func Batching(s *rlock.Session, n int) *rlock.Session {
 	inner.Session(s).Link.Batching = n
 	return s
@@ -67,7 +67,7 @@ func User(t testing.TB, server *testredis.Server, name string, rights ...any) *r
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
 }
 
-// Impatient is for a client that gives up soon on a server that does not answer.
+// Impatient changes the options of a client so that it does not wait long for a server that does not answer.
 func Impatient(o *redis.Options) {
 	o.ReadTimeout, o.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
 }
@@ -93,7 +93,7 @@ func Lock(
 	return ctx, hold
 }
 
-// TryLock does with l.TryLock what Lock does with l.Lock.
+// TryLock does the same as Lock, but calls l.TryLock.
 func TryLock(
 	t testing.TB, l rlock.Locker, ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold) {
@@ -106,7 +106,7 @@ func TryLock(
 	return ctx, hold
 }
 
-// Take is Lock for a test that does not need the context. It waits for Patience at most.
+// Take calls Lock and returns only the Hold. It waits for Patience at most.
 func Take(t testing.TB, l rlock.Locker, options ...rlock.Option) *rlock.Hold {
 	t.Helper()
 	_, hold := Lock(t, l, Bounded(t), options...)
@@ -171,14 +171,14 @@ func Cycle(ctx context.Context, l rlock.Locker, options ...rlock.Option) error {
 	return hold.Unlock(bg)
 }
 
-// Grant is what a call of Lock has returned.
+// A Grant has the results of a call of Lock.
 type Grant struct {
 	Ctx  context.Context
 	Hold *rlock.Hold
 	Err  error
 }
 
-// Go calls l.Lock in a goroutine of its own and sends what it returns.
+// Go calls l.Lock in a goroutine of its own, and sends the results.
 func Go(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := make(chan Grant, 1)
 	go func() {
@@ -188,7 +188,8 @@ func Go(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Gra
 	return got
 }
 
-// Granted waits for what Go sends, for Patience at most, and returns the Hold. An error stops the test.
+// Granted waits for the results that Go sends, for Patience at most, and returns the Hold. An error stops the
+// test.
 func Granted(t testing.TB, got <-chan Grant) *rlock.Hold {
 	t.Helper()
 	g := Receive(t, "the end of Lock", got)
@@ -207,7 +208,8 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// OnePrefix fails the test if a line of err, which came of what, has the library's prefix twice.
+// OnePrefix fails the test if a line of err has the library's prefix twice. `what` names the call with this
+// error.
 func OnePrefix(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil && strings.Count(err.Error(), "lockline: ") > 1+strings.Count(err.Error(), "\n") {
@@ -215,7 +217,7 @@ func OnePrefix(t testing.TB, what string, err error) {
 	}
 }
 
-// WantError fails the test unless err, which came of what, matches want, and has one prefix.
+// WantError fails the test unless err matches want and has one prefix. `what` names the call with this error.
 func WantError(t testing.TB, what string, err, want error) {
 	t.Helper()
 	OnePrefix(t, what, err)

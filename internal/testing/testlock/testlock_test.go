@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testlock.Main(m, func(args string) { fmt.Print(arg
 
 var bg = context.Background()
 
-// judged is a test that may fail.
+// judged takes the place of a test that may fail. It records the failure.
 type judged struct {
 	*testing.T
 	failed, stopped bool
@@ -32,14 +32,13 @@ func (j *judged) Fatal(...any) {
 	runtime.Goexit()
 }
 
-// stage is what a helper is tried on: a lock that is free, one that another session holds, the hold of that,
-// a context that is over, and a channel on which nothing comes.
+// A stage has objects with which helpers are tried.
 type stage struct {
 	w          *testlock.Wire
-	free, held *rlock.Mutex
-	hold       *rlock.Hold
-	over       context.Context
-	never      chan int
+	free, held *rlock.Mutex    // two locks, of which another session holds the second
+	hold       *rlock.Hold     // the hold of that session
+	over       context.Context // a context that has ended
+	never      chan int        // a channel on which nothing comes
 }
 
 func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
@@ -127,7 +126,7 @@ func TestHelpersFailTheTestWhereTheySaySo(t *testing.T) {
 		"NoSubscriptions": {true,
 			func(t testing.TB, s *stage) { testlock.NoSubscriptions(t, s.w.Client) },
 			func(t testing.TB, s *stage) {
-				go testlock.Cycle(testlock.Bounded(t), s.held) // which waits
+				go testlock.Cycle(testlock.Bounded(t), s.held)
 				testlock.Eventually(t, "it listens", func() bool { return len(s.w.PubSubChannels("*")) > 0 })
 				testlock.Works(t, s.free)
 				testlock.NoSubscriptions(t, s.w.Client)
@@ -178,7 +177,7 @@ func TestAHookIsCalledForCommandsAndPipelines(t *testing.T) {
 		if n, err := rdb.Get(bg, "x").Int(); n != 3 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
-		for _, want := range []string{"1 set", "2 incr", "1 get"} { // beside what starts a connection
+		for _, want := range []string{"1 set", "2 incr", "1 get"} { // further commands open a connection
 			if !slices.Contains(sent, want) {
 				t.Errorf("%q is not among %q", want, sent)
 			}

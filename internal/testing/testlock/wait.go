@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Eventually waits for a condition that nothing announces, and stops the test if it does not hold within
-// Patience.
+// Eventually polls until ok returns true, and stops the test if that takes longer than Patience. It is for
+// conditions for which there is no event.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !ok(); {
@@ -24,8 +24,8 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Receive returns what c delivers, or the zero value when c is closed. It stops the test if neither happens
-// within Patience.
+// Receive returns the next value of c, or the zero value when c is closed. It stops the test if neither
+// happens within Patience.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -50,7 +50,7 @@ func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
 	})
 }
 
-// OnlyTokens waits until the server has no keys of the test but those that remember tokens, and stops the
+// OnlyTokens waits until all keys of the test on the server only remember tokens, see Remembers. It stops the
 // test if that takes longer than Patience.
 func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()
@@ -64,8 +64,8 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	})
 }
 
-// Remembers reports whether a key, which has these fields if it is a hash, only remembers tokens at a time of
-// the server: nobody holds its lock or waits for it.
+// Remembers reports whether a key only remembers tokens, because nobody holds its lock or waits for it. lock
+// has the fields of the key if it is a hash, and now is the time of the server.
 func Remembers(key string, lock map[string]string, now time.Time) bool {
 	if strings.HasSuffix(key, "}:t") || strings.HasPrefix(key, "lockline_lock_memory:") {
 		return true
@@ -76,8 +76,8 @@ func Remembers(key string, lock map[string]string, now time.Time) bool {
 	return lock["lives"] != "" && !waits && (!held || ends <= now.UnixMicro())
 }
 
-// NoSubscriptions waits until no client listens to a channel of the test, and stops the test if that takes
-// longer than Patience.
+// NoSubscriptions waits until no client is subscribed to a channel of the test. It stops the test if that
+// takes longer than Patience.
 func NoSubscriptions(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()
 	Eventually(t, "no subscription is left", func() bool {

@@ -12,9 +12,9 @@ import (
 
 const slots = 16384
 
-// Cluster is a Redis Cluster.
+// A Cluster is a Redis Cluster.
 type Cluster struct {
-	Nodes []*Server // the masters first, then the first replica of each, and so on
+	Nodes []*Server // first the masters, then the first replica of each, and so on
 
 	sharded bool
 }
@@ -28,25 +28,25 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	for range masters * (1 + replicasPerMaster) {
 		s := Start(t,
 			"--cluster-enabled", "yes",
-			"--cluster-node-timeout", "2000", // how soon a failover begins
+			"--cluster-node-timeout", "2000", // time after which a failover begins
 			"--cluster-announce-ip", "127.0.0.1",
-			"--repl-diskless-sync-delay", "0", // else replicas wait 5 s for company
-			"--repl-ping-replica-period", "1") // else nodes hide replicas that have received nothing for 10 s
+			"--repl-diskless-sync-delay", "0", // by default, replicas wait for others for 5 s
+			"--repl-ping-replica-period", "1") // by default, nodes hide replicas for up to 10 s
 		c.Nodes = append(c.Nodes, s)
 		clients = append(clients, s.Client(t))
 	}
 
-	// By hand, because redis-cli --cluster create waits for a prompt and for seconds.
+	// redis-cli --cluster create would do the following, too, but it waits for a prompt and for seconds.
 	ctx := t.Context()
 	for i, client := range clients {
 		if i < masters {
 			must(t, client.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err())
 		}
-		// Nodes that differ in their epoch have no conflict to settle when they meet.
+		// With different epochs, the nodes have no conflict when they meet.
 		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 	}
 	for i, client := range clients {
-		for _, other := range c.Nodes[:i] { // every node meets every other: gossip alone takes seconds
+		for _, other := range c.Nodes[:i] { // each node meets each other, because gossip takes seconds
 			must(t, client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(other.port)).Err())
 		}
 	}
@@ -67,7 +67,7 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	return c
 }
 
-// unready says what the node still lacks, if anything.
+// unready returns "" if the node is ready, and otherwise a text that shows the reason.
 func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster int) string {
 	info, err := node.ClusterInfo(ctx).Result()
 	if err != nil {
@@ -91,7 +91,8 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 	return outOfSync(ctx, node)
 }
 
-// outOfSync says why a replica is not in sync with its master; "" for a master.
+// outOfSync returns "" if the node is a master, or a replica in sync. Otherwise, it returns a text that shows
+// the reason.
 func outOfSync(ctx context.Context, node *redis.Client) string {
 	info, err := node.Info(ctx, "replication").Result()
 	switch {
@@ -103,8 +104,8 @@ func outOfSync(ctx context.Context, node *redis.Client) string {
 	return info
 }
 
-// Client returns a client of the whole Cluster with go-redis' default options but for mod. It is closed when
-// the test ends.
+// Client returns a client of the whole Cluster. Its options are the defaults of go-redis, changed by mod. The
+// client is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opt := &redis.ClusterOptions{}
 	for _, s := range c.Nodes {
@@ -118,10 +119,10 @@ func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redi
 	return client
 }
 
-// Sharded reports whether the servers have sharded pub/sub: Redis 7 or newer, Valkey.
+// Sharded reports whether the servers have sharded pub/sub, as Redis 7 or newer and Valkey do.
 func (c *Cluster) Sharded() bool { return c.sharded }
 
-// Sent counts the messages of a kind that the nodes have sent to each other since they began.
+// Sent returns the number of messages of a kind that the nodes have sent to each other since their start.
 func (c *Cluster) Sent(t testing.TB, kind string) (n int) {
 	t.Helper()
 	for _, s := range c.Nodes {
@@ -150,8 +151,8 @@ func (c *Cluster) Master(t testing.TB, key string) *Server {
 	return find(t, c.Nodes, node.Options().Addr)
 }
 
-// MoveSlot moves key's slot, with all keys in it, to another master, as redis-cli does it: clients
-// are redirected key by key meanwhile. during runs when all keys have moved and the slot has not.
+// MoveSlot moves the slot of key, with all of its keys, to another master. As with redis-cli, clients are
+// redirected for single keys meanwhile. It calls during after all keys have moved, and before the slot has.
 func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -167,15 +168,15 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func(
 		if len(keys) == 0 {
 			break
 		}
-		// NOKEY: it has expired.
+		// If the key has expired, the reply is NOKEY, which is no error.
 		must(t, source.Do(ctx, "MIGRATE", "127.0.0.1", to.port, keys[0], 0, 5000).Err())
 	}
 	for _, f := range during {
 		f()
 	}
-	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first those whose word counts
+	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first the two masters of the slot
 		client := s.Client(t)
-		// Replicas learn it from their master.
+		// Replicas get the change from their master.
 		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") {
 			must(t, client.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID).Err())
 		}

@@ -2,6 +2,6 @@ package testredis
 
 import "flag"
 
-// ManyAtOnce, called by a TestMain, has four parallel tests run at once unless -parallel says otherwise: by
-// default there are as many as processors, and tests with servers mostly wait.
+// ManyAtOnce lets four parallel tests run at once, unless -parallel is given. The default is the number of
+// processors, but tests with servers mostly wait. A TestMain calls it.
 func ManyAtOnce() { _ = flag.Set("test.parallel", "4") }

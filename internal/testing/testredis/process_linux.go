@@ -7,14 +7,15 @@ import (
 	"syscall"
 )
 
-// What freezes a process, and lets it go on.
+// Signals that stop and continue a process.
 const (
 	StopSignal     = syscall.SIGSTOP
 	ContinueSignal = syscall.SIGCONT
 )
 
-// EndWithParent has the kernel end a process with the one that starts it, because
-// no Cleanup runs after a panic or a test timeout. Until then a terminal's signals do not reach it.
+// EndWithParent returns attributes with which the kernel ends a process together with its parent. This is
+// necessary because no Cleanup runs after a panic or a timeout of the test. Signals of a terminal do not
+// reach the process.
 func EndWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// What freezes a process, and lets it go on.
+// Signals that stop and continue a process.
 const (
 	StopSignal     = syscall.SIGSTOP
 	ContinueSignal = syscall.SIGCONT
 )
 
-// EndWithParent does nothing: only Linux can.
+// EndWithParent returns nil, because only Linux can end a process with its parent.
 func EndWithParent() *syscall.SysProcAttr { return nil }
 
 func standsStill(pid int) bool {

@@ -12,14 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masterName is what Sentinel calls the master.
+// masterName is the name of the master for the Sentinels.
 const masterName = "lockline"
 
 const sentinels = 3
 
-// Sentinel is a master with replicas, watched by three Sentinels.
+// A Sentinel is a master with replicas and three Sentinels.
 type Sentinel struct {
-	Nodes     []*Server // the first is the first master
+	Nodes     []*Server // first the master at the start, then its replicas
 	Sentinels []*Server
 }
 
@@ -49,9 +49,9 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	for _, sentinel := range s.Sentinels {
 		client := s.sentinelClient(sentinel)
 		t.Cleanup(func() { _ = client.Close() })
-		// How they find each other and the replicas, and elect, without
-		// seconds between; and a busy computer is no reason to pause for
-		// 30 s (tilt). Servers before 7.0 can't be told, and are slower.
+		// With these settings, the Sentinels find each other and the replicas, and elect a leader, within
+		// less than seconds. A busy machine does not make them pause for 30 s (tilt). Servers before 7.0 do
+		// not know the command, and are slower.
 		_ = client.Process(ctx, redis.NewCmd(ctx, "SENTINEL", "DEBUG",
 			"publish-period", 100, "info-period", 200, "ask-period", 100,
 			"tilt-trigger", 30000, "election-timeout", 2000))
@@ -71,8 +71,8 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	return s
 }
 
-// FailoverClient returns a client that follows the master, with go-redis'
-// default options but for mod. It is closed when the test ends.
+// FailoverClient returns a client that follows the master. Its options are the defaults of go-redis, changed
+// by mod. The client is closed when the test ends.
 func (s *Sentinel) FailoverClient(t testing.TB, mod ...func(*redis.FailoverOptions)) *redis.Client {
 	opt := &redis.FailoverOptions{MasterName: masterName}
 	for _, sentinel := range s.Sentinels {
@@ -92,8 +92,8 @@ func (s *Sentinel) Master(t testing.TB) *Server {
 	return s.awaitMaster(t, func(string) bool { return true })
 }
 
-// Failover has a replica promoted, though the master lives. One Sentinel does that alone: the others are so
-// quick here that they would make the promoted one a replica again.
+// Failover promotes a replica although the master lives. One Sentinel does that while the others are stopped.
+// They would react so fast that they would make the promoted server a replica again.
 func (s *Sentinel) Failover(t testing.TB) {
 	t.Helper()
 	old := s.Master(t)
@@ -106,7 +106,7 @@ func (s *Sentinel) Failover(t testing.TB) {
 	must(t, client.Failover(t.Context(), masterName).Err())
 	await(t, func() string {
 		if s.masterOf(t.Context(), s.Sentinels[0]) == old.Addr {
-			return "the old one is the master"
+			return "the old server is the master"
 		}
 		return ""
 	})
@@ -135,7 +135,7 @@ func (s *Sentinel) awaitMaster(t testing.TB, wanted func(addr string) bool) *Ser
 	return find(t, s.Nodes, master)
 }
 
-// masterOf returns the address that one Sentinel names; "" if it doesn't.
+// masterOf returns the address of the master by one Sentinel. It returns "" if the Sentinel names none.
 func (s *Sentinel) masterOf(ctx context.Context, sentinel *Server) string {
 	client := s.sentinelClient(sentinel)
 	defer func() { _ = client.Close() }()
@@ -146,7 +146,8 @@ func (s *Sentinel) masterOf(ctx context.Context, sentinel *Server) string {
 	return net.JoinHostPort(addr[0], addr[1])
 }
 
-// sentinelClient does not wait long for a Sentinel that a test has frozen.
+// sentinelClient returns a client of a Sentinel. It does not wait long, because a test may have stopped the
+// Sentinel.
 func (s *Sentinel) sentinelClient(sentinel *Server) *redis.SentinelClient {
 	return redis.NewSentinelClient(&redis.Options{
 		Addr: sentinel.Addr, ReadTimeout: time.Second, MaxRetries: -1,

@@ -1,6 +1,6 @@
-// Package testredis starts real Redis (or Valkey) servers for tests: single
-// ones, a Cluster, a Sentinel group. All listen on 127.0.0.1, live in
-// t.TempDir(), and end with the test that started them.
+// Package testredis starts real servers of Redis or Valkey for tests: single servers, Clusters, and masters
+// with Sentinels. All of them have ports of 127.0.0.1 and folders of t.TempDir(), and end with the test that
+// started them.
 package testredis
 
 import (
@@ -24,7 +24,7 @@ import (
 // patience limits each wait for a server or a group of them to become ready.
 const patience = 30 * time.Second
 
-// Server is one server process.
+// A Server is one server process.
 type Server struct {
 	Addr string
 
@@ -34,15 +34,14 @@ type Server struct {
 	dir  string
 	args []string
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the fields below
 	proc   *os.Process
 	exited chan struct{} // closed when proc is gone and reaped
 }
 
-// Start starts a server without persistence; args are further options for
-// it, as on its command line ("--appendonly", "yes"). Without a binary the
-// test is skipped, or fails if LOCKLINE_REQUIRE_REDIS=1. The server ends
-// with the test, and what it printed is logged if the test failed.
+// Start starts a server without persistence. args has further options, as on its command line, for example
+// "--appendonly", "yes". If there is no binary, the test is skipped, or fails if LOCKLINE_REQUIRE_REDIS=1.
+// The server ends with the test. If the test failed, the output of the server is logged.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return startWith(t, func(*Server) []string {
@@ -50,11 +49,11 @@ func Start(t testing.TB, args ...string) *Server {
 	})
 }
 
-// StartReplica starts a replica of s, as Start does, and returns when it is in sync. What
-// the replica is to take over in a failover must be in args, too.
+// StartReplica starts a replica of s, as Start does, and returns when it is in sync. A replica does not take
+// over the options of its master, so give them in args, too.
 func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	t.Helper()
-	// Else it waits 5 s for company.
+	// By default, the master waits for further replicas for 5 s.
 	must(t, s.Client(t).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	replica := Start(t, append([]string{"--repl-diskless-sync-delay", "0",
 		"--replicaof", "127.0.0.1", strconv.Itoa(s.port)}, args...)...)
@@ -63,8 +62,8 @@ func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	return replica
 }
 
-// Binary finds the server to start: what the environment variable
-// LOCKLINE_REDIS_SERVER names, else redis-server, else valkey-server in PATH.
+// Binary returns the path of the server to start. The environment variable LOCKLINE_REDIS_SERVER can name it.
+// Otherwise it is redis-server or valkey-server in the PATH.
 func Binary() (path string, ok bool) {
 	names := []string{"redis-server", "valkey-server"}
 	if name := os.Getenv("LOCKLINE_REDIS_SERVER"); name != "" {
@@ -91,7 +90,7 @@ func requireBinary(t testing.TB) string {
 	if os.Getenv("LOCKLINE_REQUIRE_REDIS") == "1" {
 		t.Fatal("testredis: " + missing)
 	}
-	// go test hides why it skipped unless it is verbose.
+	// go test shows the reason of a skip only with -v.
 	warnOnce.Do(func() { fmt.Fprintln(os.Stderr, "testredis: SKIPPING TESTS: "+missing) })
 	t.Skip("testredis: SKIPPED: " + missing)
 	return ""
@@ -122,9 +121,9 @@ func startWith(t testing.TB, args func(*Server) []string) *Server {
 	}
 }
 
-// FreePort finds a port that is free, as is the one 10000 above it, which
-// is the Cluster bus. Both are below the range that outgoing connections
-// draw from on Linux (32768 and up): none can take a server's port while it restarts.
+// FreePort returns a free port. The port that is 10000 higher is free, too, because a Cluster uses it for its
+// bus. Both are below 32768, where the ports of outgoing connections begin on Linux. So no connection can
+// take the port of a server while that restarts.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -184,7 +183,8 @@ func (s *Server) launch() error {
 	return fmt.Errorf("the server at %s does not answer", s.Addr)
 }
 
-// serves reports whether the process pid answers: if two tests drew the same port, another server could.
+// serves reports whether the process pid answers on the port. If two tests have chosen the same port, another
+// server could answer.
 func (s *Server) serves(pid int) bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -210,7 +210,8 @@ func (s *Server) serves(pid int) bool {
 	return false
 }
 
-// Client returns a client with go-redis' default options but for mod. It is closed when the test t ends.
+// Client returns a client of the server. Its options are the defaults of go-redis, changed by mod. The client
+// is closed when the test t ends.
 func (s *Server) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: s.Addr}
 	for _, m := range mod {
@@ -228,8 +229,8 @@ func (s *Server) PID() int {
 	return s.proc.Pid
 }
 
-// Freeze stops the process with SIGSTOP and returns when it stands still.
-// Its connections stay open, and the kernel goes on accepting new ones.
+// Freeze stops the process with SIGSTOP, and returns when it has stopped. Its connections stay open, and the
+// kernel still accepts new ones.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.signal(StopSignal)
@@ -242,7 +243,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Thaw lets a frozen process go on.
+// Thaw continues a process after Freeze.
 func (s *Server) Thaw() {
 	s.t.Helper()
 	s.signal(ContinueSignal)
@@ -265,13 +266,12 @@ func (s *Server) Kill() {
 	if proc == nil {
 		return // never started
 	}
-	_ = proc.Kill() // an error says that it has ended
+	_ = proc.Kill() // an error means that the process has ended
 	<-exited
 }
 
-// Restart kills the process if it runs, starts it again on the same port in
-// the same directory, and returns when it answers. The data is lost unless
-// Start's args asked for persistence.
+// Restart kills the process if it runs, starts it again on the same port in the same folder, and returns when
+// it answers. Its data are lost, unless the args of Start had options for persistence.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Kill()
@@ -282,7 +282,7 @@ func (s *Server) Restart(t testing.TB) {
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "output.log") }
 
-// output is the end of what the server printed.
+// output returns the end of the server's output.
 func (s *Server) output() string {
 	b, err := os.ReadFile(s.logFile())
 	if err != nil {
@@ -291,7 +291,7 @@ func (s *Server) output() string {
 	return string(b[max(0, len(b)-4096):])
 }
 
-// await polls until ready reports "" and fails the test with what it reported last if that takes too long.
+// await polls until ready returns "". If that takes too long, it stops the test with the last text of ready.
 func await(t testing.TB, ready func() (missing string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

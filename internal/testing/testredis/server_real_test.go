@@ -35,7 +35,7 @@ func TestAServerRestartsOnItsPortWithoutItsData(t *testing.T) {
 	addr, pid := s.Addr, s.PID()
 	must(t, s.Client(t).Set(t.Context(), "k", "v", 0).Err())
 
-	s.Freeze() // a frozen one can be killed, too
+	s.Freeze() // Restart can also kill a stopped process
 	s.Restart(t)
 
 	if s.Addr != addr || s.PID() == pid {
@@ -58,7 +58,7 @@ func TestAServerRestartsWithItsDataIfAskedToKeepIt(t *testing.T) {
 
 func TestAServerEndsWithItsTest(t *testing.T) {
 	t.Parallel()
-	requireBinary(t) // else only the subtest is skipped
+	requireBinary(t) // otherwise only the subtest would be skipped
 	var s *Server
 	t.Run("frozen", func(t *testing.T) {
 		s = Start(t)

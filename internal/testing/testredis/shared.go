@@ -13,9 +13,9 @@ var shared struct {
 	server     *Server
 }
 
-// Shared returns the one real server that the tests of a package share. The first call starts it, and Run
-// ends it. No test kills, freezes, restarts, configures or flushes it, or counts what it does; each has names
-// of its own there (testlock.Shared gives them). Without a binary the test is skipped, as by Start.
+// Shared returns the real server that the tests of a package share. The first call starts it, and Run ends
+// it. No test may kill, stop, restart, configure or flush it, or count its requests. Each test must use names
+// of its own, see testlock.Shared. If there is no binary, the test is skipped, as by Start.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	requireBinary(t)
@@ -27,7 +27,7 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// lasting is a test for what outlives it: Run does its cleanups.
+// lasting takes the place of a test for a server that outlives the test. Run calls its cleanups.
 type lasting struct {
 	testing.TB
 }
@@ -44,17 +44,16 @@ func (l *lasting) TempDir() string {
 	return dir
 }
 
-// Run is the TestMain of a package whose tests use servers. Four parallel tests run at once unless -parallel
-// says otherwise: by default there are as many as processors, and tests with servers mostly wait. Goroutines
-// that are left fail it.
+// Run runs the tests of a package whose tests use servers, for its TestMain. It calls ManyAtOnce, and fails
+// if goroutines are left.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
-	// go-redis asks a server that is gone once a second, and only then sees that its client was closed.
+	// go-redis dials a server that has ended once a second, and only then notices that its client was closed.
 	goleak.VerifyTestMain(ending{m}, append(options,
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))...)
 }
 
-// ending ends the shared server behind the last test.
+// ending runs the tests, and then ends the shared server.
 type ending struct{ m *testing.M }
 
 func (e ending) Run() int {

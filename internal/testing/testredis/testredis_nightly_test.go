@@ -32,7 +32,7 @@ func TestAReplicaTakesOverInACluster(t *testing.T) {
 	c := StartCluster(t, 3, 1)
 	old := c.Master(t, "k")
 	old.Kill()
-	// By default go-redis goes on asking a dead master for up to a minute.
+	// By default, go-redis sends requests to a dead master for up to a minute.
 	client := c.Client(t, func(o *redis.ClusterOptions) {
 		o.ClusterStateReloadInterval = 100 * time.Millisecond
 	})

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate for 127.0.0.1 and its key to files, signed by a CA that is made for it.
+// Certificate writes a certificate for 127.0.0.1 and its key to files. It is signed by a CA that is made for
+// it.
 func Certificate(t testing.TB) (certFile, keyFile, caFile string, ca *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()

@@ -21,10 +21,11 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// Library is the path of the library's module. Those of the others begin with it.
+// Library is the path of the library's module. The paths of the other modules begin with it.
 const Library = "github.com/lockline/lockline"
 
-// folders of the modules that are released, the library first. The others require it alone.
+// folders has the folders of the modules that are released. The first one is the library, and the others
+// require only the library.
 var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "contrib/lockvet",
 	"cmd/lockline"}
 
@@ -66,7 +67,7 @@ func Snapshot(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// Tags are the tags of a version, one for each module that repo has: v1.2.3, otel/v1.2.3.
+// Tags returns the tags of a version, one for each module that repo has, for example v1.2.3 and otel/v1.2.3.
 func Tags(repo, version string) (tags []string) {
 	for _, folder := range present(repo) {
 		tags = append(tags, path.Join(folder, version))
@@ -83,7 +84,7 @@ func present(repo string) (found []string) {
 	return found
 }
 
-// Make tags a version of all modules in a git repository, from what is committed at HEAD. The tags name
+// Make tags a version of all modules in a git repository, from the commit HEAD. The tags name
 // a commit of their own, in which the other modules require that version of the library and replace nothing.
 // HEAD and the work tree stay as they are. It runs go mod tidy, which may download modules.
 func Make(ctx context.Context, repo, version string) (err error) {
@@ -104,8 +105,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 		err = errors.Join(err, undo)
 	}()
 
-	// Into this machine's module cache, from which Env serves: then no command has to ask which versions
-	// there are.
+	// The modules go into the module cache of this machine, from which Env serves them. So later commands
+	// need no list of versions.
 	for _, folder := range present(tree) {
 		download := exec.CommandContext(ctx, "go", "mod", "download")
 		download.Dir, download.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=off")
@@ -113,7 +114,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 			return fmt.Errorf("go mod download in %s: %w\n%s", folder, err, out)
 		}
 	}
-	// Their go.sum has the library's checksum, which is that of its files: the commit changes none of them.
+	// The go.sum of the other modules has the checksum of the library. It is known before the commit, because
+	// the commit changes no file of the library.
 	if err := publish(ctx, repo, "HEAD", ".", version, proxy); err != nil {
 		return err
 	}
@@ -182,7 +184,8 @@ func Proxy(ctx context.Context, repo, version, to string) error {
 	return nil
 }
 
-// publish makes of a revision what a module proxy serves: https://go.dev/ref/mod#goproxy-protocol
+// publish writes the files that a module proxy serves for a revision, see
+// https://go.dev/ref/mod#goproxy-protocol.
 func publish(ctx context.Context, repo, revision, folder, version, proxy string) error {
 	m := module.Version{Path: path.Join(Library, folder), Version: version}
 	dir := filepath.Join(proxy, m.Path, "@v")
@@ -216,17 +219,16 @@ func publish(ctx context.Context, repo, revision, folder, version, proxy string)
 	)
 }
 
-// Env is the environment of a go command that gets Lockline's modules from the folder of a proxy alone, and
-// others from this machine's module cache or, failing that, from where it gets them always. Its own GOPATH is
-// gopath. It has this machine's build cache, and no C compiler.
+// Env returns the environment of a go command. The command gets the modules of Lockline only from the folder
+// proxy, and other modules from the module cache of this machine or from its usual proxy. Its GOPATH is
+// gopath. It uses the build cache of this machine, and no C compiler.
 func Env(ctx context.Context, proxy, gopath string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOCACHE", "GOPROXY").Output()
 	if err != nil {
 		return nil, err
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	// With -trimpath what is compiled is the same in every directory, so the build cache has it from run to
-	// run.
+	// With -trimpath, results do not depend on the folder, so the build cache has them for the next run.
 	return append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+
 		filepath.Join(lines[0], "cache", "download")+","+lines[2],
 		"GONOSUMDB="+Library, "GOFLAGS=-modcacherw -trimpath", "GOCACHE="+lines[1], "GOPATH="+gopath,

@@ -46,7 +46,7 @@ func main() {
 		}
 		return len(state.Queue)
 	}
-	for inLine() > 0 { // those that gave up may leave a moment later
+	for inLine() > 0 { // waiters that gave up may leave a moment later
 		time.Sleep(time.Millisecond)
 	}
 	var wg sync.WaitGroup
