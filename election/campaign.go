@@ -284,7 +284,7 @@ func (r *record) store(ctx context.Context) error {
 	r.mu.Lock()
 	number, value := r.number, r.value
 	r.mu.Unlock()
-	o, err := r.e.do(ctx, proclaimScript, r.owner, r.token, number, value, r.e.session.Args.Keep)
+	o, err := r.e.do(ctx, proclaimScript, r.owner, r.token, number, value, r.e.session.Args.Retention)
 	switch {
 	case err != nil:
 		return err

@@ -105,7 +105,7 @@ func (p *Party) attend() {
 // leave ends the lease of a party in Redis, by latch/leave.lua. It tries for as long as the lease lasts.
 func (l *Latch) leave(id, party any, notAfter int64) error {
 	s := l.s
-	r := &protocol.Same{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
+	r := &protocol.FixedRequest{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
 	until := time.Now().Add(s.Lease)
 	for try := 1; ; try++ {
 		err := s.Link.Call(s.Ctx, r, 1, nil).Err

@@ -79,7 +79,7 @@ func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool
 			o.Err = wire.Unexpected(o.Reply)
 			return o
 		}
-		s.Clock.Heard(now, o.Sent)
+		s.Clock.Sync(now, o.Sent)
 		r.answer = answer{letter[0], now, rest, o.Sent}
 		switch {
 		case letter != "V" && letter != "U":

@@ -108,7 +108,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 			return l.ending(seen.letter, seen.party)
 		case w.Over():
 			return w.EndOfWatch(err, l.fail)
-		case !w.Failed(err) || !w.Endures(w.Failing, w.Failing, l.s.Lease):
+		case !w.Failed(err) || !w.ToleratesOutage(w.Failing, w.Failing, l.s.Lease):
 			return err
 		}
 	}

@@ -102,7 +102,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 type RedLock struct {
 	q     *quorum
 	name  string
-	parts []engine.Permits // by server
+	parts []engine.Lock // by server
 	cfg   engine.Config
 	err   error // of New, returned by every use
 }

@@ -267,7 +267,7 @@ func (c *lockCall) retries(err error) bool {
 	if c.q.works() { // by now
 		c.outageAt = time.Now()
 	}
-	return !c.hopeless && c.bounds.Endures(c.outageAt, c.begun, c.q.lead.Lease)
+	return !c.hopeless && c.bounds.ToleratesOutage(c.outageAt, c.begun, c.q.lead.Lease)
 }
 
 // joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
@@ -297,7 +297,7 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	defer leave()
 	line := engine.New(s.line, lineKind, c.l.name, engine.Config{})
 	head := ask(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
-		return line.Admitted(ctx, engine.Exclusive, engine.Config{}, false)
+		return line.AcquireEntry(ctx, engine.Exclusive, engine.Config{}, false)
 	})
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()

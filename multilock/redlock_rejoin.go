@@ -24,7 +24,7 @@ import (
 // the options set. The caller adds the entry to m.parts. The end of the entry's context tells that the part
 // may be lost.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
-	p, err := m.l.parts[i].Admitted(m.ctx, engine.Exclusive, cfg, try)
+	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err == nil {
 		context.AfterFunc(p.Context(), func() { m.checkPart(i) })
 	}

@@ -100,8 +100,8 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 		cfg.Only = session.EventRenewFailed
 		cfg.Handover = 0 // each part of a hold is granted by its server, which gives it a token
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
-		s.session.Args.Keep = protocol.Milliseconds(keepTokens)
-		cfg.Lease, cfg.Liveness = lineLease, lineLease
+		s.session.Args.Retention = protocol.Milliseconds(keepTokens)
+		cfg.Lease, cfg.WaiterTimeout = lineLease, lineLease
 		cfg.Observer = nil // the line concerns no user
 		s.line = session.NewBeside(u, cfg, session.NewID())
 		q.servers = append(q.servers, s)

@@ -264,7 +264,7 @@ func (a *acquisition) refuse(r *refusal) time.Time {
 	l.suspect()
 	l.refusedAt = r.sent
 	l.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
-	heartbeat := l.s.Liveness / 5 * 3
+	heartbeat := l.s.WaiterTimeout / 5 * 3
 	if r.Left >= 0 { // otherwise the lease has no end
 		heartbeat = min(heartbeat, r.Left+time.Millisecond)
 	}
@@ -293,7 +293,7 @@ func (a *acquisition) endure(f *failedRequest) error {
 		return a.endOfWait()
 	case !full && !wire.Judge(f.error).Transient:
 		return a.l.failed(f.error)
-	case !a.bounds.Endures(f.failing, a.begun, a.l.s.Lease):
+	case !a.bounds.ToleratesOutage(f.failing, a.begun, a.l.s.Lease):
 		return a.l.failed(failure.Outage(f.failing, f.error))
 	}
 	return nil
@@ -403,9 +403,9 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 			}
 			err = l.fail(err)
 		case r.Status == protocol.Expired: // the reply has brought the time
-			err = l.fail(protocol.TooLate(min(at.lease, l.s.Liveness)))
+			err = l.fail(protocol.TooLate(min(at.lease, l.s.WaiterTimeout)))
 		case r.Status == protocol.Stale: // a copy was granted the lock, and lost it by force
-			err = l.fail(protocol.ErrOver)
+			err = l.fail(protocol.ErrGrantEnded)
 		case !over:
 			err = l.failed(wire.Unexpected(o.Reply))
 		}
@@ -463,7 +463,7 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 	s := at.l.s
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
 		// No copy outlives the heartbeats of a waiter.
-		at.notAfter = max(at.notAfter, t+protocol.Patience(min(at.lease, s.Liveness)).Microseconds())
+		at.notAfter = max(at.notAfter, t+protocol.Patience(min(at.lease, s.WaiterTimeout)).Microseconds())
 	}
 	if at.listens {
 		at.l.mu.Lock()
@@ -477,7 +477,7 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 		lease = protocol.Milliseconds(at.lease)
 	}
 	n := at.n
-	return n.keys.Request(scripts.acquire, at.owner, at.notAfter, lease, at.info, s.Args.Keep,
+	return n.keys.Request(scripts.acquire, at.owner, at.notAfter, lease, at.info, s.Args.Retention,
 		s.SoleChannel(), n.channel, n.how, n.counter)
 }
 
@@ -490,7 +490,7 @@ func (at *attempt) Send(ctx context.Context, maxTries int, abandoned *atomic.Boo
 func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if r.Now != 0 {
-		at.l.s.Clock.Heard(r.Now, o.Sent)
+		at.l.s.Clock.Sync(r.Now, o.Sent)
 	}
 	if o.Unanswered != nil {
 		at.late, at.mayHold = at.notAfter, true
@@ -510,7 +510,7 @@ func (at *attempt) RollBack(o wire.Outcome) {
 // may hold the lock.
 func (at *attempt) withdraw() {
 	r := at.n.release(at.l.s, at.owner, "", at.late)
-	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.Liveness))
+	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.WaiterTimeout))
 }
 
 // repeat sends a release until there is a reply, but not after until. It blocks that long.

@@ -258,7 +258,7 @@ func (u *update) Request(time.Time) *wire.Request {
 	l.mu.Lock()
 	change, count := g.change, max(len(g.holds), 1) // without a hold, the release is in flight
 	l.mu.Unlock()
-	return l.n.keys.RequestFew(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Keep,
+	return l.n.keys.RequestFew(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Retention,
 		l.n.channel, l.n.how)
 }
 
@@ -315,9 +315,9 @@ func (g *grant) RenewalFailed(err error) {
 }
 
 // release returns the request that ends an attempt, whether or not it holds the lock. late is as in grant.
-func (n *names) release(s *session.Session, owner, token any, late int64) protocol.Same {
-	return protocol.Same{Script: scripts.release, Keys: n.keys,
-		Argv: []any{owner, token, s.Args.Keep, late, n.channel, n.how}}
+func (n *names) release(s *session.Session, owner, token any, late int64) protocol.FixedRequest {
+	return protocol.FixedRequest{Script: scripts.release, Keys: n.keys,
+		Argv: []any{owner, token, s.Args.Retention, late, n.channel, n.how}}
 }
 
 // readRelease reads the reply to a release. It returns whether the lock was released under the token of the
@@ -340,7 +340,7 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 // A release frees the lock in Redis after its grant has ended here. Until its reply, no goroutine of the
 // session requests the lock: the request could take it before other clients are notified.
 type release struct {
-	protocol.Same
+	protocol.FixedRequest
 	g *grant
 }
 

@@ -147,7 +147,7 @@ func (l *lock) subscribe(r *refusal) {
 			l.own = s.Hub.Subscribe(s.Channel())
 		}
 	}
-	if r.Deaf && l.own != nil {
+	if r.NoSubscriber && l.own != nil {
 		l.own.Unheard(r.sent)
 	}
 }

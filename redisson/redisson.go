@@ -212,7 +212,7 @@ func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := m.operate(ctx, scripts.force, m.s.Args.Keep, token, m.n.channel, m.n.how)
+	reply, err := m.operate(ctx, scripts.force, m.s.Args.Retention, token, m.n.channel, m.n.how)
 	if err != nil {
 		return false, err
 	}
@@ -228,7 +228,7 @@ func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (stri
 	if err := m.check(ctx); err != nil {
 		return "", err
 	}
-	r := &protocol.Same{Script: sc, Keys: m.n.keys, Argv: argv}
+	r := &protocol.FixedRequest{Script: sc, Keys: m.n.keys, Argv: argv}
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return m.s.Link.Call(ctx, r, maxTries, abandoned)
 	}

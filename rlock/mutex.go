@@ -50,7 +50,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 // Mutex returns an error.
 type Mutex mutex
 
-type mutex = engine.Permits
+type mutex = engine.Lock
 
 var kind = func() *engine.Kind {
 	k := engine.NewLock(protocol.Reentrant, false)

@@ -126,7 +126,7 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // NUMSUB, and while the connections of the dead waiters seem to be open. See the table of options in the
 // package documentation.
 func WithWaiterTimeout(d time.Duration) SessionOption {
-	return sessionOption(func(c *session.Config) { c.Liveness = d })
+	return sessionOption(func(c *session.Config) { c.WaiterTimeout = d })
 }
 
 // WithHandover sets for how long a session may pass a reentrant lock on from one of its goroutines to the

@@ -52,7 +52,7 @@ func init() {
 // but the hooks of its nodes do.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{
-		Prefix: "lockline", Lease: protocol.DefaultLease, Liveness: 10 * time.Second,
+		Prefix: "lockline", Lease: protocol.DefaultLease, WaiterTimeout: 10 * time.Second,
 		Handover: 5 * time.Millisecond,
 	}
 	for _, o := range options {

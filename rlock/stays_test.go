@@ -131,7 +131,7 @@ func TestALockStaysTakenByTheClockOfItsServer(t *testing.T) {
 					other := newLocker(testlock.NewSession(t, w.Client))
 					_, hold := testlock.Lock(t, newLocker(s), bg, rlock.HoldAtLeast(atLeast))
 					time.Sleep(500 * time.Millisecond)
-					inner.Session(s).Clock.Heard(time.Now().Add(ahead).UnixMicro(), time.Now())
+					inner.Session(s).Clock.Sync(time.Now().Add(ahead).UnixMicro(), time.Now())
 					start := time.Now()
 					testlock.Unlock(t, hold)
 					testlock.Must(t, testlock.Cycle(bg, other))

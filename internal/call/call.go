@@ -34,10 +34,10 @@ type Bounds struct {
 // Over reports whether a bound has ended.
 func (b *Bounds) Over() bool { return b.Until.Err() != nil || wire.Closed(b.Closing) }
 
-// Endures reports whether a call that began at begun keeps waiting in an outage that began at failing. A call
-// with a deadline always does, because the deadline will end it. Other calls wait for atMost, counted from
-// the later of the two times.
-func (b *Bounds) Endures(failing, begun time.Time, atMost time.Duration) bool {
+// ToleratesOutage reports whether a call that began at begun keeps waiting in an outage that began at
+// failing. A call with a deadline always does, because the deadline will end it. Other calls wait for
+// atMost, counted from the later of the two times.
+func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration) bool {
 	if _, bounded := b.Until.Deadline(); bounded {
 		return true
 	}

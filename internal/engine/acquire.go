@@ -53,10 +53,10 @@ const (
 // Acquire waits until the permits of want are held, or tries once. After an error, the returned context is
 // ctx, and nothing is held. If an unanswered request may have taken permits, they are released in the
 // background.
-func (ps *Permits) Acquire(
+func (lk *Lock) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
-	e, err := ps.Admitted(ctx, want, cfg, try)
+	e, err := lk.AcquireEntry(ctx, want, cfg, try)
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -67,23 +67,23 @@ func (ps *Permits) Acquire(
 	return ctx, hd, nil
 }
 
-// Admitted is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
-func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
-	if err := ps.CheckUse(ctx); err != nil {
+// AcquireEntry is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
+func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
+	if err := lk.CheckUse(ctx); err != nil {
 		return nil, err
 	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	if want == (Want{}) {
-		want = ps.kind.Want
+		want = lk.kind.Want
 	}
 	want.Shared = want.Shared && cfg.Lease == 0 // nobody joins a lease that one goroutine chose for itself
-	if ps.kind.Fair || !want.exclusive() {
+	if lk.kind.Fair || !want.exclusive() {
 		want.Lease = cfg.Lease
 	}
-	l := ps.all.use(ps.kind, ps.keys)
-	defer ps.all.change(l, -1)
+	l := lk.all.use(lk.kind, lk.keys)
+	defer lk.all.change(l, -1)
 	w := &waiter{l: l, ctx: ctx, want: want, noWait: cfg.Once(try), cfg: cfg, begun: time.Now()}
 	e, err := w.acquire()
 	if err != nil {

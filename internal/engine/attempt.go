@@ -168,7 +168,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	var until int64
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
 		// A handed-over grant ends after the waiter timeout.
-		until = t + protocol.Patience(min(a.requestedLease(), s.Liveness)).Microseconds()
+		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
 	fx := l.begin()
 	defer fx.unlock()
@@ -187,20 +187,20 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if a.lease != 0 {
 		lease = protocol.Milliseconds(a.lease)
 	}
-	liveness, mode := args.Liveness, any("0")
+	aliveFor, mode := args.WaiterTimeout, any("0")
 	if ln.noWait {
-		liveness = "0" // no place in the queue
+		aliveFor = "0" // no place in the queue
 	}
 	lingers := l.mayLinger(a.lease)
 	if !ln.noWait || lingers {
 		mode = l.registry.inbox.mode(l.keys.LockKey())
 	}
 	argv := append(make([]any, 0, 13), // of constant size, so it does not escape
-		a.owner, max(a.numWaiters, 1), a.notAfter, lease, a.info, args.Keep, liveness, args.Channels,
+		a.owner, max(a.numWaiters, 1), a.notAfter, lease, a.info, args.Retention, aliveFor, args.Channels,
 		a.nonce, mode)
 	quiet := any("")
 	if lingers {
-		quiet = args.Quiet
+		quiet = args.LingerCooldown
 	}
 	switch {
 	case !l.kind.Counts:
@@ -270,12 +270,12 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		a.nextRequestAt = fx.age // the reply has brought the time
 		return
 	case r.Status == protocol.Expired:
-		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.Liveness))), fx)
+		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
 	case r.Status == protocol.Stale && mayRepeat: // the lock was taken from the attempt by force
 		ln.numLateBefore = a.numLate + 1
 		a.setState(done, fx) // the waiters get another attempt
 	case r.Status == protocol.Stale:
-		a.fail(l.named(protocol.ErrOver), fx)
+		a.fail(l.named(protocol.ErrGrantEnded), fx)
 	case r.Status == protocol.Limited:
 		a.fail(l.kind.Limited(l.keys.Name, ln.want, r.Limit), fx)
 	}
@@ -296,7 +296,7 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	lastError := fmt.Errorf("%w%s", err, wire.Hint(err))
 	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
 		w.lastError = lastError
-		if !w.bounds.Endures(o.Failing, w.begun, l.s.Lease) {
+		if !w.bounds.ToleratesOutage(o.Failing, w.begun, l.s.Lease) {
 			ln.answer(w, nil, l.kind.Failed(l.keys, failure.Outage(o.Failing, err)), fx)
 		}
 	}
@@ -404,7 +404,7 @@ func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 
 // giveUpReleasingAt returns the time at which all that the attempt may have in Redis has ended by itself. A
 // place in the queue may be granted until the waiter timeout ends.
 func (a *attempt) giveUpReleasingAt() time.Time {
-	return time.Now().Add(a.requestedLease() + a.lane.l.s.Liveness)
+	return time.Now().Add(a.requestedLease() + a.lane.l.s.WaiterTimeout)
 }
 
 // onQueued handles the reply that the attempt is queued, or still is.
@@ -419,7 +419,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	until := now.Add(max(0, r.Left))
 	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: until}
 	a.baseLocal, a.baseRedis, a.lastRefused = sent, r.Now, max(a.lastRefused, r.Token)
-	rest := l.s.Liveness / 5 * 3 // which leaves time to repeat the request
+	rest := l.s.WaiterTimeout / 5 * 3 // which leaves time to repeat the request
 	switch {
 	case r.Left < 0 || r.Behind:
 	case r.Spare:
@@ -546,7 +546,7 @@ func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration
 // time before the request of that reply was sent.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
-	if r.Deaf {
+	if r.NoSubscriber {
 		l.registry.inbox.reportUnsubscribed(l.keys.LockKey(), sent)
 	}
 }
@@ -571,12 +571,12 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 		return r, err
 	}
 	if r.Now != 0 {
-		l.s.Clock.Heard(r.Now, o.Sent)
+		l.s.Clock.Sync(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
 		l.notifyServed(s, o.Sent) // the lock was granted after the request was sent
 	}
-	if r.Status == protocol.Granted && (r.MayLinger || r.Deaf) { // other grants say nothing of subscriptions
+	if r.Status == protocol.Granted && (r.MayLinger || r.NoSubscriber) { // no other grant does
 		l.subscribe(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // the holder may be another attempt of this session

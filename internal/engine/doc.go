@@ -18,7 +18,7 @@
 //
 // # The path of an uncontended Lock and Unlock
 //
-//	Acquire, Admitted, acquire     options and bounds; no hold to nest in (acquire.go)
+//	Acquire, AcquireEntry, acquire     options and bounds; no hold to nest in (acquire.go)
 //	wait, waitIn                   event: the waiter joins a lane
 //	  settle, newAttempt           decides that the lane needs an attempt
 //	  sendFirst                    sends acquire.lua, in the goroutine of the call (attempt.go)

@@ -335,7 +335,7 @@ type update struct {
 // Request returns the next copy of the request, with the present hold count.
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
-	keep := l.s.Args.Keep
+	keep := l.s.Args.Retention
 	if !l.kind.Counts {
 		return l.keys.Request(renewScript, g.owner, g.firstToken, "0", "1", u.ms, keep, "0")
 	}

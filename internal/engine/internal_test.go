@@ -71,7 +71,7 @@ func kinds(all []request) string {
 }
 
 // newLock is a lock on the server, whose pool is known until the test ends.
-func newLock(t *testing.T, s *server) (*Permits, *lockState) {
+func newLock(t *testing.T, s *server) (*Lock, *lockState) {
 	t.Helper()
 	s.answers = make(chan string, 10)
 	m := New(fake.Session(t, fake.Client(t, s.answer)), kind, "x", Config{})
@@ -90,7 +90,7 @@ type got struct {
 
 // lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected,
 // which would unlock it from outside of the fake time.
-func lock(t *testing.T, m *Permits, ctx context.Context) <-chan got {
+func lock(t *testing.T, m *Lock, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {
 		ctx, hold, err := m.Acquire(ctx, Exclusive, Config{}, false)

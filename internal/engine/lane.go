@@ -135,8 +135,8 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 	}
 }
 
-// watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of
-// a request can end a wait in an outage, too (call.Bounds.Endures). This look is for requests that are
+// watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of a
+// request can also end a wait in an outage (call.Bounds.ToleratesOutage). This look is for requests that are
 // stuck for longer than the lease.
 func (ln *lane) watchOutage(at time.Duration) {
 	if ln.outageAt == 0 || at < ln.outageAt {

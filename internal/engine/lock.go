@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Permits are one name, of one kind, in one session: all that rlock.Mutex and its like have in common. They
-// keep no state of any call.
-type Permits struct {
+// Lock is a lock or a semaphore with a name, of one kind, used by one session. rlock.Mutex and its like are
+// made of it. It has no state of any call.
+type Lock struct {
 	s    *session.Session
 	all  *registry
 	kind *Kind
@@ -20,78 +20,78 @@ type Permits struct {
 	err  error // of New, returned by every use
 }
 
-// New makes the Permits of a name. Each call of Acquire starts from cfg. If the session or the name is not
-// valid, every use returns an error that says so.
-func New(s *session.Session, kind *Kind, name string, cfg Config) Permits {
-	ps := Permits{s: s, kind: kind, cfg: cfg}
+// New returns the Lock with this name. Each call of Acquire starts from cfg. If the session or the name is
+// not valid, every use returns an error that says so.
+func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
+	lk := Lock{s: s, kind: kind, cfg: cfg}
 	if s == nil {
-		ps.err = kind.Named(name, failure.ErrNilSession)
-		return ps
+		lk.err = kind.Named(name, failure.ErrNilSession)
+		return lk
 	}
-	if ps.keys, ps.err = kind.newKeys(s, name); ps.err != nil {
-		return ps
+	if lk.keys, lk.err = kind.newKeys(s, name); lk.err != nil {
+		return lk
 	}
-	ps.all, ps.err = session.PartOf(s, registryKey{}, newRegistry)
-	if ps.err != nil {
-		ps.err = kind.Named(name, ps.err)
+	lk.all, lk.err = session.PartOf(s, registryKey{}, newRegistry)
+	if lk.err != nil {
+		lk.err = kind.Named(name, lk.err)
 	}
-	return ps
+	return lk
 }
 
 var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
 	"make one with New")
 
 // CheckUse returns an error if a call with this context cannot work.
-func (ps *Permits) CheckUse(ctx context.Context) error {
+func (lk *Lock) CheckUse(ctx context.Context) error {
 	switch {
-	case ps == nil || ps.s == nil && ps.err == nil:
+	case lk == nil || lk.s == nil && lk.err == nil:
 		return errZero
-	case ps.err != nil:
-		return ps.err
+	case lk.err != nil:
+		return lk.err
 	case ctx == nil:
-		return ps.kind.Named(ps.keys.Name, failure.ErrNilContext)
+		return lk.kind.Named(lk.keys.Name, failure.ErrNilContext)
 	}
 	return nil
 }
 
-// Name returns the name; "" if there is none.
-func (ps *Permits) Name() string {
-	if ps == nil || ps.keys == nil {
+// Name returns the name, or "" if there is none.
+func (lk *Lock) Name() string {
+	if lk == nil || lk.keys == nil {
 		return ""
 	}
-	return ps.keys.Name
+	return lk.keys.Name
 }
 
 // Config returns the options from which each call starts.
-func (ps *Permits) Config() (c Config) {
-	if ps != nil {
-		c = ps.cfg
+func (lk *Lock) Config() (c Config) {
+	if lk != nil {
+		c = lk.cfg
 	}
 	return c
 }
 
-// ID returns a value that is equal for Permits of the same name in the same session.
-func (ps *Permits) ID() any { return permitsID{ps.s, ps.keys.LockKey()} }
+// ID returns a value that is equal for Locks with the same name in the same session.
+func (lk *Lock) ID() any { return lockID{lk.s, lk.keys.LockKey()} }
 
-type permitsID struct {
+type lockID struct {
 	s   *session.Session
 	key string
 }
 
 // Session, Keys and Kind must only be called if CheckUse returns nil.
-func (ps *Permits) Session() *session.Session { return ps.s }
-func (ps *Permits) Keys() *protocol.Keys      { return ps.keys }
-func (ps *Permits) Kind() *Kind               { return ps.kind }
+func (lk *Lock) Session() *session.Session { return lk.s }
+func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
+func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted reports, without a request, whether goroutines of this session wait for the lock or release it, and
-// whether other sessions are known to want it.
-func (ps *Permits) Wanted() (here, elsewhere bool) {
-	if ps.err != nil {
+// Wanted reports whether goroutines of this session wait for the lock or release it, and whether other
+// sessions are known to want it. It sends no request.
+func (lk *Lock) Wanted() (here, elsewhere bool) {
+	if lk.err != nil {
 		return false, false
 	}
-	ps.all.mu.Lock()
-	l := ps.all.locks[ps.keys.LockKey()]
-	ps.all.mu.Unlock()
+	lk.all.mu.Lock()
+	l := lk.all.locks[lk.keys.LockKey()]
+	lk.all.mu.Unlock()
 	if l == nil {
 		return false, false
 	}

@@ -19,30 +19,30 @@ import (
 
 // Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
 // closes. Its error has the name of the lock. The caller must have called CheckUse.
-func (ps *Permits) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
+func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
-		return ps.s.Link.Call(ctx, r, maxTries, abandoned)
+		return lk.s.Link.Call(ctx, r, maxTries, abandoned)
 	}
-	return call.Do(ctx, ps.s, ps.keys, ps.kind.Noun, call.Func(send))
+	return call.Do(ctx, lk.s, lk.keys, lk.kind.Noun, call.Func(send))
 }
 
-func (ps *Permits) ask(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
-	o, err := ps.Ask(ctx, &protocol.Same{Script: sc, Keys: ps.keys, Argv: argv})
+func (lk *Lock) ask(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
+	o, err := lk.Ask(ctx, &protocol.FixedRequest{Script: sc, Keys: lk.keys, Argv: argv})
 	return o.Reply, err
 }
 
 // Inspect returns the state of the lock in Redis. It blocks for the reply, at most until ctx ends.
-func (ps *Permits) Inspect(ctx context.Context) (protocol.State, error) {
-	if err := ps.CheckUse(ctx); err != nil {
+func (lk *Lock) Inspect(ctx context.Context) (protocol.State, error) {
+	if err := lk.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
 	}
-	reply, err := ps.ask(ctx, inspectScript)
+	reply, err := lk.ask(ctx, inspectScript)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := protocol.DecodeLock(ps.Name(), reply)
+	st, err := protocol.DecodeLock(lk.Name(), reply)
 	if err != nil {
-		err = failure.Named(ps.Name(), err)
+		err = failure.Named(lk.Name(), err)
 	}
 	return st, err
 }
@@ -56,44 +56,44 @@ const (
 // Force takes the lock from holders, and returns how many there were. which is ForceExclusive, ForceShared,
 // or the token of one holder. The holders notice that at their next request or renewal. Force blocks for one
 // request, at most until ctx ends.
-func (ps *Permits) Force(ctx context.Context, which string) (int, error) {
-	if err := ps.CheckUse(ctx); err != nil {
+func (lk *Lock) Force(ctx context.Context, which string) (int, error) {
+	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &ps.s.Args // Channels, because the script notifies waiters of any session
-	text, err := ps.ask(ctx, forceScript, args.Channels, args.Keep, which)
+	args := &lk.s.Args // Channels, because the script notifies waiters of any session
+	text, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, which)
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, ps.kind.Failed(ps.keys, wire.Unexpected(text))
+		return 0, lk.kind.Failed(lk.keys, wire.Unexpected(text))
 	}
 	return n, nil
 }
 
 // ForceToken is Force for the holder whose token Inspect has returned. It reports whether there was one. A
 // server never grants a token twice.
-func (ps *Permits) ForceToken(ctx context.Context, token int64) (bool, error) {
+func (lk *Lock) ForceToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 { // which the script could take for ForceExclusive or ForceShared
-		return false, failure.Named(ps.Name(), fmt.Errorf("a token is above 0, not %d", token))
+		return false, failure.Named(lk.Name(), fmt.Errorf("a token is above 0, not %d", token))
 	}
-	n, err := ps.Force(ctx, protocol.Number(token))
+	n, err := lk.Force(ctx, protocol.Number(token))
 	return n > 0, err
 }
 
 // SetLimit sets the limit, which is the number of permits, and reports whether it was set. If only is set,
 // it does nothing if Redis has a limit. It blocks until Redis has replied, at most until ctx ends. If a
 // request arrives too late, it is sent again.
-func (ps *Permits) SetLimit(ctx context.Context, n int64, only bool) (bool, error) {
-	if err := ps.CheckUse(ctx); err != nil {
+func (lk *Lock) SetLimit(ctx context.Context, n int64, only bool) (bool, error) {
+	if err := lk.CheckUse(ctx); err != nil {
 		return false, err
 	}
 	try := "0"
 	if only {
 		try = "1"
 	}
-	s := ps.s
+	s := lk.s
 	for expired := 1; ; expired++ { // each request is void after a time, so it cannot undo a later one
 		sent, until := time.Now(), int64(0)
 		// While the clock is unknown, 0 is sent, and the reply sets the clock.
@@ -101,16 +101,16 @@ func (ps *Permits) SetLimit(ctx context.Context, n int64, only bool) (bool, erro
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
 		// By its id, the script recognizes a second copy of the request.
-		text, err := ps.ask(ctx, limitScript, n, try, s.Args.Channels, s.Args.Keep, s.Attempt(), until)
+		text, err := lk.ask(ctx, limitScript, n, try, s.Args.Channels, s.Args.Retention, s.Attempt(), until)
 		now, late := strings.CutPrefix(text, "V ")
 		switch {
 		case err != nil || text == "S" || text == "N":
 			return text == "S", err
 		case !late:
-			return false, ps.kind.Failed(ps.keys, wire.Unexpected(text))
+			return false, lk.kind.Failed(lk.keys, wire.Unexpected(text))
 		case expired == protocol.MaxExpired:
-			return false, ps.kind.Failed(ps.keys, protocol.TooLate(s.Lease))
+			return false, lk.kind.Failed(lk.keys, protocol.TooLate(s.Lease))
 		}
-		s.Clock.Heard(protocol.TokenOrZero(now), sent)
+		s.Clock.Sync(protocol.TokenOrZero(now), sent)
 	}
 }

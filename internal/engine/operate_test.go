@@ -19,7 +19,7 @@ import (
 var kind = engine.NewLock(protocol.Reentrant, false)
 
 // newMutex is a lock on a server that answers so.
-func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *engine.Permits {
+func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *engine.Lock {
 	m := engine.New(fake.Session(t, fake.Client(t, answer)), kind, "x", engine.Config{})
 	return &m
 }
@@ -30,16 +30,16 @@ func replies(reply string) func(fake.Call) (string, error) {
 }
 
 // all are the ways to look at a lock, or to free it.
-var all = map[string]func(context.Context, *engine.Permits) error{
-	"Inspect": func(ctx context.Context, m *engine.Permits) error {
+var all = map[string]func(context.Context, *engine.Lock) error{
+	"Inspect": func(ctx context.Context, m *engine.Lock) error {
 		_, err := m.Inspect(ctx)
 		return err
 	},
-	"Force": func(ctx context.Context, m *engine.Permits) error {
+	"Force": func(ctx context.Context, m *engine.Lock) error {
 		_, err := m.Force(ctx, engine.ForceExclusive)
 		return err
 	},
-	"ForceToken": func(ctx context.Context, m *engine.Permits) error {
+	"ForceToken": func(ctx context.Context, m *engine.Lock) error {
 		_, err := m.ForceToken(ctx, 7)
 		return err
 	},

@@ -135,7 +135,7 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 	}
 	// The first lease of a grant that Redis handed over in the queue is at most the smallest of these three.
 	return !wire.Closed(l.s.Closing()) &&
-		time.Until(g.deadline()) >= min(l.s.Lease, l.s.Liveness, protocol.FirstLease)/4
+		time.Until(g.deadline()) >= min(l.s.Lease, l.s.WaiterTimeout, protocol.FirstLease)/4
 }
 
 // passOnTime returns for how long after queueCheckedAt the grant may be passed on, or joined, in memory.

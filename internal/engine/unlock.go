@@ -139,8 +139,8 @@ func (g *Grant) dropEntry(fx *effects) {
 		}
 	case g.numEntries == 0:
 	case l.kind.Counts:
-		same := protocol.Same{Script: renewScript, Keys: l.keys}
-		(&release{Same: same, g: g, onReply: (*release).onCount}).send(fx)
+		same := protocol.FixedRequest{Script: renewScript, Keys: l.keys}
+		(&release{FixedRequest: same, g: g, onReply: (*release).onCount}).send(fx)
 	case g.exclusive() && g.numWriters == 0 && fx.age >= g.allTakenUntil:
 		g.downgrade(fx)
 	}
@@ -168,7 +168,7 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 // release is the request that an Unlock, Shutdown or settle sends for a grant. It ends the grant, or reduces
 // a writer's grant to one permit for the readers that are nested in it, or sends Redis the new hold count.
 type release struct {
-	protocol.Same
+	protocol.FixedRequest
 	g          *Grant
 	takenUntil time.Duration // age of the session until which permits stay taken; 0 means they do not
 	onReply    func(r *release, o wire.Outcome) error
@@ -184,7 +184,7 @@ func (g *Grant) newRelease(fx *effects) *release {
 	l.numReleases++
 	fx.uses++ // until onRelease
 	same := l.releaseRequest(g.owner, g.firstToken, g.staleUntil, g.lastUsed())
-	r := &release{Same: same, g: g, onReply: (*release).onRelease}
+	r := &release{FixedRequest: same, g: g, onReply: (*release).onRelease}
 	if g.takenUntil > fx.age {
 		r.takenUntil = g.takenUntil
 	}
@@ -220,11 +220,11 @@ func (r *release) Request(now time.Time) *wire.Request {
 	case r.Argv == nil:
 		return (&update{r.g, "0"}).Request(now)
 	case r.takenUntil == 0:
-		return r.Same.Request(now)
+		return r.FixedRequest.Request(now)
 	}
 	// Not a point in time, because the clocks of a Cluster's nodes differ. So each copy has the time left.
 	left := max(0, r.takenUntil-r.g.l.age()) + time.Millisecond - 1
-	same := r.Same
+	same := r.FixedRequest
 	same.Argv = append(slices.Clip(r.Argv), protocol.Milliseconds(left))
 	return same.Request(now)
 }
@@ -302,9 +302,9 @@ func (g *Grant) downgrade(fx *effects) {
 	g.lane = l.laneFor(Want{N: 1, Limit: g.lane.want.Limit, Shared: true}, fx)
 	g.lane.numGrants++
 	args := &l.s.Args
-	argv := []any{g.owner, g.firstToken, args.Channels, args.Keep, "0", lastUsed, "", "1"}
-	same := protocol.Same{Script: releaseScript, Keys: l.keys, Argv: argv}
-	(&release{Same: same, g: g, onReply: (*release).onDowngrade}).send(fx)
+	argv := []any{g.owner, g.firstToken, args.Channels, args.Retention, "0", lastUsed, "", "1"}
+	same := protocol.FixedRequest{Script: releaseScript, Keys: l.keys, Argv: argv}
+	(&release{FixedRequest: same, g: g, onReply: (*release).onDowngrade}).send(fx)
 }
 
 // onDowngrade handles the reply to a downgrade. If it failed, the last reader releases all that is held.
@@ -327,10 +327,10 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 
 // releaseRequest returns a request that removes an attempt from the queue, and releases its grant. Without a
 // last token, all tokens of its block count as used.
-func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed any) protocol.Same {
+func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed any) protocol.FixedRequest {
 	args := &l.s.Args
-	argv := []any{owner, token, args.Channels, args.Keep, staleUntil, lastUsed}
-	return protocol.Same{Script: releaseScript, Keys: l.keys, Argv: argv}
+	argv := []any{owner, token, args.Channels, args.Retention, staleUntil, lastUsed}
+	return protocol.FixedRequest{Script: releaseScript, Keys: l.keys, Argv: argv}
 }
 
 // repeat sends a request that ends an attempt until there is a reply, or until when it may matter. It blocks

@@ -6,7 +6,7 @@
 // Users only see the types of package rlock, which are documented field by field, and cannot reach anything
 // behind them. The engine cannot import package rlock. So these connections are needed:
 //
-//   - rlock.Session, Mutex and Hold are other names of session.Outer, engine.Permits and handle.Hold. A
+//   - rlock.Session, Mutex and Hold are other names of session.Outer, engine.Lock and handle.Hold. A
 //     conversion costs nothing, whereas a struct around a Hold would cost each Lock an allocation.
 //   - failure.Public makes an *rlock.LockedError of the error of the engine.
 //   - rlock.State, Holder and Waiter have the same fields as the types of package protocol, with
@@ -29,7 +29,7 @@ import (
 func Session(s *rlock.Session) *session.Session { return (*session.Outer)(s).Session() }
 
 // Mutex returns the lock behind m. It returns nil if m is nil.
-func Mutex(m *rlock.Mutex) *engine.Permits { return (*engine.Permits)(m) }
+func Mutex(m *rlock.Mutex) *engine.Lock { return (*engine.Lock)(m) }
 
 // New returns a lock of a kind. If the session or the name is not valid, every method returns an error that
 // says so.

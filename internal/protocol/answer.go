@@ -42,8 +42,8 @@ type Answer struct {
 	Spare  bool          // as Behind, and this session sends a request SpareDelay later
 
 	// Only in a reply Queued, or Granted with MayLinger:
-	Deaf    bool // the server has no subscriber to the channel of this session
-	Sharded bool // the session may be notified by SPUBLISH
+	NoSubscriber bool // the server has no subscriber to the channel of this session
+	Sharded      bool // the session may be notified by SPUBLISH
 
 	Served []Served // by this request
 }
@@ -103,7 +103,8 @@ func Read(o wire.Outcome) (Answer, error) {
 		ok = false
 	}
 	has := func(mark string) bool { return strings.Contains(marks, mark) }
-	a.Behind, a.Spare, a.MayLinger, a.Deaf, a.Sharded = has("B"), has("S"), has("K"), has("D"), has("P")
+	a.Behind, a.Spare, a.MayLinger = has("B"), has("S"), has("K")
+	a.NoSubscriber, a.Sharded = has("D"), has("P")
 	ok = ok && strings.Trim(marks, may) == ""
 	for ok && rest != "" {
 		a.Served = append(a.Served, Served{next(), number(), left()})
@@ -241,8 +242,8 @@ func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
 }
 
-// ErrOver means that a copy of the request was granted, and that the grant ended before a reply came.
-var ErrOver = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
+// ErrGrantEnded means that a copy of the request was granted, and that the grant ended before a reply came.
+var ErrGrantEnded = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
 // GrantTime converts the Redis time of a grant to a local time that is not after it. When the clock of Redis
 // showed redis, the local clock showed base or more. From there to the grant, the two clocks may differ by

@@ -45,7 +45,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 	const left = 20 * time.Millisecond
 	for reply, want := range map[string]Answer{
 		"G 7 5": {Status: Granted, Now: 7, Token: 5},
-		"GKDP 7 5": {Status: Granted, Now: 7, Token: 5, MayLinger: true, Deaf: true,
+		"GKDP 7 5": {Status: Granted, Now: 7, Token: 5, MayLinger: true, NoSubscriber: true,
 			Sharded: true},
 		"G 7 5 s:2 8 2000": {Status: Granted, Now: 7, Token: 5,
 			Served: []Served{{"s:2", 8, 2 * time.Second}}},
@@ -56,7 +56,7 @@ func TestAnAnswerSaysWhatTheScriptReplied(t *testing.T) {
 		"QP 7 20 a:1 5\n1@h x": {Status: Queued, Now: 7, Left: left, Holder: "a:1", Token: 5,
 			About: "1@h x", Sharded: true},
 		"QBD 7 20 a:1 5\n": {Status: Queued, Now: 7, Left: left, Holder: "a:1", Token: 5,
-			Behind: true, Deaf: true},
+			Behind: true, NoSubscriber: true},
 		"Q 7 -2 a:1 5\n": {Status: Queued, Now: 7, Holder: "a:1", Token: 5},
 		"Q 7 -1 - 0 s:2 8 1\n": {Status: Queued, Now: 7, Left: -time.Millisecond,
 			Served: []Served{{"s:2", 8, time.Millisecond}}},

@@ -56,8 +56,8 @@ func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
 
-// Same is a request whose copies are all equal.
-type Same struct {
+// FixedRequest is a request whose copies are all equal.
+type FixedRequest struct {
 	Script *wire.Script
 	Keys   *Keys
 	Argv   []any
@@ -76,7 +76,7 @@ const (
 )
 
 // Request returns the next copy. It implements wire.Copier.
-func (s *Same) Request(time.Time) *wire.Request {
+func (s *FixedRequest) Request(time.Time) *wire.Request {
 	k := s.Keys
 	switch s.keys {
 	case fewKeys:
@@ -91,7 +91,7 @@ func (s *Same) Request(time.Time) *wire.Request {
 // Failed prepares the next copy after one that was not answered. While a slot moves, a Cluster refuses a
 // request if only some of its keys exist. Often there is no queue, and no further holder of permits. So the
 // next copies name fewer keys, and the script returns an error if it needs the others.
-func (s *Same) Failed(err error) {
+func (s *FixedRequest) Failed(err error) {
 	sets := numKeySets
 	if len(s.Keys.boxed) < 4 { // without permits
 		sets = ownKeys

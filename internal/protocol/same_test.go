@@ -14,7 +14,7 @@ var script = wire.NewScript("return 'R'")
 
 func TestCopiesOfASameAreTheSame(t *testing.T) {
 	x := keys(t, "x")
-	s := &Same{Script: script, Keys: x, Argv: []any{"a:1", 5}}
+	s := &FixedRequest{Script: script, Keys: x, Argv: []any{"a:1", 5}}
 	want := []any{"evalsha", script.Digest(), 1, x.LockKey(), "a:1", 5}
 	for _, now := range []time.Time{{}, time.Now()} {
 		if got := s.Request(now).Args(); !reflect.DeepEqual(got, want) {
@@ -37,7 +37,7 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		{"with permits", true, []any{"x:h"}, []error{moving, moving, moving, moving}, []int{4, 1, 4, 4, 1}},
 		{"with another third key", false, nil, []error{moving, moving}, []int{3, 3, 3}},
 	} {
-		r := &Same{Script: wire.NewScript("return 1"),
+		r := &FixedRequest{Script: wire.NewScript("return 1"),
 			Keys: &Keys{Queued: c.queued, boxed: append([]any{"x", "x:q", "x:w"}, c.more...), few: 1}}
 		var got []int
 		for i := range c.keys {

@@ -13,7 +13,7 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 	for option, spoil := range map[string]func(*Config){
 		"WithPrefix":          func(c *Config) { c.Prefix = "" },
 		"WithWatchdogTimeout": func(c *Config) { c.Lease = protocol.MinLease - 1 },
-		"WithWaiterTimeout":   func(c *Config) { c.Liveness = 0 },
+		"WithWaiterTimeout":   func(c *Config) { c.WaiterTimeout = 0 },
 		"WithLabel":           func(c *Config) { c.Label = "\xff" },
 	} {
 		cfg := sound
@@ -38,14 +38,14 @@ func TestWhatASessionCannotBeToldIsRefusedByName(t *testing.T) {
 
 func TestTheShortestConfigIsEnough(t *testing.T) {
 	cfg := sound
-	cfg.Lease, cfg.Liveness, cfg.Label = protocol.MinLease, protocol.MinLease,
+	cfg.Lease, cfg.WaiterTimeout, cfg.Label = protocol.MinLease, protocol.MinLease,
 		strings.Repeat("x", protocol.MaxName)
 	s, err := New(&nowhere{}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end(t, s)
-	if s.Args.Lease != "10" || s.Args.Liveness != "10" || s.Args.Keep != "15000" ||
+	if s.Args.Lease != "10" || s.Args.WaiterTimeout != "10" || s.Args.Retention != "15000" ||
 		s.Args.Channels != "p:s:" || s.Lease != 10*time.Millisecond {
 		t.Errorf("%+v", s.Args)
 	}

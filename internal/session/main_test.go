@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sound is a Config that is not refused.
-var sound = Config{Prefix: "p", Lease: time.Minute, Liveness: time.Second,
+var sound = Config{Prefix: "p", Lease: time.Minute, WaiterTimeout: time.Second,
 	Logger: slog.New(slog.DiscardHandler)}
 
 // nowhere is a client that nothing is asked of.

@@ -37,15 +37,15 @@ import (
 
 // Config has the options of a session.
 type Config struct {
-	Prefix   string
-	Lease    time.Duration // of renewed locks: the watchdog timeout
-	Liveness time.Duration // the waiter timeout
-	Handover time.Duration // for how long a grant is passed on in memory (WithHandover)
-	Linger   time.Duration // for how long an unused grant may be kept (WithLinger)
-	Label    string
-	Logger   *slog.Logger
-	Classic  bool      // no sharded pub/sub, even where it is possible
-	Only     EventKind // the only kind of event that is observed; 0 means all kinds
+	Prefix        string
+	Lease         time.Duration // of renewed locks: the watchdog timeout
+	WaiterTimeout time.Duration // the waiter timeout
+	Handover      time.Duration // for how long a grant is passed on in memory (WithHandover)
+	Linger        time.Duration // for how long an unused grant may be kept (WithLinger)
+	Label         string
+	Logger        *slog.Logger
+	Classic       bool      // no sharded pub/sub, even where it is possible
+	Only          EventKind // the only kind of event that is observed; 0 means all kinds
 
 	// Observer is called without any mutex held. The operation to which the event belongs waits for it.
 	Observer func(ctx context.Context, e Event)
@@ -53,20 +53,20 @@ type Config struct {
 
 // Args has the arguments of scripts that are the same for all requests of a session, each boxed once.
 type Args struct {
-	About    any // string, the holder info without a note
-	Lease    any // string, the lease of renewed locks in milliseconds
-	Liveness any // string, the waiter timeout in milliseconds
-	Quiet    any // string, after a refusal, no unused grant is kept for this time, in microseconds
-	Keep     any // string, for how long the hash of a free lock is kept, in milliseconds
-	Channels any // string, the prefix of the names of the sessions' channels
+	HolderInfo     any // string, the holder info without a note
+	Lease          any // string, the lease of renewed locks in milliseconds
+	WaiterTimeout  any // string, the waiter timeout in milliseconds
+	LingerCooldown any // string, after a refusal, no unused grant is kept for this time, in microseconds
+	Retention      any // string, for how long the hash of a free lock is kept, in milliseconds
+	Channels       any // string, the prefix of the names of the sessions' channels
 }
 
 // Info returns the holder info of an attempt: About with the note of its call, if it has one.
 func (a *Args) Info(note string) any {
 	if note == "" {
-		return a.About // boxed already
+		return a.HolderInfo // boxed already
 	}
-	return protocol.WithNote(a.About.(string), note)
+	return protocol.WithNote(a.HolderInfo.(string), note)
 }
 
 // Session is the identity of a process, or of one component of it, with all that its locks share. It is safe
@@ -142,7 +142,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 		off      bool // 0 or less switches the option off
 	}{
 		{"WithWatchdogTimeout", cfg.Lease, protocol.MinLease, false},
-		{"WithWaiterTimeout", cfg.Liveness, protocol.MinLease, false},
+		{"WithWaiterTimeout", cfg.WaiterTimeout, protocol.MinLease, false},
 		{"WithHandover", cfg.Handover, protocol.MinHandover, true},
 		{"WithLinger", cfg.Linger, protocol.MinTime, true},
 	} {
@@ -202,12 +202,12 @@ func newSession(cfg Config, id string) *Session {
 	s := &Session{
 		Config: cfg,
 		Args: Args{
-			About:    protocol.HolderInfo(os.Getpid(), host, cfg.Label),
-			Lease:    protocol.Milliseconds(cfg.Lease),
-			Liveness: protocol.Milliseconds(cfg.Liveness),
-			Quiet:    protocol.Number(10 * cfg.Linger.Microseconds()),
-			Keep:     protocol.Milliseconds(protocol.Retention),
-			Channels: cfg.Prefix + ":s:",
+			HolderInfo:     protocol.HolderInfo(os.Getpid(), host, cfg.Label),
+			Lease:          protocol.Milliseconds(cfg.Lease),
+			WaiterTimeout:  protocol.Milliseconds(cfg.WaiterTimeout),
+			LingerCooldown: protocol.Number(10 * cfg.Linger.Microseconds()),
+			Retention:      protocol.Milliseconds(protocol.Retention),
+			Channels:       cfg.Prefix + ":s:",
 		},
 		Clock:   &wire.Clock{},
 		id:      id,

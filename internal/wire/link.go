@@ -459,8 +459,8 @@ func (c *Clock) Now(local time.Time) int64 {
 	return 0
 }
 
-// Heard sets the clock by the server's time in a reply. It takes that for the time at which the request was
+// Sync sets the clock by the server's time in a reply. It takes that for the time at which the request was
 // sent. So an estimate is too late rather than too early, and no request expires before its time.
-func (c *Clock) Heard(now int64, sent time.Time) {
+func (c *Clock) Sync(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(epoch).Microseconds())
 }

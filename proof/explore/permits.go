@@ -98,7 +98,7 @@ func permitWorlds() []World {
 	sem := func(takers []want, ms int64, tries bool, f Faults) permitRules {
 		return permitRules{2, takers, tries, ms, ms, f}
 	}
-	every := Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, Deaf: 1, Crashes: 1, Cancels: 1,
+	every := Faults{Ticks: 3, LostReplies: 1, LateCopies: 1, LostNews: 1, LostSubs: 1, Crashes: 1, Cancels: 1,
 		Forced: 1, SetBack: 1, Extra: 1}
 	pair := []want{{0, 1}, {0, 1}, {1, all}}
 	mixed := []want{{0, 1}, {0, 2}, {1, 1}}
@@ -120,7 +120,7 @@ func permitWorlds() []World {
 	add("rwlock-late", "requests that come late", false,
 		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostReplies: 1, LateCopies: 1}))
 	add("rwlock-deaf", "messages that are lost", false,
-		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostNews: 1, Deaf: 1, Crashes: 1}))
+		rw(each(1, all), 1100, false, Faults{Ticks: 2, LostNews: 1, LostSubs: 1, Crashes: 1}))
 	add("rwlock-try", "some do not wait", false,
 		rw(each(1, all), 1100, true, Faults{Ticks: 2, Forced: 1, LostReplies: 1}))
 	add("rwlock-session-late", "two readers of one session, and requests that come late", false,

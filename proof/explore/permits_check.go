@@ -356,7 +356,7 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 		}
 		byReply := p.Script != limitScript && p.Script != takeBackScript &&
 			sessionOfName(owner) == sessionOfName(p.Argv)
-		if !byReply && (v.Deaf|v.Crashed)>>session&1 == 0 && !v.newsOf(owner, token) {
+		if !byReply && (v.LostSubs|v.Crashed)>>session&1 == 0 && !v.newsOf(owner, token) {
 			v.Fail("%s is granted permits, and not told", owner)
 		}
 	}

@@ -21,7 +21,7 @@ type Faults struct {
 	// A caller gives up a request, sends another copy, and the first arrives at any time, or never.
 	LateCopies uint8
 	LostNews   uint8 // messages of pub/sub
-	Deaf       uint8 // subscriptions that break for a while
+	LostSubs   uint8 // subscriptions that break for a while
 	Crashes    uint8 // of sessions
 	Cancels    uint8 // waits that end
 	Forced     uint8 // unlocks of an operator
@@ -31,14 +31,14 @@ type Faults struct {
 
 // Shared is what belongs to no actor.
 type Shared struct {
-	Now     int64 // microseconds, of all sessions
-	Back    int64 // by how much the server's clock was set back
-	Left    Faults
-	Crashed uint16 // sessions, a bit each
-	Deaf    uint16 // sessions that do not listen
-	Calm    bool   // nothing goes wrong any more
-	Granted int64  // the last token
-	Revived string // owners of void requests that were carried out, as words; see revive
+	Now      int64 // microseconds, of all sessions
+	Back     int64 // by how much the server's clock was set back
+	Left     Faults
+	Crashed  uint16 // sessions, a bit each
+	LostSubs uint16 // sessions that do not listen
+	Calm     bool   // nothing goes wrong any more
+	Granted  int64  // the last token
+	Revived  string // owners of void requests that were carried out, as words; see revive
 }
 
 const (
@@ -240,12 +240,12 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 				v.crash(session)
 			})
 		}
-		if v.Deaf>>session&1 != 0 {
-			did("subscribe again", session, none, func(v *View[A]) { v.Deaf &^= 1 << session })
-		} else if v.Left.Deaf > 0 {
+		if v.LostSubs>>session&1 != 0 {
+			did("subscribe again", session, none, func(v *View[A]) { v.LostSubs &^= 1 << session })
+		} else if v.Left.LostSubs > 0 {
 			did("stop listening", session, none, func(v *View[A]) {
-				v.Left.Deaf--
-				v.Deaf |= 1 << session
+				v.Left.LostSubs--
+				v.LostSubs |= 1 << session
 			})
 		}
 	}
@@ -328,7 +328,7 @@ func (s *System[A]) calm(state string) (next string, over bool, violation error)
 func (v *View[A]) goOnCalmly() (over bool, violation error) {
 	s := v.sys
 	if !v.Shared.Calm {
-		v.Shared.Calm, v.Left, v.Deaf = true, Faults{}, 0
+		v.Shared.Calm, v.Left, v.LostSubs = true, Faults{}, 0
 		v.net = slices.DeleteFunc(v.net, func(n uint32) bool { return s.packets.values[n].Kind == orphan })
 	}
 	switch {

@@ -116,7 +116,7 @@ func (v *View[A]) violation() error {
 // listener is the session that listens to a channel; -1 if none does.
 func (v *View[A]) listener(channel string) int {
 	session, ok := v.sys.listeners[channel]
-	if !ok || (v.Deaf|v.Crashed)>>session&1 != 0 {
+	if !ok || (v.LostSubs|v.Crashed)>>session&1 != 0 {
 		return -1
 	}
 	return session
@@ -160,7 +160,7 @@ func (v *View[A]) env() keyspace.Env {
 func (v *View[A]) execute(number uint32) effect {
 	s := v.sys
 	p := s.packets.values[number]
-	key := cause{v.space, number, v.serverNow(), v.Deaf | v.Crashed}
+	key := cause{v.space, number, v.serverNow(), v.LostSubs | v.Crashed}
 	e, ok := s.effects[key]
 	if !ok {
 		before, keys, argv := s.contents[key.space], s.rules.Keys(p.Script), strings.Split(p.Argv, separator)
@@ -234,7 +234,7 @@ func (s *System[A]) purge(n uint32, now int64) uint32 {
 // crash ends a session: what it has sent may still arrive, and what is sent to it is dropped.
 func (v *View[A]) crash(session int) {
 	v.Crashed |= 1 << session
-	v.Deaf &^= 1 << session
+	v.LostSubs &^= 1 << session
 	for _, n := range slices.Clone(v.net) {
 		p := v.sys.packets.values[n]
 		mine := int(p.To) == session

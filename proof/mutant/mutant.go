@@ -276,7 +276,7 @@ var All = []Mutant{
 		// It takes a slow reply and then the loss of every later renewal.
 		Test: [2]string{"./rlock", "TestContract"}},
 	{Name: "handed over in memory up to the deadline", Kind: "rlock", File: "internal/engine/settle.go",
-		Old: ">= min(l.s.Lease, l.s.Liveness, protocol.FirstLease)/4", New: ">= 0",
+		Old: ">= min(l.s.Lease, l.s.WaiterTimeout, protocol.FirstLease)/4", New: ">= 0",
 		Harmless: "a goroutine that is handed a lease which is over, or ends before it is renewed, " +
 			"sees that at once (succeed, and the watchdog's timer)"},
 	{Name: "Redis reserves two tokens, the session uses more", Kind: "rlock", File: lua + "base.lua",

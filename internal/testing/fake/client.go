@@ -88,7 +88,7 @@ func (h hook) answer(cmd redis.Cmder) error {
 
 // Config returns the configuration that sessions of tests have by default.
 func Config() session.Config {
-	return session.Config{Prefix: "p", Lease: time.Minute, Liveness: time.Minute, Handover: time.Hour,
+	return session.Config{Prefix: "p", Lease: time.Minute, WaiterTimeout: time.Minute, Handover: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
