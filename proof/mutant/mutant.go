@@ -287,7 +287,7 @@ var All = []Mutant{
 	{Name: "a ticket is the time alone", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "toString(math.max(s.ticket + 1, s.now))", New: "toString(s.now)"},
 	{Name: "one that does not wait stands in the queue", Kind: "rlock", File: "internal/engine/attempt.go",
-		Old: "		liveness = \"0\" // no place in the queue\n", New: "		_ = liveness\n"},
+		Old: "		aliveFor = \"0\" // no place in the queue\n", New: "		_ = aliveFor\n"},
 	{Name: "RedLock: a majority less one", Kind: "redlock3", File: "multilock/redlock_tally.go",
 		Old: "return len(t)/2 + 1", New: "return len(t) / 2"},
 	{Name: "RedLock: a token that a majority has not stored", Kind: "redlock3",
