@@ -247,8 +247,9 @@ func TestLsShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
 		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
 		t.Errorf("exit code %d, not %d locks: %s%s", code, held, out, errOut)
 	}
-	if out, errOut, code := operate(t, alive.Addr, "ls", "--waits"); code != exitTrouble ||
-		strings.Count(out, waitedFor) != 1 || !strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
+	out, errOut, code = operate(t, alive.Addr, "ls", "--waits")
+	if code != exitTrouble || strings.Count(out, waitedFor) != 1 ||
+		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
 		t.Errorf("--waits: exit code %d: %s%s", code, out, errOut)
 	}
 }
