@@ -30,7 +30,7 @@ const passwordDo = "put the right user and password into the URL or its file: " 
 
 const refusedDo = "Redis answers, and refuses requests: the page has a remedy for each error"
 
-// unreached is about a server that does not answer, or refuses to.
+// unreached returns the judgment of a server that does not answer, or refuses to.
 func unreached(err error) judgment {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM"):

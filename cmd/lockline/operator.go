@@ -73,12 +73,12 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		}
 		at := targetOf(cmd)
 		o.at = at
-		at.noReplica = c.Name != "doctor" // which says more
+		at.noReplica = c.Name != "doctor" // doctor has a finding about replicas
 		stop := o.announceSilence(openingSilence, func(err error) { complain(cmd.Root().ErrWriter, err) })
 		err := o.open(ctx, at)
 		stop()
 		switch down, ok := errors.AsType[*unreachable](err); {
-		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // what it is to find, or one server of several
+		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // doctor reports it, and --also names others
 			o.down = down
 		case err != nil:
 			return err
