@@ -28,6 +28,8 @@ const rightsDo = "give this user the rights that docs/operations.md lists"
 const passwordDo = "put the right user and password into the URL or its file: " +
 	"ACL GETUSER, sent by an administrator, shows whether that user is on"
 
+const refusedDo = "Redis answers, and refuses requests: the page has a remedy for each error"
+
 // unreached returns the judgment of a server that does not answer, or refuses to.
 func unreached(err error) judgment {
 	switch text := err.Error(); {
@@ -35,6 +37,8 @@ func unreached(err error) judgment {
 		return judgment{failure, say(err), rightsDo}
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
 		return judgment{failure, say(err), passwordDo}
+	case refused(err) && !strings.Contains(text, "max number of clients"):
+		return judgment{failure, say(err), refusedDo}
 	}
 	return judgment{failure, say(err), "see that Redis runs, that host, port, TLS (rediss://), user and " +
 		"password of --redis are right, and that maxclients is not reached; on a Cluster, that it has slots"}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
@@ -93,5 +95,34 @@ func TestWatchSaysThatRedisIsSilent(t *testing.T) {
 	cancel()
 	if c := <-code; c != exitInterrupted {
 		t.Errorf("exit code %d", c)
+	}
+}
+
+func TestACommandSaysThatItWaitsForASilentRedis(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	testlock.Must(t, server.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "4500", "ALL").Err())
+	want := "lockline: no answer from Redis at " + server.Addr + " for 3s\n"
+	if _, errOut, code := operate(t, server.Addr, "ls"); code != exitOK || errOut != want {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+func TestDoctorSaysWhatToDoAboutABusyRedis(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--lua-time-limit", "1")
+	rdb := server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 })
+	ended := make(chan error, 1)
+	go func() { ended <- rdb.Eval(t.Context(), "while true do end", nil).Err() }()
+	testlock.Eventually(t, "it is busy", func() bool {
+		err := server.Client(t).Ping(t.Context()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	})
+	out, _, code := operate(t, server.Addr, "doctor")
+	testlock.Must(t, server.Client(t).ScriptKill(t.Context()).Err())
+	<-ended
+	if code != exitWrong || !strings.Contains(out, "BUSY") ||
+		!strings.Contains(out, "see docs/operations.md#redis-refuses") {
+		t.Errorf("exit code %d: %s", code, out)
 	}
 }

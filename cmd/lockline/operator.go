@@ -74,7 +74,9 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		at := targetOf(cmd)
 		o.at = at
 		at.noReplica = c.Name != "doctor" // doctor has a finding about replicas
+		stop := o.announceSilence(openingSilence, func(err error) { complain(cmd.Root().ErrWriter, err) })
 		err := o.open(ctx, at)
+		stop()
 		switch down, ok := errors.AsType[*unreachable](err); {
 		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // doctor reports it, and --also names others
 			o.down = down
@@ -87,6 +89,10 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 	}
 	return c
 }
+
+// openingSilence is the time after which a command reports that Redis does not answer. It may take 20 s until
+// it fails.
+const openingSilence = 3 * time.Second
 
 // arguments reads NAME and --kind, or PATTERN.
 func (o *operator) arguments(cmd *cli.Command) error {

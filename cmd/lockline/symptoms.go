@@ -46,7 +46,7 @@ func (f finding) symptom() string {
 		return ""
 	case strings.HasPrefix(f.Do, rightsDo):
 		see = operationsPage + "#noperm"
-	case f.Do == passwordDo:
+	case f.Do == passwordDo, f.Do == refusedDo:
 		see = operationsPage + "#redis-refuses"
 	case f.Do == adminDo:
 		see = operationsPage + "#acl-rules"

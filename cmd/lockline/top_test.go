@@ -231,3 +231,11 @@ func TestTopShowsTheNoteOfAHolderBehindItsLabel(t *testing.T) {
 		}
 	}
 }
+
+func TestTopShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
+	p, now := &page{}, time.Now()
+	p.take(look{[]lockState{{Name: "x", Held: true}}, &incomplete{[]error{errors.New("node n: EOF")}}, now})
+	if text := p.trouble(now); len(p.states) != 1 || p.at != now || !strings.Contains(text, "node n: EOF") {
+		t.Errorf("%+v, %q", p, text)
+	}
+}

@@ -226,14 +226,17 @@ func TestLsShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
 	}
 	s := testlock.NewSession(t, cluster.Client(t))
 	dead, alive := cluster.Nodes[0], cluster.Nodes[1]
-	held := 0
+	held, waitedFor := 0, ""
 	for i := range 30 {
 		name := fmt.Sprint("lock ", i)
 		if cluster.Master(t, "lockline:r:{"+name+"}") != dead {
 			held++
+			waitedFor = name
 		}
 		take(t, rlock.New(s, name))
 	}
+	waiting := testlock.NewSession(t, cluster.Client(t))
+	begin(t, rlock.New(waiting, waitedFor), rlock.New(s, waitedFor).Inspect, waiting)
 	list := func() (string, string, int) { return operate(t, alive.Addr, "ls") }
 	if out, errOut, code := list(); code != exitOK || strings.Count(out, "process ") != 30 {
 		t.Errorf("exit code %d: %s%s", code, out, errOut)
@@ -244,8 +247,9 @@ func TestLsShowsTheLocksOfTheNodesThatAnswer(t *testing.T) {
 		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
 		t.Errorf("exit code %d, not %d locks: %s%s", code, held, out, errOut)
 	}
-	if _, errOut, code := operate(t, alive.Addr, "ls", "--waits"); code != exitTrouble ||
+	out, errOut, code = operate(t, alive.Addr, "ls", "--waits")
+	if code != exitTrouble || strings.Count(out, waitedFor) != 1 ||
 		!strings.Contains(errOut, "the locks of some nodes are not known: node "+dead.Addr) {
-		t.Errorf("--waits: exit code %d: %s", code, errOut)
+		t.Errorf("--waits: exit code %d: %s%s", code, out, errOut)
 	}
 }

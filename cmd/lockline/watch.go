@@ -50,7 +50,7 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 	for first := true; ; first = false {
 		wasSilent := func() bool { return false }
 		if !failing {
-			wasSilent = o.announceSilence(trouble)
+			wasSilent = o.announceSilence(silence, trouble)
 		}
 		states, err := o.look(ctx)
 		again := wasSilent() || failing
@@ -99,13 +99,13 @@ func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 	return json.NewEncoder(o.out).Encode(sight{now, s, circle})
 }
 
-// announceSilence reports that Redis does not answer, once a second has passed. The function that it returns
-// ends that, and reports whether it was said.
-func (o *operator) announceSilence(trouble func(error)) (stop func() bool) {
+// announceSilence reports that Redis does not answer, once after has passed. The function that it returns
+// ends that, and returns true if the report was made.
+func (o *operator) announceSilence(after time.Duration, report func(error)) (stop func() bool) {
 	said := make(chan struct{})
-	timer := time.AfterFunc(silence, func() {
+	timer := time.AfterFunc(after, func() {
 		defer close(said)
-		trouble(fmt.Errorf("no answer from Redis at %s for %v", o.at.place(), silence))
+		report(fmt.Errorf("no answer from Redis at %s for %v", o.at.place(), after))
 	})
 	return func() bool {
 		if timer.Stop() {
