@@ -36,8 +36,8 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 // The locks keep their promises although processes crash, networks lose, delay and cut, and servers crash,
-// forget, and have clocks that differ. When the faults have ended, the locks work as before. Proves:
-// exclusion
+// forget, and have clocks that differ. When the faults have ended, the locks work as before.
+// Proves: exclusion
 func TestSimulatedWorldsKeepEveryPromise(t *testing.T) {
 	for _, k := range sim.Kinds {
 		t.Run(k.Name, func(t *testing.T) { simulate(t, k) })
