@@ -108,7 +108,7 @@ func integer(word string) int64 {
 type award struct {
 	token, lease int64
 	from         int64 // a time not after its start, by the session's clock
-	at           int64 // start by the clock of Redis, or 0 if from is exact
+	at           int64 // start by the clock of Redis; 0 if from is set
 }
 
 // learn handles the report of a grant, which has an effect if its owner is a waiting attempt in the session

@@ -228,8 +228,8 @@ func sound(space *keyspace.Space) string {
 	return ""
 }
 
-// compare returns a difference between the correct effect of a script, l, and the actual one, is, or "". was
-// has the holders before.
+// compare compares l, the correct effect of a script, with is, the actual effect. It returns a difference or
+// "". was has the holders before.
 func (l *ledger) compare(was map[string]share, is *ledger) string {
 	for _, owner := range sorted(is.held) {
 		if _, ok := l.held[owner]; !ok {

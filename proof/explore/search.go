@@ -30,7 +30,7 @@ func (s Step) String() string {
 	return text
 }
 
-// A world is a graph of states. A state is a text. States with the same behavior may have the same text.
+// A world is a graph of states. A state is a text, which is equal for states with the same behavior.
 type world interface {
 	start() string
 	// steps calls yield with each step of a state, always in the same order, until yield returns false. The

@@ -1,6 +1,7 @@
 // Command soak has processes share all primitives of the library while processes, network and servers fail,
-// and checks their history against the guarantees. Run it from the repository's folder: go run ./proof/soak
-// -for 10m
+// and checks their history against the guarantees. Run it from the repository's folder:
+//
+//	go run ./proof/soak -for 10m
 package main
 
 import (
