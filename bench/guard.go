@@ -11,8 +11,8 @@ import (
 // fields are atomics because the race detector does not see an order that comes about by way of Redis.
 type guard struct {
 	inside   atomic.Int32 // goroutines in shared sections, plus alone for each exclusive section
-	counter  atomic.Int64 // exclusive sections
-	visits   atomic.Int64 // shared sections
+	counter  atomic.Int64 // number of exclusive sections
+	visits   atomic.Int64 // number of shared sections
 	overlaps atomic.Int64 // entries at which more goroutines were inside than allowed
 }
 

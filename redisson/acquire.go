@@ -425,8 +425,8 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 }
 
 // giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
-// request. With await, giveBack blocks until that is done, but for call.LeavingTime at most: nothing should
-// be granted to a call that has returned. The caller must be counted in the session's work.
+// request. With await, giveBack blocks until that is done, but for call.LeavingTime at most, so that nothing
+// is granted to a call that has returned. The caller must be counted in the session's work.
 func (a *acquisition) giveBack(await bool) {
 	at := a.at
 	if at == nil || !at.mayHold {

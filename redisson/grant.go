@@ -147,7 +147,7 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 		event.Kind, event.Err = session.EventLost, failure.Lost(reason)
 	}
 	if !g.announced {
-		g.lost, event = event, nil // announce notifies the observer
+		g.lost, event = event, nil // announce will notify the observer
 	}
 	l.settle()
 	return func() {

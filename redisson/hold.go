@@ -328,7 +328,7 @@ func (g *grant) giveBack() {
 // count in Redis.
 type unlocking struct {
 	h       *hold
-	release *release        // nil means holds are left
+	release *release        // nil if other holds are left
 	ctx     context.Context // for the observer
 }
 

@@ -26,7 +26,7 @@ type lock struct {
 	n   *names
 	all *locks
 
-	uses int // acquisitions, grants and releases; guarded by locks.mu
+	uses int // number of acquisitions, grants and releases that use it; guarded by locks.mu
 
 	mu        sync.Mutex        // guards the following fields, and grants and holds
 	waiters   []*waiter         // first come, first served; only the first one may have the turn
@@ -101,8 +101,8 @@ func (l *lock) leave(w *waiter) {
 // release has reached the others. If few clients want the lock, the next release of one of them ends it.
 const restTime = time.Millisecond
 
-// fewClients is the largest number of notified clients that are few. If there are more, a session lets the
-// others go first although none of its goroutines waits, and for the whole time. If all sessions sent their
+// fewClients is the largest number of notified clients that count as few. If there are more, a session lets
+// the others go first for all of restTime, even if none of its goroutines waits. If all sessions sent their
 // requests after each message, most requests would be refused.
 const fewClients = 2
 

@@ -19,9 +19,9 @@
 //
 // There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
 // of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take
-// turns, in the order in which they came. After its turn, a session lets other clients go first. Only chance
-// bounds a wait. Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send
-// a request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
+// turns, in the order in which they came. After its turn, a session lets other clients go first. So a wait
+// has no bound. Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send a
+// request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release wakes only the waiters that are subscribed as it is published. The default is for
 // Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock

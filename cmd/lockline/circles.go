@@ -2,11 +2,11 @@ package main
 
 import "slices"
 
-// An edge is a session that waits for others, for circles.
+// An edge leads from a session to the sessions for which it waits.
 type edge struct {
 	from string   // session that waits
-	to   []string // sessions that hold the lock; may contain from
-	any  bool     // the release of one of them may be enough, as of a semaphore
+	to   []string // sessions that hold the lock, with from if that holds it as well
+	any  bool     // a single release may be enough, as of a semaphore
 }
 
 // circles returns the edges that lie on a circle of at least two sessions, by circle, as indexes into edges.
@@ -19,7 +19,7 @@ func circles(edges []edge) (found [][]int) {
 		next[edges[i].from] = append(next[edges[i].from], edges[i].to...)
 	}
 	group := components(next)
-	at := map[int]int{} // from a group to its index in found
+	at := map[int]int{} // index in found of each group
 	for _, i := range stuck {
 		e := edges[i]
 		inside := func(to string) bool { return to != e.from && group[to] == group[e.from] }

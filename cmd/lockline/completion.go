@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// The scripts of the cli package cut at colons, which many names and all URLs have, and its one for bash
-// evaluates the half-written line.
+// These replace the scripts of the cli package, which split words at colons, although many names and all URLs
+// have some. Its script for bash also evaluates the incomplete line.
 var (
 	//go:embed completion.bash
 	bashCompletion string
@@ -46,17 +46,17 @@ func setUpCompletion(c *cli.Command) {
 const completionTime = time.Second
 
 // completeName offers flags, and, where the command takes one, the names of locks that are held or waited
-// for. It leaves out names that no line can have.
+// for. It leaves out names that cannot be written in a line.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
-		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // no flags come behind NAME
+		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // after NAME there are no flags
 		if strings.HasPrefix(args[len(args)-1], "-") && !behind {
 			cli.DefaultCompleteWithFlags(ctx, cmd)
 		}
 		return
 	}
 	for _, f := range cmd.Flags {
-		_ = f.PostParse() // reads the environment; before a completion nothing else does
+		_ = f.PostParse() // reads the environment, which the cli package does not do before completions
 	}
 	// go-redis does not look at a context while it waits for an answer.
 	defer time.AfterFunc(completionTime, func() { os.Exit(exitOK) }).Stop()

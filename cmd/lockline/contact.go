@@ -59,8 +59,8 @@ func mayPass(err error) bool {
 	return v.Transient && (v.Resend || !v.Unknown)
 }
 
-// left returns the rest of --wait. It returns the shortest time that a Lock can wait if no time is left, and
-// 0 if --wait is 0.
+// left returns the rest of --wait, but at least the shortest time that a Lock can wait. If --wait is 0, it
+// returns 0.
 func (c *contender) left() time.Duration {
 	if c.atMost == 0 {
 		return 0

@@ -109,15 +109,15 @@ const (
 	poised              // the process has the order, and will be stopped in its next hold
 	stalled             // the process waits for an answer while its lease ends
 	resuming            // another process has the lock, and the stopped one continues
-	contendingAgain     // as contending
+	contendingAgain     // processes contend for the lock, as at first
 	killing             // a process will be killed in its next hold
 	orphaned            // the process was killed, and its lease has not ended yet
 	recovered           // another process has the lock
 	stopping            // each process ends after its next hold
 )
 
-// A store has the counter that the lock protects. It refuses requests with a token that is lower than another
-// token before.
+// A store has the counter that the lock protects. It refuses requests with a token that is lower than the
+// token of an earlier request.
 type store struct {
 	count int
 	token int64 // the highest token that was seen
@@ -142,7 +142,7 @@ type director struct {
 	withheld answer // answer that the stopped process has not got yet
 
 	act   act
-	since time.Time // begin of the act
+	since time.Time // start of the act
 	account
 }
 
@@ -255,7 +255,7 @@ func (d *director) serve(e event) {
 	}
 }
 
-// answer sends an answer to a process. If the process has ended, take gets its end.
+// answer sends an answer to a process. It ignores an error, as take handles the end of a process.
 func (d *director) answer(process int, a answer) {
 	_ = json.NewEncoder(d.children[process-1].Orders).Encode(a)
 }

@@ -47,7 +47,7 @@ type assignment struct {
 	Lease   time.Duration
 }
 
-// An answer is a further line of stdin, for each event but waiting. Stdin ends when the demo has ended.
+// An answer is a later line of stdin. Each event except waiting has one. Stdin ends when the demo has ended.
 type answer struct {
 	Count int
 	Fixed bool // take the lock with a fixed lease the next time

@@ -173,9 +173,9 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 // scanTime limits the search for names, because the scan of a large database can take much longer.
 const scanTime = 10 * time.Second
 
-// checkLocked looks at all that is locked or waited for. It finds names that locks of several kinds have,
-// which do not exclude each other. It also finds sessions of several versions of the protocol, and sessions
-// that wait for each other.
+// checkLocked looks at all names that are locked or waited for. It finds names that locks of several kinds
+// have, which do not exclude each other. It also finds sessions of several versions of the protocol, and
+// sessions that wait for each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -237,7 +237,7 @@ var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "m
 const unnamedMaster = "the master that the Sentinels name"
 
 func serverName(server *redis.Client) string {
-	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of this one
+	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of it
 		return addr
 	}
 	return unnamedMaster
@@ -415,7 +415,7 @@ func (o *operator) sweep(k lockKind, name string) (stays string) {
 	return ""
 }
 
-// signalWaiting is an observer. It gets a value when a session begins to wait.
+// signalWaiting is an observer that sends a value when a session begins to wait.
 type signalWaiting chan struct{}
 
 func (c signalWaiting) Observe(_ context.Context, e rlock.Event) {

@@ -150,7 +150,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		}
 	}
 	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
-	unnamed := line[len(line)-len(args)-1] == "--" // or the name begins with "-", and has a "--" before it
+	unnamed := line[len(line)-len(args)-1] == "--" // or that is before a name like -x
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
@@ -316,8 +316,8 @@ func environment(name, session string, token int64) []string {
 		ownersVariable+"="+strings.Join(append(owners(), session), " "))
 }
 
-// untilEnded returns the context for everything before the command runs. A signal that normally ends a
-// process ends this context. After a call of granted, no signal ends it, because the context of the hold is
+// untilEnded returns a context for the work before the command runs. A signal that normally ends a process
+// ends this context. After a call of granted, no signal ends it, because the context of the hold is
 // below it.
 func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
@@ -346,8 +346,8 @@ type contender struct {
 	session *rlock.Session
 	lock    subject
 	errOut  io.Writer
-	leaveBy func() time.Time // latest end of this process; the first call decides it
-	begun   time.Time        // begin of the time of --wait
+	leaveBy func() time.Time // returns the latest end of this process, which the first call fixes
+	begun   time.Time        // start of the time of --wait
 }
 
 // refuseOwn returns an error if this process runs under the lock that it would wait for. One look is enough,
@@ -376,8 +376,8 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for the lock until ctx ends or the time of --wait has passed. It calls granted when it does not
-// wait any more.
+// wait waits for the lock until ctx ends or the time of --wait has passed. It calls granted when it stops
+// waiting.
 func (c *contender) wait(ctx context.Context, granted func()) (context.Context, *rlock.Hold, error) {
 	options := []rlock.Option{rlock.HoldAtLeast(c.atLeast), rlock.WithNote(c.note)}
 	if c.bounded {

@@ -46,7 +46,7 @@ type commandGroup interface {
 	// ended returns a channel that gets a report when the command has ended.
 	ended() <-chan report
 
-	// signal sends a signal to the process group, and end to all descendants.
+	// signal sends a signal to the process group, and end sends one to all descendants.
 	signal(s syscall.Signal)
 	end(s syscall.Signal)
 

@@ -77,7 +77,7 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock returns the part of a RedLock on the server of the session.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(7 * time.Second) // no other server could answer instead
+	longest := multilock.WithServerTimeout(7 * time.Second) // long, because a part has one server only
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil { // the timeout may be too long for the lease of the session
 		q, _ = multilock.NewQuorum([]*rlock.Session{s})
@@ -103,7 +103,7 @@ func openReader(s *rlock.Session, name string) subject {
 	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
 }
 
-// both frees a read-write lock from its writer or its readers.
+// both frees a read-write lock from its writer and from its readers.
 type both struct{ *rwlock.RWMutex }
 
 func (l both) ForceUnlock(ctx context.Context) (bool, error) {
@@ -181,7 +181,7 @@ func newState(name string, kind rlock.Kind) lockState {
 	return st
 }
 
-// notKnown returns the state of a lock that could not be read, for the reason why.
+// notKnown returns a state with an error, for a lock that could not be read.
 func notKnown(name string, kind rlock.Kind, why string) lockState {
 	st := newState(name, kind)
 	st.Error = why

@@ -281,7 +281,7 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 		return l, false
 	}
 	letter, rest, ok := strings.Cut(rest, ":{")
-	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // users have no such locks
+	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // internal locks
 		return l, false
 	}
 	name, ok := strings.CutSuffix(rest, "}")
@@ -292,7 +292,8 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 	return found{rlock.Kind(letter), strings.TrimPrefix(name, `\`)}, ok && name != ""
 }
 
-// redissonLockOf reads the key of a lock's memory: {NAME}, or :NAME where NAME has braces.
+// redissonLockOf reads the name of a lock from the key of its memory, which ends with {NAME}, or with :NAME
+// if NAME has braces.
 func redissonLockOf(key string) (name string, ok bool) {
 	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
 	if !ok {

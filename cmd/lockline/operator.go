@@ -78,7 +78,7 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		err := o.open(ctx, at)
 		stop()
 		switch down, ok := errors.AsType[*unreachable](err); {
-		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // doctor reports it, and --also names others
+		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // both report the error later
 			o.down = down
 		case err != nil:
 			return err
@@ -170,7 +170,7 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// where names the prefix of the locks that are looked at, because with a wrong prefix there are none.
+// where names the prefix, as a wrong prefix is a likely reason if no locks are found.
 func (o *operator) where() string {
 	if o.redisson {
 		return "shared with Redisson"

@@ -13,7 +13,7 @@ import (
 // A clockReading is the time of a server, beside the time of this machine.
 type clockReading struct {
 	server, local time.Time
-	rtt           time.Duration // by half of this, server can be wrong
+	rtt           time.Duration // largest error of server, times two
 }
 
 func readClock(ctx context.Context, server *redis.Client, now func() time.Time) (clockReading, error) {

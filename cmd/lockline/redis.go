@@ -34,7 +34,7 @@ func redisFlags() []cli.Flag {
 		Usage: "what all keys begin with; as in the programs that use the locks"})
 }
 
-// accessFlags returns the flags for the connection to Redis. Passwords belong into a file with the URL,
+// accessFlags returns the flags for the connection to Redis. Passwords belong in a file with the URL,
 // because all users of a machine may read the command lines of its processes. The flags for TLS have the
 // names that redis-cli uses.
 func accessFlags(url cli.Flag) []cli.Flag {
@@ -379,7 +379,7 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 }
 
 // findMaster sends a request to all Sentinels at once, and returns nil as soon as one of them knows the
-// master. It exists for its errors, because go-redis has a single error for all causes.
+// master. go-redis would find the master, too, but has a single error for all causes.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string

@@ -22,7 +22,7 @@ type lockState struct {
 	Count       int    `json:"count,omitempty"` // hold count, holders, permits in use, or count of a latch
 	RemainingMS int64  `json:"remaining_ms,omitempty"`
 	age
-	Token      int64    `json:"token,omitempty"`       // of a free lock, the last token; 0: forgotten
+	Token      int64    `json:"token,omitempty"`       // of a free lock, the last token; 0 if unknown
 	Limit      int      `json:"limit,omitempty"`       // number of permits of a semaphore
 	Holders    []holder `json:"holders,omitempty"`     // all holders, Holder first; of a latch, the parties
 	Value      *string  `json:"value,omitempty"`       // value of an election's leader, by inspect and watch
@@ -143,8 +143,8 @@ func (h holder) String() string {
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
-// share returns the part of a lock that a holder has or a waiter wants, as a beginning of its text. It
-// returns "" for a lock without parts.
+// share returns the beginning of the text of a holder or waiter, with the part of the lock that it has or
+// wants. For a lock without parts it returns "".
 func share(side string, permits int) string {
 	switch {
 	case side != "":

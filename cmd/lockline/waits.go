@@ -18,7 +18,7 @@ import (
 // A waitEntry is an entry of a lock's queue, beside the holders for which it waits, and its JSON.
 type waitEntry struct {
 	Lock      string    `json:"lock"`
-	LockBytes []byte    `json:"lock_bytes,omitempty"` // base64, of a name that is not UTF-8
+	LockBytes []byte    `json:"lock_bytes,omitempty"` // the name, if it is not UTF-8
 	Kind      string    `json:"kind"`
 	Waiter    waiter    `json:"waiter"`
 	Since     time.Time `json:"since"` // by this machine's clock
@@ -28,7 +28,7 @@ type waitEntry struct {
 	Circle int `json:"circle,omitempty"`
 }
 
-// A waitingCircle is the waits of sessions that seem to wait for each other.
+// A waitingCircle has the waits of sessions that seem to wait for each other.
 type waitingCircle []waitEntry
 
 // leastWait is the age from which on a wait can be part of a circle. Shorter waits mostly end by themselves.
@@ -94,7 +94,7 @@ func (o *operator) waitsOf(
 //   - fair locks of elections, by name, because candidates wait for as long as another one leads.
 func numberCircles(all []waitEntry, least time.Duration, elections map[string]bool) (found []waitingCircle) {
 	var edges []edge
-	var of []int // of each edge: the index of its wait
+	var of []int // index of the wait of each edge
 	for i, w := range all {
 		all[i].Circle = 0
 		short := time.Duration(w.Waiter.AgeMS)*time.Millisecond < least
@@ -120,8 +120,8 @@ func numberCircles(all []waitEntry, least time.Duration, elections map[string]bo
 	return found
 }
 
-// inCircle returns the holder to show where there is room for one: a member of the circle c, if there is one.
-// It returns false if the lock has no holder.
+// inCircle returns the holder for a column with room for one, if possible a member of the circle c. It
+// returns false if the lock has no holder.
 func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	member := func(h holder) bool {
 		return h.Session != w.Waiter.Session &&
@@ -252,12 +252,12 @@ func judgeWaits(found []waitingCircle) judgment {
 		"wait, print the goroutines of these processes (kill -QUIT PID, which ends them)"}
 }
 
-// circleSearch looks for circles beside watch, which looks at one lock alone.
+// circleSearch searches all locks for circles in the background, while watch looks at a single lock.
 type circleSearch struct {
 	o     *operator
-	found chan searched // the result, when a search has ended
+	found chan searched // result of a search that has ended
 	busy  bool
-	next  time.Time // when the next search may begin
+	next  time.Time // time from which the next search may begin
 	last  searched
 }
 

@@ -34,7 +34,8 @@ func thisInstant() instant {
 	return instant(t.Nano())
 }
 
-// instantAt reads the clock first: if this process is stopped between the two, the result is early.
+// instantAt converts t. It reads the clock before it subtracts: if this process is stopped in between, the
+// result is early.
 func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(t)) }
 
 func (c instant) String() string { return strconv.FormatInt(int64(c), 10) }

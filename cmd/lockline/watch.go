@@ -39,7 +39,7 @@ func watchCommand() *cli.Command {
 type sight struct {
 	At time.Time `json:"at"`
 	lockState
-	Circle waitingCircle `json:"circle,omitempty"` // of sessions that seem to wait for each other
+	Circle waitingCircle `json:"circle,omitempty"` // sessions that seem to wait for each other
 }
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {

@@ -1,6 +1,6 @@
 //go:build !race
 
-// One goroutine explores, and the race detector makes that ten times slower.
+// The race detector finds nothing in a single goroutine and makes exploring ten times slower.
 
 package explore
 

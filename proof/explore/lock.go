@@ -10,28 +10,28 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// lockRules are sessions that want a lock: rlock or fairlock. They do what package engine does with a hash,
-// without what stays in memory.
+// lockRules has sessions that acquire a lock of rlock or fairlock once. They send the requests of package
+// engine, but grant no lock in memory.
 type lockRules struct {
 	fair     bool
 	sessions int
-	each     int  // attempts of a session
-	stays    bool // the lock stays taken for a while behind each Unlock
+	each     int  // number of attempts of a session
+	stays    bool // the lock stays taken for a while after each Unlock
 	faults   Faults
 }
 
-// What sessions are configured with, in milliseconds. None ends with a tick, so that a real server, whose
-// clock goes on between them, agrees.
+// Options of the sessions, in milliseconds. None of these times ends at a tick, so that the small delays of a
+// real server make no difference.
 const (
 	lockLease = 1100
 	liveness  = 1800
 	retention = 15000
-	staying   = 1000 // for which a lock stays taken
+	staying   = 1000 // the time for which a lock stays taken after Unlock
 )
 
 func micro(ms int64) int64 { return ms * 1000 }
 
-// patience is how long a request is welcome, in microseconds.
+// patience returns the time after which a request is void, in microseconds.
 func patience() int64 {
 	return protocol.Patience(min(lockLease, liveness) * time.Millisecond).Microseconds()
 }
@@ -40,44 +40,44 @@ type phase uint8
 
 const (
 	idle    phase = iota
-	trying        // asks, and does not stand in the queue
-	asking        // asks, and stands in the queue if it has to wait
-	queued        // is to wait
-	holding       // has the lock, as far as it knows
-	leaving       // sends its release until it is answered
-	over          // and was answered
-	failed        // ended with an error that the documentation names
-	expired       // its lease ended while it held the lock
-	dead          // its session crashed
+	trying        // has sent a request that does not join the queue
+	asking        // has sent a request that joins the queue if it has to wait
+	queued        // waits in the queue
+	holding       // has the lock, as far as the session knows
+	leaving       // sends its release until a reply arrives
+	over          // has released, or lost or canceled, and is done
+	failed        // has ended with a documented error
+	expired       // the lease ended before Unlock
+	dead          // the session crashed
 )
 
-// attempt is an actor: a goroutine that wants the lock once. If it has to start over, it gets another name in
+// attempt is an actor, a goroutine that acquires the lock once. When it starts over, it has another name in
 // Redis.
 type attempt struct {
 	Phase    phase
-	Serial   uint8 // how often it has started over
-	GaveUp   bool  // it does not want the lock any more
-	Late     bool  // a copy of its request was not answered
-	Held     bool  // it leaves what it has held
-	Again    bool  // a copy of its release was not answered
-	Forced   bool  // an operator freed what it was granted
-	Beat     bool  // it has asked again, or sent a renewal, in this tick
-	Out      bool  // its request is under way, or its answer was lost
-	NotAfter int64 // of the last copy of its request
-	Base     int64 // when it asked first; 0 once that is answered
-	// How long the last answer took at least: from when the request was sent to the Redis time in it.
+	Serial   uint8 // number of times that it has started over
+	GaveUp   bool  // was canceled, or has unlocked after the end of its lease
+	Late     bool  // some copy of the request had no reply and may still arrive
+	Held     bool  // had the lock before leaving
+	Again    bool  // has sent the release more than once
+	Forced   bool  // lost the lock to an operator
+	Beat     bool  // has sent a heartbeat or a renewal in this tick
+	Out      bool  // the last request has no reply yet
+	NotAfter int64 // time at which the last copy of the request is void
+	Base     int64 // time of the first request; 0 after a reply
+	// Redis time in the last reply, minus the time at which its request was sent.
 	Slow     int64
-	Past     int64 // the token which that answer named: a grant that is not above it is over
-	Token    int64 // of what it holds
-	Used     int64 // last token of it that was used
-	Deadline int64 // until when it holds it
-	Stays    int64 // until when the lock that it releases stays taken; 0: it does not
+	Past     int64 // token in that reply: grants up to it have ended
+	Token    int64 // token of the hold
+	Used     int64 // last token of the hold, larger than Token after a grant in memory
+	Deadline int64 // end of the hold
+	Stays    int64 // time until which the lock stays taken after the release, or 0
 }
 
 // Tags of an attempt's two exchanges.
 const (
 	mainTag uint8 = 1 + iota
-	keepTag       // renewals
+	keepTag       // of renewals
 )
 
 // Scripts, by index.
@@ -144,7 +144,7 @@ func lockWorlds() []World {
 
 const channelPrefix = "c:"
 
-// lockKeys are the hash, the queue, and the hash of the waiters.
+// lockKeys has the keys of the hash, of the queue, and of the hash of the waiters.
 var lockKeys = []string{"lock", "lock:q", "lock:w"}
 
 func (r *lockRules) Start() ([]attempt, Shared) {
@@ -164,12 +164,12 @@ func (r *lockRules) Keys(script int8) []string {
 	return lockKeys
 }
 
-// owner is the name of an attempt in Redis.
+// owner returns the name of an attempt in Redis.
 func (r *lockRules) owner(actor int, a attempt) string {
 	return fmt.Sprintf("%s:%d", sessionName(actor/r.each), 1+actor%r.each+r.each*int(a.Serial))
 }
 
-// current is the actor that has a name in Redis; -1 if that is a former name, or none.
+// current returns the actor that has a name in Redis, or -1 if none has it any more.
 func (r *lockRules) current(v *View[attempt], owner string) int {
 	if len(owner) < 2 { // '-' is no owner
 		return -1
@@ -204,14 +204,14 @@ func (r *lockRules) ask(v *View[attempt], i int) {
 			channelPrefix, nonce(owner), "1")})
 }
 
-// abandon ends a request whose answer is not needed. A copy may still come.
+// abandon ends a request whose reply is not needed. A copy may still arrive.
 func (r *lockRules) abandon(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Late, a.Out = a.Late || a.Out, false
 	v.Forsake(i, mainTag)
 }
 
-// releaseArgs are those of a release of an attempt. Without a token, it is of whatever it was granted.
+// releaseArgs returns the arguments of a release of an attempt. Without a token, it releases any grant.
 func (r *lockRules) releaseArgs(owner string, a attempt, token, used string) string {
 	late := "0"
 	if a.Late {
@@ -243,8 +243,8 @@ func (r *lockRules) leave(v *View[attempt], i int) {
 		Argv: r.releaseArgs(r.owner(i, *a), *a, token, used) + a.staysArg(v.Now)})
 }
 
-// startOver has an attempt ask under another name. release: what it was granted, or may have been, is ended
-// in the background.
+// startOver has an attempt send a request under another name. With release, it first releases any grant under
+// the old name in the background.
 func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	if release {
 		r.renounce(v, i)
@@ -258,21 +258,21 @@ func (r *lockRules) startOver(v *View[attempt], i int, as phase, release bool) {
 	r.ask(v, i)
 }
 
-// renounce has what an attempt was granted, or may have been, be ended in the background.
+// renounce releases any grant of an attempt in the background.
 func (r *lockRules) renounce(v *View[attempt], i int) {
 	a := v.Actors[i]
 	v.Send(Packet{Kind: errand, To: int8(i), Script: releaseScript,
 		Argv: r.releaseArgs(r.owner(i, a), a, "", "0")})
 }
 
-// end forgets all that an attempt knows.
+// end resets an attempt.
 func (r *lockRules) end(v *View[attempt], i int, as phase) {
 	v.Forsake(i, mainTag)
 	v.Forsake(i, keepTag)
 	v.Actors[i] = attempt{Phase: as, Serial: v.Actors[i].Serial}
 }
 
-// mayBegin: an attempt may begin. Sessions are alike, so they begin in order.
+// mayBegin reports whether an attempt may begin. As all sessions behave alike, they begin in order.
 func (r *lockRules) mayBegin(v *View[attempt], i int) bool {
 	if i%r.each > 0 {
 		before := v.Actors[i-1].Phase
@@ -353,7 +353,7 @@ func (r *lockRules) begin(v *View[attempt], i int) {
 	r.ask(v, i)
 }
 
-// unanswered: the request that was sent last has no answer to come.
+// unanswered handles a request to which no reply will arrive.
 func (r *lockRules) unanswered(v *View[attempt], i int) {
 	a := &v.Actors[i]
 	a.Late = true
@@ -379,8 +379,8 @@ func (r *lockRules) unlock(v *View[attempt], i int) {
 	r.leave(v, i)
 }
 
-// unlockLost is the Unlock of one whose lease is over: a copy of its request may have been granted the lock
-// since. It tells Redis once, and does not wait for that.
+// unlockLost unlocks after the end of the lease, as a copy of the request may have been granted the lock
+// since. It sends one release, without waiting for its reply.
 func (r *lockRules) unlockLost(v *View[attempt], i int) {
 	a := v.Actors[i]
 	v.Send(Packet{Kind: request, To: int8(i), Tag: mainTag, Script: releaseScript, Sent: v.Now,
@@ -403,7 +403,7 @@ func (r *lockRules) Ticked(v *View[attempt]) {
 		if a.Phase == holding && v.Now >= a.Deadline {
 			late, notAfter := a.Late, a.NotAfter
 			r.end(v, i, expired)
-			a.Late, a.NotAfter = late, notAfter // for its Unlock
+			a.Late, a.NotAfter = late, notAfter // for unlockLost
 		}
 		if a.Phase == expired && a.NotAfter < v.Now {
 			a.Late, a.NotAfter = false, 0

@@ -20,18 +20,18 @@ func holder(space *keyspace.Space, now int64) (owner string, token int64) {
 	return owner, integer(hash["token"])
 }
 
-// standing is an attempt that waits in the queue of a lock or of permits, as its entry in Redis describes it.
+// standing is an attempt in the queue of a lock or of permits, by its entry in Redis.
 type standing struct {
 	owner    string
 	n        int64 // permits that it wants
 	alive    int64 // Redis time in microseconds until which it is known to live
-	listened bool  // when it was asked last
+	listened bool  // whether its session had a subscription at its last request
 }
 
 // lockEnds returns the Redis time in microseconds at which the last lease of a lock ends or has ended.
 func lockEnds(space *keyspace.Space) int64 { return integer(space.Hash(lockKeys[0])["ends"]) }
 
-// lockQueue reads the attempts that wait for a lock, in their order.
+// lockQueue returns the attempts that wait for a lock, in their order.
 func lockQueue(space *keyspace.Space) (queue []standing) {
 	waiters := space.Hash(lockKeys[2])
 	for _, owner := range space.Members(lockKeys[1]) {
@@ -44,18 +44,18 @@ func lockQueue(space *keyspace.Space) (queue []standing) {
 	return queue
 }
 
-// observation is what a script did about the lock.
+// observation is the effect of a script on the lock.
 type observation struct {
-	granted string // the owner that has it now, if it was granted
-	ended   string // the owner whose grant an operator ended
+	granted string // owner to which it was granted, or ""
+	ended   string // owner whose grant an operator ended, or ""
 	token   int64  // of granted
-	wrong   string // what no script may do
+	wrong   string // forbidden effect, or ""
 }
 
-// slack is how many milliseconds a real server may take for a script.
+// slack is the time in milliseconds that a real server may take for a script.
 const slack = 100
 
-// Observe looks for grants, and for what no script may do.
+// Observe looks for grants, and for forbidden effects.
 func (r *lockRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
 	o := observation{}
 	wrong := func(format string, args ...any) {
@@ -233,9 +233,10 @@ func stayFault(
 	return ""
 }
 
-// handedOn says which waiter was to be notified, and was not, when one that stood before it left the queue.
-// It is the first one that lives, listens, and is not of the session of the holder whose lease ends first, at
-// end. If it sends a heartbeat before that, no message is needed. Returns "" if nothing is wrong.
+// handedOn returns a fault if an attempt leaves the queue and the next waiter behind it should be notified
+// but is not. This is the first waiter that is alive, has a subscription, and is not in the session of the
+// holder whose lease ends first, at end. It needs no message if it sends a heartbeat before that. handedOn
+// returns "" if nothing is wrong.
 func handedOn(
 	env keyspace.Env, queue []standing, published []keyspace.Message, leaves, holder string, end int64,
 ) string {
@@ -251,7 +252,7 @@ func handedOn(
 			continue
 		case at < from || from < 0 || !listens:
 			return ""
-		case end+1000 >= w.alive: // scripts count milliseconds
+		case end+1000 >= w.alive: // scripts round to milliseconds
 			return ""
 		}
 		for _, m := range published {
@@ -269,8 +270,9 @@ func sessionOf(owner string) string {
 	return session
 }
 
-// nextInLine is the first in the queue that lives and listens, or is of the session that asks, which gets the
-// reply; "" if there is none. It does not count leaves, whose release this may be. kept lives in any case.
+// nextInLine returns the first waiter that is alive, and that has a subscription or belongs to the session of
+// the request, which receives the reply. It returns "" if there is none. It leaves out leaves, the owner of a
+// release. kept counts as alive in any case.
 func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves, kept string) string {
 	for _, w := range lockQueue(space) {
 		if w.alive < env.Now && w.owner != kept || w.owner == leaves {
@@ -284,7 +286,7 @@ func nextInLine(env keyspace.Env, space *keyspace.Space, asking, leaves, kept st
 	return ""
 }
 
-// Observed checks that tokens grow, and that no owner is granted a lock that it no longer wants.
+// Observed checks that tokens grow, and that no owner is granted a lock after it has left.
 func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	o := seen.(observation)
 	if o.wrong != "" {
@@ -308,7 +310,8 @@ func (r *lockRules) Observed(v *View[attempt], p Packet, seen any) {
 	}
 }
 
-// forgetHints removes the messages that say when to look: here, a waiter may look at any time.
+// forgetHints removes the messages with the time of a waiter's next look, as waiters here may look at any
+// time.
 func (v *View[A]) forgetHints() {
 	for _, n := range slices.Clone(v.net) {
 		if p := v.sys.packets.values[n]; p.Kind == news && strings.Count(p.Text, " ") == 1 {
@@ -317,13 +320,13 @@ func (v *View[A]) forgetHints() {
 	}
 }
 
-// wants: what this owner is granted belongs to an attempt, as far as its session knows.
+// wants reports whether a grant to this owner has an attempt that accepts or releases it.
 func (r *lockRules) wants(v *View[attempt], owner string) bool {
 	session := int(owner[0] - 'A')
 	for i := session * r.each; i < (session+1)*r.each; i++ {
 		a := v.Actors[i]
 		lives := a.Phase != idle && a.Phase < over
-		if a.Phase == expired { // its Unlock gives back what a late copy may be granted
+		if a.Phase == expired { // until Unlock, and while a copy may still be granted the lock
 			lives = !a.GaveUp || a.Late && a.NotAfter >= v.Now
 		}
 		if a.Phase == dead || lives && r.owner(i, a) == owner {
@@ -333,7 +336,7 @@ func (r *lockRules) wants(v *View[attempt], owner string) bool {
 	return false
 }
 
-// errandFor: a release is under way that ends what the owner has.
+// errandFor reports whether a release of the owner is in flight in the background.
 func (v *View[A]) errandFor(owner string) bool {
 	return slices.ContainsFunc(v.net, func(n uint32) bool {
 		p := v.sys.packets.values[n]
@@ -355,7 +358,7 @@ func (r *lockRules) Check(v *View[attempt]) error {
 	return nil
 }
 
-// End: nothing is left but what is kept for a while of a lock that no attempt holds.
+// End checks that only keys remain that a released lock keeps for a while.
 func (r *lockRules) End(v *View[attempt]) error {
 	s := v.Space()
 	if s.LastExpiry() == math.MaxInt64 {
@@ -365,7 +368,7 @@ func (r *lockRules) End(v *View[attempt]) error {
 		return nil
 	}
 	now := v.serverNow()
-	if v.Revived != "" { // it goes when its lease and its liveness time are over
+	if v.Revived != "" { // the revived grant or entry expires by then
 		now += micro(max(lockLease, 2*liveness))
 		s = s.Clone()
 		s.Purge(now)

@@ -28,7 +28,7 @@ func (r *lockRules) Replied(v *View[attempt], i int, p Packet) {
 	}
 }
 
-// lost: Redis says that an attempt does not have what it counts on.
+// lost handles a reply that an attempt does not have the lock that it holds by its own state.
 func (r *lockRules) lost(v *View[attempt], i int) {
 	if !v.Actors[i].Forced {
 		v.Fail("%s holds the lock by what it knows, and Redis says that it does not", r.owner(i, v.Actors[i]))
@@ -36,7 +36,7 @@ func (r *lockRules) lost(v *View[attempt], i int) {
 	r.end(v, i, over)
 }
 
-// released is the reply to a release: 'R' or 'L', and the owner that the lock was handed to.
+// released handles the reply to a release: R or L, and the owner to which the lock was handed over.
 func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 	a := v.Actors[i]
 	words := strings.Fields(p.Text)
@@ -52,7 +52,7 @@ func (r *lockRules) released(v *View[attempt], i int, p Packet) {
 	}
 }
 
-// answered is the reply to a lock request.
+// answered handles the reply to a request for the lock.
 func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	a := &v.Actors[i]
 	answer, err := protocol.Read(wire.Outcome{Reply: p.Text})
@@ -83,7 +83,7 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 		r.end(v, i, failed)
 	case answer.Status == protocol.Granted:
 		r.granted(v, i, award{token: answer.Token, lease: micro(lockLease), from: p.Sent})
-	case a.Phase == trying: // it stands in the queue, under another name
+	case a.Phase == trying: // joins the queue under another name
 		r.startOver(v, i, asking, a.Late)
 	default:
 		a.Phase = queued
@@ -92,7 +92,7 @@ func (r *lockRules) answered(v *View[attempt], i int, p Packet) {
 	}
 }
 
-// forget clears what makes no difference any more, so that states are the same that cannot be told apart.
+// forget clears a field without effect, so that states with the same behavior are equal.
 func (a *attempt) forget() {
 	if !a.Late {
 		a.NotAfter = 0
@@ -104,14 +104,15 @@ func integer(word string) int64 {
 	return n
 }
 
-// award is what is known of a grant. All are microseconds.
+// award describes a grant. Times are in microseconds.
 type award struct {
 	token, lease int64
-	from         int64 // not after it began, by the clock of the session
-	at           int64 // when it began, by that of Redis; 0: from counts
+	from         int64 // a time not after its start, by the session's clock
+	at           int64 // start by the clock of Redis; 0 if from is set
 }
 
-// learn is news to an attempt of a grant of its lock, which may be one of its session's.
+// learn handles the report of a grant, which has an effect if its owner is a waiting attempt in the session
+// of the actor by.
 func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
 	i := r.current(v, owner)
 	if i < 0 || i/r.each != by/r.each {
@@ -126,7 +127,7 @@ func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
 	case w.at != 0:
 		w.from = w.at - a.Slow
 	}
-	if w.at != 0 && v.Now >= w.from+w.lease { // Redis has to say
+	if w.at != 0 && v.Now >= w.from+w.lease { // a request shows whether the lease has ended
 		if !a.Out {
 			r.ask(v, i)
 		}
@@ -136,7 +137,7 @@ func (r *lockRules) learn(v *View[attempt], by int, owner string, w award) {
 	r.granted(v, i, w)
 }
 
-// granted: an attempt has the lock from now on, if its lease is not over.
+// granted makes an attempt hold the lock, unless the lease has ended already.
 func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	a := &v.Actors[i]
 	if v.Now >= w.from+w.lease {
@@ -150,8 +151,8 @@ func (r *lockRules) granted(v *View[attempt], i int, w award) {
 	a.forget()
 }
 
-// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEASE' for the next in the queue, which may
-// look any time here.
+// Heard handles a message: OWNER TOKEN NOW LEASE NONCE reports a grant. OWNER LEASE is for the next waiter
+// and has no effect, as a waiter here may look at any time.
 func (r *lockRules) Heard(v *View[attempt], session int, text string) {
 	words := strings.Fields(text)
 	if len(words) != 5 || words[4] != nonce(words[0]) {

@@ -8,12 +8,12 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// lockServer runs the scripts of locks one after another. Sessions in this list have no subscription.
+// lockServer runs the scripts of locks one after another.
 type lockServer struct {
 	t     *testing.T
 	now   int64
 	space *keyspace.Space
-	deaf  string // a session; "": none
+	deaf  string // name of a session without a subscription, or ""
 }
 
 func newLockServer(t *testing.T) *lockServer {

@@ -17,8 +17,8 @@ func (w World) runs(m mutant.Mutant) bool {
 	return ok && (!strings.Contains(name, "/") || slices.Contains(w.scripts, name))
 }
 
-// Each script that is broken in one place breaks a world of its kind. The table tells which, and by how many
-// steps.
+// Each mutant of a script causes a violation in a world of its kind. The test logs a table of the worlds and
+// of the numbers of steps.
 func TestEachScriptMutantIsFound(t *testing.T) {
 	var table []string
 	for _, m := range slices.Concat(mutant.All, mutant.Explored) {

@@ -11,15 +11,15 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// permitServer runs the scripts of locks with permits one after another.
+// permitServer runs the scripts of permits one after another.
 type permitServer struct {
 	t     *testing.T
 	now   int64
-	limit string // how many permits there are, by the requests
+	limit string // number of permits in the requests
 	space *keyspace.Space
 	deaf  string   // sessions without a subscription, one letter each
 	told  []string // CHANNEL TEXT of each message
-	reads []string // the attempts whose entries the last script has read, in order
+	reads []string // attempts whose entries the last script has read, in order
 }
 
 func newPermitServer(t *testing.T, limit string) *permitServer {

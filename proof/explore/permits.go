@@ -12,44 +12,44 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// permitRules are sessions that want permits of one name: a semaphore or a read-write lock. They do what
-// package engine does with permits, without what stays in memory.
+// permitRules has sessions that acquire permits of a semaphore or of a read-write lock once. They send the
+// requests of package engine, but grant no permits in memory.
 type permitRules struct {
-	limit  int64 // of a read-write lock, engine.All
+	limit  int64 // number of permits, or engine.All for a read-write lock
 	takers []want
-	tries  bool  // any of them may ask without waiting
+	tries  bool  // each of them may send a request without waiting
 	lease  int64 // milliseconds
-	alive  int64 // the same: the liveness
+	alive  int64 // milliseconds of the waiter timeout
 	faults Faults
 }
 
-// want is what one actor wants.
+// want describes an actor: its session and its number of permits.
 type want struct {
 	session int // in order
 	n       int64
 }
 
-// taker is an actor: a goroutine that wants permits once. If it has to start over, it gets another name in
+// taker is an actor, a goroutine that acquires permits once. When it starts over, it has another name in
 // Redis.
 type taker struct {
 	Phase    phase
-	Serial   uint8 // how often it has started over
-	GaveUp   bool  // it does not want them any more
-	Forced   bool  // an operator took back what it was granted
-	Beat     bool  // it has asked again, or renewed, in this tick
-	Held     bool  // it leaves what it has held
-	Again    bool  // its release was sent more than once
-	Reader   bool  // a writer that goes on as a reader
-	Reducing bool  // and does not know yet whether Redis has learned that
-	Joins    int8  // 1 + which actor of its session is to go on instead; 0: none
-	NotAfter int64 // of the request that was not answered yet; 0: there is none
-	Late     int64 // until when an unanswered copy may arrive; 0: there is none
-	Base     int64 // before its first request was sent; 0: one was answered
-	// How long the last answer took at least: from when the request was sent to the Redis time in it.
+	Serial   uint8 // number of times that it has started over
+	GaveUp   bool  // was canceled, or has unlocked after the end of its lease
+	Forced   bool  // lost the permits to an operator
+	Beat     bool  // has sent a heartbeat or a renewal in this tick
+	Held     bool  // had the permits before leaving
+	Again    bool  // has sent the release more than once
+	Reader   bool  // has downgraded from a writer
+	Reducing bool  // has no reply yet to the request of the downgrade
+	Joins    int8  // 1 + the actor of the session whose grant a further reader may share, or 0
+	NotAfter int64 // time at which the request without a reply is void, or 0
+	Late     int64 // time until which a copy without a reply may arrive, or 0
+	Base     int64 // time of the first request, or 0 after a reply
+	// Redis time in the last reply, minus the time at which its request was sent.
 	Slow     int64
-	Token    int64 // of what it holds
-	Used     int64 // last token of it that was used
-	Deadline int64 // until when it holds it
+	Token    int64 // token of the hold
+	Used     int64 // last token of the hold, larger than Token after a grant in memory
+	Deadline int64 // end of the hold
 }
 
 // Tags of a taker's exchanges.
@@ -146,7 +146,7 @@ func permitWorlds() []World {
 	return worlds
 }
 
-// The hash, the queue, the waiters, and the leases of further holders.
+// permitKeys has the keys of the hash, the queue, the waiters, and the leases of further holders.
 var permitKeys = []string{"permits", "permits:q", "permits:w", "permits:h"}
 
 func (r *permitRules) Start() ([]taker, Shared) {
@@ -159,12 +159,12 @@ func (r *permitRules) Channel(session int) string { return channelPrefix + sessi
 
 func (r *permitRules) Keys(int8) []string { return permitKeys }
 
-// owner is the name of an actor in Redis.
+// owner returns the name of an actor in Redis.
 func (r *permitRules) owner(i int, a taker) string {
 	return fmt.Sprintf("%s:%d", sessionName(r.takers[i].session), 1+i+len(r.takers)*int(a.Serial))
 }
 
-// current is the actor that has a name in Redis now; -1 if that is a former name, or none.
+// current returns the actor that has a name in Redis, or -1 if none has it any more.
 func (r *permitRules) current(v *View[taker], owner string) int {
 	_, number, _ := strings.Cut(owner, ":")
 	n, err := strconv.Atoi(number)
@@ -174,12 +174,12 @@ func (r *permitRules) current(v *View[taker], owner string) int {
 	return (n - 1) % len(r.takers)
 }
 
-// patience is how long a request is welcome, in microseconds.
+// patience returns the time after which a request is void, in microseconds.
 func (r *permitRules) patience() int64 {
 	return protocol.Patience(time.Duration(min(r.lease, r.alive)) * time.Millisecond).Microseconds()
 }
 
-// holds is how many permits an actor counts on; 0: none.
+// holds returns the number of permits that an actor holds by its own state.
 func (r *permitRules) holds(i int, a taker) int64 {
 	switch {
 	case a.Phase != holding:
@@ -207,7 +207,7 @@ func (r *permitRules) ask(v *View[taker], i int) {
 			live, channelPrefix, nonce(owner), "1", "", number(r.limit), joins)})
 }
 
-// returnArgs are those of a release. Without a token, it is of whatever the attempt was granted.
+// returnArgs returns the arguments of a release. Without a token, it releases any grant of the attempt.
 func (r *permitRules) returnArgs(owner string, late int64, token, used string) string {
 	return join(owner, token, channelPrefix, number(retention), number(late), used)
 }
@@ -235,14 +235,14 @@ func (r *permitRules) leave(v *View[taker], i int) {
 		Argv: r.returnArgs(r.owner(i, *a), a.Late, token, used)})
 }
 
-// giveBack ends what an actor was granted or may have been, in the background.
+// giveBack releases any grant of an actor in the background.
 func (r *permitRules) giveBack(v *View[taker], i int) {
 	a := v.Actors[i]
 	v.Send(Packet{Kind: errand, To: int8(i), Script: returnScript,
 		Argv: r.returnArgs(r.owner(i, a), a.Late, "", "")})
 }
 
-// startOver has an actor ask under another name.
+// startOver has an actor send a request under another name.
 func (r *permitRules) startOver(v *View[taker], i int) {
 	v.Forsake(i, askTag)
 	r.end(v, i, over)
@@ -253,7 +253,7 @@ func (r *permitRules) startOver(v *View[taker], i int) {
 	r.begin(v, i, asking)
 }
 
-// end forgets all that an actor knows.
+// end resets an actor.
 func (r *permitRules) end(v *View[taker], i int, as phase) {
 	v.Forsake(i, renewTag)
 	v.Forsake(i, reduceTag)
@@ -261,9 +261,9 @@ func (r *permitRules) end(v *View[taker], i int, as phase) {
 	v.Actors[i] = taker{Phase: as, Serial: v.Actors[i].Serial}
 }
 
-// settled: it is known what became of an attempt, so what is under way about it changes nothing in its
-// session. Its request may still arrive. In a session of more than one actor, the reply to that request may
-// report a grant of another one.
+// settled removes packets in flight that have no effect once the result of an attempt is known. Its request
+// may still arrive, as an errand. If the session has more actors, the request and its reply stay, as the
+// reply may report a grant of another actor.
 func (r *permitRules) settled(v *View[taker], i int) {
 	owner := r.owner(i, v.Actors[i])
 	alone := true
@@ -296,8 +296,8 @@ func (r *permitRules) begin(v *View[taker], i int, as phase) {
 	r.ask(v, i)
 }
 
-// mayBegin: an actor may begin. Those that are alike begin in order, and readers of a session have one
-// attempt at a time.
+// mayBegin reports whether an actor may begin. Equal actors begin in order, and only one reader of a session
+// waits at a time.
 func (r *permitRules) mayBegin(v *View[taker], i int) bool {
 	if i == 0 || r.takers[i-1].n != r.takers[i].n {
 		return true
@@ -403,7 +403,7 @@ func (r *permitRules) movesOfOperator(
 	}
 }
 
-// target is what an operator may take back.
+// target is a hold that an operator may end.
 type target struct{ name, arg string }
 
 func (r *permitRules) targets(space *keyspace.Space, now int64) (targets []target) {
@@ -425,14 +425,14 @@ func (r *permitRules) targets(space *keyspace.Space, now int64) (targets []targe
 	return targets
 }
 
-// setLimit has an operator set how many permits there are.
+// setLimit has an operator set the number of permits.
 func (r *permitRules) setLimit(v *View[taker], n int64) {
 	id := number(int64(v.Left.Extra))
 	v.Send(Packet{Kind: errand, To: -1, Script: limitScript, Argv: join(number(n), "0", channelPrefix,
 		number(retention), "operator:"+id, number(v.Now+r.patience()))})
 }
 
-// unanswered: the request that was sent last has no answer to come.
+// unanswered handles a request to which no reply will arrive.
 func (r *permitRules) unanswered(v *View[taker], i int) {
 	a := &v.Actors[i]
 	a.Late = a.NotAfter
@@ -449,7 +449,7 @@ func (r *permitRules) askAgain(v *View[taker], i int) {
 	r.ask(v, i)
 }
 
-// cancel ends a wait, or has it end once its request is answered.
+// cancel ends a wait, after the reply to its request if one is in flight.
 func (r *permitRules) cancel(v *View[taker], i int) {
 	a := &v.Actors[i]
 	if a.NotAfter != 0 {
@@ -464,8 +464,8 @@ func (r *permitRules) unlock(v *View[taker], i int) {
 	r.leave(v, i)
 }
 
-// unlockLost is the Unlock of one whose lease is over: a copy of its request may have been granted permits
-// since. It tells Redis once, and does not wait for that.
+// unlockLost unlocks after the end of the lease, as a copy of the request may have been granted permits
+// since. It sends one release, without waiting for its reply.
 func (r *permitRules) unlockLost(v *View[taker], i int) {
 	a := v.Actors[i]
 	v.Send(Packet{Kind: request, To: int8(i), Tag: leaveTag, Script: returnScript, Sent: v.Now,

@@ -11,10 +11,10 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// share is what a holder has in Redis.
+// share has the permits, the token and the end of the lease of a holder in Redis.
 type share struct{ n, token, till int64 }
 
-// heldAt are those whose leases are not over.
+// heldAt returns the holders whose leases have not ended.
 func heldAt(space *keyspace.Space, now int64) map[string]share {
 	held, hash := map[string]share{}, space.Hash(permitKeys[0])
 	if till := integer(hash["ends"]); hash["owner"] != "" && till > now {
@@ -31,13 +31,13 @@ func heldAt(space *keyspace.Space, now int64) map[string]share {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// limitOf is how many permits there are, if Redis knows.
+// limitOf returns the number of permits, if Redis has it.
 func limitOf(space *keyspace.Space) (limit int64, known bool) {
 	text, known := space.Hash(permitKeys[0])["limit"]
 	return integer(text), known
 }
 
-// ledger is what scripts are to change.
+// ledger models the holders and the queue, which scripts change.
 type ledger struct {
 	now     int64
 	env     keyspace.Env
@@ -75,8 +75,8 @@ func sessionOfName(owner string) string {
 	return session
 }
 
-// next is the first that lives, and listens as far as is known; -1 if there is none. (Redis looks at 1,000 at
-// most.)
+// next returns the index of the first waiter that is alive and is not known to lack a subscription, or -1.
+// The scripts look at 1,000 waiters at most.
 func (l *ledger) next(asking string) int {
 	for at, w := range l.queue {
 		if w.alive >= l.now && (sessionOfName(w.owner) == asking || !w.listened ||
@@ -116,8 +116,8 @@ func (l *ledger) leave(owner string) {
 	l.queue = slices.DeleteFunc(l.queue, func(w standing) bool { return w.owner == owner })
 }
 
-// after is what a script is to make of it. asking is the session that gets the reply; "" if that is the
-// operator's.
+// after applies the correct effect of a script. It returns the session that receives the reply, or "" for an
+// operator.
 func (l *ledger) after(p Packet, before *keyspace.Space) (asking string) {
 	argv := strings.Split(p.Argv, separator)
 	asking = sessionOfName(argv[0])
@@ -189,7 +189,7 @@ func (l *ledger) acquire(argv []string, before *keyspace.Space) {
 	l.serve(sessionOfName(owner))
 }
 
-// sound says what is wrong with what Redis keeps, whatever happened; "" if nothing is.
+// sound checks invariants of the keys, and returns a fault or "".
 func sound(space *keyspace.Space) string {
 	var sum int64
 	has, leases := space.Hash(permitKeys[0]), space.Scores(permitKeys[3])
@@ -200,7 +200,7 @@ func sound(space *keyspace.Space) string {
 		}
 		n, _, _ := strings.Cut(value, " ")
 		sum += integer(n)
-		if _, ok := leases[owner]; !ok && len(leases) > 0 { // with its last member, the key ends by itself
+		if _, ok := leases[owner]; !ok && len(leases) > 0 { // without members the key does not exist
 			return fmt.Sprintf("%s has permits without end", owner)
 		}
 	}
@@ -228,8 +228,8 @@ func sound(space *keyspace.Space) string {
 	return ""
 }
 
-// compare says how what a script made of it differs from what it was to make; "" if it does not. was are the
-// holders before.
+// compare compares l, the correct effect of a script, with is, the actual effect. It returns a difference or
+// "". was has the holders before.
 func (l *ledger) compare(was map[string]share, is *ledger) string {
 	for _, owner := range sorted(is.held) {
 		if _, ok := l.held[owner]; !ok {
@@ -268,7 +268,7 @@ func (l *ledger) compare(was map[string]share, is *ledger) string {
 	return ""
 }
 
-// living are those in the queue that are known to live.
+// living returns the waiters that are alive.
 func (l *ledger) living() (owners []string) {
 	for _, w := range l.queue {
 		if w.alive >= l.now {
@@ -278,14 +278,14 @@ func (l *ledger) living() (owners []string) {
 	return owners
 }
 
-// allotted is what a script did about permits.
+// allotted is the effect of a script on permits.
 type allotted struct {
 	text  string
 	wrong string
 }
 
-// Observe compares what a script did with what it is to do. Its text has two words for each grant, in their
-// order: '+OWNER TOKEN'. Behind that, it has '-OWNER 0' for each that an operator took permits from.
+// Observe compares the effect of a script with the correct one. The text of its result has two words for each
+// grant in their order, +OWNER TOKEN, and then -OWNER 0 for each owner whose permits an operator has ended.
 func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any {
 	o := allotted{}
 	l, is := readLedger(env, before), readLedger(env, did.Space)
@@ -326,8 +326,8 @@ func (r *permitRules) Observe(env keyspace.Env, p Packet, before *keyspace.Space
 	return o
 }
 
-// Observed checks that tokens are above all used ones, that sessions are told what they are granted, and that
-// no owner is granted what it no longer wants.
+// Observed checks that tokens are above all used ones, that sessions are notified of their grants, and that
+// no owner is granted permits after it has left.
 func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 	o := seen.(allotted)
 	if o.wrong != "" {
@@ -362,13 +362,14 @@ func (r *permitRules) Observed(v *View[taker], p Packet, seen any) {
 	}
 }
 
-// gone: it has ended, and sends nothing any more. The Unlock of one whose lease was over sends its release
-// once. If that is lost, a copy of the request may be granted permits.
+// gone reports whether a taker has ended and has no copy of its request that may still be granted permits.
+// After the end of a lease, Unlock sends its release only once, so a copy may be granted permits if that is
+// lost.
 func (a taker) gone(now int64) bool {
 	return a.Phase == over || a.Phase == failed || a.Phase == expired && a.GaveUp && a.Late < now
 }
 
-// returns: a release is under way that ends what an attempt has.
+// returns reports whether a release of the owner is in flight.
 func (v *View[A]) returns(owner string) bool {
 	return slices.ContainsFunc(v.net, func(n uint32) bool {
 		p := v.sys.packets.values[n]
@@ -376,7 +377,7 @@ func (v *View[A]) returns(owner string) bool {
 	})
 }
 
-// newsOf: a message that reports a grant is under way.
+// newsOf reports whether a message that reports the grant is in flight.
 func (v *View[A]) newsOf(owner string, token int64) bool {
 	return slices.ContainsFunc(v.net, func(n uint32) bool {
 		p := v.sys.packets.values[n]
@@ -384,8 +385,9 @@ func (v *View[A]) newsOf(owner string, token int64) bool {
 	})
 }
 
-// Check looks at those that count on permits: they are not too many, and each has what it counts on in Redis,
-// for as long. A lease ends by the server's clock, and a deadline by that of its session.
+// Check checks that the actors do not hold too many permits, and that the permits of each actor are in Redis
+// with a lease that lasts until its deadline. A lease ends by the server's clock, a deadline by the session's
+// clock.
 func (r *permitRules) Check(v *View[taker]) error {
 	var sum int64
 	space := v.Space()
@@ -417,9 +419,8 @@ func (r *permitRules) Check(v *View[taker]) error {
 	return nil
 }
 
-// End: nothing is left but what is kept for a while. That is gone in the end, and so is what those left that
-// crashed, or whose leases ran out. Where the server's clock was set back, it takes longer by as much, until
-// that clock shows what those of the sessions would.
+// End checks that only keys remain that are kept for a while, and that they expire. The keys of crashed
+// sessions and of expired leases must expire as well.
 func (r *permitRules) End(v *View[taker]) error {
 	s := v.Space().Clone()
 	if s.LastExpiry() == math.MaxInt64 {

@@ -21,7 +21,7 @@ func (r *permitRules) Replied(v *View[taker], i int, p Packet) {
 		v.Fail("no answer: %q", p.Text)
 		return
 	}
-	for _, s := range answer.Served { // it was served after the request had left
+	for _, s := range answer.Served { // granted after the request was sent
 		r.told(v, r.current(v, s.Owner), s.Token, p.Sent, s.Lease.Microseconds())
 	}
 	switch a := v.Actors[i]; {
@@ -51,7 +51,7 @@ func (r *permitRules) renewed(v *View[taker], i int, p Packet) {
 	}
 }
 
-// lost: Redis says that an actor does not have what it counts on.
+// lost handles a reply that an actor does not have the permits that it holds by its own state.
 func (r *permitRules) lost(v *View[taker], i int) {
 	if !v.Actors[i].Forced {
 		v.Fail("%s holds permits by what it knows, and Redis says that it does not", r.owner(i, v.Actors[i]))
@@ -59,7 +59,7 @@ func (r *permitRules) lost(v *View[taker], i int) {
 	r.end(v, i, over)
 }
 
-// answered is the reply to a request for permits.
+// answered handles the reply to a request for permits.
 func (r *permitRules) answered(v *View[taker], i int, p Packet, answer protocol.Answer) {
 	a := &v.Actors[i]
 	a.NotAfter = 0
@@ -92,7 +92,7 @@ func (r *permitRules) answered(v *View[taker], i int, p Packet, answer protocol.
 	}
 }
 
-// stale: Redis says that an attempt is over, which only an operator can have done.
+// stale handles a reply that an attempt has ended, which only an operator can cause.
 func (r *permitRules) stale(v *View[taker], i int) {
 	a := v.Actors[i]
 	if !a.Forced {
@@ -104,8 +104,8 @@ func (r *permitRules) stale(v *View[taker], i int) {
 	r.end(v, i, failed)
 }
 
-// goesOn: the grant that was named goes on, which is enough for one more reader of its session. They have it
-// together from now on.
+// goesOn handles a reply that the grant named in the request is still valid. A further reader of the session
+// shares this grant from now on.
 func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
 	a := v.Actors[i]
 	h := int(a.Joins) - 1
@@ -113,7 +113,7 @@ func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
 		v.Fail("%s named no grant, and one goes on", r.owner(i, a))
 		return
 	}
-	if a.Late != 0 || a.Base == 0 { // a copy may come, or it was served in the queue
+	if a.Late != 0 || a.Base == 0 { // a copy may arrive, or the attempt was granted permits in the queue
 		r.giveBack(v, i)
 	}
 	if r.holds(h, v.Actors[h]) == 0 { // unlocked meanwhile
@@ -124,7 +124,7 @@ func (r *permitRules) goesOn(v *View[taker], i int, p Packet) {
 	r.end(v, i, over)
 }
 
-// granted: an actor has its permits from now on, if its lease is not over.
+// granted makes an actor hold its permits, unless the lease has ended already.
 func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 	a := &v.Actors[i]
 	if v.Now >= from+lease {
@@ -136,13 +136,13 @@ func (r *permitRules) granted(v *View[taker], i int, token, from, lease int64) {
 		r.startOver(v, i)
 		return
 	}
-	v.Granted = max(v.Granted, token) // the last token that was used
+	v.Granted = max(v.Granted, token) // the largest token that an actor has
 	r.settled(v, i)
 	*a = taker{Phase: holding, Serial: a.Serial, Late: a.Late, Forced: a.Forced, Beat: true, Token: token,
 		Used: token, Deadline: from + lease}
 }
 
-// told is news of a grant, which may no longer belong to an attempt.
+// told handles the report of a grant, whose attempt may have ended.
 func (r *permitRules) told(v *View[taker], i int, token, from, lease int64) {
 	if i < 0 {
 		return
@@ -150,20 +150,20 @@ func (r *permitRules) told(v *View[taker], i int, token, from, lease int64) {
 	a := &v.Actors[i]
 	switch {
 	case a.Phase != asking && a.Phase != queued || a.GaveUp:
-	case v.Now >= from+lease: // or so it seems: Redis has to say
+	case v.Now >= from+lease: // a request shows whether the lease has ended
 		if a.NotAfter == 0 {
 			r.ask(v, i)
 		}
 	default:
-		if a.NotAfter != 0 { // it may arrive when the grant is over
+		if a.NotAfter != 0 { // the request may arrive after the end of the grant
 			a.Late = a.NotAfter
 		}
 		r.granted(v, i, token, from, lease)
 	}
 }
 
-// Heard is 'OWNER TOKEN NOW LEASE NONCE' of a grant, or 'OWNER LEFT' for the next in the queue, which may ask
-// any time here.
+// Heard handles a message: OWNER TOKEN NOW LEASE NONCE reports a grant. OWNER LEFT is for the next waiter and
+// has no effect, as a waiter here may look at any time.
 func (r *permitRules) Heard(v *View[taker], _ int, text string) {
 	words := strings.Fields(text)
 	if len(words) != 5 || words[4] != nonce(words[0]) {
@@ -196,7 +196,7 @@ func (r *permitRules) Ticked(v *View[taker]) {
 		if a.Phase == holding && v.Now >= a.Deadline {
 			late := a.Late
 			r.end(v, i, expired)
-			a.Late = late // for its Unlock
+			a.Late = late // for unlockLost
 		}
 		if a.Phase == expired && a.Late < v.Now {
 			a.Late = 0
@@ -222,7 +222,7 @@ func (r *permitRules) Calm(v *View[taker]) bool {
 		}
 		return true
 	}
-	if limit, ok := limitOf(v.Space()); ok && limit < r.limit { // or one that wants more would wait forever
+	if limit, ok := limitOf(v.Space()); ok && limit < r.limit { // a waiter may need them all
 		r.setLimit(v, r.limit)
 		return true
 	}

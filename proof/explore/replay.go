@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// live is a real server in place of the model's. Between two ticks of a world hardly any time passes
-// there: nothing in a world ends within a third of a tick behind one.
+// live is a real server in place of the model's. It needs little time between two ticks of a world. Nothing
+// in a world expires within a third of a tick after one, so that the difference has no effect.
 type live struct {
 	ctx    context.Context
 	client *redis.Client
@@ -21,7 +21,7 @@ type live struct {
 	local  time.Time
 	heard  map[string]*redis.PubSub // by channel
 	marks  int
-	err    error // of the server
+	err    error // first error of the server
 }
 
 func newLive(ctx context.Context, client *redis.Client, texts []string) *live {
@@ -52,7 +52,7 @@ func (l *live) listen(channels []string) {
 		if !slices.Contains(channels, c) {
 			l.failed(sub.Close())
 			delete(l.heard, c)
-			// Until the server has noticed.
+			// Wait until the server has processed that.
 			for l.err == nil && l.client.PubSubNumSub(l.ctx, c).Val()[c] > 0 {
 				time.Sleep(time.Millisecond)
 			}
@@ -60,7 +60,7 @@ func (l *live) listen(channels []string) {
 	}
 }
 
-// run executes a script, and says when, and what was there before.
+// run executes a script, and returns the Redis time and the key space from before, and the script's effect.
 func (l *live) run(p Packet, keys, argv []string) (now int64, before *keyspace.Space, did keyspace.Effect) {
 	before = l.space()
 	at, err := l.client.Time(l.ctx).Result()
@@ -76,7 +76,7 @@ func (l *live) run(p Packet, keys, argv []string) (now int64, before *keyspace.S
 	return at.UnixMicro(), before, did
 }
 
-// messages are those that were published since the last call.
+// messages returns the messages that were published since the last call.
 func (l *live) messages() (all []keyspace.Message) {
 	l.marks++
 	mark := fmt.Sprint("mark ", l.marks)
@@ -94,7 +94,7 @@ func (l *live) messages() (all []keyspace.Message) {
 	return all
 }
 
-// waitUntil waits until the Redis time of a tick, and says what is there then.
+// waitUntil waits until the Redis time of a tick, and returns the key space at that time.
 func (l *live) waitUntil(now int64) *keyspace.Space {
 	time.Sleep(time.Until(l.local.Add(time.Duration(now-l.began)*time.Microsecond + 20*time.Millisecond)))
 	return l.space()
@@ -120,8 +120,8 @@ func (l *live) space() *keyspace.Space {
 	return s
 }
 
-// repeat takes the steps on a real server, and then calm ones until the end. diverged: a step cannot be
-// taken, because what went before went another way.
+// repeat takes the steps on a real server, and then calm ones until the end. diverged reports that a step
+// does not exist, because an earlier step had another effect there.
 func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged bool) {
 	s.live = l
 	v := s.view(s.start(), &View[A]{})
@@ -147,7 +147,7 @@ func (s *System[A]) repeat(l *live, steps []Step) (violation error, diverged boo
 	return fmt.Errorf("no end, though nothing goes wrong any more"), false
 }
 
-// channels are those that sessions listen to.
+// channels returns the channels that have a subscriber.
 func (v *View[A]) channels() (all []string) {
 	for channel := range v.sys.listeners {
 		if v.listener(channel) >= 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/proof/mutant"
 )
 
-// The shortest trace of a broken script breaks the same on a real server, and nothing where the scripts are
-// whole.
+// The shortest trace of a mutant causes a violation on a real server as well, and causes none there with the
+// correct scripts.
 func TestATraceBreaksTheSameOnARealServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mutant, world string }{

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A Step is one thing that can happen in a state. Of one state, no two are equal.
+// A Step is an event that can happen in a state. All steps of a state differ.
 type Step struct {
-	What   string // a verb: "tick", "execute", "lose", ...
-	Who    int    // an actor or a session; -1: none
-	Packet string // which packet of the network, by what it is about; "" if none
-	Which  int    // of several that are otherwise the same
+	What   string // a verb such as "tick", "execute" or "lose"
+	Who    int    // an actor or a session, or -1
+	Packet string // name of a packet of the network, or ""
+	Which  int    // tells equal steps of a state apart
 }
 
 func (s Step) String() string {
@@ -30,32 +30,32 @@ func (s Step) String() string {
 	return text
 }
 
-// A world is a graph of states. A state is a text, the same for two that cannot be told apart.
+// A world is a graph of states. A state is a text, which is equal for states with the same behavior.
 type world interface {
 	start() string
-	// steps calls yield with each step that a state has, in an order of its own, until that returns false.
-	// next is where it leads. A violation is what it breaks.
+	// steps calls yield with each step of a state, always in the same order, until yield returns false. The
+	// step leads to next, and may violate a guarantee.
 	steps(state string, yield func(n int, next string, violation error) bool)
-	// calm is the only step of a world in which nothing goes wrong any more, and no actor begins anything.
-	// over: there is no step, and the state is as it must be in the end if there is no violation.
+	// calm makes the only step of a world without faults in which no actor begins. over means that there is
+	// no step left. Then violation is nil if the state is a correct end.
 	calm(state string) (next string, over bool, violation error)
-	// describe names the steps of a state, in their order.
+	// describe returns the steps of a state, in their order.
 	describe(state string) []Step
 	// repeat takes steps on a real server.
 	repeat(l *live, steps []Step) (violation error, diverged bool)
 }
 
-// Result is what an exploration found.
+// Result is the result of an exploration.
 type Result struct {
-	States    int // that were reached
-	Steps     int // that were taken
-	Calm      int // further states, through which the end was reached from these
+	States    int // number of states
+	Steps     int // number of steps between them
+	Calm      int // number of further states on the calm ways from these to an end
 	Depth     int // steps from the start to the last state
 	Complete  bool
 	Took      time.Duration
-	Violation error  // nil: none
-	Trace     []Step // of the violation, the shortest
-	InCalm    int    // how many calm steps behind that it came to light
+	Violation error  // nil if there is none
+	Trace     []Step // shortest way to the violation
+	InCalm    int    // number of calm steps from there to the violation
 }
 
 func (r Result) String() string {
@@ -67,7 +67,7 @@ func (r Result) String() string {
 		r.States, whole, r.Steps, r.Depth, r.Calm, r.Took.Round(10*time.Millisecond))
 }
 
-// Story is the violation, and the steps that lead to it.
+// Story returns the steps that lead to the violation, and the violation.
 func (r Result) Story() string {
 	var b strings.Builder
 	for i, step := range r.Trace {
@@ -80,7 +80,7 @@ func (r Result) Story() string {
 	return b.String()
 }
 
-// fingerprint identifies a state. That two of 10^8 states have the same one has a chance of 10^-22.
+// fingerprint identifies a state. The probability that two of 10^8 states have the same one is 10^-22.
 type fingerprint [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -89,26 +89,26 @@ func fingerprintOf(state string) fingerprint {
 	return fingerprint{maphash.String(seeds[0], state), maphash.String(seeds[1], state)}
 }
 
-// origin is how a state was reached first.
+// origin is the step by which a state was first reached.
 type origin struct {
 	from uint32
 	step uint16
 }
 
-// longestCalm bounds how many calm steps the end may take.
+// longestCalm is the largest number of calm steps to an end.
 const longestCalm = 2000
 
-// search visits all states of a world, those that take fewest steps first, and stops at the first violation,
-// or when it has seen most states. From each state, calm steps must lead to an end as it must be.
+// search visits the states of a world in breadth-first order, until the first violation or until it has seen
+// most states. From each state, calm steps must lead to a correct end.
 func search(w world, most int) Result {
 	began := time.Now()
 	r := Result{Complete: true}
 	seen := map[fingerprint]struct{}{}
 	origins := []origin{{}}
-	calm := map[fingerprint]struct{}{} // leads to a good end
+	calm := map[fingerprint]struct{}{} // states that lead to a correct end
 	queue := []string{w.start()}
 	seen[fingerprintOf(queue[0])] = struct{}{}
-	layer := 1 // how many of the queue are as deep as the first
+	layer := 1 // number of states in the queue with the depth of the first
 	fail := func(state uint32, step int, violation error) {
 		r.Violation = violation
 		var last string
@@ -154,7 +154,7 @@ func search(w world, most int) Result {
 	return r
 }
 
-// settle goes on calmly until the end, or until a state that is known to lead there.
+// settle makes calm steps until the end, or until a state that is known to lead there.
 func settle(w world, state string, good map[fingerprint]struct{}) (steps int, violation error) {
 	var passed []fingerprint
 	for ; ; steps++ {
@@ -182,7 +182,7 @@ func settle(w world, state string, good map[fingerprint]struct{}) (steps int, vi
 	}
 }
 
-// trace is how a state was reached, and the state.
+// trace returns a state by its number, and the steps by which it was reached.
 func trace(w world, origins []origin, number uint32) (steps []Step, state string) {
 	var numbers []uint16
 	for number != 0 {

@@ -10,100 +10,100 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// Of a system: a server, a network, actors of sessions, a clock that all share, and how many faults are left.
-// A step of the network is one packet that arrives or is lost. What an actor does about it belongs to that
-// step.
+// A system has a server, a network, actors in sessions, a common clock, and a number of faults that are left.
+// In a step of the network, one packet arrives or is lost. The reaction of an actor belongs to the same step.
 
-// Faults bounds what goes wrong, and for how long anything happens.
+// Faults limits the number of faults, and of ticks, after which a world ends.
 type Faults struct {
 	Ticks       uint8 // of the clock
-	LostReplies uint8 // a script is executed, and its caller never learns it
-	// A caller gives up a request, sends another copy, and the first arrives at any time, or never.
+	LostReplies uint8 // a script runs, and its caller gets no reply
+	// The caller stops waiting for a request and sends another copy. The first arrives at any time, or never.
 	LateCopies uint8
 	LostNews   uint8 // messages of pub/sub
-	LostSubs   uint8 // subscriptions that break for a while
+	LostSubs   uint8 // subscriptions that are down for a while
 	Crashes    uint8 // of sessions
-	Cancels    uint8 // waits that end
-	Forced     uint8 // unlocks of an operator
+	Cancels    uint8 // waits that are canceled
+	Forced     uint8 // unlocks by an operator
 	SetBack    uint8 // of the server's clock, by a tick
-	Extra      uint8 // what rules make of it
+	Extra      uint8 // meaning depends on the rules
 }
 
-// Shared is what belongs to no actor.
+// Shared is the part of a state that belongs to no actor.
 type Shared struct {
-	Now      int64 // microseconds, of all sessions
-	Back     int64 // by how much the server's clock was set back
+	Now      int64 // microseconds, by the clock of all sessions
+	Back     int64 // the difference by which the server's clock was set back
 	Left     Faults
-	Crashed  uint16 // sessions, a bit each
-	LostSubs uint16 // sessions that do not listen
-	Calm     bool   // nothing goes wrong any more
+	Crashed  uint16 // crashed sessions, one bit for each
+	LostSubs uint16 // sessions without a subscription, one bit for each
+	Calm     bool   // no more faults
 	Granted  int64  // the last token
-	Revived  string // owners of void requests that were carried out, as words; see revive
+	Revived  string // names of the owners for revive, with spaces between
 }
 
 const (
 	tick  = int64(700_000) // microseconds
-	epoch = int64(1e12)    // when a world begins
+	epoch = int64(1e12)    // start of a world
 )
 
-// kind of packet.
+// kind is the kind of a packet.
 type kind uint8
 
 const (
 	request kind = iota
-	orphan       // a request whose reply no actor awaits any more
-	errand       // the same, of one that is repeated until it is done: it arrives sometime
+	orphan       // a request for whose reply no actor waits any more; may never arrive
+	errand       // a request for whose reply no actor waits, sent again until it arrives
 	reply
 	news // of pub/sub
 )
 
-// Packet is what is under way. It is comparable.
+// Packet is a packet in flight. It must be comparable.
 type Packet struct {
 	Kind   kind
-	To     int8   // the actor that sent the request; of news, the session
-	Tag    uint8  // which of the actor's exchanges it is
+	To     int8   // actor that sent the request, or session of a message
+	Tag    uint8  // number of the actor's exchange
 	Script int8   // index
-	Argv   string // of a request, joined by separator
-	Sent   int64  // of a request and its reply
-	Text   string // of a reply, or news
+	Argv   string // arguments of a request, joined by separator
+	Sent   int64  // time at which the request was sent
+	Text   string // of a reply or a message
 	Failed bool   // the reply is an error
 }
 
 const separator = "\x00"
 
-// Rules are what actors do. An actor is a comparable value. A View is of one state, and may be changed.
+// Rules describe the behavior of the actors. An actor is a comparable value. A View is a copy of a state,
+// which the rules may change.
 type Rules[A comparable] interface {
-	// Start makes the actors, and Shared.
+	// Start returns the initial actors and Shared.
 	Start() ([]A, Shared)
-	// SessionOf an actor.
+	// SessionOf returns the session of an actor.
 	SessionOf(actor int) int
-	// Channel is where a session listens.
+	// Channel returns the channel to which a session subscribes.
 	Channel(session int) string
-	// Keys of the scripts.
+	// Keys returns the keys of a script.
 	Keys(script int8) []string
-	// Moves calls do with each thing that actors may do by themselves.
+	// Moves calls do with each move that an actor can make without a packet.
 	Moves(v *View[A], do func(what string, who int, move func(v *View[A])))
-	// Replied is the reply to a request; Failed if it is an error.
+	// Replied handles the reply to a request.
 	Replied(v *View[A], actor int, p Packet)
-	// Heard is a message to a session.
+	// Heard handles a message to a session.
 	Heard(v *View[A], session int, text string)
 	// Crashed ends the actors of a session.
 	Crashed(v *View[A], session int)
 	// Ticked is called when the clock has advanced.
 	Ticked(v *View[A])
-	// Observe looks at what a script did. It is called once for each request in each state of the server, and
-	// its result does not change.
+	// Observe checks the effect of a script. It is called once for each request in each state of the server,
+	// so its result must depend on nothing else.
 	Observe(env keyspace.Env, p Packet, before *keyspace.Space, did keyspace.Effect) any
-	// Observed takes that in.
+	// Observed handles the result of Observe.
 	Observed(v *View[A], p Packet, observation any)
 	// Check is called with each state.
 	Check(v *View[A]) error
-	// Calm makes the one move of a calm world in which no packet is under way; false: the clock is to
-	// advance.
+	// Calm makes the only move of a calm world without packets in flight. It returns false if the clock has
+	// to advance instead.
 	Calm(v *View[A]) bool
-	// Over: no actor is to do anything any more.
+	// Over reports whether no actor has anything left to do.
 	Over(v *View[A]) bool
-	// End checks what is left when a calm world is over.
+	// End checks the last state of a calm world.
 	End(v *View[A]) error
 }
 
@@ -122,8 +122,8 @@ type System[A comparable] struct {
 	purged   map[purge]uint32
 	scratch  View[A]
 
-	listeners map[string]int // sessions, by channel
-	live      *live          // nil: the server is the model's
+	listeners map[string]int // session of each channel
+	live      *live          // nil for the model's server
 }
 
 type cause struct {
@@ -164,7 +164,7 @@ func (t *table[T]) number(v T) uint32 {
 	return n
 }
 
-// NewSystem is a world of a server with scripts.
+// NewSystem makes a world of a server with scripts.
 func NewSystem[A comparable](rules Rules[A], scripts []*keyspace.Script) *System[A] {
 	actors, _ := rules.Start()
 	s := &System[A]{rules: rules, actors: len(actors), scripts: scripts,
@@ -192,7 +192,7 @@ func (s *System[A]) spaceNumber(space *keyspace.Space) uint32 {
 	return n
 }
 
-// each calls do with all steps of a state: what happens, to which actor or session, and what it changes.
+// each calls do with all steps of a state: functions that return the step and make its changes.
 func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *View[A]))) {
 	did := func(what string, who int, number uint32, change func(v *View[A])) {
 		do(func() Step {
@@ -205,7 +205,7 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 	}
 	for i, number := range v.net {
 		if i > 0 && number == v.net[i-1] {
-			continue // the same once more
+			continue // an equal packet makes the same steps
 		}
 		p := &s.packets.values[number]
 		did([...]string{"execute", "execute late", "execute errand", "deliver", "deliver"}[p.Kind], -1,
@@ -265,7 +265,7 @@ func (s *System[A]) each(v *View[A], do func(step func() Step, change func(v *Vi
 
 const none = ^uint32(0)
 
-// name says what a packet is about, without anything that depends on the time.
+// name returns a packet's name in a Step, without its times.
 func (s *System[A]) name(p Packet) string {
 	text, _, _ := strings.Cut(p.Text, " ")
 	owner, _, _ := strings.Cut(p.Argv, separator)
@@ -302,7 +302,7 @@ func (s *System[A]) describe(state string) []Step {
 	return steps
 }
 
-// named are the steps of a state with their names, and what they change.
+// named returns the steps of a state, and the functions that make their changes.
 func (s *System[A]) named(v *View[A]) (steps []Step, changes []func(v *View[A])) {
 	same := map[Step]int{}
 	s.each(v, func(name func() Step, change func(v *View[A])) {
@@ -314,8 +314,8 @@ func (s *System[A]) named(v *View[A]) (steps []Step, changes []func(v *View[A]))
 	return steps, changes
 }
 
-// calm delivers what is under way, then has actors go on, then advances the clock. Late copies never arrive:
-// that they do is what other states are for.
+// calm delivers a packet in flight, or has an actor make its move, or advances the clock. Orphans never
+// arrive here, as other states cover their arrival.
 func (s *System[A]) calm(state string) (next string, over bool, violation error) {
 	v := s.view(state, &s.scratch)
 	over, violation = v.goOnCalmly()

@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/proof/explore/keyspace"
 )
 
-// View is a state that can be changed.
+// View is a decoded copy of a state, which can be changed.
 type View[A comparable] struct {
 	Shared
 	Actors  []A
@@ -33,7 +33,7 @@ func (v *View[A]) encode() string {
 	return string(b)
 }
 
-// view reads a state into v, whose slices are used again.
+// view decodes a state into v, and reuses the slices of v.
 func (s *System[A]) view(state string, v *View[A]) *View[A] {
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32([]byte(state[4*i : 4*i+4])) }
 	v.sys, v.failure = s, nil
@@ -50,14 +50,14 @@ func (s *System[A]) view(state string, v *View[A]) *View[A] {
 	return v
 }
 
-// Fail notes a violation.
+// Fail records a violation, unless there is one already.
 func (v *View[A]) Fail(format string, args ...any) {
 	if v.failure == nil {
 		v.failure = fmt.Errorf(format, args...)
 	}
 }
 
-// Send has a request of an actor be under way.
+// Send sends a request of an actor.
 func (v *View[A]) Send(p Packet) { v.add(p) }
 
 func (v *View[A]) add(p Packet) {
@@ -74,7 +74,7 @@ func (v *View[A]) remove(n uint32) {
 	v.net = slices.Delete(v.net, at, at+1)
 }
 
-// UnderWay finds the request or the reply of an actor's exchange.
+// UnderWay returns the kind of an actor's packet in flight, request or reply, and whether there is one.
 func (v *View[A]) UnderWay(actor int, tag uint8) (kind, bool) {
 	for _, n := range v.net {
 		p := &v.sys.packets.values[n]
@@ -85,8 +85,8 @@ func (v *View[A]) UnderWay(actor int, tag uint8) (kind, bool) {
 	return 0, false
 }
 
-// Forsake ends an exchange that its actor does not wait for any more. Its reply is dropped. Its request may
-// still arrive, if Left.LateCopies allows one more.
+// Forsake ends an exchange for which its actor does not wait any more. It drops the reply. The request may
+// still arrive if Left.LateCopies allows one more.
 func (v *View[A]) Forsake(actor int, tag uint8) {
 	for _, n := range slices.Clone(v.net) {
 		p := v.sys.packets.values[n]
@@ -102,10 +102,10 @@ func (v *View[A]) Forsake(actor int, tag uint8) {
 	}
 }
 
-// Space is what the server keeps now.
+// Space returns the server's key space.
 func (v *View[A]) Space() *keyspace.Space { return v.sys.contents[v.space] }
 
-// violation is what is wrong with the state.
+// violation returns the first violation in the state, or nil.
 func (v *View[A]) violation() error {
 	if v.failure != nil {
 		return v.failure
@@ -113,7 +113,7 @@ func (v *View[A]) violation() error {
 	return v.sys.rules.Check(v)
 }
 
-// listener is the session that listens to a channel; -1 if none does.
+// listener returns the session that is subscribed to a channel, or -1.
 func (v *View[A]) listener(channel string) int {
 	session, ok := v.sys.listeners[channel]
 	if !ok || (v.LostSubs|v.Crashed)>>session&1 != 0 {
@@ -122,21 +122,21 @@ func (v *View[A]) listener(channel string) int {
 	return session
 }
 
-// serverNow is the time by the server's clock.
+// serverNow returns the time by the server's clock.
 func (v *View[A]) serverNow() int64 { return v.Now - v.Back }
 
-// revive notes the owner of a request that is carried out though it was void, because the server's clock was
-// set back. No tombstone is kept for so long, so an attempt that is over may be granted something. No holder
-// has it then, for one lease. docs/operations.md says so. A release that follows ends it. asks and ends are
-// the scripts of both.
-func (v *View[A]) revive(p Packet, asks, ends int8) {
-	if v.Back == 0 || p.Script != asks && p.Script != ends {
+// revive records the owner of a request that runs although it was void before the server's clock was set
+// back. Its tombstone has expired, so an ended attempt may be granted a lock, which then has no holder for
+// one lease (see docs/failures.md), or until a release follows. acquires and releases are the indexes of the
+// two scripts.
+func (v *View[A]) revive(p Packet, acquires, releases int8) {
+	if v.Back == 0 || p.Script != acquires && p.Script != releases {
 		return
 	}
 	argv := strings.Split(p.Argv, separator)
 	owner := argv[0]
 	switch {
-	case p.Script == ends:
+	case p.Script == releases:
 		v.Revived = strings.Replace(v.Revived, owner+" ", "", 1)
 	case v.serverNow() <= integer(argv[2]) && integer(argv[2]) < v.Now && !v.revived(owner):
 		v.Revived += owner + " "
@@ -156,7 +156,7 @@ func (v *View[A]) env() keyspace.Env {
 	}}
 }
 
-// execute has the server run the script of a request.
+// execute runs the script of a request on the server.
 func (v *View[A]) execute(number uint32) effect {
 	s := v.sys
 	p := s.packets.values[number]
@@ -231,7 +231,7 @@ func (s *System[A]) purge(n uint32, now int64) uint32 {
 	return to
 }
 
-// crash ends a session: what it has sent may still arrive, and what is sent to it is dropped.
+// crash ends a session. Its requests may still arrive, and packets to it are dropped.
 func (v *View[A]) crash(session int) {
 	v.Crashed |= 1 << session
 	v.LostSubs &^= 1 << session

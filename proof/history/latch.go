@@ -27,9 +27,9 @@ func (c countDowns) within(from, to int64) int {
 }
 
 // JudgeLatch checks waits and runs. A Wait may not return before the latest run that began before its call is
-// counted down to 0, and a run may not begin before the previous run is. So enough count downs must have been
-// possible in between. JudgeLatch accepts every history of a correct latch, and some of broken ones: ops do
-// not show which count downs had no effect because there was no run.
+// counted down to 0, and a run may not begin before the previous run is counted down. So enough count downs
+// must have been possible in between. JudgeLatch accepts every history of a correct latch, and some of broken
+// ones: ops do not show which count downs had no effect because there was no run.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {

@@ -105,7 +105,7 @@ type Verdict struct {
 }
 
 // Judge judges the holds of a history. It agrees with Model(true, true) and counts violations, but takes no
-// longer than sorting: the tokens give the order in which the holds must have been granted.
+// longer than sorting. That is enough because the tokens give the order of the grants.
 func Judge(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {

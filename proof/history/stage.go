@@ -77,7 +77,7 @@ type actor struct {
 	counts map[string]Op         // by owner: count downs in flight
 }
 
-// belief is the state of an owner's holds of a lock by the owner's events.
+// belief is the state of an owner's holds of a lock, as the owner's events show it.
 type belief struct {
 	holds int
 	last  Op    // latest acquisition

@@ -139,7 +139,7 @@ func visitLatch(l *latch.Latch) visit {
 		}()
 		for n := 0; ; n++ {
 			pause := time.Duration(u.rnd.Int64N(int64(2 * time.Millisecond)))
-			// Each count down without effect hides violations from JudgeLatch, so they are rare.
+			// Wait longer before superfluous count downs, which hide violations from JudgeLatch.
 			if n >= Counts {
 				pause = u.Lease / 8
 			}

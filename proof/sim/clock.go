@@ -28,8 +28,7 @@ func (s *server) tick() int64 {
 }
 
 // setBack sets the server's clock back by d. Redis stores the time at which a key expires, so keys live
-// longer by d. But miniredis stores their remaining time, so setBack adds d to it. No request may be in
-// flight.
+// longer. As miniredis stores the remaining time, setBack adds d to it. No request may be in flight.
 func (s *server) setBack(d time.Duration) {
 	s.tick()
 	keys := s.Keys() // expired keys are gone after tick
@@ -133,7 +132,7 @@ func (l *lock) revived(c *call, now int64) {
 	}
 }
 
-// revivedAs does the same for an attempt that has another name in lock.over.
+// revivedAs does the same as revived, for an attempt that has another name in lock.over.
 func (l *lock) revivedAs(name string, c *call, now int64) {
 	q := c.asked()
 	if q == nil {

@@ -18,7 +18,7 @@ import (
 type elected struct {
 	exclusive
 	said      said                // value in Redis after the last request
-	former    said                // the value before that one
+	former    said                // value in Redis before said
 	lost      time.Time           // time at which Redis last lost a value
 	owner     map[int64]string    // attempt that was granted a token, by token
 	leads     map[string]*held    // leaderships by attempt

@@ -18,7 +18,7 @@ type awaiting struct {
 	p     *process
 	who   string
 	since time.Time
-	what  string // sort of the finding with the run for which it waits: look or count
+	what  string // request that finds the run for which the call waits: look or count
 }
 
 // A joined is a party that considers its lease valid.
@@ -362,7 +362,7 @@ func (a *actor) arrive(l *latched, of *joined, party *latch.Party) error {
 	return err
 }
 
-// abandon gives a party up. This does nothing after its CountDown.
+// abandon gives a party up, unless it has counted down.
 func (a *actor) abandon(l *latched, of *joined, party *latch.Party) {
 	if a.p.crashed.Load() {
 		return

@@ -244,7 +244,7 @@ type queueEntry struct {
 // entryOf returns the entry of an attempt on a server.
 func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 	words := strings.Fields(s.HGet(l.key+":w", attempt))
-	if len(words) > 3 { // ALIVE SIZE LEASE NONCE, see queue.lua
+	if len(words) > 3 { // words are ALIVE SIZE LEASE NONCE, see queue.lua
 		e.alive, e.n, e.seen = number(words[0]), number(words[1]), strings.HasSuffix(words[3], "+")
 	}
 	return e
@@ -302,7 +302,7 @@ func (l *lock) endsFirst() (at int, ok bool) {
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
-		if left := float64(lease) / s.rate; i == 0 || left < least { // by one clock
+		if left := float64(lease) / s.rate; i == 0 || left < least { // converted to one clock
 			at, least = i, left
 		}
 		one = owner

@@ -13,12 +13,12 @@ type Clock struct {
 
 func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
 
-// Until is how long to sleep until an instant that no other event was given, at least d from now.
+// Until returns the duration from now to an instant that no other event has, at least d.
 func (c *Clock) Until(d time.Duration) time.Duration {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // the odd one after it is for After
+	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // even, as Net.After comes at the next odd one
 	for {
 		if _, ok := c.taken[at]; !ok {
 			break

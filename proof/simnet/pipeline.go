@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// split takes a pipeline apart; what is none stays whole.
+// split splits a pipeline into its requests. Other bytes stay together.
 func split(p []byte) (requests [][]byte) {
 	for len(p) > 0 {
 		n := requestLen(p)
@@ -14,7 +14,7 @@ func split(p []byte) (requests [][]byte) {
 	return requests
 }
 
-// requestLen is the length of the request that p begins with; of all of p, where it begins with none.
+// requestLen returns the length of the request at the beginning of p, or len(p) if there is none.
 func requestLen(p []byte) int {
 	number := func(at int) (n, rest int) { // of "*3\r\n" and "$5\r\n"
 		if end := bytes.IndexByte(p[min(at, len(p)):], '\n'); end > 1 {

@@ -3,11 +3,11 @@
 // black holes that a seed decides.
 //
 // As with TCP, a direction of a connection loses everything from some byte on,
-// never a piece in the middle. What was sent arrives in order, and it may arrive
-// long after its sender gave up and closed. Every delivery has an instant of its
+// never a piece in the middle. Messages arrive in order, some of them long after
+// their sender has closed the connection. Every delivery has an instant of its
 // own, so that the order of deliveries does not depend on the scheduler.
 //
-// A Write of a client is one message, and so is what the server writes at once.
+// A message is one Write of a client or of the server.
 package simnet
 
 import (
@@ -24,38 +24,38 @@ import (
 	"time"
 )
 
-// Faults are chances, from 0 to 1, for each message, beside the latencies. Nothing is lost without a chance.
+// Faults configures the faults of messages. The numbers are probabilities for each message.
 type Faults struct {
 	Latency time.Duration // each message takes up to this long
-	Spike   float64       // takes up to SpikeTo instead
+	Spike   float64       // the message takes up to SpikeTo instead
 	SpikeTo time.Duration
 
-	CutRequest float64 // the request is lost and the connection cut
-	CutReply   float64 // the request arrives, its reply is lost and the connection cut
-	Deafen     float64 // the reply and all that follows is lost, without a cut
+	CutRequest float64 // the request is lost, and the connection is cut
+	CutReply   float64 // the request arrives, its reply is lost, and the connection is cut
+	Deafen     float64 // the reply and all later ones are lost, without a cut
 	LosePush   float64 // the same for a pub/sub message; in half of the cases with a cut soon after
-	Mislead    float64 // of a connection that subscribes: it leads to the network's other server from then on
-	Late       float64 // of what is sent into a black hole: arrives up to LateBy after its end
+	Mislead    float64 // a connection that subscribes leads to the network's other server from then on
+	Late       float64 // a message in a black hole arrives up to LateBy after its end
 	LateBy     time.Duration
 }
 
-// Counts are what became of messages.
+// Counts counts messages and their faults.
 type Counts struct {
 	Messages                                      atomic.Int64
-	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // as of Faults
-	Spikes, Swallowed, Belated                    atomic.Int64 // the latter two by black holes
+	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // see Faults
+	Spikes, Swallowed, Belated                    atomic.Int64 // the last two in black holes
 	Misled                                        atomic.Int64
 }
 
 // Net is the network around one server.
 type Net struct {
-	// After is called after each message from a client that the server has dealt
-	// with, while nothing else is under way.
+	// After is called when the server has processed a message of a client, at an
+	// instant at which nothing else happens.
 	After func(from *Host, message []byte)
 
 	Counts Counts
 
-	// Other makes a connection of another server, behind the same endpoint, for what is misled.
+	// Other makes a connection to another server behind the same endpoint, for Faults.Mislead.
 	Other func() (net.Conn, error)
 
 	dial  func() (net.Conn, error)
@@ -67,12 +67,12 @@ type Net struct {
 	hosts  uint64
 }
 
-// New makes a network. dial makes a connection of the server; its writes may block until they are read.
+// New makes a network. dial makes a connection to the server, whose writes may block until they are read.
 func New(seed uint64, clock *Clock, faults Faults, dial func() (net.Conn, error)) *Net {
 	return &Net{dial: dial, clock: clock, seed: seed, faults: faults}
 }
 
-// SetFaults changes the faults of what is sent from now on.
+// SetFaults changes the faults of later messages.
 func (n *Net) SetFaults(f Faults) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,20 +91,20 @@ type Host struct {
 	n    *Net
 	id   uint64
 
-	mu    sync.Mutex // guards what follows; taken under link.mu
+	mu    sync.Mutex // guards the fields below; locked after link.mu
 	dials uint64
 	dead  bool
 	dark  [2]time.Time // each Direction is in a black hole until then
-	still time.Time    // it neither reads nor writes until then
+	still time.Time    // the host neither reads nor writes until then
 	links map[*link]struct{}
 }
 
-// Direction is one of a connection's two.
+// Direction is a direction of a connection.
 type Direction int
 
 const (
 	Up   Direction = iota // to the server
-	Down                  // from it
+	Down                  // from the server
 )
 
 func (n *Net) Host(name string) *Host {
@@ -114,7 +114,7 @@ func (n *Net) Host(name string) *Host {
 	return &Host{Name: name, n: n, id: n.hosts, links: map[*link]struct{}{}}
 }
 
-// Kill cuts the host off for good. What it sent before may still arrive.
+// Kill disconnects the host for good. Messages that it has sent may still arrive.
 func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
@@ -122,7 +122,7 @@ func (h *Host) Kill() {
 	h.Cut()
 }
 
-// BlackHole loses for d what goes in these directions, or delays it until later.
+// BlackHole loses the messages in these directions for d, or delays them until after that.
 func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,25 +131,25 @@ func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	}
 }
 
-// Freeze stops the host for d. Nothing is lost: what it has sent arrives, what arrives meanwhile is read
-// afterward, at once, and what is written leaves afterward. Unlike in a stopped process, neither a Write nor
-// the end of a connection waits for that. A client may have a mutex locked then, and a goroutine that waits
-// for a mutex stops the bubble's clock.
+// Freeze stops the host for d and loses nothing. The host's earlier messages arrive. It reads the messages
+// that arrive meanwhile all at once after d, and its own writes leave after d. Unlike in a stopped process,
+// neither a Write nor Close blocks: the client may have a mutex locked, and a goroutine that waits for a
+// mutex stops the bubble's clock.
 func (h *Host) Freeze(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.still = time.Now().Add(d)
 }
 
-// frozen is for how long it still is.
+// frozen returns the rest of the time for which the host is frozen.
 func (h *Host) frozen() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return max(0, time.Until(h.still))
 }
 
-// Heal ends a black hole and cuts the connections that have lost something,
-// but for subscriptions: these may stay deaf.
+// Heal ends a black hole and cuts the connections that have lost a message,
+// except for subscriptions, which may stay open without receiving messages.
 func (h *Host) Heal() {
 	h.mu.Lock()
 	h.dark = [2]time.Time{}
@@ -162,7 +162,7 @@ func (h *Host) Heal() {
 	}
 }
 
-// Cut cuts all connections that there are now.
+// Cut cuts all open connections.
 func (h *Host) Cut() {
 	h.mu.Lock()
 	links := h.all()
@@ -185,7 +185,7 @@ func (h *Host) state(way Direction) (dead bool, dark time.Duration) {
 	return h.dead, max(0, time.Until(h.dark[way]))
 }
 
-// Dial fits redis.Options.Dialer.
+// Dial has the type of redis.Options.Dialer.
 func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	h.mu.Lock()
 	h.dials++
@@ -195,7 +195,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	wait := h.frozen() + within(up, h.n.current().Latency)
 	dead, dark := h.state(Up)
 	if _, down := h.state(Down); dark > 0 || down > 0 {
-		wait = time.Hour // only ctx ends it
+		wait = time.Hour // until ctx ends
 	}
 	t := time.NewTimer(h.n.clock.Until(wait))
 	defer t.Stop()
@@ -217,7 +217,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	h.links[l] = struct{}{}
 	h.mu.Unlock()
 	go l.listen(server)
-	if dead, _ := h.state(Up); dead { // while dialing
+	if dead, _ := h.state(Up); dead { // killed while it dialed
 		l.cut()
 	}
 	return l, nil
@@ -230,18 +230,18 @@ func within(rnd *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(d)))
 }
 
-// link is a connection, as its client has it.
+// link is the client's end of a connection.
 type link struct {
 	h *Host
 
 	mu        sync.Mutex
 	server    net.Conn
-	sent      [][]byte // until it subscribes
-	silent    bool     // what the server answers was answered before, by the one that it takes the place of
+	sent      [][]byte // all messages up to SUBSCRIBE
+	silent    bool     // drops replies of the other server that repeat the first server's
 	up, down  side
 	subscribe bool
 	in        []byte
-	err       error // what Read and Write return in the end
+	err       error // returned by Read and Write once the link is closed or cut
 	gone      bool  // the server's side is closed
 	deadline  time.Time
 	changed   chan struct{} // closed, and replaced, by each change that a Read may wait for
@@ -251,18 +251,19 @@ type link struct {
 type side struct {
 	way  Direction
 	rnd  *rand.Rand
-	last time.Time // when the last message arrives
-	lost bool      // nothing arrives any more
+	last time.Time // arrival of the last message
+	lost bool      // all later messages are lost
 }
 
-// due is how long a message takes, never overtaking the one before it. link.mu held.
+// due returns the time that a message takes, d or more, so that it comes after the previous one. link.mu
+// held.
 func (l *link) due(s *side, d time.Duration) time.Duration {
 	d = l.h.n.clock.Until(max(d, time.Until(s.last)+1))
 	s.last = time.Now().Add(d)
 	return d
 }
 
-// transit decides about one message. link.mu held.
+// transit decides at random whether a message is lost, and how long it takes. link.mu held.
 func (l *link) transit(s *side) (after time.Duration, lost bool) {
 	f := l.h.n.current()
 	dead, dark := l.h.state(s.way)
@@ -325,15 +326,16 @@ func (l *link) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deliver brings what was written at once to the server, each request at an instant of its own: others' may
-// come between. link.mu held.
+// deliver delivers the requests of one Write to the server, each at an instant of its own, so that requests
+// of others may come between. link.mu held.
 func (l *link) deliver(requests [][]byte, after time.Duration) {
 	for _, r := range requests {
 		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(r) })
 	}
 }
 
-// mislead has the connection lead to the other server, which is told what was sent before. link.mu held.
+// mislead makes the connection lead to the other server, to which it sends the earlier messages again.
+// link.mu held.
 func (l *link) mislead() {
 	other, err := l.h.n.Other()
 	if err != nil {
@@ -354,7 +356,7 @@ func (l *link) mislead() {
 	})
 }
 
-// arrive brings a message to the server, whatever became of its sender.
+// arrive delivers a message to the server, even if its sender is gone.
 func (l *link) arrive(message []byte) {
 	l.mu.Lock()
 	server := l.server
@@ -362,13 +364,13 @@ func (l *link) arrive(message []byte) {
 	if _, err := server.Write(message); err != nil {
 		return
 	}
-	time.Sleep(time.Nanosecond) // until all has come to rest
+	time.Sleep(time.Nanosecond) // until the server is idle
 	if l.h.n.After != nil {
 		l.h.n.After(l.h, message)
 	}
 }
 
-// listen takes what the server writes at once: the server never waits for the network.
+// listen reads from the server without delay, so that the server's writes never wait for the network.
 func (l *link) listen(server net.Conn) {
 	p := make([]byte, 1<<16)
 	for {
@@ -423,7 +425,7 @@ func (l *link) depart(server net.Conn, message []byte) {
 	})
 }
 
-// change wakes each Read that waits. link.mu held.
+// change wakes each waiting Read. link.mu held.
 func (l *link) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -435,10 +437,10 @@ func (l *link) broken() bool {
 	return (l.up.lost || l.down.lost) && !l.subscribe
 }
 
-// cut ends the connection for both sides, at once; but what is on its way to the server arrives.
+// cut ends the connection for both sides. Messages that are in flight to the server still arrive.
 func (l *link) cut() { l.end(io.EOF) }
 
-// Close ends the connection; the server learns of it after what was sent before.
+// Close ends the connection. The server sees that after all earlier messages.
 func (l *link) Close() error {
 	l.end(net.ErrClosed)
 	return nil
@@ -479,7 +481,7 @@ func (l *link) Read(p []byte) (int, error) {
 			continue
 		}
 		late := !deadline.IsZero() && !time.Now().Before(deadline)
-		if frozen && late && l.down.rnd.IntN(2) == 0 { // what comes first is chance
+		if frozen && late && l.down.rnd.IntN(2) == 0 { // the deadline or the message, by chance
 			l.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		}

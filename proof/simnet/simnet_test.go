@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that notes what arrives, and when, and writes it back.
+// echo is a server that writes each message back, and records its time of arrival.
 type echo struct {
 	start time.Time
 	mu    sync.Mutex // guards got
@@ -80,7 +80,7 @@ func send(t *testing.T, c net.Conn, s string) {
 	}
 }
 
-// answer is what comes within a second.
+// answer reads n bytes within a second.
 func answer(c net.Conn, n int) (string, error) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	p := make([]byte, n)
@@ -130,7 +130,7 @@ func TestABlackHoleSwallows(t *testing.T) {
 		h.BlackHole(100*time.Millisecond, simnet.Up, simnet.Down)
 		send(t, c, "x")
 		time.Sleep(time.Second)
-		send(t, c, "y") // nothing follows what is lost
+		send(t, c, "y") // lost as well, as it follows a lost message
 	})
 	if got != "" {
 		t.Errorf("%q arrived", got)
@@ -244,8 +244,8 @@ func TestThePartsOfAPipelineArriveOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// frozen sends x, freezes the host for a minute while the reply is on its way, and returns what the client
-// reads within d of its first attempt, and when that returns.
+// frozen sends x, freezes the host for a minute while the reply is in flight, and reads with a deadline of d.
+// It returns the result and the duration of the read.
 func frozen(t *testing.T, seed uint64, d time.Duration) (read string, took time.Duration, err error) {
 	simulated(t, seed, simnet.Faults{Latency: time.Millisecond}, func(
 		t *testing.T, e *echo, h *simnet.Host, c net.Conn,
@@ -270,8 +270,8 @@ func TestAFrozenHostReadsAfterwardsAllThatHasArrived(t *testing.T) {
 	}
 }
 
-// A process that was stopped has a timer that is due and a message that has arrived, and either may come
-// first.
+// When a stopped process continues, its deadline has passed and a message has arrived, and a Read may return
+// either.
 func TestAFrozenHostFindsItsDeadlineOrWhatHasArrived(t *testing.T) {
 	ends := map[string]int{}
 	for seed := range uint64(40) {

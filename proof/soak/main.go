@@ -1,5 +1,7 @@
-// Command soak has processes share all that the library has while processes, network and servers fail, and
-// judges what they saw. Run it from the repository's folder: go run ./proof/soak -for 10m
+// Command soak has processes share all primitives of the library while processes, network and servers fail,
+// and checks their history against the guarantees. Run it from the repository's folder:
+//
+//	go run ./proof/soak -for 10m
 package main
 
 import (
@@ -46,10 +48,10 @@ const (
 	exitInterrupted = 130
 )
 
-// childEnv makes this program one of the processes.
+// childEnv has this program run as one of the processes.
 const childEnv = "LOCKLINE_SOAK_PROCESS"
 
-// servers is how many it starts.
+// servers is the number of servers that it starts.
 const servers = 5
 
 type options struct {
@@ -61,10 +63,10 @@ type options struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the program: arguments in, exit code out.
+// run runs the program and returns its exit code.
 func run(args []string, out, errOut io.Writer) int {
 	if os.Getenv(childEnv) != "" {
-		// A terminal's ctrl-C and hang-up reach it, too, and its parent decides.
+		// A terminal sends ctrl-C and hang-up to all processes, and only the parent reacts.
 		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		if err := history.Work(os.Stdin, out); err != nil {
 			fmt.Fprintln(errOut, "soak:", err)
@@ -100,7 +102,7 @@ func run(args []string, out, errOut io.Writer) int {
 
 func parse(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are run's
+	flags.SetOutput(io.Discard) // run prints errors
 	flags.StringVar(&o.redis, "redis", "",
 		"`URL` of a Redis to use, without TLS, such as redis://127.0.0.1:6379/0 (default: five of its own)")
 	flags.IntVar(&o.processes, "processes", 4, "how many processes at one time, 1 to 64")
@@ -125,17 +127,18 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// untilSignal ends its context with a signal that asks to end, but for those that its parent process wants
-// ignored.
+// untilSignal returns a context that ends with SIGINT, SIGTERM or SIGHUP, unless the parent process has set
+// the signal to be ignored.
 func untilSignal() (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(asks) == 0 { // which would mean all signals
+	if len(asks) == 0 { // NotifyContext without signals would mean all
 		return context.WithCancel(context.Background())
 	}
 	return signal.NotifyContext(context.Background(), asks...)
 }
 
-// soak reports whether all was right. With an error it has judged what there was until then, or nothing.
+// soak runs the processes, prints the verdict, and reports whether it is right. If err is not nil, the
+// verdict is about the time until then, or there is none.
 func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right bool, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -191,7 +194,7 @@ func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right
 	}
 	v := judge(r, stage.Kinds)
 	v.show(out)
-	if !v.right() { // that is more than that it was interrupted
+	if !v.right() { // a violation counts more than an interruption
 		return false, nil
 	}
 	return true, err
@@ -200,7 +203,7 @@ func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right
 // open connects to a user's server.
 func open(ctx context.Context, url string) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
-	if err != nil { // which may quote a password
+	if err != nil { // the error may quote a password
 		return nil, errors.New("--redis is not the URL of one server, such as redis://127.0.0.1:6379/0")
 	}
 	rdb := redis.NewClient(o)
@@ -215,8 +218,8 @@ func open(ctx context.Context, url string) (*redis.Client, error) {
 	return rdb, nil
 }
 
-// sweep deletes what was left in a user's Redis, until there is nothing twice: requests of processes that
-// were killed may be under way. It would expire by itself, so this does not insist.
+// sweep deletes leftover keys in a user's Redis until it finds none twice in a row, as requests of killed
+// processes may be in flight. It gives up after two seconds, as the keys expire by themselves.
 func sweep(rdb *redis.Client, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

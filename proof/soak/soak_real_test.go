@@ -21,7 +21,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// Leases are short here: what a busy machine lets run out is judged as well.
+// Leases are short here, so some expire on a busy machine: such a loss is judged like any other.
 
 // Proves: no trace
 func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {

@@ -36,7 +36,7 @@ func (v verdict) show(out io.Writer) {
 	}
 }
 
-// judge says what is right and what is not. A record that shows nothing of one of the kinds is not.
+// judge checks a record. A record without any use of one of the kinds fails.
 func judge(r *history.Record, kinds []string) verdict {
 	holds := history.Holds(r.Ops)
 	judged := history.JudgeAll(r.Ops)
@@ -71,7 +71,7 @@ func judge(r *history.Record, kinds []string) verdict {
 			faults = append(faults, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	example := func(n int) string { // of the first of them
+	example := func(n int) string { // describes the first violation
 		if n == 0 || judged.Example == "" {
 			return ""
 		}

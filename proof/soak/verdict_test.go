@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// held are the ops of a hold of one of the kinds, made of acquire: of a nested hold, too, if its owner may
-// re-enter.
+// held returns the ops of a hold that begins with acquire and ends at end, with a nested hold if nested is
+// true.
 func held(acquire history.Op, nested bool, end int64) (ops []history.Op) {
 	acquire.Kind, acquire.Return = history.Acquire, acquire.Call
 	release := acquire

@@ -54,7 +54,7 @@ func main() {
 		check(err)
 		check(coverage.ClearCounters())
 		go func() {
-			for !servers[0].Exists("lockline:r:{handed}:q") { // nobody waits yet
+			for !servers[0].Exists("lockline:r:{handed}:q") { // until the other session waits
 				time.Sleep(time.Millisecond)
 			}
 			check(hold.Unlock(ctx))
@@ -72,7 +72,8 @@ func cycle(l rlock.Locker) {
 	check(hold.Unlock(context.Background()))
 }
 
-// walk prints what runs in f once it is warm, and with all the names of the functions, too.
+// walk counts the code that runs in f after two warm-up runs and prints the numbers, and with all also the
+// names of the functions.
 func walk(name string, all bool, f func()) {
 	f()
 	f()

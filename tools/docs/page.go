@@ -56,7 +56,7 @@ var (
 
 func readPage(name string, source []byte) *page {
 	p := &page{name: name, anchors: map[string]bool{}}
-	line := 0 // of the block that is being walked
+	line := 0 // line of the present block
 	place := func() string { return fmt.Sprintf("%s:%d", name, line) }
 	said, saidAt := "", ""
 	unused := func() {

@@ -24,7 +24,7 @@ import (
 const (
 	published   = "v0.0.1" // the version that a reader gets
 	redisInText = "localhost:6379"
-	patience    = 20 * time.Minute // with one block
+	patience    = 20 * time.Minute // time limit of a block
 )
 
 // A stage is the environment in which blocks are checked.
@@ -194,7 +194,8 @@ func (s *stage) execute(ctx context.Context, dir, name string, args ...string) e
 	return nil
 }
 
-// withRedis has a server running if the text of a block speaks of one, and names it by its port.
+// withRedis starts a server if a block has the address localhost:6379, and replaces it by the server's
+// address.
 func (s *stage) withRedis(code string) (string, error) {
 	if !strings.Contains(code, redisInText) {
 		return code, nil

@@ -107,8 +107,8 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	printed := map[failure]*strings.Builder{} // of each test with its subtests
-	names := map[string][]string{}            // of failed tests by package
+	printed := map[failure]*strings.Builder{} // output of each test with its subtests
+	names := map[string][]string{}            // names of failed tests by package
 	crashed := map[string]bool{}              // packages
 	built := true
 	lines := bufio.NewScanner(events)

@@ -217,7 +217,7 @@ func classify(name, text string) (id string, grants bool) {
 	return "", true
 }
 
-// component is one of CycloneDX.
+// component is a component in the format of CycloneDX.
 type component struct {
 	Type     string    `json:"type"`
 	Ref      string    `json:"bom-ref"`

@@ -28,8 +28,9 @@ var (
 
 const row = "(a row)"
 
-// storyOf strips the lines of a run: of ports at first, and of all numbers once the clock runs, but for
-// durations without a blank, like 2s, which are constants.
+// storyOf returns the lines of a run without the parts that differ from run to run. These are the ports in
+// the lines before the clock runs, and all numbers in later ones. Durations without a blank, such as 2s,
+// stay, as they are constants.
 func storyOf(lines []line) story {
 	s := story{seen: map[string]bool{}}
 	begun := false

@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// calls has tests of the ends of calls that do not wait, or whose servers do not answer.
+// calls has tests of calls that do not wait, and of calls whose servers do not answer.
 var calls = map[string]test{
 	// Proves: no trace
 	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {0, func(t *testing.T, w *world) {

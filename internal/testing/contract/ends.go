@@ -88,7 +88,7 @@ var ends = map[string]test{
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
 		_, nested := testlock.Lock(t, m, ctx)
-		below := begin(t, m, context.WithoutCancel(ctx)) // waits for the end of nested
+		below := begin(t, m, context.WithoutCancel(ctx)) // waits until nested is unlocked
 		got := begin(t, m, bg)
 		w.lose(t, "x", hold)
 		testlock.WantError(t, "the wait for a re-entry", (<-below).Err, rlock.ErrLost)

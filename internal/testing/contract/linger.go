@@ -204,7 +204,7 @@ var linger = map[string]test{
 
 const (
 	keeps  = 10 * time.Second  // time for which a session keeps a lock
-	wanted = 101 * time.Second // time after a refusal until it may do so again
+	wanted = 101 * time.Second // time after a refusal for which a session keeps no lock
 )
 
 // keeper returns a process that keeps the lock "x".

@@ -45,7 +45,7 @@ func DocumentedRights(t testing.TB) (r Rights) {
 		words, err := exec.Command("sh", "-ec", `printf '%s\n' `+command).Output()
 		Must(t, err)
 		_, rules, _ := strings.Cut(string(words), "\nSETUSER\n")
-		*blocks[found] = strings.Fields(rules)[1:] // behind the user's name
+		*blocks[found] = strings.Fields(rules)[1:] // without the user's name
 		found++
 	}
 	if found != len(blocks) {

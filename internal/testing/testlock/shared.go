@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	prefixes sync.Map // string by client of a shared server
+	prefixes sync.Map // prefix of each client of a shared server
 	tests    atomic.Int64
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A caller makes requests for a script, from a world that it knows: many are such as a session would send,
-// some are nonsense.
+// A caller makes random requests for scripts. Many are requests that a session could send in the present
+// state, and others are nonsense.
 type caller struct {
 	*rand.Rand
 	now    int64
@@ -18,22 +18,22 @@ type caller struct {
 	fields []string
 }
 
-// kind is one of those that scripts are for, with what calls they get.
+// kind is a kind of lock, with random calls of its scripts.
 type kind struct {
 	name   string
 	keys   []string
-	fields []string // some that hashes of the kind have
+	fields []string // some fields of hashes of the kind
 	calls  []call
 }
 
 type call struct {
 	script string
 	argv   func(c *caller) []string
-	keys   func(c *caller) []string // nil: those of the kind
-	often  int                      // beside others; 0 is 1
+	keys   func(c *caller) []string // nil for the keys of the kind
+	often  int                      // weight of the call; 0 means 1
 }
 
-// call is one for a script of the kind.
+// call picks a random call of the kind.
 func (k kind) call(c *caller) call {
 	var all []call
 	for _, one := range k.calls {
@@ -46,7 +46,7 @@ func (k kind) call(c *caller) call {
 
 func pick[T any](c *caller, of ...T) T { return of[c.IntN(len(of))] }
 
-// rare is true once in n times.
+// rare returns true once in n times.
 func (c *caller) rare(n int) bool { return c.IntN(n) == 0 }
 
 func number64(n int64) string { return strconv.FormatInt(n, 10) }
@@ -59,7 +59,7 @@ func (c *caller) session() string { return pick(c, "A", "B", "C") }
 
 func (c *caller) owner() string { return c.session() + ":" + strconv.Itoa(1+c.IntN(3)) }
 
-// time is one near to now, or one that is stored: the deadline of a request, the end of a lease.
+// time returns a time near to now or a stored time, as a request's deadline or the end of a lease.
 func (c *caller) time() string {
 	switch c.IntN(6) {
 	case 0:
@@ -74,7 +74,7 @@ func (c *caller) time() string {
 	return number64(c.now + c.Int64N(5e6))
 }
 
-// deadline is until when a request is welcome.
+// deadline returns a time after which a request is void.
 func (c *caller) deadline() string {
 	if c.rare(6) {
 		return c.time()
@@ -90,7 +90,7 @@ func (c *caller) lease() string {
 
 func (c *caller) keep() string { return pick(c, "1", "15000", "15000", "86400000") }
 
-// stored is a text that is stored somewhere, a part of one, or a score, that has a property.
+// stored returns a stored string, a word of one, or a score, for which is returns true.
 func (c *caller) stored(is func(string) bool) string {
 	var all []string
 	add := func(s string) {
@@ -122,7 +122,7 @@ func isNumber(s string) bool {
 	return err == nil && len(s) > 3
 }
 
-// token is one that is stored, or one near to it.
+// token returns a stored number or a number near to it.
 func (c *caller) token() string {
 	n, _ := strconv.ParseInt(c.stored(isNumber), 10, 64)
 	return pick(c, number64(n), number64(n), number64(n), number64(n+999), number64(n-999),
@@ -150,7 +150,7 @@ func queueLock(c *caller) []string {
 		pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
 }
 
-// keeping is an acquire of a session that may ask to keep the grant.
+// keeping adds the argument by which a session may keep the grant to half of the calls.
 func keeping(argv func(c *caller) []string) func(c *caller) []string {
 	return func(c *caller) []string {
 		if c.rare(2) {
@@ -206,7 +206,7 @@ var kinds = []kind{
 			return argv
 		}, keys: allOrHash},
 		{script: "lock/release", argv: queueRelease},
-		{script: "lock/release", argv: func(c *caller) []string { // which leaves the lock taken
+		{script: "lock/release", argv: func(c *caller) []string { // the lock stays taken
 			argv := queueRelease(c)
 			argv[0], argv[1] = holderOr(c, "{k}"), tokenOr(c, "{k}")
 			argv[5] = argv[1] // the last token used
@@ -242,12 +242,12 @@ var kinds = []kind{
 			return []string{owner, pick(c, "", permitToken(c, owner)), c.channels(), c.keep(), c.late(),
 				pick(c, "", c.token())}
 		}},
-		{script: "lock/release", argv: func(c *caller) []string { // which leaves the permits taken
+		{script: "lock/release", argv: func(c *caller) []string { // the permits stay taken
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.late(), "",
 				pick(c, "1", "50", "3000")}
 		}},
-		{script: "lock/release", argv: func(c *caller) []string { // by which a writer becomes a reader
+		{script: "lock/release", argv: func(c *caller) []string { // a writer downgrades to a reader
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), "0", c.token(), "", "1"}
 		}},
@@ -295,10 +295,10 @@ var kinds = []kind{
 	}},
 }
 
-// hashAlone returns the keys of a request that needs the lock's hash alone.
+// hashAlone returns the keys of a request that only needs the lock's hash.
 func hashAlone(*caller) []string { return lockKeys[:1] }
 
-// allOrHash returns the keys of a release, which may name the hash alone if nobody waits.
+// allOrHash returns the keys of a release, which may only name the hash if nobody waits.
 func allOrHash(c *caller) []string { return lockKeys[:pick(c, 3, 3, 1)] }
 
 func renewal(c *caller) []string {
@@ -307,7 +307,7 @@ func renewal(c *caller) []string {
 		c.keep(), floor}
 }
 
-// writable makes the number of permits one that the key space writes as Redis does (lualib.go).
+// writable replaces a number of permits that the key space formats in another way than Redis (see lualib.go).
 func writable(argv []string) {
 	if f, _ := numeral(argv[1]); math.Abs(f) >= 1e14 {
 		argv[1] = "1"
@@ -358,7 +358,7 @@ func (c *caller) current() string {
 	return "r" + strconv.Itoa(1+c.IntN(8))
 }
 
-// joined is a party that has a lease, with the id by which it has joined.
+// joined returns a party of a latch that has a lease, and the id with which it joined.
 func (c *caller) joined() (name, id string) {
 	name, id = c.party(), c.run()
 	for _, f := range sorted(c.space.Hash("{k}")) {

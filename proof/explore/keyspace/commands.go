@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Message is one that was published.
+// Message is a published message.
 type Message struct {
 	Channel, Text string
 	Sharded       bool // by SPUBLISH
 }
 
-// Env is what a script sees beside the keys.
+// Env has the state of the server except for its keys.
 type Env struct {
 	Now       int64                               // Redis time in microseconds
-	Listening func(channel string) int            // how many clients listen to a channel; nil: none
+	Listening func(channel string) int            // number of subscribers of a channel; nil for none
 	Replica   bool                                // the server is a replica, which refuses to write
-	OnCall    func(command string, args []string) // called before each command of the script; nil: not
+	OnCall    func(command string, args []string) // called before each command of the script, unless nil
 }
 
 func (e *Env) listening(channel string) int {
@@ -30,7 +30,7 @@ func (e *Env) listening(channel string) int {
 	return e.Listening(channel)
 }
 
-// execution is one script that runs.
+// execution is a run of a script.
 type execution struct {
 	space     *Space
 	env       Env
@@ -50,13 +50,13 @@ var (
 	errReadOnly  = errors.New("READONLY You can't write against a read only replica")
 )
 
-// unbounded is how many arguments a command has that may have any number of them.
+// unbounded means that a command may have any number of arguments.
 const unbounded = math.MaxInt
 
-// command is one that the scripts use. One that the real server has and this has not is an error, so that no
-// script can rely on what was never compared.
+// command is a command that the scripts use. All other commands of Redis are errors here, so that no script
+// uses a command that was not compared with a real server.
 type command struct {
-	least, most int // arguments
+	least, most int // number of arguments
 	run         func(x *execution, args []string) any
 }
 
@@ -105,10 +105,10 @@ func (x *execution) call(name string, args []string) any {
 	return c.run(x, args)
 }
 
-// writing are the commands that a replica refuses.
+// writing has the commands that a replica refuses.
 var writing = []string{"DEL", "PEXPIRE", "HSET", "HDEL", "ZADD", "ZREM"}
 
-// integer reads one as Redis does, in the form that it would write.
+// integer parses an integer as Redis does, which refuses forms such as +1 and 01.
 func integer(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != s {
@@ -117,7 +117,7 @@ func integer(s string) (int64, error) {
 	return n, nil
 }
 
-// read is a key to look at; nil if there is none.
+// read returns a key for reading, or nil if there is none.
 func (x *execution) read(name string) *key {
 	k := x.space.keys[name]
 	if k != nil && k.expired(x.env.Now) {
@@ -127,7 +127,7 @@ func (x *execution) read(name string) *key {
 	return k
 }
 
-// write is a key to change; nil if there is none.
+// write returns a key for changes, or nil if there is none.
 func (x *execution) write(name string) *key {
 	k := x.read(name)
 	if k == nil || !k.shared {
@@ -149,7 +149,7 @@ func (x *execution) write(name string) *key {
 	return own
 }
 
-// drop takes a key away that is empty.
+// drop deletes a key if it is empty.
 func (x *execution) drop(name string, k *key) {
 	if k.size() == 0 {
 		delete(x.space.keys, name)
@@ -224,7 +224,7 @@ func (x *execution) hmget(args []string) any {
 	return reply
 }
 
-// In Redis fields have no order. Here they are sorted, so that a script's result is decided.
+// hgetall sorts the fields, so that a script's result is deterministic. Redis returns them in any order.
 func (x *execution) hgetall(args []string) any {
 	k := x.read(args[0])
 	if k == nil {
@@ -256,7 +256,7 @@ func (x *execution) hlen(args []string) any {
 	return int64(len(k.hash))
 }
 
-// hash is a hash to change, which is made if there is no such key.
+// hash returns a hash for changes, which it makes if there is no such key.
 func (x *execution) hash(name string) (*key, any) {
 	k := x.write(name)
 	if k == nil {
@@ -306,7 +306,7 @@ func (x *execution) hdel(args []string) any {
 	return n
 }
 
-// zadd knows NX alone. It reads all scores before it changes anything.
+// zadd implements ZADD with NX as the only option. It parses all scores before it changes anything.
 func (x *execution) zadd(args []string) any {
 	pairs, nx := args[1:], false
 	switch strings.ToUpper(pairs[0]) {
@@ -324,7 +324,7 @@ func (x *execution) zadd(args []string) any {
 		if !exact || math.IsNaN(f) {
 			return errFloat
 		}
-		scores[i] = f + 0 // which is 0 for -0, as in a small sorted set
+		scores[i] = f + 0 // makes 0 of -0, as a small sorted set does
 	}
 	k := x.write(args[0])
 	if k == nil {
@@ -415,14 +415,14 @@ func (x *execution) zrange(args []string) any {
 	return reply
 }
 
-// bound reads one of a range of scores: '-inf', '+inf', a number, or '(' and a number, which excludes it.
+// bound parses an end of a range of scores: -inf, +inf, a number, or ( before a number that is excluded.
 func bound(s string) (f float64, open, ok bool) {
 	s, open = strings.CutPrefix(s, "(")
 	f, _, ok = strtod(s)
 	return f, open, ok && !math.IsNaN(f)
 }
 
-// zrangebyscore knows LIMIT from 0 alone.
+// zrangebyscore implements ZRANGEBYSCORE with LIMIT 0 n as the only option.
 func (x *execution) zrangebyscore(args []string) any {
 	most := int64(math.MaxInt64)
 	if len(args) > 3 {
@@ -433,7 +433,7 @@ func (x *execution) zrangebyscore(args []string) any {
 		if err != nil {
 			return err
 		}
-		if n >= 0 { // else all
+		if n >= 0 { // a negative number means all
 			most = n
 		}
 	}

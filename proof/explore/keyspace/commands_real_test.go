@@ -12,7 +12,7 @@ var showText string
 
 const start = 1_700_000_000_000_000 // Redis time in microseconds
 
-// sample has keys of all kinds, some of which are about to expire.
+// sample returns a space with keys of all types, some of which expire soon.
 func sample() *Space {
 	const ms = start / 1000
 	s := New()
@@ -30,7 +30,7 @@ func sample() *Space {
 	return s
 }
 
-// Each is a list of expressions in Lua, of which the values are compared, and all keys afterwards.
+// expressions has lists of Lua expressions. The test compares their values, and all keys after them.
 var expressions = map[string]string{
 	"time": `call('TIME'), call('time')`,
 	"wrong type": `try('HGET', 'zset', 'a'), try('HMGET', 'zset', 'a', 'b'), try('HGETALL', 'zset'), ` +
@@ -197,7 +197,7 @@ var expressions = map[string]string{
 		`table.concat({}, ' '), (pcall(table.concat, { 'a', false }, ' '))`,
 }
 
-// Each is a script of its own, of which the reply is compared.
+// returns has scripts whose replies are compared.
 var returns = map[string]string{
 	"a number":          `return 3.7`,
 	"a negative number": `return -3.7`,

@@ -1,6 +1,6 @@
-// Package keyspace is what a Redis server keeps, as a value that can be copied and compared, and the commands
-// and the Lua that the library's scripts use, executed on it. The time is an argument. Its tests compare it
-// with a real server.
+// Package keyspace models the keys of a Redis server as a value that can be copied and compared. It runs the
+// library's scripts on them, with the Redis commands and the Lua that these use. The time is an argument. The
+// tests compare the model with a real server.
 package keyspace
 
 import (
@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// A Space is all keys of a server. Scripts change a copy, so one that is kept never changes.
+// A Space has all keys of a server. Scripts change a copy of it.
 type Space struct{ keys map[string]*key }
 
-// key is a hash or a sorted set. It is never empty. Once another Space may have it, it does not change.
+// key is a hash or a sorted set with at least one member. Once a second Space shares it, it does not change.
 type key struct {
 	hash    map[string]string
 	scores  map[string]float64
-	expires int64 // Redis time in milliseconds after which it is gone; 0: it has no end
+	expires int64 // Redis time in milliseconds after which the key has expired; 0 if it never expires
 	shared  bool  // with another Space
 }
 
 func (k *key) size() int { return len(k.hash) + len(k.scores) }
 
-// New is an empty Space.
+// New returns an empty Space.
 func New() *Space { return &Space{keys: map[string]*key{}} }
 
 // Clone makes a copy, at the cost of its number of keys.
@@ -37,13 +37,13 @@ func (s *Space) Clone() *Space {
 	return &Space{keys: maps.Clone(s.keys)}
 }
 
-// Len is how many keys there are, also expired ones that were not purged.
+// Len returns the number of keys, including expired keys that were not purged.
 func (s *Space) Len() int { return len(s.keys) }
 
-// Keys are the names of all keys, in order.
+// Keys returns the sorted names of all keys.
 func (s *Space) Keys() []string { return slices.Sorted(maps.Keys(s.keys)) }
 
-// Hash is the fields of a hash; nil if there is none.
+// Hash returns the fields of a hash, or nil if there is none.
 func (s *Space) Hash(name string) map[string]string {
 	if k := s.keys[name]; k != nil {
 		return k.hash
@@ -51,7 +51,7 @@ func (s *Space) Hash(name string) map[string]string {
 	return nil
 }
 
-// Scores are the members of a sorted set with their scores; nil if there is none.
+// Scores returns the members of a sorted set with their scores, or nil if there is none.
 func (s *Space) Scores(name string) map[string]float64 {
 	if k := s.keys[name]; k != nil {
 		return k.scores
@@ -59,7 +59,7 @@ func (s *Space) Scores(name string) map[string]float64 {
 	return nil
 }
 
-// Members are those of a sorted set, in its order.
+// Members returns the members of a sorted set, in its order.
 func (s *Space) Members(name string) []string {
 	if k := s.keys[name]; k != nil {
 		return k.members()
@@ -73,7 +73,8 @@ func (k *key) members() []string {
 	})
 }
 
-// Expires is the Redis time in milliseconds after which a key is gone; 0 if it has no end, or does not exist.
+// Expires returns the Redis time in milliseconds after which a key has expired. It returns 0 if the key never
+// expires or does not exist.
 func (s *Space) Expires(name string) int64 {
 	if k := s.keys[name]; k != nil {
 		return k.expires
@@ -81,7 +82,7 @@ func (s *Space) Expires(name string) int64 {
 	return 0
 }
 
-// LastExpiry is the latest Expires; MaxInt64 if some key has no end.
+// LastExpiry returns the latest Expires of all keys, or MaxInt64 if some key never expires.
 func (s *Space) LastExpiry() int64 {
 	var last int64
 	for _, k := range s.keys {
@@ -93,24 +94,24 @@ func (s *Space) LastExpiry() int64 {
 	return last
 }
 
-// PutHash makes a hash with an end, in milliseconds of the Redis time; negative: none.
+// PutHash makes a hash that expires at a Redis time in milliseconds, or never if that is negative.
 func (s *Space) PutHash(name string, fields map[string]string, expires int64) {
 	s.keys[name] = &key{hash: fields, expires: max(0, expires)}
 }
 
-// PutScores makes a sorted set with an end, as PutHash.
+// PutScores makes a sorted set that expires as with PutHash.
 func (s *Space) PutScores(name string, scores map[string]float64, expires int64) {
 	s.keys[name] = &key{scores: scores, expires: max(0, expires)}
 }
 
-// Delete takes keys away.
+// Delete deletes keys.
 func (s *Space) Delete(names ...string) {
 	for _, name := range names {
 		delete(s.keys, name)
 	}
 }
 
-// Purge takes away all that is expired at a Redis time in microseconds.
+// Purge deletes the keys that have expired at a Redis time in microseconds.
 func (s *Space) Purge(now int64) {
 	for name, k := range s.keys {
 		if k.expired(now) {
@@ -119,11 +120,11 @@ func (s *Space) Purge(now int64) {
 	}
 }
 
-// As for scripts in Redis, a key is there in the whole of the millisecond in which it expires. Redis 8 may
-// delete it in the background before.
+// expired reports whether a script does not see the key any more. As in Redis, it still sees the key in the
+// millisecond in which the key expires, although Redis 8 may delete it in the background then.
 func (k *key) expired(now int64) bool { return k.expires != 0 && now/1000 > k.expires }
 
-// Encode is the same for two Spaces exactly if they are equal.
+// Encode returns a text that is equal for two Spaces exactly if they are equal.
 func (s *Space) Encode() string {
 	b := make([]byte, 0, 256)
 	text := func(t string) {
@@ -148,10 +149,10 @@ func (s *Space) Encode() string {
 	return string(b)
 }
 
-// decimal writes a score, or a number that is an argument, as Redis does.
+// decimal formats a score, or a number that is an argument, as Redis does.
 func decimal(f float64) string { return written(f, 17) }
 
-// written is a number as C's printf writes it by %g with so many digits.
+// written formats a number as C's printf does with %g and so many digits.
 func written(f float64, digits int) string {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(f, 'g', digits, 64), "+"))

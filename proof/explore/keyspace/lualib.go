@@ -11,12 +11,12 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// What follows is where gopher-lua is another Lua than that of Redis: above all in how texts are read as
-// numbers and numbers are written. What cannot be put right is a number that .. makes a text: it has to be
-// whole and below 1e14, where Redis begins to round it.
+// This file replaces functions in which gopher-lua differs from the Lua of Redis, mainly conversions between
+// strings and numbers. A number that the operator .. converts still differs, unless it is an integer below
+// 1e14, from which on Redis rounds.
 
-// strtod reads a whole text as C's strtod does: "1e3", "010" (ten), "0x10", "inf". exact is false if it is
-// out of range.
+// strtod parses a whole string as C's strtod does, for example "1e3", "010" (ten), "0x10" or "inf". exact is
+// false if the number is out of range.
 func strtod(s string) (f float64, exact, ok bool) {
 	if strings.Contains(s, "_") {
 		return 0, false, false
@@ -29,13 +29,13 @@ func strtod(s string) (f float64, exact, ok bool) {
 	return f, err == nil, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// numeral reads a text as Lua does.
+// numeral converts a string to a number as Lua does.
 func numeral(s string) (float64, bool) {
 	f, _, ok := strtod(strings.Trim(s, " \t\n\v\f\r"))
 	return f, ok
 }
 
-// number is a value where Lua needs a number.
+// number converts a value to a number as Lua does.
 func number(v lua.LValue) (float64, bool) {
 	switch v := v.(type) {
 	case lua.LNumber:
@@ -58,7 +58,7 @@ func toNumber(l *lua.LState) int {
 	return 1
 }
 
-// protected is pcall, which in Redis returns the texts of errors of commands.
+// protected implements pcall, which in Redis returns the text of an error of a command.
 func protected(pcall *lua.LFunction) lua.LGFunction {
 	return func(l *lua.LState) int {
 		n := pcall.GFunction(l)
@@ -72,8 +72,8 @@ func protected(pcall *lua.LFunction) lua.LGFunction {
 	}
 }
 
-// remembered is string.match or string.find, with the results of a text and a pattern kept: gopher-lua
-// compiles the pattern each time. Where there is no match, they are nil and not nothing.
+// remembered caches the results of string.match or string.find, as gopher-lua compiles the pattern each time.
+// It returns nil, and not no result at all, if there is no match.
 func remembered(f *lua.LFunction) lua.LGFunction {
 	const most = 10_000
 	type call struct{ text, pattern lua.LString }
@@ -105,7 +105,7 @@ func remembered(f *lua.LFunction) lua.LGFunction {
 	}
 }
 
-// arithmetic are the operators, for operands of which one is a text.
+// arithmetic has the operators, for the case that an operand is a string.
 var arithmetic = map[string]func(a, b float64) float64{
 	"__add": func(a, b float64) float64 { return a + b },
 	"__sub": func(a, b float64) float64 { return a - b },
@@ -126,7 +126,7 @@ func operator(f func(a, b float64) float64) lua.LGFunction {
 	}
 }
 
-// format is string.format.
+// format implements string.format.
 func format(l *lua.LState) int {
 	text, next, b := l.CheckString(1), 1, []byte(nil)
 	for i := 0; i < len(text); i++ {
@@ -151,7 +151,7 @@ func format(l *lua.LState) int {
 	return 1
 }
 
-// converted appends an argument of string.format.
+// converted appends an argument of string.format to b.
 func converted(l *lua.LState, b []byte, spec string, arg int) []byte {
 	verb := spec[len(spec)-1]
 	if verb == 's' {
@@ -176,7 +176,7 @@ func converted(l *lua.LState, b []byte, spec string, arg int) []byte {
 	return nil
 }
 
-// concat is table.concat.
+// concat implements table.concat.
 func concat(l *lua.LState) int {
 	t, between := l.CheckTable(1), l.OptString(2, "")
 	if l.GetTop() > 2 {
@@ -200,7 +200,7 @@ func concat(l *lua.LState) int {
 	return 1
 }
 
-// encode is cjson.encode, with the members of objects in order.
+// encode implements cjson.encode, with the members of objects in order.
 func encode(l *lua.LState) int {
 	l.Push(lua.LString(encoded(l, nil, l.CheckAny(1))))
 	return 1

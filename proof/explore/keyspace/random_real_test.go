@@ -24,17 +24,17 @@ const (
 	callsEach = 20
 )
 
-// loaded is a script on both.
+// loaded is a script, compiled and loaded on the server.
 type loaded struct {
 	script *Script
 	digest string
 }
 
-// comparison is of a key space with a server.
+// comparison compares a key space with a server.
 type comparison struct {
 	server  *server
 	scripts map[string]loaded
-	replies map[string]map[string]int // of each script, how often it replied what
+	replies map[string]map[string]int // number of each reply of each script
 }
 
 func newComparison(t *testing.T) *comparison {
@@ -55,12 +55,12 @@ func newComparison(t *testing.T) *comparison {
 	return c
 }
 
-// run is one sequence of calls. It returns where the two differ first.
+// run makes a sequence of random calls, and returns the first difference.
 func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 	w := &caller{Rand: rand.New(rand.NewPCG(seed, 0)), now: start + int64(seed%1e6),
 		space: New(), keys: k.keys, fields: k.fields}
 	var story []string
-	plausible := w.rare(2) // nobody interferes
+	plausible := w.rare(2) // without changes by hand
 	for range callsEach {
 		if !plausible && w.rare(4) {
 			w.disturb()
@@ -115,7 +115,7 @@ func (c *comparison) note(name string, did Effect) {
 	c.replies[name][reply]++
 }
 
-// pass advances the clock, often to the moment when something ends; and sometimes it goes back.
+// pass advances the clock, often to a stored time or the end of a key, and sometimes sets it back.
 func (c *caller) pass() {
 	switch c.IntN(12) {
 	case 0, 1, 2, 3, 4:
@@ -124,23 +124,23 @@ func (c *caller) pass() {
 		c.now += c.Int64N(5e6)
 	case 6:
 		c.now -= c.Int64N(3000)
-	case 7: // when a key expires
+	case 7: // near the end of a key
 		if k := c.space.keys[pick(c, c.keys...)]; k != nil && k.expires != 0 && k.expires < c.now/1000+1e6 {
 			c.now = (k.expires+pick[int64](c, -1, 0, 0, 1))*1000 + c.Int64N(1000)
 		}
-	case 8: // when a time is over that is stored
+	case 8: // near a stored time
 		if n, exact, ok := strtod(c.stored(isNumber)); ok && exact && math.Abs(n-float64(c.now)) < 1e9 {
 			c.now = int64(n) + pick[int64](c, -1, 0, 1)
 		}
 	}
 }
 
-// disturb changes what is stored, as somebody could by hand.
+// disturb changes stored data, as a user could by hand.
 func (c *caller) disturb() {
 	space := c.space.Clone()
 	c.space = space
 	name := pick(c, c.keys...)
-	x := &execution{space: space, env: Env{Now: math.MinInt64}} // which expires nothing
+	x := &execution{space: space, env: Env{Now: math.MinInt64}} // at a time at which no key has expired
 	k := x.write(name)
 	if k == nil {
 		k = &key{hash: map[string]string{}}
@@ -187,7 +187,7 @@ func (k *key) hashAsScores() map[string]float64 {
 	return scores
 }
 
-// spoil changes one field or member, or adds one.
+// spoil changes or adds a field or member.
 func (c *caller) spoil(k *key) {
 	if k.hash != nil {
 		fields := append(append(sorted(k.hash), c.fields...), c.owner())
@@ -233,7 +233,7 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 		*sequences, callsEach, c.server.again)
 }
 
-// common are replies of each script that are not rare.
+// common has the kinds of replies that each script should give in many runs.
 var common = map[string]string{
 	"lock/limit":        "N S V",
 	"lock/renew":        "K L",
@@ -255,8 +255,7 @@ var common = map[string]string{
 	"latch/set":         "S V",
 }
 
-// reached fails if a script is not called, or does not do what is common: then it gets other arguments than
-// it wants.
+// reached fails if a script was not called or lacks a common reply. The calls then have the wrong arguments.
 func (c *comparison) reached(t *testing.T, name string) {
 	t.Helper()
 	if common[name] == "" {

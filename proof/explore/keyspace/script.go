@@ -10,24 +10,24 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A Script is compiled once. It may be used by one goroutine at a time.
+// A Script is a compiled script, for one goroutine at a time.
 type Script struct {
 	Name    string
 	state   *lua.LState
 	body    *lua.LFunction
 	running *execution
-	args    []string // of the command that runs; to be used again
+	args    []string // of the running command; the slice is reused
 }
 
-// Effect is what a script did.
+// Effect is the result of a script.
 type Effect struct {
-	Space     *Space // afterwards
-	Reply     string // as a client that reads texts gets it; "" if there is none
-	Err       error  // the reply instead, if it is an error. What was written before stays
+	Space     *Space // after the script
+	Reply     string // the reply as a string; "" if there is none
+	Err       error  // the reply, if it is an error; earlier writes stay
 	Published []Message
 }
 
-// Compile reads a script.
+// Compile compiles a script.
 func Compile(name, text string) (*Script, error) {
 	chunk, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {
@@ -37,7 +37,7 @@ func Compile(name, text string) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	body.IsVarArg &^= lua.VarArgNeedsArg // no script reads arg, which is a table made for each run
+	body.IsVarArg &^= lua.VarArgNeedsArg // saves the table arg in each run, which no script reads
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
 	s := &Script{Name: name, state: l, body: l.NewFunctionFromProto(body)}
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
@@ -46,7 +46,7 @@ func Compile(name, text string) (*Script, error) {
 	l.SetTop(0)
 	l.SetGlobal("tonumber", l.NewFunction(toNumber))
 	l.SetGlobal("pcall", l.NewFunction(protected(l.GetGlobal("pcall").(*lua.LFunction))))
-	texts := l.GetGlobal("string").(*lua.LTable) // which is also what texts have as their metatable
+	texts := l.GetGlobal("string").(*lua.LTable) // also the metatable of strings
 	l.SetFuncs(texts, map[string]lua.LGFunction{"format": format,
 		"match": remembered(texts.RawGetString("match").(*lua.LFunction)),
 		"find":  remembered(texts.RawGetString("find").(*lua.LFunction))})
@@ -62,7 +62,7 @@ func Compile(name, text string) (*Script, error) {
 			l.Push(failed(l, l.CheckString(1)))
 			return 1
 		},
-		"acl_check_cmd": func(l *lua.LState) int { // the user may do all
+		"acl_check_cmd": func(l *lua.LState) int { // the user has all permissions
 			if !known(l.CheckString(1)) {
 				l.Error(failed(l, "ERR Invalid command passed to redis.acl_check_cmd()"), 0)
 			}
@@ -95,7 +95,7 @@ func (s *Script) Run(space *Space, env Env, keys, argv []string) Effect {
 	return e
 }
 
-// replied is what a client gets of what a script returns.
+// replied converts the result of a script to the reply of a client.
 func replied(v lua.LValue) (string, error) {
 	switch v := v.(type) {
 	case lua.LString:
@@ -113,7 +113,7 @@ func replied(v lua.LValue) (string, error) {
 	return "", nil
 }
 
-// raised is the text of an error.
+// raised returns the text of an error.
 func raised(v lua.LValue) string {
 	if t, ok := v.(*lua.LTable); ok {
 		if text, ok := t.RawGetString("err").(lua.LString); ok {
@@ -132,7 +132,7 @@ func list(l *lua.LState, words []string) *lua.LTable {
 	return t
 }
 
-// call is redis.call, or redis.pcall if it returns errors instead of raising them.
+// call implements redis.call, or redis.pcall if raise is false.
 func (s *Script) call(l *lua.LState, raise bool) int {
 	reply := s.execute(l)
 	if err, ok := reply.(error); ok && raise {
@@ -161,14 +161,14 @@ func (s *Script) execute(l *lua.LState) any {
 	return s.running.call(args[0], args[1:])
 }
 
-// failed is an error as Lua sees it.
+// failed converts an error for Lua.
 func failed(l *lua.LState, text string) *lua.LTable {
 	t := l.NewTable()
 	t.RawSetString("err", lua.LString(text))
 	return t
 }
 
-// value is a reply as Lua sees it.
+// value converts a reply for Lua.
 func value(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// outcome is what a script did, on a server or on a key space, as texts that can be compared.
+// outcome is the effect of a script on a server or on a key space, as text for a comparison.
 type outcome struct {
 	reply, published, space string
 }
@@ -26,20 +26,20 @@ func (o outcome) String() string {
 	return fmt.Sprintf("reply %s\npublished %s\n%s", o.reply, o.published, o.space)
 }
 
-// Clients that listen, on both.
+// listeners has the number of subscribers of each channel, on the server and in the key space.
 var listeners = map[string]int{"c:B": 1, "c:C": 2, "c:{k}:B": 1, "c:{k}:C": 2, "c": 1}
 
 func listening(channel string) int { return listeners[channel] }
 
-// server is a real one that runs scripts as the key space does.
+// server is a real server that runs scripts as the key space does.
 //
-// The script gets the time from the test. All other time is the server's own, and does not pass while a
-// script runs: a state is stored relative to the millisecond that it is, and the result counts if the same
-// millisecond is not over when all of it was read. Otherwise it is all done again.
+// The script receives the time from the test, but keys expire by the server's own clock. So a state is stored
+// with ends relative to the current millisecond of the server, and the result only counts if the server reads
+// all of it within that millisecond. Otherwise all is repeated.
 type server struct {
 	client  *redis.Client
 	prepare string
-	again   int // how often time passed
+	again   int // number of repetitions
 }
 
 //go:embed testdata/prepare.lua
@@ -56,8 +56,8 @@ func newServer(t *testing.T) *server {
 		t.Skip("the key space is a Redis that has sharded pub/sub")
 	}
 	s := &server{client: testredis.Start(t, "--enable-debug-command", "yes").Client(t)}
-	// In the millisecond in which a key expires, scripts find it, but Redis 8 may delete it in the
-	// background.
+	// Scripts still see a key in the millisecond in which it expires, but Redis 8 may delete it in the
+	// background then.
 	if err := s.client.Do(t.Context(), "DEBUG", "SET-ACTIVE-EXPIRE", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// listen returns once a client listens. It reads all that it is sent until the test ends.
+// listen waits until sub has a subscription, and reads its messages until the test ends.
 func (s *server) listen(t *testing.T, sub *redis.PubSub) {
 	t.Helper()
 	if _, err := sub.Receive(t.Context()); err != nil {
@@ -101,24 +101,24 @@ func (s *server) load(t *testing.T, text string) (digest string) {
 	return digest
 }
 
-// shimmed is a script with what runs it as the key space does. It begins in the second line.
+// shimmed adds code to a script that runs it as the key space does. The script begins in the second line.
 func shimmed(text string) string {
 	return "local function script(redis, KEYS, ARGV)\n" + text + "\nend\n" + runText
 }
 
-// stored are the arguments of prepare.lua. The state is that of so many milliseconds later.
+// stored returns the arguments of prepare.lua, with the ends of all keys moved by later milliseconds.
 func stored(space *Space, now int64) (args []any, later int64) {
 	ms := now / 1000
 	for _, k := range space.keys {
 		if k.expires != 0 && k.expires <= ms {
-			later = 2 // a server does not store what expires at once
+			later = 2 // a server does not store a key that expires at once
 		}
 	}
 	for _, name := range space.Keys() {
 		k, ttl := space.keys[name], ""
 		if k.expires != 0 {
 			if k.expires < ms-1 {
-				continue // it is the same as one that was deleted
+				continue // expired, so equal to a deleted key
 			}
 			ttl = strconv.FormatInt(k.expires-ms+later, 10)
 		}
@@ -174,7 +174,7 @@ func (s *server) run(t *testing.T, digest string, space *Space, now int64, keys,
 	}
 }
 
-// await returns in a millisecond of the server's clock, or later.
+// await waits until a time in milliseconds by the server's clock.
 func (s *server) await(t *testing.T, ms int64) {
 	t.Helper()
 	for {
@@ -208,7 +208,7 @@ func serverReply(result []any) string {
 
 var raisedAt = regexp.MustCompile(`^(?:user_)?script:(\d+): `)
 
-// failure is an error. What Lua itself says is worded in many ways, so of that only the line is compared.
+// failure returns the text of an error. Of errors of Lua itself it only has the line, as their words differ.
 func failure(text string, linesBefore int) string {
 	if at := raisedAt.FindStringSubmatch(text); at != nil {
 		line, _ := strconv.Atoi(at[1])
@@ -253,7 +253,7 @@ func line(name, kind string, ttl int64, pairs []string) string {
 	return fmt.Sprintf("%q %s %d: %s", name, kind, ttl, strings.Join(pairs, " "))
 }
 
-// outcomeOf is the one on a key space.
+// outcomeOf returns the outcome on a key space.
 func outcomeOf(e Effect, now int64) outcome {
 	o := outcome{reply: reply(e.Reply)}
 	if e.Err != nil {
@@ -269,7 +269,7 @@ func outcomeOf(e Effect, now int64) outcome {
 	for _, name := range space.Keys() {
 		k, kind, ttl := space.keys[name], "hash", int64(-1)
 		if k.expires != 0 {
-			ttl = int64(float64(k.expires - now/1000)) // as Lua has it
+			ttl = int64(float64(k.expires - now/1000)) // rounded as in Lua
 		}
 		var pairs []string
 		for field, value := range k.hash {
@@ -296,7 +296,7 @@ func outcomeOf(e Effect, now int64) outcome {
 var wording = strings.NewReplacer("calling Redis command", "calling command",
 	"Lua redis lib command arguments", "Command arguments", "this redis lib call", "this call")
 
-// reply quotes one. Members of JSON are put in order, which in Lua is random.
+// reply quotes a reply, with the members of JSON in order, as they have a random order in Lua.
 func reply(text string) string {
 	if at := strings.IndexByte(text, '{'); at >= 0 {
 		var v any

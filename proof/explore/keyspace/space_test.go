@@ -43,7 +43,7 @@ func TestACloneIsIndependent(t *testing.T) {
 	}
 }
 
-// randomSpace is one of few, so that two are often equal.
+// randomSpace returns one of few spaces, so that two are often equal.
 func randomSpace(r *rand.Rand) *Space {
 	s := New()
 	text := func() string { return []string{"", "a", "aa", "\x00"}[r.IntN(4)] }
@@ -83,7 +83,7 @@ func TestEncodeIsEqualExactlyForEqualSpaces(t *testing.T) {
 	a, b := sample(), sample()
 	a.Clone()
 	x := &execution{space: a, env: Env{Now: start - 1e6}}
-	for name, k := range b.keys { // the same, written in another order and behind other values
+	for name, k := range b.keys { // the same values, but written later and in another order
 		if k.hash != nil {
 			for field, value := range k.hash {
 				x.call("HSET", []string{name, field, "other"})

@@ -1,9 +1,10 @@
--- Makes the keys those of a state.
+-- Replaces all keys of the server by the keys of a state.
 --
--- ARGV    for each key: name, 'hash' or 'zset', time to live in milliseconds ('': it has no end), how many
+-- ARGV    for each key: its name, 'hash' or 'zset', its time to live in milliseconds or '', the number of
 --         pairs, and the pairs: field and value, or score and member
 --
--- Reply: when that was, in milliseconds by the server's own clock; 'late' if it took longer than one of them
+-- Reply: the time in milliseconds by the server's own clock, or 'late' if the script took longer than that
+-- millisecond
 
 local function clock()
   local time = redis.call('TIME')

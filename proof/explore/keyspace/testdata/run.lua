@@ -1,16 +1,16 @@
--- Runs the function script, which stands before this and is a script of the library, on a server as the key
--- space runs it: the time and the order of fields are given, and what is published is noted.
+-- Runs the function script, a script of the library that comes before this text, on a server as the key space
+-- runs it: with the time of ARGV and sorted fields. It records the published messages.
 --
--- ARGV[1] seconds and ARGV[2] microseconds of the given time
--- ARGV[3] how many keys the script has; behind it the keys, and the script's arguments
+-- ARGV[1] seconds and ARGV[2] microseconds of the time
+-- ARGV[3] number of keys of the script, before the keys and the script's arguments
 --
--- Reply: 'returned' or 'raised'; the type of that, and its text; of all that was published the command, the
--- channel and the message; every key, with its type, its time to live and its pairs; and the time in
--- milliseconds, by the server's own clock
+-- Reply: 'returned' or 'raised'; the type of the result or error, and its text; the command, the channel and
+-- the text of each published message; every key, with its type, its time to live and its pairs; and the time
+-- in milliseconds, by the server's own clock
 
 local published = {}
 
-local function before(a, b) -- by bytes: Lua compares texts as the server's locale has it
+local function before(a, b) -- by bytes, as Lua compares strings by the server's locale
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
     if x ~= y then

@@ -1,4 +1,4 @@
--- show makes a text of any value, which tells 1 from '1', and false from ''.
+-- show formats any value, so that 1 differs from '1' and false from ''.
 local function show(v)
   if type(v) == 'number' then
     return string.format('%.17g', v)
