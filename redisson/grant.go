@@ -390,7 +390,7 @@ func (r *release) onReply(o wire.Outcome) error {
 	case err != nil:
 		until := r.g.deadline()
 		l.s.Go(func() { l.repeat(r, until) })
-		return l.failed(err)
+		return l.failed(fmt.Errorf("the release failed, and is sent again in the background: %w", err))
 	case !released && o.Unanswered == nil: // otherwise an earlier copy has released the lock
 		return l.fail(failure.Lost(failure.ErrGone))
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestDocumentationShowsNoInternalType(t *testing.T) {
 	internal := regexp.MustCompile(
-		`\b(failure|protocol|wakeup|session|engine|operate|quorum|wire|inner|handle)\.`)
+		`\b(failure|protocol|wakeup|session|engine|operate|quorum|wire|inner|handle)\.\w`)
 	for _, dir := range []string{"rlock", "fairlock", "multilock", "rwlock", "semaphore", "latch", "election",
 		"redisson", "locktest", "pubsub", "watchdog"} {
 		fset := token.NewFileSet()

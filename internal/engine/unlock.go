@@ -276,6 +276,7 @@ func (r *release) onError(err error, fx *effects) error {
 	l := r.g.l
 	if wire.Judge(err).Again(l.s.Closing()) {
 		l.repeatLater(r, r.g.deadline(), fx)
+		err = fmt.Errorf("the release failed, and is sent again in the background: %w", err)
 	} else {
 		err = fmt.Errorf("%w; not tried again: it may stay taken until its lease ends", err)
 	}
