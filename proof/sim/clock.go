@@ -79,7 +79,7 @@ func (w *world) setClocks(stop <-chan struct{}) {
 			// Waiters whose time has ended would count as alive again, so they are removed now.
 			l.dropped(s.scores(l.key+":q"), now)
 			if p, ok := l.rules.(*permits); ok {
-				p.holders, _, _ = p.read() // the same for holders
+				p.holders, _, _ = p.read() // removes holders whose time has ended, too
 			}
 		}
 		s.setBack(d)
@@ -125,7 +125,7 @@ func (l *lock) fellLately() bool {
 }
 
 // revived handles a request of an attempt that has ended. If the request would be void without a clock that
-// was set back since, there is no tombstone for it any more, so it may be carried out.
+// was set back since, the attempt's tombstone has expired, so the request may be granted.
 func (l *lock) revived(c *call, now int64) {
 	if q := c.asked(); q != nil {
 		l.revivedAs(q.attempt, c, now)

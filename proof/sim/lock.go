@@ -360,8 +360,8 @@ func (l *lock) granting(e *held) {
 	if e.token > first {
 		w.counts.Add("handed in memory")
 	}
-	// The attempt may already have ended, if a lease has ended of which its client did not know. Or an old
-	// snapshot has the attempt in the queue again, and then it may be granted once more.
+	// The attempt may already have ended, together with a lease that its client did not know. If an old
+	// snapshot has the attempt in the queue again, it may also be granted the lock once more.
 	if l.over[e.attempt].why == "" && (!e.void() || l.on[0].forgot.IsZero()) {
 		l.end(e.attempt, wasEntered)
 	}

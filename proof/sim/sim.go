@@ -74,7 +74,7 @@ type Kind struct {
 	most    int           // number of locks that one call takes at most
 	latency time.Duration // time that a message takes without faults
 	actors  int           // number of goroutines of each process
-	crowd   int           // the same in seeds in which the goroutines of a process lock at the same time
+	crowd   int           // the same number, for seeds in which all of them lock at once
 
 	// gap is the longest time for which a lock may be free while somebody waits, without faults.
 	gap time.Duration

@@ -96,7 +96,8 @@ func (s *stage) check(ctx context.Context, b block) error {
 	case b.language == "go" && b.directive == "package":
 		return s.program(ctx, b, "build", []byte(code))
 	case b.language == "go" && fragment:
-		// Unused, it is removed again. Not named, it could be any package of that name which the machine has.
+		// Process removes this import if the fragment does not use it. Without it, Process could choose
+		// any package of that name on this machine.
 		const client = `import redis "github.com/redis/go-redis/v9"`
 		whole := fmt.Sprintf("package main\n\n"+client+
 			"\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)

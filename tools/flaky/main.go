@@ -116,7 +116,7 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Fprintln(out, lines.Text()) // of go itself
+			fmt.Fprintln(out, lines.Text()) // a message of the go command
 			continue
 		}
 		top, _, sub := strings.Cut(e.Test, "/")
@@ -127,7 +127,7 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 		case "build-fail":
 			built = false
 		case "output":
-			line := strings.TrimLeft(e.Output, "\t") // of the runtime, behind that of a test
+			line := strings.TrimLeft(e.Output, "\t") // a runtime error may follow output of a test
 			crashed[e.Package] = crashed[e.Package] || strings.HasPrefix(line, "panic: ") ||
 				strings.HasPrefix(line, "fatal error: ")
 			if top == "" {

@@ -14,7 +14,8 @@ type story struct {
 	seen  map[string]bool // cells of rows
 }
 
-// A beat is a line without the parts that differ from run to run. Some lines come again and again, by time.
+// A beat is a line without the parts that differ from run to run. Successive lines that are equal without
+// these parts are one beat.
 type beat struct {
 	text  string
 	times int

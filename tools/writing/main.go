@@ -152,7 +152,7 @@ func writeDebts(root string, debts map[debt]int) error {
 	return os.WriteFile(filepath.Join(root, debtsFile), b.Bytes(), 0o644)
 }
 
-// skipped is text that is not ours to write: the benchmark writes the measurements.
+// skipped has files that are generated: the benchmark writes the measurements.
 var skipped = []string{"docs/measurements.md"}
 
 // findAll returns the findings in all files below root, sorted by file and line. It leaves out hidden folders
