@@ -46,7 +46,7 @@ func (s attemptState) String() string {
 type attempt struct {
 	// The following never change.
 	lane  *lane
-	lease time.Duration   // that one goroutine chose for itself; 0 means the session's lease
+	lease time.Duration   // a lease that one goroutine chose; 0 means the session's lease
 	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
 	joins *Grant          // the shared grant that Redis may confirm instead, if nobody waits; nil means none
 	owner any             // string, the owner field in Redis, SESSION:ATTEMPT

@@ -161,7 +161,7 @@ func (e *Entry) Stay(d time.Duration) {
 	if e.write {
 		g.allTakenUntil = max(g.allTakenUntil, until)
 	}
-	fx.unlock() // it counts at the next Unlock
+	fx.unlock() // the next Unlock uses the time
 }
 
 // WaitReplicas blocks until n replicas have the grant.
@@ -219,7 +219,7 @@ func (e *Entry) Forgotten() {
 		held, fixed := e.state == handle.Held, e.fixed
 		l.mu.Unlock()
 		switch {
-		case fixed: // it stays held in Redis until its lease ends
+		case fixed: // the lock stays held in Redis until its lease ends
 			return
 		case held:
 			l.s.Warn("a Hold and its context were forgotten without Unlock; releasing it",

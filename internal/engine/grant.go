@@ -69,7 +69,7 @@ func (l *lockState) newGrant(
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // this one was forced before its reply came
+	later := func(g *Grant) bool { return g.token > token } // the lock was forced before the reply came
 	switch {
 	case wire.Closed(s.Closing()): // under the mutex, so Shutdown finds each grant that is made
 		return nil, failure.ErrClosed
@@ -168,7 +168,7 @@ func (g *Grant) leave(why handle.State) {
 	l := g.l
 	g.state = why
 	for _, ln := range l.lanes {
-		if len(ln.waiters) > 0 { // they remember it until they know of another holder
+		if len(ln.waiters) > 0 { // waiters remember the holder until another is known
 			now := time.Now()
 			owner := g.owner.(string)
 			l.lastHolder = &failure.Sighting{Holder: owner, About: g.about(), At: now, Until: now}
@@ -196,7 +196,7 @@ func (g *Grant) endLinger() {
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
-		return // it has ended, and the event that ended it, or an Unlock, releases it
+		return // the event that has ended the grant, or an Unlock, releases it
 	}
 	g.leave(why)
 	if why == handle.Lost {

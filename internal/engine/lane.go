@@ -20,7 +20,7 @@ type lane struct {
 	l              *lockState
 	want           Want
 	waiters        []*waiter     // first come, first served
-	attempts       []*attempt    // that are requested or queued, the oldest first
+	attempts       []*attempt    // requested or queued, the oldest first
 	numQueued      int32         // attempts that wait in the queue in Redis
 	numGrants      int32         // grants that are held, and that only this lane passes on or joins
 	numWithdrawing int32         // withdrawn attempts that may have a place; 0 of fair locks and permits

@@ -339,7 +339,7 @@ func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed 
 func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	s := l.s
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, r, 1, nil) // one copy: this loop sends the next
+		o := s.Link.Call(s.Ctx, r, 1, nil) // a single copy, because this loop sends the next
 		_, err := l.read(o, nil)
 		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {

@@ -341,7 +341,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	}
 	s.closed = true
 	close(s.closing)
-	parts := s.parts // none is added any more
+	parts := s.parts // the list does not grow any more
 	s.mu.Unlock()
 
 	done := make(chan error, 1)
