@@ -48,3 +48,20 @@ func TestAFullServerRenewsReleasesAndHandsOverButGrantsNothing(t *testing.T) {
 		testlock.Works(t, newMutex(two, "lost"))
 	})
 }
+
+func TestAWaiterOnAFullServerKeepsItsPlaceForLongerThanTheWaiterTimeout(t *testing.T) {
+	t.Parallel()
+	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
+		t.Parallel()
+		rdb := testredis.Start(t).Client(t)
+		alive := rlock.WithWaiterTimeout(5 * time.Second)
+		one, two := testlock.NewSession(t, rdb, alive), testlock.NewSession(t, rdb, alive)
+		hold := testlock.Take(t, newMutex(one, "x"))
+		waits := testlock.Go(testlock.Bounded(t), newMutex(two, "x"))
+		testlock.Eventually(t, "it waits, and listens", func() bool { return marked(rdb, letter) == 1 })
+		testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
+		time.Sleep(7 * time.Second)
+		testlock.Unlock(t, hold)
+		testlock.Unlock(t, testlock.Granted(t, waits))
+	})
+}

@@ -70,11 +70,12 @@ type attempt struct {
 	baseRedis   int64     // Redis time in µs in the reply; 0 means there was none
 	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
 
-	numLate    int           // how often in a row a request, or a grant, was late
-	mayLinger  bool          // Redis allows the session to keep the grant while no goroutine has it
-	wanted     bool          // another session may have wanted that grant before it was there
-	numWaiters int           // waiters of a fair lane at the first request; 0 before, or if not fair
-	gone       chan struct{} // closed when a withdrawn attempt has left Redis; nil means not withdrawn
+	numLate     int           // how often in a row a request, or a grant, was late
+	numFailures int           // how often in a row a request has failed
+	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
+	wanted      bool          // another session may have wanted that grant before it was there
+	numWaiters  int           // waiters of a fair lane at the first request; 0 before, or if not fair
+	gone        chan struct{} // closed when a withdrawn attempt has left Redis; nil means not withdrawn
 }
 
 // newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the
@@ -248,6 +249,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
+	a.numFailures = 0
 	mayRepeat := a.numLate < protocol.MaxExpired
 	switch {
 	case r.Status == protocol.Granted:
@@ -300,7 +302,8 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 			ln.answer(w, nil, l.kind.Failed(l.keys, failure.Outage(o.Failing, err)), fx)
 		}
 	}
-	a.nextRequestAt = fx.age + wire.Backoff(2, 20*time.Millisecond, time.Second)
+	a.numFailures++
+	a.nextRequestAt = fx.age + wire.Backoff(1+a.numFailures, 20*time.Millisecond, time.Second)
 }
 
 // fail ends the attempt with an error for its waiters, and releases it in Redis.

@@ -3,13 +3,16 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
@@ -253,4 +256,29 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			unlock(t, granted(t, waits))
 		})
 	}
+}
+
+// loading is the error of a Redis that reads its data.
+type loading struct{}
+
+func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
+func (loading) RedisError()   {}
+
+func TestAWaiterSendsItsRequestLessAndLessOftenWhileRedisRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Int32
+		refuse := func(c fake.Call) (string, error) {
+			requests.Add(1)
+			return "", loading{}
+		}
+		m := New(fake.Session(t, fake.Client(t, refuse)), kind, "x", Config{})
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if _, _, err := m.Acquire(ctx, Exclusive, Config{}, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if n := requests.Load(); n < 20 || n > 60 {
+			t.Errorf("%d requests in 5 s", n)
+		}
+	})
 }

@@ -226,10 +226,13 @@ end
 local function enqueue(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
-  local seen = q.isSubscribed
+  local seen, mine = q.isSubscribed, q.mine
   if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
-    local mine = q.mine or not q.size and parseWaiter(me, redis.call('HGET', KEYS[3], me))
+    mine = mine or not q.size and parseWaiter(me, redis.call('HGET', KEYS[3], me))
     seen = mine and mine.seen and mine.sharded == sharded
+  end
+  if mine and mine.alive > 0 then -- a full server lets a waiter keep its place, but refuses new waiters
+    redis.call('HDEL', KEYS[1], '')
   end
   redis.call('HSET', KEYS[3], me, table.concat({ toString(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
