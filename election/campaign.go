@@ -108,7 +108,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	}
 }
 
-// ofCampaign returns the error of the Lock of a Campaign. A hint about Lock becomes one about Campaign.
+// ofCampaign replaces the hint about Lock in err, if there is one, with a hint about Campaign.
 func ofCampaign(err error) error {
 	before, after, ok := strings.Cut(err.Error(), failure.SelfHint)
 	if !ok {

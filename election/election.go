@@ -78,7 +78,7 @@ func (l Leader) None() bool { return l.Token == 0 }
 // Leader returns the present leader, and reports whether there is one. There is none before the first leader
 // is elected, and from the end of a leadership until the next leader has stored its first value. Leader
 // blocks for one request, but not longer than ctx. The error matches ctx.Err() if ctx ended, or
-// [rlock.ErrClosed], or is an error of go-redis.
+// [rlock.ErrClosed] if the session is closed, or is an error of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err

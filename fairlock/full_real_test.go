@@ -60,7 +60,7 @@ func TestAWaiterOnAFullServerKeepsItsPlaceForLongerThanTheWaiterTimeout(t *testi
 		waits := testlock.Go(testlock.Bounded(t), newMutex(two, "x"))
 		testlock.Eventually(t, "it waits, and listens", func() bool { return marked(rdb, letter) == 1 })
 		testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
-		time.Sleep(7 * time.Second)
+		time.Sleep(7 * time.Second) // the server's clock decides when the waiter timeout ends
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, waits))
 	})

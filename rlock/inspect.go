@@ -116,9 +116,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 // session of the holder has passed the lock on in memory, Inspect still returns the token that Redis
 // granted, and ForceUnlockToken takes the lock from whichever goroutine has it.
 //
-// It blocks for one request, or two for a RedLock, at most until ctx ends. A token of 0 or less is an error.
-// Inspect returns 0 if the token is not known, for example for a holder on a JVM, which only ForceUnlock can
-// free.
+// It blocks for one request, at most until ctx ends. A token of 0 or less is an error. Inspect returns 0 if
+// the token is not known, for example for a holder on a JVM, which only ForceUnlock can free.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return (*mutex)(m).ForceToken(ctx, token)
 }

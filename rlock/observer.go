@@ -29,8 +29,9 @@ const (
 	EventAcquired
 	// EventNotAcquired means that a call has ended without the lock after Wait, with the error Err.
 	EventNotAcquired
-	// EventReleased means that the hold and all holds nested in it were released after Held, by Unlock or by
-	// Close. Err is set if the request to release has failed.
+	// EventReleased means that the hold and all holds nested in it were released, by Unlock, Close or
+	// Shutdown, or because the program forgot the Hold. Held is the time for which it was held. Err is set
+	// if the request to release has failed.
 	EventReleased
 	// EventLost means that the hold was lost, even if only Unlock has noticed that. Held is the time for
 	// which it was held. Err matches [ErrLost] and says why.

@@ -289,7 +289,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	stays := a.state == queued && strings.Contains(err.Error(), "OOM ") // a full server keeps the place
+	stays := a.state == queued && strings.Contains(err.Error(), "OOM ") // a full server keeps it queued
 	if ln.noWait || !stays && !wire.Judge(err).Transient {
 		a.fail(l.kind.Failed(l.keys, err), fx)
 		a.conclude(fx)
@@ -306,7 +306,8 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	a.nextRequestAt = fx.age + wire.Backoff(1+a.numFailures, 20*time.Millisecond, time.Second)
 }
 
-// fail ends the attempt with an error for its waiters, and releases it in Redis.
+// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. The
+// attempt is released in the background if Redis may have something of it.
 func (a *attempt) fail(err error, fx *effects) {
 	a.setState(done, fx)
 	a.releaseLater(fx)
@@ -448,7 +449,7 @@ func (a *attempt) requestWithin(d time.Duration, fx *effects) {
 // refused returns the error of a TryLock that Redis has refused.
 func (ln *lane) refused(r protocol.Answer) error {
 	e := r.Locked(ln.l.keys.Name)
-	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // otherwise the waiter has left
+	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // without a waiter, nobody needs the hint
 		e.Hint = ln.waiters[0].hint(ln.l.grantOf(r.Holder))
 	}
 	return ln.l.kind.locked(e)

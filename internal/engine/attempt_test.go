@@ -274,7 +274,8 @@ func TestAWaiterSendsItsRequestLessAndLessOftenWhileRedisRefuses(t *testing.T) {
 		m := New(fake.Session(t, fake.Client(t, refuse)), kind, "x", Config{})
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if _, _, err := m.Acquire(ctx, Exclusive, Config{}, false); !errors.Is(err, context.DeadlineExceeded) {
+		_, _, err := m.Acquire(ctx, Exclusive, Config{}, false)
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		if n := requests.Load(); n < 20 || n > 60 {

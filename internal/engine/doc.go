@@ -34,8 +34,8 @@
 //
 // # Types
 //
-// A lockState has all that a session knows of one name. Its lanes have the waiters. A waiter is a call of
-// Lock, and the waiters of one lane want the same. An attempt requests a grant from Redis for a lane, and
+// A lockState has all that a session knows of one name. A waiter is a call of Lock. Waiters that want the
+// same are grouped in a lane. An attempt requests a grant from Redis for a lane, and
 // not for a goroutine, because the grant serves the first waiter of the lane. A Grant is a lease that Redis
 // granted. An Entry is the share that one goroutine has in a grant. A grant that readers share has many
 // entries. Any other grant has one entry at a time, and the entries that are nested in that one.

@@ -181,7 +181,8 @@ func (g *Grant) leave(why handle.State) {
 	l.s.Watchdog.Remove(&g.lease)
 }
 
-// endLinger notes that the session may not keep the grant while no goroutine has it.
+// endLinger ends the permission to keep the grant while no goroutine has it, and removes the grant from the
+// inbox.
 func (g *Grant) endLinger() {
 	if g.lingers {
 		g.lingers = false

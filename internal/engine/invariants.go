@@ -16,7 +16,8 @@ var reportBroken func(error)
 // must be called before the first session is made. report is called under the mutex of a lock.
 func CheckInvariants(report func(error)) { reportBroken = report }
 
-// brokenInvariant returns an invariant that the state does not have after settle, or nil if it has all.
+// brokenInvariant returns an error that describes an invariant which the state violates after settle, or
+// nil.
 func (l *lockState) brokenInvariant(fx *effects) error {
 	numExclusive := 0
 	for _, g := range l.grants {
@@ -56,7 +57,7 @@ func (l *lockState) brokenInvariant(fx *effects) error {
 // timerFiresBy reports whether the timer of the lock fires at this age of the session or before.
 func (l *lockState) timerFiresBy(at time.Duration) bool { return l.timerAt != 0 && l.timerAt <= at }
 
-// brokenInvariant returns an invariant that the lane does not have, or nil if it has all.
+// brokenInvariant returns an error that describes an invariant which the lane violates, or nil.
 func (ln *lane) brokenInvariant(fx *effects) error {
 	l := ln.l
 	numQueued, numGrants := int32(0), int32(0)
@@ -95,7 +96,7 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 	return ln.brokenWait(fx)
 }
 
-// brokenAttempt returns an invariant that an attempt of the lane does not have, or nil if it has all.
+// brokenAttempt returns an error that describes an invariant which an attempt of the lane violates, or nil.
 func (ln *lane) brokenAttempt(a *attempt) error {
 	switch {
 	case a.lane != ln:
@@ -108,7 +109,7 @@ func (ln *lane) brokenAttempt(a *attempt) error {
 	return nil
 }
 
-// brokenWait returns an invariant that the waiters of the lane do not have, or nil if they have all.
+// brokenWait returns an error that describes an invariant which the waiters of the lane violate, or nil.
 func (ln *lane) brokenWait(fx *effects) error {
 	l := ln.l
 	for _, w := range ln.waiters {
@@ -126,7 +127,7 @@ func (ln *lane) brokenWait(fx *effects) error {
 	return nil
 }
 
-// brokenInvariant returns an invariant that the grant does not have, or nil if it has all.
+// brokenInvariant returns an error that describes an invariant which the grant violates, or nil.
 func (g *Grant) brokenInvariant() error {
 	l := g.l
 	numWriters, numRenewed := int32(0), int32(0)
@@ -162,7 +163,7 @@ func (g *Grant) brokenInvariant() error {
 	return nil
 }
 
-// brokenHold returns an invariant that a hold of the grant does not have, or nil if it has all.
+// brokenHold returns an error that describes an invariant which a hold of the grant violates, or nil.
 func (g *Grant) brokenHold(e *Entry) error {
 	numInChain := int32(0)
 	for _, other := range g.holds {

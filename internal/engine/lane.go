@@ -37,8 +37,8 @@ type lane struct {
 }
 
 // laneFillTime is the time for which a fair lane waits for more goroutines before its first request, if the
-// session has the lock or waits for it already. It costs the goroutines a later place in the queue by that
-// time at most. Without it, each goroutine of a busy session would cost two requests.
+// session has the lock or waits for it already. So the goroutines may be queued in Redis up to 1 ms later.
+// Without it, each goroutine of a busy session would cost two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.

@@ -99,8 +99,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	return e
 }
 
-// enterBelow makes e a hold that is nested in outer, once there is room, and returns its depth. If depth is 0
-// without an error, outer has ended.
+// enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e. If
+// the depth is 0 without an error, outer has ended.
 func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	l, g := w.l, outer.g
 	for {

@@ -47,21 +47,21 @@ func (lk *Lock) Inspect(ctx context.Context) (protocol.State, error) {
 	return st, err
 }
 
-// Values of the parameter which of Force.
+// Values of the parameter target of Force.
 const (
 	ForceExclusive = ""  // the holder that excludes all others
 	ForceShared    = "r" // all other holders
 )
 
-// Force takes the lock from holders, and returns how many there were. which is ForceExclusive, ForceShared,
+// Force takes the lock from holders, and returns how many there were. target is ForceExclusive, ForceShared,
 // or the token of one holder. The holders notice that at their next request or renewal. Force blocks for one
 // request, at most until ctx ends.
-func (lk *Lock) Force(ctx context.Context, which string) (int, error) {
+func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &lk.s.Args // Channels, because the script notifies waiters of any session
-	text, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, which)
+	args := &lk.s.Args // its Channels are a prefix, because the script may notify any session
+	text, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, target)
 	if err != nil {
 		return 0, err
 	}

@@ -179,7 +179,8 @@ const Retention = 15 * time.Second
 // ahead damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
-// NoLease stands for a lease of zero where zero means that there is no option.
+// NoLease represents WithLease(0), which must be rejected. A Config.Lease of zero means that the option was
+// not given.
 const NoLease = time.Duration(math.MinInt64)
 
 // MinTime is the lower bound of most other durations. Redis counts in milliseconds. A duration without a
@@ -246,8 +247,8 @@ func TooLate(lease time.Duration) error {
 var ErrGrantEnded = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
 
 // GrantTime converts the Redis time of a grant to a local time that is not after it. When the clock of Redis
-// showed redis, the local clock showed base or more. From there to the grant, the two clocks may differ by
-// the margin for drift. If redis is 0, GrantTime returns base.
+// showed redis, the local clock showed base or more. Between that time and the grant, the rates of the two
+// clocks may differ by 1 %. If redis is 0, GrantTime returns base.
 func GrantTime(at, redis int64, base time.Time) time.Time {
 	if redis == 0 {
 		return base

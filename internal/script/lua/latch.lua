@@ -21,7 +21,7 @@
 -- find out whether an earlier copy ran.
 local MEMORY = 30000000
 
--- ENDED is the time in ms for which the end of a run is remembered. It is longer than any request takes.
+-- ENDED is the time in ms for which the end of a run is remembered. A later request for it gets the reply G.
 local ENDED = 120000
 
 -- keepAlive keeps the key for the lifetime of its run, and for as long as an end is remembered.

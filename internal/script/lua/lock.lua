@@ -71,8 +71,7 @@ end
 --   former               the holder whose lease has ended, as long as `owner` still names it
 --   shared, limit        as in the hash; limit is nil if it is not known
 --   gone                 the further holders that hold nothing any more, as keys of a table. removeDropped
---                        removes
---                        them
+--                        removes them
 --   granted              the higher one of `token` and `floor`; 0 if missing
 --   last                 highest token that may have been used
 --   lost                 the same if the last grant was not released; otherwise nil

@@ -61,7 +61,7 @@ local function writeShare(s, owner, share, ...)
 end
 
 -- extendLease makes the lease of a holder end no earlier than a Redis time in µs. held is the result of
--- holding. The rest are further fields of the hash.
+-- grantOf. The variadic arguments are further fields of the hash.
 local function extendLease(s, owner, held, ends, ...)
   redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
   ends = math.max(held.ends, ends)
@@ -99,8 +99,8 @@ local function grantBeside(s, owner, permits, info, lease, ...)
 end
 
 -- grant makes an attempt a holder of so many permits, for a lease in ms, and returns its token. A holder of
--- ALL permits gets a whole block of tokens, of which this is the first. The rest are further fields of the
--- hash. At least so many permits must be unused.
+-- ALL permits gets a whole block of tokens, of which this is the first. The variadic arguments are further
+-- fields of the hash. At least so many permits must be unused.
 local function grant(s, owner, permits, info, lease, ...)
   if s.owner then
     return grantBeside(s, owner, permits, info, lease, ...)

@@ -109,8 +109,9 @@ local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
--- placeWaiter adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served as
--- long as waiters can be served, and otherwise sets q.first or q.second. Two fields of q are for place:
+-- placeWaiter adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served
+-- while waiters can be served. After that, the waiter may become q.first, q.second or both. Two fields of q
+-- are only for placeWaiter:
 --   free    number of permits that neither the holders nor the waiters in served use; nil if nobody is to be
 --           served
 --   apart   the session from which second must differ; nil as long as waiters may be served
@@ -131,7 +132,8 @@ local function placeWaiter(s, q, w)
 end
 
 -- lookUp reads the queue from its head, as far as it must, and finds the waiters to serve and the next ones
--- behind them. It writes nothing. It reads no queue if there is none. All options are optional:
+-- behind them. It writes nothing. If the lock has no queue, it does not read the keys of the queue. All
+-- options are optional:
 --   mine      the attempt of this request, which lives even if its entry does not say so. If it is not in the
 --             queue, it may be served behind the last waiter
 --   permits, info   number of permits that mine wants, and its holder info

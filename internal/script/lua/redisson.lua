@@ -2,7 +2,7 @@
 -- the first and the last of these keys, and publish on the channel.
 --
 -- KEYS[1]   the lock's hash, Redisson's key of this name. Both sides keep owner field -> hold count in it,
---           and its time to live is the lease. A session of ours has three fields more:
+--           and its time to live is the lease. A grant of a Lockline session has three more fields:
 --             t -> token of the grant   s -> number of the last change of the count   d -> holder info
 -- KEYS[2]   the metadata, which Redisson does not know:
 --             t -> last token granted   r -> last token released   l -> last token lost

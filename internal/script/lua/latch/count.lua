@@ -1,6 +1,6 @@
 -- Counts down by one.
 --
--- ARGV    see once
+-- ARGV    see the function once in latch.lua
 --
 -- Replies
 --   C NOW COUNT RUN   counted

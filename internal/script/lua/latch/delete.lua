@@ -1,6 +1,6 @@
 -- Ends the current run by deletion, and notifies all waiters.
 --
--- ARGV    see once
+-- ARGV    see the function once in latch.lua
 --
 -- Replies
 --   D NOW 1        deleted

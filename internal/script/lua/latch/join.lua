@@ -1,6 +1,6 @@
 -- Leases one count of the current run to a party.
 --
--- ARGV[1], ARGV[2] see once. The id is also the id of the party
+-- ARGV[1], ARGV[2] see the function once in latch.lua. The id is also the id of the party
 -- ARGV[3] name of the party
 -- ARGV[4] lease in ms
 --

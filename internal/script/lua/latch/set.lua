@@ -1,6 +1,6 @@
 -- Sets the count, which begins a run, if there is no run.
 --
--- ARGV[1], ARGV[2] see once. The id is also the id of the run
+-- ARGV[1], ARGV[2] see the function once in latch.lua. The id is also the id of the run
 -- ARGV[3] count
 -- ARGV[4] lifetime in ms
 --

@@ -26,17 +26,15 @@
 --           instead of a grant
 --
 -- Replies (NOW is the Redis time in µs)
---   G NOW TOKEN             granted, by this request or an earlier copy of it. The G may be followed, without
---   a
---                           space, by the flags that mayLinger in queue.lua returns
+--   G NOW TOKEN             granted, by this request or an earlier copy of it. The G may be followed,
+--                           without a space, by the flags that mayLinger in queue.lua returns
 --   K NOW                   the lease of ARGV[13] was prolonged
 --   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is its
 --                           holder info. If several share the lock, OWNER is the first whose lease ends. If
 --                           only waiters are in the way, OWNER is '-'. The Q may be followed, without a
 --                           space, by flags of queue.lua
 --   N NOW LIMIT             refused, because LIMIT is less than the attempt wants, or differs from ARGV[12]
---   and
---                           was not set by limit.lua
+--                           and was not set by limit.lua
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
 -- G, Q and N are followed by ' OWNER TOKEN LEASE' for each other attempt of this session that was granted

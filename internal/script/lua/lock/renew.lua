@@ -1,4 +1,4 @@
--- Sets the hold count of a held lock, and a lease that is no shorter than the argument. It serves re-entry,
+-- Sets the hold count of a held lock, and extends its lease to at least ARGV[5] ms. It serves re-entry,
 -- the unlock of a nested hold, renewal and Extend.
 --
 -- Sending the request again is harmless, even late, because it sets and never adds, and ignores an old count.
