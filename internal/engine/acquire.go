@@ -55,7 +55,7 @@ const (
 func (ps *Permits) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
-	e, err := ps.Admitted(ctx, want, cfg, try)
+	e, err := ps.AcquireEntry(ctx, want, cfg, try)
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -66,8 +66,8 @@ func (ps *Permits) Acquire(
 	return ctx, hd, nil
 }
 
-// Admitted is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
-func (ps *Permits) Admitted(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
+// AcquireEntry is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
+func (ps *Permits) AcquireEntry(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := ps.CheckUse(ctx); err != nil {
 		return nil, err
 	}
