@@ -136,7 +136,7 @@ func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 // crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
 func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock.Session) []rlock.Locker) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		const inside, lasts = 5 * time.Millisecond, time.Second / 2
+		const inside, lasts = 5 * time.Millisecond, time.Second
 		const trip = 200 * time.Microsecond
 		w.Net.SetDelay(trip / 2)
 		ctx, stop := context.WithCancel(bg)

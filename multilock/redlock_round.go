@@ -25,6 +25,11 @@ type round struct {
 // round returns when a majority has granted, or cannot any more. In the first case, grants that come later
 // join the hold, and otherwise they are given back. A try is refused where others have the lock. Otherwise
 // the round waits in the servers' queues.
+//
+// The round does not wait for slow servers forever. Its limit is
+//   - the server timeout, if it is a try, or if a minority has granted: a minority keeps other holders out
+//   - the server timeout, if servers have failed and it is not known yet why there is no majority (explained)
+//   - as long again as the round has taken, once its result is known
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
