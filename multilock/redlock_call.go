@@ -313,7 +313,9 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	})
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	for s.trouble() == nil && !c.bounds.Over() {
+	// The caller has looked for trouble. A look before the first answer could see the trouble that an error of
+	// this request means, and the error would not be logged.
+	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:
 			if a.err != nil && !c.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
@@ -322,6 +324,7 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 			}
 			return a.value
 		case <-look.C:
+			reachable = s.trouble() == nil
 		case <-c.bounds.Until.Done():
 		}
 	}
