@@ -136,13 +136,13 @@ func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 // crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
 func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock.Session) []rlock.Locker) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		const inside, lasts = 5 * time.Millisecond, time.Second
+		const inside, lasts = 5 * time.Millisecond, time.Second / 2
 		const trip = 200 * time.Microsecond
 		w.Net.SetDelay(trip / 2)
 		ctx, stop := context.WithCancel(bg)
 		var cycles atomic.Int64
 		var wg sync.WaitGroup
-		for i := range 30 {
+		for i := range 15 {
 			s := testlock.NewSession(t, w.Net.Client(t))
 			in := members(s)
 			if i%2 == 0 {

@@ -3,13 +3,17 @@ package multilock_test
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"testing"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
 
-func TestMain(m *testing.M) { testlock.Main(m, contend) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // the servers of these tests make much garbage
+	testlock.Main(m, contend)
+}
 
 var bg = context.Background()
 

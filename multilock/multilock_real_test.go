@@ -48,7 +48,7 @@ func TestRandomOverlappingSetsInManyProcessesAllGetThrough(t *testing.T) {
 // Proves: MultiLock
 func TestOneOfManyThatTryAFreeMultiLockAtOnceGetsItFromARealServer(t *testing.T) {
 	t.Parallel()
-	const callers, runs = 10, 30
+	const callers, runs = 10, 10
 	rdb := testlock.Shared(t)
 	for _, sessions := range []int{1, callers} {
 		for run := range runs {

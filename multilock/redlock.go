@@ -45,8 +45,8 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 //
 // It returns an error if there is no session, or if one is nil or closed. Sessions with different prefixes
 // or watchdog timeouts are an error, and so are two with the same client, or with clients of the same
-// address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. An
-// even number of servers is logged as a warning.
+// address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. One
+// server, or an even number, is logged as a warning: a fourth server does not let one more server fail.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -68,14 +68,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 	if err != nil {
 		return nil, failure.Within("RedLock", err)
 	}
-	q.even.Do(func() {
-		switch n := len(users); {
-		case n == 1:
-			q.lead.Warn("a RedLock of one server stands no loss: use rlock, or three servers")
-		case n == 2:
-			q.lead.Warn("a RedLock of two servers needs both: use three")
-		case n%2 == 0:
-			q.lead.Warn("a RedLock of an even number of servers stands no more losses than with one fewer",
+	q.warned.Do(func() {
+		if n := len(users); n == 1 || n%2 == 0 {
+			q.lead.Warn("a RedLock should have three or five servers",
 				"servers", n, "needed", q.tally(pending).need())
 		}
 	})

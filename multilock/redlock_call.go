@@ -28,10 +28,12 @@ type localQueue struct {
 
 	turn chan struct{} // has one element if no goroutine competes for the lock or holds it
 
-	held  atomic.Pointer[majority]         // nil: this process does not hold the lock
-	seen  atomic.Pointer[failure.Sighting] // of a holder in another process
-	taken atomic.Bool                      // somebody has the lock, as far as is known
+	held atomic.Pointer[majority]         // nil: this process does not hold the lock
+	seen atomic.Pointer[failure.Sighting] // the last holder; nil: nobody has the lock, as far as is known
 }
+
+// unknownHolder is a Sighting of a holder of whom nothing is known.
+var unknownHolder = new(failure.Sighting)
 
 // localQueue finds or makes the queue of a name. The caller must call drop.
 func (q *quorum) localQueue(name string) *localQueue {
@@ -161,45 +163,52 @@ func (c *lockCall) run() (*entry, error) {
 // waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. It
 // gives the turn back if it fails.
 func (c *lockCall) waitForTurn() (e *entry, err error) {
-	local, hasTurn := c.local, false
-	defer func() {
-		if e == nil && hasTurn {
-			local.turn <- struct{}{}
-		}
-	}()
+	local := c.local
 	select {
 	case <-local.turn:
-		hasTurn = true
-		return c.compete()
 	default:
 		if c.once {
 			c.holder = cmp.Or(local.holder(c.begun), &failure.LockedError{Name: local.name})
 			return nil, failure.Public(c.holder)
 		}
+		if !c.awaitTurn() {
+			c.holder = local.holder(c.begun)
+			return nil, c.waitError()
+		}
 	}
+	defer func() {
+		if e == nil {
+			local.turn <- struct{}{}
+		}
+	}()
+	return c.compete()
+}
+
+// awaitTurn reports whether the turn came before the wait ended.
+func (c *lockCall) awaitTurn() bool {
 	c.reportWaiting()
 	long := time.NewTicker(engine.LongWait)
 	defer long.Stop()
 	for {
 		select {
-		case <-local.turn:
-			hasTurn = true
-			if local.taken.Load() {
-				c.holder = &failure.LockedError{Name: local.name}
+		case <-c.local.turn:
+			if c.bounds.Over() {
+				c.local.turn <- struct{}{}
+				return false
 			}
-			if !c.bounds.Over() {
-				return c.compete()
+			if c.local.seen.Load() != nil {
+				c.holder = &failure.LockedError{Name: c.l.name}
 			}
+			return true
 		case <-long.C:
-			if m := local.held.Load(); m != nil {
+			if m := c.local.held.Load(); m != nil {
 				m.warnOfItself()
 			}
-			continue
 		case <-c.bounds.Until.Done():
+			return false
 		case <-c.bounds.Closing:
+			return false
 		}
-		c.holder = local.holder(c.begun)
-		return nil, c.waitError()
 	}
 }
 
@@ -229,7 +238,7 @@ func (c *lockCall) compete() (*entry, error) {
 	}
 	c.reportWaiting()
 	place := c.joinLine()
-	defer c.giveBack(place)
+	defer c.q.giveBack(place)
 	for round := 0; ; round++ {
 		if c.bounds.Over() {
 			return nil, c.waitError()
@@ -244,12 +253,15 @@ func (c *lockCall) compete() (*entry, error) {
 
 // setTaken notes whether others have the lock, for the error of this call and of calls that wait behind it.
 func (c *lockCall) setTaken(taken bool) {
-	c.local.taken.Store(taken)
-	if taken && c.holder == nil {
-		c.holder = &failure.LockedError{Name: c.l.name}
-	} else if !taken && c.holder != nil && c.holder.Holder == "" {
-		c.holder = nil
+	if !taken {
+		c.local.seen.Store(nil)
+		if c.holder != nil && c.holder.Holder == "" {
+			c.holder = nil
+		}
+		return
 	}
+	c.local.seen.CompareAndSwap(nil, unknownHolder)
+	c.holder = cmp.Or(c.holder, &failure.LockedError{Name: c.l.name})
 }
 
 // retries reports whether the wait goes on after a round with this error.
@@ -301,7 +313,9 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	})
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	for s.trouble() == nil && !c.bounds.Over() {
+	// The caller has looked for trouble. A look before the first answer could see the trouble that an error of
+	// this request means, and the error would not be logged.
+	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:
 			if a.err != nil && !c.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
@@ -310,21 +324,13 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 			}
 			return a.value
 		case <-look.C:
+			reachable = s.trouble() == nil
 		case <-c.bounds.Until.Done():
 		}
 	}
-	c.q.home.Go(func() { c.giveBack((<-head.answers).value) })
+	c.q.home.Go(func() { c.q.giveBack((<-head.answers).value) })
 	return nil
 }
 
 // lookInterval is the time between two looks whether the server of the line still answers.
 const lookInterval = 100 * time.Millisecond
-
-// giveBack unlocks some entries in the background.
-func (c *lockCall) giveBack(entries ...*engine.Entry) {
-	for _, e := range entries {
-		if e != nil {
-			c.q.home.Go(func() { _ = e.Unlock(context.Background()) })
-		}
-	}
-}

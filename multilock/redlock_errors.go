@@ -85,9 +85,9 @@ func (s *server) late() error {
 	why := s.trouble()
 	// A context that has ended was another call's.
 	if why == nil || errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
-		return s.named(errLate)
+		return errLate
 	}
-	return s.named(fmt.Errorf("%w: %v", errLate, why)) // whose kind is not this call's
+	return fmt.Errorf("%w: %v", errLate, why) // whose kind is not this call's
 }
 
 // maxAhead is by how much a token may be above its server's clock. A token that is further ahead was not made
@@ -96,41 +96,39 @@ const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
 
-// credible returns, and logs, why a server's token for a lock is no vote; nil if it is one.
-func (q *quorum) credible(s *server, lock string, token int64) error {
+// credible returns, and logs, why a grant of the i-th server with this token is no vote; nil if it is one.
+func (l *RedLock) credible(i int, token int64) error {
+	s := l.q.servers[i]
 	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+maxAhead.Microseconds() {
 		return nil
 	}
 	err := fmt.Errorf("the token %d is more than a day above the clock of its server", token)
-	q.warn(s, noVote, lock, err)
-	return s.named(err)
+	l.q.warn(s, noVote, l.name, err)
+	return err
 }
 
-// judge returns why the answer of a server in a round is no vote for this call; nil if it is one. It names a
+// refusal returns the error for a part that the i-th server has not granted, because of err. It names a
 // holder as all servers name that holder.
-func (c *lockCall) judge(a answer[*engine.Entry]) error {
-	q, s := c.q, c.q.servers[a.i]
+func (l *RedLock) refusal(i int, err error) error {
+	q, s := l.q, l.q.servers[i]
 	var locked *rlock.LockedError
 	switch {
-	case a.err == nil:
-		return q.credible(s, c.l.name, a.value.Token())
-	case errors.As(a.err, &locked) && holderOf(locked.Holder) == q.id &&
+	case errors.As(err, &locked) && holderOf(locked.Holder) == q.id &&
 		!strings.HasPrefix(locked.Holder, s.session.ID()): // the holder is another part of this quorum
-		err := fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.tally(pending).need())
-		q.warn(s, noVote, c.l.name, err)
-		return s.named(err)
+		err = fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.tally(pending).need())
+		q.warn(s, noVote, l.name, err)
 	case locked != nil && locked.Holder != "":
 		e := failure.LockedError(*locked)
 		e.Holder = holderOf(e.Holder) + stayedMark(e.Holder)
 		return &e
 	case locked != nil, // by this process, which has not given it back in time
-		errors.Is(a.err, failure.ErrNoAnswer), // this round ended first
-		errors.Is(a.err, context.Canceled):
+		errors.Is(err, failure.ErrNoAnswer), // the round ended first
+		errors.Is(err, context.Canceled):
 		return s.late()
-	case errors.As(a.err, new(*wire.ValueError)):
-		q.warn(s, noVote, c.l.name, a.err)
+	case errors.As(err, new(*wire.ValueError)):
+		q.warn(s, noVote, l.name, err)
 	}
-	return s.named(a.err)
+	return err
 }
 
 // noMajority returns the error of a request that too few servers answered. Votes of the kinds answered count
@@ -138,39 +136,24 @@ func (c *lockCall) judge(a answer[*engine.Entry]) error {
 // of the request, so permanent errors come first.
 func (p *poll[T]) noMajority(answered ...voteKind) error {
 	var failing []error
-	for i, err := range p.errs {
-		switch {
-		case errors.Is(err, failure.ErrClosed):
-			return failure.ErrClosed
-		case slices.Contains(answered, p.votes[i].kind):
-		case p.votes[i].kind == pending:
-			failing = append(failing, p.q.servers[i].late())
-		case err != nil:
-			failing = append(failing, err)
+	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
+		for _, i := range p.votes.servers(kind) {
+			switch err := p.errs[i]; {
+			case errors.Is(err, failure.ErrClosed):
+				return failure.ErrClosed
+			case slices.Contains(answered, kind):
+			case kind == pending:
+				failing = append(failing, p.q.servers[i].named(p.q.servers[i].late()))
+			case err != nil:
+				failing = append(failing, err)
+			}
 		}
 	}
-	rank := func(err error) int {
-		switch {
-		case errors.Is(err, errLate):
-			return 2
-		case wire.Judge(err).Transient:
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(failing, func(a, b error) int { return cmp.Compare(rank(a), rank(b)) })
 	return &tooFewError{
 		fmt.Errorf("%d of %d servers answered, %d are needed: %w",
 			p.votes.count(answered...), len(p.votes), p.votes.need(), failure.Join(failing...)),
 		p.votes.blocked(broken),
 	}
-}
-
-// onlyLate reports whether all errors of a round are of servers that have not answered.
-func (r *round) onlyLate() bool {
-	return !slices.ContainsFunc(r.votes.servers(failed), func(i int) bool {
-		return !errors.Is(r.errs[i], errLate)
-	}) && r.votes.count(broken) == 0
 }
 
 // holder returns the holder that most servers of a round name; nil if they name none.
@@ -198,7 +181,6 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	holder := r.holder()
 	if holder != nil {
 		c.holder = holder
-		c.setTaken(true)
 		now := time.Now()
 		c.local.seen.Store(&failure.Sighting{Holder: holder.Holder, About: holder.About,
 			At: now, Until: now.Add(holder.Remaining)})
@@ -210,7 +192,7 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	ended := c.bounds.Over()
 	if taken {
 		c.trouble = nil
-	} else if !ended || c.trouble == nil || !r.onlyLate() { // otherwise an earlier round has told more
+	} else if !ended || c.trouble == nil { // otherwise an earlier round has told more
 		c.trouble = r.noMajority(granted, refused)
 	}
 	switch {
@@ -244,11 +226,11 @@ func (l *localQueue) holder(begun time.Time) *failure.LockedError {
 	if m := l.held.Load(); m != nil {
 		return m.lockedError()
 	}
-	by := l.seen.Load().Locked(l.name, begun, nil)
-	if by == nil && l.taken.Load() {
-		return &failure.LockedError{Name: l.name}
+	seen := l.seen.Load()
+	if by := seen.Locked(l.name, begun, nil); by != nil || seen == nil {
+		return by
 	}
-	return by
+	return &failure.LockedError{Name: l.name}
 }
 
 // lockedError returns the error of a call that waits for this majority.

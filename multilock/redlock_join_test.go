@@ -259,7 +259,7 @@ func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 								t.Error("two hold it")
 								_ = got.Unlock(bg)
 							}
-							time.Sleep(rand.N(c.lease / 150))
+							time.Sleep(rand.N(c.lease / 50))
 						}
 					})
 				}

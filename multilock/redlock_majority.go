@@ -47,11 +47,12 @@ type renewalError struct {
 	err error
 }
 
-// become makes it the hold of a call. It returns nil if the majority was lost meanwhile, or if its session is
-// closed.
-func (m *majority) become(c *lockCall, token int64) *entry {
+// become makes the parts the hold of a call. It returns nil if the majority was lost meanwhile, or if its
+// session is closed.
+func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entry {
 	e := c.newEntry(m)
 	m.mu.Lock()
+	m.parts = slices.Clone(parts)
 	if m.ended = m.whyEnded(); m.ended == nil && wire.Closed(m.q.closing) {
 		m.ended = failure.ErrClosed
 	}
@@ -66,7 +67,7 @@ func (m *majority) become(c *lockCall, token int64) *entry {
 		e.cancel(failure.ErrLost)
 		return nil
 	}
-	m.local.taken.Store(true)
+	m.local.seen.CompareAndSwap(nil, unknownHolder)
 	return e
 }
 

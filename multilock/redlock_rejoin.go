@@ -25,10 +25,15 @@ import (
 // may be lost.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
-	if err == nil {
-		context.AfterFunc(p.Context(), func() { m.checkPart(i) })
+	if err != nil {
+		return nil, m.l.refusal(i, err)
 	}
-	return p, err
+	if err := m.l.credible(i, p.Token()); err != nil {
+		m.q.giveBack(p)
+		return nil, err
+	}
+	context.AfterFunc(p.Context(), func() { m.checkPart(i) })
+	return p, nil
 }
 
 // checkPart is called when the part of the i-th server may be lost, because its lease has ended, its server
@@ -114,8 +119,7 @@ func (m *majority) rejoin(i int, after time.Duration, owner string) {
 // Otherwise it unlocks p. A majority without this server must confirm the hold first. And the server must
 // have stored that it grants only tokens above the token of the hold.
 func (m *majority) addPart(i int, p *engine.Entry) (added bool) {
-	credible := m.q.credible(m.q.servers[i], m.l.name, p.Token()) == nil
-	confirmed := credible && m.extend(m.ctx, i, 0) == nil
+	confirmed := m.extend(m.ctx, i, 0) == nil
 	if confirmed && (p.Token() >= m.token || store(m.ctx, p, m.token) == nil) {
 		m.mu.Lock()
 		if added = m.ended == nil && m.parts[i] == nil && p.Err() == nil; added {

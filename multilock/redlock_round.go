@@ -17,14 +17,19 @@ const settleTime = 2 * time.Millisecond
 // A round sends a request for the lock to all servers at once, and makes a majority of the grants. It belongs
 // to the goroutine of its call.
 type round struct {
-	*poll[*engine.Entry]
-	c *lockCall
-	m *majority
+	*poll[*engine.Entry] // its values are the parts
+	c                    *lockCall
+	m                    *majority
 }
 
 // round returns when a majority has granted, or cannot any more. In the first case, grants that come later
 // join the hold, and otherwise they are given back. A try is refused where others have the lock. Otherwise
 // the round waits in the servers' queues.
+//
+// The round does not wait for slow servers forever. Its limit is
+//   - the server timeout, if it is a try, or if a minority has granted: a minority keeps other holders out
+//   - the server timeout, if servers have failed and it is not known yet why there is no majority (explained)
+//   - as long again as the round has taken, once its result is known
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
@@ -32,7 +37,7 @@ func (c *lockCall) round(try bool) (*entry, error) {
 		// than that of the call, which otherwise could end with the errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
-	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note, parts: make([]*engine.Entry, len(q.servers))}
+	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
 	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
 	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) {
@@ -77,17 +82,6 @@ func (c *lockCall) round(try bool) (*entry, error) {
 	}
 }
 
-// take counts the vote of a server that has answered.
-func (r *round) take(a answer[*engine.Entry]) {
-	if err := r.c.judge(a); err != nil {
-		r.votes[a.i].kind, r.errs[a.i] = kindOf(err), err
-		r.c.giveBack(a.value)
-		return
-	}
-	r.m.parts[a.i] = a.value
-	r.votes[a.i] = vote{kind: granted, token: a.value.Token()}
-}
-
 // pendingFail reports whether every server that has not answered is known to be failing.
 func (r *round) pendingFail() bool {
 	answers := func(i int) bool { return r.q.servers[i].trouble() == nil }
@@ -99,11 +93,14 @@ func (r *round) finish() (*entry, error) {
 	if !r.votes.won() {
 		return r.fail(nil)
 	}
+	for _, i := range r.votes.servers(granted) {
+		r.votes[i].token = r.values[i].Token()
+	}
 	m, token := r.m, r.votes.token()
 	if !r.makeSafe(token) {
 		return r.fail(errToken)
 	}
-	e := m.become(r.c, token)
+	e := m.become(r.c, r.values, token)
 	if e == nil {
 		return r.fail(engine.ErrTooLate)
 	}
@@ -124,19 +121,18 @@ func (r *round) finish() (*entry, error) {
 // grant that is not below the token has stored it. If too few grants have, makeSafe sends the token to all
 // other servers with a grant, since a server may forget, and waits until enough have answered.
 func (r *round) makeSafe(token int64) bool {
-	parts := slices.Clone(r.m.parts) // a request may still use a part that is lost meanwhile
 	stored := r.votes.below(token)
 	low := stored.servers(pending)
 	if !stored.won() {
 		storing := ask(r.q, stored, func(i int) (none struct{}, _ error) {
-			return none, store(r.c.values, parts[i], token)
+			return none, store(r.c.values, r.values[i], token)
 		})
 		until, cancel := context.WithTimeout(r.c.bounds.Until, r.q.timeout)
 		defer cancel()
 		storing.await(until, stored.won)
 	}
 	for _, i := range low {
-		parts[i].Reserve(token) // with the next request for the part
+		r.values[i].Reserve(token) // with the next request for the part
 	}
 	return stored.won()
 }
@@ -157,8 +153,8 @@ func (r *round) collectLate() {
 	r.q.home.Go(func() {
 		for range late {
 			a := <-r.answers
-			if r.c.judge(a) != nil || m.ctx.Err() != nil {
-				r.c.giveBack(a.value)
+			if a.err != nil || m.ctx.Err() != nil {
+				r.q.giveBack(a.value)
 				m.rejoin(a.i, r.q.timeout, "")
 			} else if !m.addPart(a.i, a.value) {
 				m.rejoin(a.i, 0, "")
@@ -171,7 +167,7 @@ func (r *round) collectLate() {
 // If reason is nil, the votes tell it.
 func (r *round) fail(reason error) (*entry, error) {
 	r.m.stop()
-	r.c.giveBack(r.m.parts...)
+	r.q.giveBack(r.values...)
 	// Nothing should be granted after the call has returned. And servers that have not answered know the
 	// holder. That may be this quorum itself, if two sessions lead to one server.
 	if r.c.bounds.Over() || reason == errMinority {
@@ -181,7 +177,7 @@ func (r *round) fail(reason error) (*entry, error) {
 			select {
 			case a := <-r.answers:
 				r.take(a)
-				r.c.giveBack(r.m.parts[a.i])
+				r.q.giveBack(a.value)
 			case <-until.Done():
 			}
 		}

@@ -43,7 +43,7 @@ type quorum struct {
 	timeout time.Duration
 	home    *session.Session // counts the work that the end of the quorum waits for
 	lead    *session.Session // the first one that was given: its observer and its logger are notified
-	even    sync.Once        // warns of an even number of servers
+	warned  sync.Once        // warns of a number of servers that is no good choice
 	closing <-chan struct{}  // closed before the first of its sessions ends
 	close   func()
 
@@ -254,5 +254,14 @@ func (p *poll[T]) take(a answer[T]) {
 		v.kind, p.errs[a.i] = refused, s.named(errMissing)
 	default:
 		v.kind, p.errs[a.i] = kindOf(a.err), s.named(a.err)
+	}
+}
+
+// giveBack unlocks some entries in the background. It skips nil.
+func (q *quorum) giveBack(entries ...*engine.Entry) {
+	for _, e := range entries {
+		if e != nil {
+			q.home.Go(func() { _ = e.Unlock(context.Background()) })
+		}
 	}
 }

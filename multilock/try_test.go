@@ -80,7 +80,7 @@ func tryAtOnce(t *testing.T, all []*multilock.MultiLock) (taken int) {
 
 // Proves: MultiLock
 func TestOneOfManyThatTryAFreeMultiLockAtOnceGetsIt(t *testing.T) {
-	const callers, runs = 10, 50
+	const callers, runs = 10, 10
 	for _, sessions := range []int{1, callers} {
 		for what, warm := range map[string]func(i int) bool{
 			"new":           func(int) bool { return false },

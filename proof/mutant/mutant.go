@@ -313,7 +313,8 @@ var All = []Mutant{
 		Test: [2]string{"./multilock", "TestATallyDecidesByMajorities"}},
 	{Name: "RedLock: lost votes keep what they got", Kind: "redlock3",
 		File: "multilock/redlock_round.go",
-		Old:  "	r.m.stop()\n	r.c.giveBack(r.m.parts...)\n", New: "	r.m.stop()\n"},
+		Old:  "	r.m.stop()\n	r.q.giveBack(r.values...)\n", New: "	r.m.stop()\n",
+		Test: [2]string{"./multilock", "TestWithoutAMajorityEverythingIsGivenBack"}},
 	{Name: "RedLock: a minority is kept", Kind: "redlock3",
 		File: "multilock/redlock_round.go",
 		Old: "				start = time.Now() // now the wait for the other servers begins\n" +

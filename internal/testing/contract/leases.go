@@ -63,7 +63,7 @@ var leases = map[string]test{
 			w.down(true)
 			time.Sleep(lease / 2)
 			w.down(false)
-			time.Sleep(10 * time.Minute)
+			time.Sleep(2 * time.Minute)
 			testlock.Must(t, hold.Err())
 		}
 		testlock.Unlock(t, hold)
