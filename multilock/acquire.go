@@ -26,7 +26,7 @@ import (
 // acquisition is one call of Lock or TryLock.
 type acquisition struct {
 	l       *MultiLock
-	ctx     context.Context // the caller's
+	ctx     context.Context // of the caller
 	options []rlock.Option
 	atLeast time.Duration // HoldAtLeast of the call
 	until   time.Time     // when the wait that is allowed is over; zero: never
@@ -35,7 +35,7 @@ type acquisition struct {
 	parts []part // what it has, by member
 }
 
-// part is the hold of one member, and its context. The zero part: it is not held.
+// part is the hold of one member, and its context. The zero part is not held.
 type part struct {
 	ctx    context.Context
 	hold   *rlock.Hold
@@ -43,7 +43,7 @@ type part struct {
 	nested bool          // it was taken with the context of the parts before it, and may be nested in one
 }
 
-// run takes all members. It waits for one at a time, and holds nothing meanwhile.
+// run takes all members. It waits for one at a time, and holds none during a wait.
 func (a *acquisition) run() error {
 	first := -1 // the member to wait for
 	if !a.try {
@@ -80,8 +80,8 @@ func (a *acquisition) run() error {
 	}
 }
 
-// round waits for the first member, unless that is -1, and tries the others. The error is taken if a member
-// has another holder, or if its server fails.
+// round waits for the first member, unless that is -1, and tries the others. taken is the error of a member
+// that has another holder, or whose server fails.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {
@@ -121,9 +121,10 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	return nil, nil
 }
 
-// learnClocks has the sessions of the members that are tried side by side learn the clock of Redis. Otherwise
-// their requests would be void, and each would be sent again by itself. Then the requests of several callers
-// would mix, and each caller could get some of the members, and none all. Its results are those of round.
+// learnClocks makes sessions that do not know the clock of Redis find it out, for the members that are tried
+// at the same time. Otherwise their requests would be void, and each would be sent again by itself. Then the
+// requests of several callers would mix, and each caller could get some of the members, and none all. Its
+// results are the results of round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // one for each clock that is not known
@@ -151,7 +152,7 @@ func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	return a.failed(members, errs)
 }
 
-// bounded returns the caller's context, which also ends when the wait that is allowed is over.
+// bounded returns a context that ends with the context of the caller, or when the allowed wait is over.
 func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 	if a.until.IsZero() {
 		return a.ctx, func() {}
@@ -159,9 +160,10 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(a.ctx, a.until)
 }
 
-// first is the member to wait for if the i-th is taken, or none for -1. Of that one and those that others are
-// known to want, it is the first in the order of tries, or -1. So those that want the same wait in one queue.
-// In several, each would be handed what another one needs.
+// first returns the member to wait for if the i-th member is taken, or none if i is -1. It returns the first
+// in the order of tries of the i-th member and all members that others are known to want, or -1 if there is
+// none. So all callers that want the same members wait in one queue. If they waited in several queues, each
+// would be handed a member that another one needs.
 func (l *MultiLock) first(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
@@ -188,12 +190,13 @@ func (c *siblingContext) Value(key any) any {
 // method is Lock or TryLock of a member.
 type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 
-// leastTry is how long a try may take that has begun while the caller's wait went on. The pipeline of several
-// requests takes longer than one request, and a bound below that would fail, although all members are free.
+// leastTry is the time that a try may take at least if it has begun during the caller's wait. The pipeline
+// of several requests takes longer than one request. With a shorter bound it would fail although all members
+// are free.
 const leastTry = 2 * time.Millisecond
 
-// take takes a member that it does not have. This may take as long as the caller's wait goes on, and least in
-// any case.
+// take acquires member i, unless it is held already. It may take until the caller's wait ends, and in any
+// case for the time least.
 func (a *acquisition) take(ctx context.Context, i int, lock method, least time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
@@ -213,9 +216,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 	return err
 }
 
-// A keptOption is the last option of a member's Lock. It takes HoldAtLeast out of the options and keeps its
-// time, whether the call or the member has it. A member that is given back must be free. Only the members
-// that are held in the end stay taken.
+// A keptOption is the last option of the Lock of a member. It removes HoldAtLeast from the options and keeps
+// its time, whether the call or the member has the option. A member that is released because another one is
+// taken must be free. Only the members that are held in the end stay taken.
 type keptOption struct {
 	rlock.Option // makes it an Option, and is not used
 	atLeast      time.Duration
@@ -223,8 +226,8 @@ type keptOption struct {
 
 func (o *keptOption) Apply(c *engine.Config) { o.atLeast, c.AtLeast = c.AtLeast, 0 }
 
-// stay keeps each member from being free for as long as HoldAtLeast says. It returns the error of a member
-// that cannot stay taken after its Unlock, as locks that are shared with another library cannot.
+// stay applies HoldAtLeast to each member. It returns an error if a member cannot stay taken after its
+// Unlock, for example because it is shared with another library.
 func (a *acquisition) stay() error {
 	for i, p := range a.parts {
 		err := engine.Config{AtLeast: p.stays}.Check()
@@ -246,9 +249,9 @@ func (a *acquisition) stay() error {
 
 var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
 
-// failed says what the members' errors mean for the whole: an error that no wait will mend, or else the
-// member to wait for. That is the first in the order of the tries whose server fails, or else the first that
-// has another holder.
+// failed combines the errors of members. It returns an error that no wait will mend, or otherwise, as taken,
+// the error of the member to wait for. That is the first one in the order of tries whose server fails, or
+// otherwise the first one that has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]
@@ -279,7 +282,7 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 	return taken, taken
 }
 
-// passing reports whether an error is an outage's: its member's Lock rides that out.
+// passing reports whether an error comes from an outage. The Lock of a member keeps waiting in an outage.
 func passing(err error) bool {
 	if outage, known := outageOf(err); known {
 		return outage
@@ -290,10 +293,11 @@ func passing(err error) bool {
 	return known && wire.Judge(err).Transient
 }
 
-// giveBackWait bounds the wait for what is given back; the rest goes on in the background.
+// giveBackWait bounds the wait for the release of members. The rest is released in the background.
 const giveBackWait = 5 * time.Second
 
-// giveBack gives back what a round took. A later one has parts of its own: this may go on in the background.
+// giveBack releases the members that a round has taken. It may continue in the background, because a later
+// round has its own parts.
 func (a *acquisition) giveBack() {
 	parts := a.parts
 	a.parts = nil
@@ -317,8 +321,8 @@ func (a *acquisition) giveBack() {
 	}
 }
 
-// unlock unlocks those that are held, the first one last: others wait for that one, and then try the rest.
-// It calls onEnd when the Unlock of a part has returned, in several goroutines at once.
+// unlock unlocks the held parts. The first one is last, because other callers wait for that one, and then
+// try the rest. unlock calls onEnd when the Unlock of a part has returned, in several goroutines at once.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
@@ -331,5 +335,5 @@ func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, 
 	}
 }
 
-// maxTogether is how many requests share a pipeline at most, which keeps a server from others.
+// maxTogether is the number of requests that may share a pipeline, which occupies a server.
 const maxTogether = 100

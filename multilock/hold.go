@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// holding is what a Hold of a MultiLock stands for.
+// holding is the Holding of a MultiLock.
 type holding struct {
 	l        *MultiLock
 	given    context.Context // to Lock
@@ -25,7 +25,7 @@ type holding struct {
 	unlocked atomic.Bool
 }
 
-// check ends the context if that of a part has ended.
+// check ends the context if the context of a part has ended.
 func (h *holding) check() {
 	for i, p := range h.parts {
 		if p.ctx.Err() != nil {
@@ -35,8 +35,8 @@ func (h *holding) check() {
 	}
 }
 
-// end ends the context with that of the i-th part. The context of a part that was taken below another ends
-// with that one's, too, so end names the part whose hold has ended.
+// end ends the context because the context of the i-th part has ended. If that part was taken below another
+// one, the other one may be the reason. So end names the part whose hold has ended.
 func (h *holding) end(i int) {
 	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
 		i = ended
@@ -62,7 +62,7 @@ func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *r
 
 func (h *holding) Name() string { return h.l.name }
 
-// Token is 0: no number grows with every holder of every member. Each part has its own.
+// Token returns 0, because no number grows with every holder of every member. Each part has its own token.
 func (h *holding) Token() int64 { return 0 }
 
 func (h *holding) Parts() []*handle.Hold {
@@ -75,7 +75,7 @@ func (h *holding) Parts() []*handle.Hold {
 
 func (h *holding) Context() context.Context { return h.ctx }
 
-// Find looks among the parts, and then, for what users' own Lockers have put there, in their contexts.
+// Find looks among the parts, and then in their contexts, which may have values of users' own Lockers.
 func (h *holding) Find(key any) any {
 	if found := find(h.parts, key); found != nil {
 		return found
@@ -93,7 +93,7 @@ func (h *holding) Find(key any) any {
 	return nil
 }
 
-// find is what the innermost part finds that has it.
+// find returns the result of Find of the innermost part that has one.
 func find(parts []part, key any) any {
 	for _, nested := range [...]bool{true, false} {
 		for _, p := range slices.Backward(parts) {
@@ -107,7 +107,7 @@ func find(parts []part, key any) any {
 	return nil
 }
 
-// Forgotten: no goroutine has any of the parts.
+// Forgotten is called when no goroutine has any of the parts.
 func (h *holding) Forgotten() {
 	for _, p := range h.parts {
 		(*handle.Hold)(p.hold).Forget()
@@ -147,14 +147,14 @@ func (h *holding) Extend(ctx context.Context, d time.Duration) error {
 	return h.l.join(errs)
 }
 
-// Stay leaves each part taken until d from now, also after its Unlock.
+// Stay keeps each part taken until d from now, even after its Unlock.
 func (h *holding) Stay(d time.Duration) {
 	for _, p := range h.parts {
 		(*handle.Hold)(p.hold).Stay(d)
 	}
 }
 
-// WaitReplicas waits for those of one part after the other's: each may be of another server.
+// WaitReplicas waits for the replicas of one part after another, because each part may be on another server.
 func (h *holding) WaitReplicas(ctx context.Context, n int) error {
 	errs := make([]error, len(h.parts))
 	for i, p := range h.parts {
@@ -175,7 +175,7 @@ func (h *holding) Unlock(ctx context.Context) error {
 }
 
 // unlock unlocks all parts, and returns their errors. It waits no longer than an Unlock with that context,
-// however many parts there are. The rest goes on in the background.
+// however many parts there are. The rest is unlocked in the background.
 func (h *holding) unlock(ctx context.Context) []error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()
@@ -206,7 +206,7 @@ func (h *holding) unlock(ctx context.Context) []error {
 	return errs
 }
 
-// errUnread stands for the result of a part that has not come.
+// errUnread is the result of a part whose Unlock has not returned.
 var errUnread = errors.New("not read")
 
 // unlockedError is the cause with which Unlock ends the context of a hold. Its value is the name of the lock.
@@ -215,7 +215,7 @@ type unlockedError string
 func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
 func (unlockedError) Unwrap() error   { return failure.ErrUnlocked }
 
-// join joins the members' errors.
+// join returns one error for the errors of the members.
 func (l *MultiLock) join(errs []error) error {
 	for i, err := range errs {
 		if err != nil {

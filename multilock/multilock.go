@@ -16,15 +16,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// MultiLock is several locks taken as one: all of them or none. It keeps no state of
-// any acquisition and serves any number of goroutines. The zero MultiLock returns
-// an error from every method.
+// MultiLock is several locks that are taken together, all or none. It has no state of any acquisition, so
+// any number of goroutines may use one. Every method of the zero MultiLock returns an error.
 type MultiLock struct {
 	name    string
 	members []rlock.Locker // each once
 	err     error          // of New, returned by every use
 
-	// order is the order of tries: the first numParallel members are tried at the same time, and then the
+	// order is the order of tries. The first numParallel members are tried at the same time, and then the
 	// others one after another, both by name. It is the same for all callers, so they wait in one queue.
 	order       []int
 	numParallel int
@@ -34,13 +33,13 @@ type MultiLock struct {
 
 var _ rlock.Locker = (*MultiLock)(nil)
 
-// New makes one lock of its members, which can be of any kind and on any clients:
-// Mutexes, semaphores and read-write locks, RedLocks, MultiLocks, or Lockers of your own. It does no I/O.
-// What is wrong with a member, Lock says.
+// New returns a MultiLock of its members. They can be of any kind and use any clients: Mutexes, semaphores,
+// read-write locks, RedLocks, MultiLocks, or Lockers of your own. New sends no request. If a member is not
+// valid, every method returns an error that says so.
 //
-// A MultiLock among the members stands for its own members. A member given twice is one member:
-// Mutexes, also those of package redisson, are the same if they name one lock in one session, other Lockers
-// if they are equal.
+// If a member is a MultiLock, its members are used instead. If a member is given twice, it counts once.
+// Mutexes, also of package redisson, are the same member if they name one lock in one session. Other Lockers
+// are the same member if they are equal.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
@@ -76,13 +75,13 @@ func New(members ...rlock.Locker) *MultiLock {
 		return cmp.Compare(where(i), where(j))
 	})
 	l.numParallel = len(l.order)
-	// Members of one name stay as they are given: a reader that is nested in its writer comes after it.
+	// Members with the same name keep their order, because a reader may be nested in the writer before it.
 	slices.SortStableFunc(after, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
 	l.order = append(l.order, after...)
 	return l
 }
 
-// add flattens the members and leaves out what it has.
+// add appends members that are not there yet. It replaces a MultiLock by its members.
 func (l *MultiLock) add(members []rlock.Locker) {
 	for i, m := range members {
 		var err error
@@ -135,7 +134,7 @@ func (l *MultiLock) check(ctx context.Context) error {
 	return nil
 }
 
-// Name is the names of the members with plus signs between them.
+// Name returns the names of the members with plus signs between them.
 func (l *MultiLock) Name() string {
 	if l == nil {
 		return ""
@@ -143,11 +142,11 @@ func (l *MultiLock) Name() string {
 	return l.name
 }
 
-// MemberError says which member an error is about. Its text has the member's name and, as members[Index], its
-// place.
+// MemberError is an error of one member. Its text has the name of the member, and its place in the form
+// members[Index].
 type MemberError struct {
-	// Index counts from 0, as slices do, and is that of [rlock.Hold.Parts]: among the members that [New] was
-	// given, where a MultiLock stands for its own members and a member given twice counts once.
+	// Index is the index of the member in [rlock.Hold.Parts], from 0. It counts the members that were passed
+	// to [New], with the members of a MultiLock instead of the MultiLock, and each member once.
 	Index int
 	Name  string // of the member
 	Err   error
@@ -165,28 +164,28 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 	return &MemberError{Index: i, Name: l.members[i].Name(), Err: err}
 }
 
-// Lock waits until all members are held. The context it returns carries the holds of
-// all: each member, and this or any other MultiLock of them, re-enters below it. It ends
-// when any of the holds does; if one was lost, the cause matches [rlock.ErrLost] and
-// names that lock. The others are held until Unlock.
+// Lock waits until all members are held. The returned context carries all of their holds. So a Lock of a
+// member, or of any MultiLock of these members, re-enters with this context. The context ends when any of
+// the holds ends. If a member was lost, the cause matches [rlock.ErrLost] and names that member. The other
+// members are held until Unlock.
 //
-// Options count for the whole: [rlock.WaitAtMost] bounds the wait for all, and [rlock.WithLease],
-// [rlock.WithNote] and [rlock.HoldAtLeast] are for each member. An option that only a member has counts for
-// that member. A try of members that has begun within the wait may take 2 ms, also if the wait is over
+// Options count for the whole call. [rlock.WaitAtMost] bounds the wait for all members. [rlock.WithLease],
+// [rlock.WithNote] and [rlock.HoldAtLeast] are for each member. If only a member has an option, it counts
+// for that member. If a try of members has begun within the wait, it may take 2 ms even if the wait ends
 // before.
 //
-// On error the context is the one given, and what was taken is given back: before Lock
-// returns, or in the background if ctx has ended. The error is a
-// *[MemberError] of the member that failed, around the error of its Lock or TryLock.
+// After an error, Lock returns ctx itself, and no member is held. Members that were taken are released
+// before Lock returns, or in the background if ctx has ended. The error is a *[MemberError] with the error
+// of the member that failed.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }
 
-// TryLock is Lock that never waits for another holder: its error is a
-// *[MemberError] around the *[rlock.LockedError] of a member that is taken.
+// TryLock is Lock without waiting for other holders. If a member is taken, the error is a *[MemberError]
+// with its *[rlock.LockedError].
 //
-// If several goroutines or processes try a free MultiLock at the same instant, one of them gets it, provided
-// that its members are reentrant or fair locks on one server. Their requests leave in one pipeline, in an
+// If several goroutines or processes try a free MultiLock at the same moment, one of them gets it, provided
+// that its members are reentrant or fair locks on one server. Their requests are sent in one pipeline, in an
 // order that all callers share, and Redis carries out a pipeline as a whole. Otherwise each caller may get
 // some of the members, and none all. Then all calls return [rlock.ErrLocked], where Lock would start over.
 // This can happen

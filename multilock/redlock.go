@@ -17,7 +17,7 @@ import (
 // [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
 // docs/redlock.md explains the algorithm, what it needs and what breaks it. Servers must not forget which
-// locks they have granted: run them with appendonly yes and appendfsync always, or leave a server that has
+// locks they have granted. So run them with appendonly yes and appendfsync always, or leave a server that has
 // lost data off for longer than the longest lease. Their clocks must agree within 10 minutes.
 //
 // A Quorum ends with the first of its sessions that is closed. All that it holds is released then, and waits
@@ -46,7 +46,7 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 // It returns an error if there is no session, or if one is nil or closed. Sessions with different prefixes
 // or watchdog timeouts are an error, and so are two with the same client, or with clients of the same
 // address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. One
-// server, or an even number, is logged as a warning: a fourth server does not let one more server fail.
+// server, or an even number, is logged as a warning, because a fourth server does not let one more fail.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -79,7 +79,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 
 // A RedLock is a reentrant lock on a majority of the servers of a [Quorum]. It has the methods of
 // [rlock.Mutex], and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
-// goroutines. The zero RedLock returns an error from every method. What differs from a Mutex:
+// goroutines. The zero RedLock returns an error from every method. These are the differences from a Mutex:
 //
 //   - TryLock sends one request to each server. If several clients do so at the same instant, it is possible
 //     that none gets a majority. Then all return [rlock.ErrLocked].
@@ -91,9 +91,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //     has a fixed lease. A hold that stays on a bare majority is logged.
 //   - The hold's Token grows from holder to holder. Inspect can show a higher number than the hold's own.
 //   - Unlock returns when a majority has answered.
-//   - Inspect returns what a majority has, and on how many servers. Count is 1, as servers do not know of
-//     nested holds. Owner and Session are the beginning of the ids of the holder's sessions. Owner ends in ~
-//     if the lock stays taken after its Unlock, by [rlock.HoldAtLeast].
+//   - Inspect returns the holder that a majority has, and the number of its servers. Count is 1, because
+//     servers do not know of nested holds. Owner and Session are the beginning of the ids of the holder's
+//     sessions. Owner ends in ~ if the lock stays taken after its Unlock, by [rlock.HoldAtLeast].
 type RedLock struct {
 	q     *quorum
 	name  string
@@ -104,11 +104,11 @@ type RedLock struct {
 
 var _ rlock.Locker = (*RedLock)(nil)
 
-// New names a RedLock. It does no I/O and is cheap. A name is any string of 1 to 512 bytes. If the name is
-// not valid, all methods of the RedLock return the error.
+// New returns a RedLock with this name. It sends no request and is cheap. The name may be any string of 1 to
+// 512 bytes. If the name is not valid, every method returns an error that says so.
 //
-// A RedLock does not exclude locks of other kinds that have its name on one of the servers: both are inside
-// at the same time, without an error. So take a name by one kind in all programs.
+// A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both can be held
+// at the same time, without an error. So use the same kind for a name in all programs.
 func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	if q == nil || q.inner == nil {
 		return &RedLock{err: errZeroQuorum}
@@ -140,7 +140,7 @@ func (l *RedLock) observe(ctx context.Context, e session.Event) {
 	l.q.lead.Observe(ctx, protocol.RedLock, l.name, e)
 }
 
-// Name is the lock's name.
+// Name returns the name of the lock.
 func (l *RedLock) Name() string {
 	if l == nil {
 		return ""
@@ -153,7 +153,7 @@ func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 	return l.acquire(ctx, options, false)
 }
 
-// TryLock is [rlock.Mutex.TryLock]: it asks all servers at once, one time.
+// TryLock is [rlock.Mutex.TryLock]. It sends one request to each server, at the same time.
 func (l *RedLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

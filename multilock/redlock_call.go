@@ -18,9 +18,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A localQueue is what a quorum knows of one RedLock: which goroutine of this process has the turn, and who
-// has the lock. One goroutine at a time competes for the lock at the servers, or holds it. The others receive
-// from turn, so they are served in their order.
+// A localQueue has the goroutines of this process that want one RedLock, and the majority if the process
+// holds the lock. One goroutine at a time has the turn: it competes for the lock at the servers, or holds
+// it. The others receive from turn, so they are served in their order.
 type localQueue struct {
 	q    *quorum
 	name string
@@ -28,8 +28,8 @@ type localQueue struct {
 
 	turn chan struct{} // has one element if no goroutine competes for the lock or holds it
 
-	held atomic.Pointer[majority]         // nil: this process does not hold the lock
-	seen atomic.Pointer[failure.Sighting] // the last holder; nil: nobody has the lock, as far as is known
+	held atomic.Pointer[majority]         // nil if this process does not hold the lock
+	seen atomic.Pointer[failure.Sighting] // the last holder; nil if nobody is known to have the lock
 }
 
 // unknownHolder is a Sighting of a holder of whom nothing is known.
@@ -83,15 +83,15 @@ type lockCall struct {
 	values    context.Context // has the values of callerCtx, and never ends, because parts outlive the call
 	cfg       engine.Config
 	bounds    call.Bounds
-	once      bool // it makes one round, and does not wait
+	once      bool // the call makes one round, and does not wait
 	begun     time.Time
 	depth     int // of its hold: 1, or more if the hold is nested in others
 
 	waitReported bool                 // the observer got EventWaiting
-	holder       *failure.LockedError // nil: none is known. Without the name of a holder: there is one
-	trouble      error                // the last time that too few servers answered; nil: enough did
+	holder       *failure.LockedError // nil if none is known; without a name if the holder is unknown
+	trouble      error                // error of the last round that too few servers answered; nil if none
 	roundAt      time.Time            // when the last round began
-	outageAt     time.Time            // when the first round began that too few servers answered; zero: none
+	outageAt     time.Time            // when the first such round began; zero if none
 	hopeless     bool                 // too few servers answered, and time will not mend that
 }
 
@@ -121,7 +121,7 @@ func (l *RedLock) acquire(
 	c := &lockCall{l: l, q: q, local: q.localQueue(l.name), callerCtx: ctx, values: ctx, cfg: cfg,
 		once: cfg.Once(try), begun: time.Now(), depth: 1,
 		bounds: call.Bounds{Until: until, Closing: q.closing}}
-	c.cfg.Bounded = false // of the parts: a round bounds them
+	c.cfg.Bounded = false // the waits of parts are bounded by the round
 	defer c.local.drop()
 	if ctx.Done() != nil {
 		c.values = context.WithoutCancel(ctx)
@@ -246,7 +246,7 @@ func (c *lockCall) compete() (*entry, error) {
 		if e, err := c.round(false); e != nil || !c.retries(err) {
 			return e, err
 		}
-		// This keeps callers apart that have each taken what the others need.
+		// This keeps callers apart that have each taken servers which the others need.
 		_, _ = c.bounds.Sleep(time.Millisecond+rand.N(c.q.timeout<<min(round, 4)), nil)
 	}
 }
@@ -264,7 +264,7 @@ func (c *lockCall) setTaken(taken bool) {
 	c.holder = cmp.Or(c.holder, &failure.LockedError{Name: c.l.name})
 }
 
-// retries reports whether the wait goes on after a round with this error.
+// retries reports whether the call makes another round after a round with this error.
 func (c *lockCall) retries(err error) bool {
 	switch {
 	case c.bounds.Over():

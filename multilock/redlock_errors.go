@@ -38,8 +38,8 @@ type tooFewError struct {
 func (e *tooFewError) Error() string { return e.err.Error() }
 func (e *tooFewError) Unwrap() error { return e.err }
 
-// isFinal reports whether err is permanent: the server will return it to every request until someone repairs
-// the server or its configuration.
+// isFinal reports whether err is permanent. The server returns such an error to every request until someone
+// repairs the server or its configuration.
 func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
@@ -90,8 +90,8 @@ func (s *server) late() error {
 	return fmt.Errorf("%w: %v", errLate, why) // whose kind is not this call's
 }
 
-// maxAhead is by how much a token may be above its server's clock. A token that is further ahead was not made
-// by Lockline.
+// maxAhead is the largest difference between a token and the clock of its server. A token that is further
+// ahead was not made by Lockline.
 const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
@@ -132,8 +132,8 @@ func (l *RedLock) refusal(i int, err error) error {
 }
 
 // noMajority returns the error of a request that too few servers answered. Votes of the kinds answered count
-// as answers, and the errors of the other servers are named. The first of these errors decides what becomes
-// of the request, so permanent errors come first.
+// as answers, and the errors of the other servers are named. The first of these errors decides whether
+// the call is repeated, so permanent errors come first.
 func (p *poll[T]) noMajority(answered ...voteKind) error {
 	var failing []error
 	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
@@ -171,8 +171,8 @@ func (r *round) holder() (holder *failure.LockedError) {
 }
 
 // roundError returns the error of a round without a majority. It names the holder, or says that too few
-// servers answered. It notes both for the calls that follow. reason is why a round failed that had a
-// majority, or errMinority, or nil.
+// servers answered. It notes both for the calls that follow. reason is the error of a round that had a
+// majority and failed, or errMinority, or nil.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
 	if slices.ContainsFunc(r.errs, isClosed) {
@@ -198,7 +198,7 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	switch {
 	case ended:
 		return c.waitError()
-	case reason == errMinority && c.q.works() && !c.hopeless: // others have the other servers
+	case reason == errMinority && c.q.works() && !c.hopeless: // other holders have the other servers
 		c.setTaken(true)
 		return failure.Public(c.holder)
 	case !taken:
@@ -214,7 +214,7 @@ func (c *lockCall) roundError(r *round, reason error) error {
 func (c *lockCall) waitError() error {
 	err := failure.OfWait(c.callerCtx, wire.Closed(c.bounds.Closing), "", c.l.name, c.holder)
 	if c.holder == nil && c.trouble != nil {
-		text := c.trouble.Error() // of several servers: if one refuses, that does not say that all do
+		text := c.trouble.Error() // only the text, because perhaps only one of the servers refuses
 		err = failure.Troubled(err, errors.New(text))
 	}
 	return err
@@ -239,7 +239,7 @@ func (m *majority) lockedError() *failure.LockedError {
 		Remaining: max(0, time.Until(m.deadline())), Hint: failure.SelfHint}
 }
 
-// whyLost returns why the majority was lost: its deadline has passed, or servers do not have it any more. It
+// whyLost returns the reason of a loss. Either the deadline has passed, or servers do not have the hold. It
 // names the renewals of lost parts that have failed within the last lease. The caller must hold m.mu.
 func (m *majority) whyLost() error {
 	reason := failure.LossReason(!time.Now().Before(m.votes(false).validUntil()))
@@ -259,7 +259,7 @@ func (m *majority) whyLost() error {
 	return fmt.Errorf("%w; the last renewals failed: %s", reason, failure.Join(failing...))
 }
 
-// checkSessions returns what is wrong with the sessions and the timeout of a quorum.
+// checkSessions returns an error if the sessions or the timeout of a quorum are not valid.
 func checkSessions(sessions []*session.Session, timeout time.Duration) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("lockline: RedLock: "+format, args...)

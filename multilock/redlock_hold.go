@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// An entry is what one goroutine has of a majority, and what its Hold stands for. Servers do not know of
-// entries that are nested in others.
+// An entry is the share that one goroutine has in a majority, and the Holding of its Hold. Servers do not
+// know of entries that are nested in others.
 type entry struct {
 	m      *majority
 	ctx    context.Context // ends with the hold
@@ -44,7 +44,7 @@ func (c *lockCall) newEntry(m *majority) *entry {
 type descent struct {
 	q    *quorum
 	name string // of the RedLock
-	lost bool   // set by Find: the context descends from a hold that was lost
+	lost bool   // set by Find if the context descends from a hold that was lost
 }
 
 // An endingContext is the context of a hold of several locks. A goroutine ends it when they end, and so does
@@ -146,7 +146,7 @@ func (e *entry) Err() error {
 	return m.whyEnded()
 }
 
-// LossReason returns why the majority was lost; nil: that is not known.
+// LossReason returns the reason of a loss, or nil if it is not known.
 func (e *entry) LossReason() error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -168,7 +168,7 @@ func (e *entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.m.extend(ctx, -1, d)
 }
 
-// Stay leaves the lock taken until d from now, also after its Unlock.
+// Stay keeps the lock taken until d from now, even after its Unlock.
 func (e *entry) Stay(d time.Duration) {
 	m := e.m
 	until := time.Now().Add(d)
@@ -184,7 +184,7 @@ func (e *entry) Stay(d time.Duration) {
 	}
 }
 
-// WaitReplicas refuses: each server is a vote of its own, and has no replicas.
+// WaitReplicas returns an error, because each server is a vote of its own, and has no replicas.
 func (e *entry) WaitReplicas(context.Context, int) error {
 	return failure.Named(e.m.l.name,
 		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
@@ -244,7 +244,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	return err
 }
 
-// Forgotten ends a hold whose Hold and context were collected. A fixed lease runs on in Redis.
+// Forgotten ends a hold whose Hold and context were collected. A fixed lease stays in Redis until it ends.
 func (e *entry) Forgotten() {
 	m := e.m
 	if e.fixed {

@@ -16,34 +16,34 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// A majority is what a process has of a RedLock: parts, which are holds of its servers' locks. Each part
-// renews its lease, or is lost, by itself. A round makes the majority, and goroutines that nest in it have
-// entries of it. It ends with its last entry, or once its live parts are no majority.
+// A majority is the hold of a RedLock in this process. Its parts are holds of the locks of the servers. Each
+// part renews its lease, or is lost, by itself. A round makes the majority, and goroutines that nest in it
+// have entries of it. It ends with its last entry, or once its live parts are no majority.
 type majority struct {
-	// What follows never changes once it is held.
+	// The following never change once the majority is held.
 	l     *RedLock
 	q     *quorum
 	local *localQueue     // whose turn it has
-	ctx   context.Context // of its parts: has the values of Lock's context, and ends with the majority
+	ctx   context.Context // of the parts; has the values of Lock's context, and ends with the majority
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // of the call that made it, for parts that are acquired later
 
-	mu            sync.Mutex      // guards what follows, and entries; mutexes of parts may be taken under it
+	mu            sync.Mutex      // guards the following and entries; parts' mutexes may be locked under it
 	token         int64           // 0 until become, while the majority belongs to its round
 	begun         time.Time       // when it became a hold
 	parts         []*engine.Entry // by server; nil where there is none
 	entries       []*entry        // each nested in the one before, until they are unlocked
-	changed       chan struct{}   // closed when entries change; nil: no goroutine waits for that
+	changed       chan struct{}   // closed when entries change; nil if no goroutine waits
 	takenUntil    time.Time       // until when the parts stay taken, also if they are unlocked
 	renewalErrors []renewalError  // by server; nil if no renewal has failed
-	ended         error           // why it is not held any more; nil: it is, or endIfLost has not looked yet
-	lossReason    error           // nil: it was not lost, or endIfLost has not looked yet
+	ended         error           // the error of its end; nil if it is held, or endIfLost has not looked yet
+	lossReason    error           // nil if it was not lost, or endIfLost has not looked yet
 	warned        bool            // the log says that its process may wait for itself
 }
 
 // A renewalError is the last failed renewal of a part.
 type renewalError struct {
-	at  time.Time // zero: none has failed
+	at  time.Time // zero if none has failed
 	err error
 }
 
@@ -71,7 +71,7 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 	return e
 }
 
-// votes returns the parts as votes: all, or only those that are not lost. The caller must hold m.mu.
+// votes returns the parts as votes, either all of them or only the live ones. The caller must hold m.mu.
 func (m *majority) votes(live bool) tally {
 	t := m.q.tally(refused)
 	for i, p := range m.parts {
@@ -152,7 +152,7 @@ func (m *majority) endIfLost() error {
 	m.wakeNesting()
 	m.mu.Unlock()
 	for _, e := range entries {
-		e.cancel(err) // first, because this is what users watch
+		e.cancel(err) // first, because users watch this context
 	}
 	m.stop()
 	report := func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Inspect asks all servers for the holder, and returns what a majority has. It changes nothing, and blocks
-// for a request to each server, for [WithServerTimeout] at most, and not longer than ctx.
+// Inspect returns the holder that a majority of the servers has. It sends one request to each server, which
+// changes nothing, and blocks for [WithServerTimeout] at most, or until ctx ends.
 func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	_, st, err := l.inspect(ctx)
 	return st, err
@@ -39,7 +39,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 		if holders[who] == nil {
 			holders[who] = l.q.tally(refused)
 		}
-		// The server may have stored a token that is above that of its grant.
+		// The server may have stored a higher token than that of its grant.
 		holders[who][i] = vote{granted, max(st.Token, st.Floor), now.Add(st.Remaining)}
 	}
 	for who, parts := range holders {
@@ -56,7 +56,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 			}
 		}
 		h.Owner, h.Session, h.Servers = who, who, parts.count(granted)
-		if h.Unlocked = !locked.won(); h.Unlocked { // it is taken by HoldAtLeast alone
+		if h.Unlocked = !locked.won(); h.Unlocked { // only HoldAtLeast keeps the lock taken
 			h.Owner += stayed
 		}
 		h.Token, h.Remaining = parts.token(), parts.validUntil().Sub(now)
@@ -95,14 +95,14 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
 
-// ForceUnlockToken is ForceUnlock of the one holder that Inspect has shown with this token: it frees the lock
+// ForceUnlockToken is ForceUnlock for the holder that Inspect has returned with this token. It frees the lock
 // on each server that can be reached and that has this holder. If the holder has no majority by now, or
 // another one has, it changes nothing and returns false. After an error, too few servers have answered, and
-// the holder may have lost the lock on some of them: look again with Inspect.
+// the holder may have lost the lock on some of them. Look again with Inspect.
 //
 // It waits for two requests to each server. The first reads the state, and the second frees the lock. One
-// request would not be safe: each server has a token of its own for the hold. So it cannot compare the token
-// that Inspect has shown with its own, and its present holder may be newer. See
+// request would not be safe, because each server has a token of its own for the hold. So it cannot compare
+// the token that Inspect has shown with its own, and its present holder may be newer. See
 // [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
@@ -125,7 +125,7 @@ func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err err
 		case tokens[i] == 0:
 			return 0, nil
 		}
-		// The token of this one server: a newer holder has a higher one there, however late this arrives.
+		// The token of this server, because a newer holder has a higher one there, however late this arrives.
 		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
 	})
 	for _, n := range freed {

@@ -21,8 +21,7 @@ import (
 // other holder can have come between.
 
 // acquirePart takes the lock of the i-th server. The wait ends with the majority, and within the bound that
-// the options set. The caller adds the entry to m.parts. The end of the entry's context tells that the part
-// may be lost.
+// the options set. The caller adds the entry to m.parts. When the entry's context ends, the part may be lost.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err != nil {
@@ -69,7 +68,7 @@ func (m *majority) checkPart(i int) {
 // rejoin gets the missing part of the i-th server, in the background and after a pause. It waits in the queue
 // of the server until the part has joined, or the hold ends. Without rejoin, each restart of a server would
 // take a part from the hold, until the hold has no majority. owner is the owner field of the lost part, or ""
-// if there was none: a part that an operator has freed is not taken back. The caller must be counted in the
+// if there was none. A part that an operator has freed is not taken again. The caller must be counted in the
 // quorum's work.
 func (m *majority) rejoin(i int, after time.Duration, owner string) {
 	q := m.q

@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// settleTime is for how long, at least, a round that has a majority waits for the other servers, which mostly
-// answer at the same time. With all parts of an odd number of servers the token is safe, and a part that
-// comes later has to be confirmed.
+// settleTime is the least time for which a round that has a majority waits for the other servers, which
+// mostly answer at the same time. With all parts of an odd number of servers the token is safe, and a part
+// that comes later has to be confirmed.
 const settleTime = 2 * time.Millisecond
 
 // A round sends a request for the lock to all servers at once, and makes a majority of the grants. It belongs
@@ -23,18 +23,18 @@ type round struct {
 }
 
 // round returns when a majority has granted, or cannot any more. In the first case, grants that come later
-// join the hold, and otherwise they are given back. A try is refused where others have the lock. Otherwise
+// join the hold, and otherwise they are released. A try is refused where others have the lock. Otherwise
 // the round waits in the servers' queues.
 //
 // The round does not wait for slow servers forever. Its limit is
-//   - the server timeout, if it is a try, or if a minority has granted: a minority keeps other holders out
+//   - the server timeout, if it is a try, or if a minority has granted, which keeps other holders out
 //   - the server timeout, if servers have failed and it is not known yet why there is no majority (explained)
 //   - as long again as the round has taken, once its result is known
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
 		// This is no deadline of the parts' context, because parts outlive the call. It is a little later
-		// than that of the call, which otherwise could end with the errors of the parts.
+		// than the deadline of the call, which otherwise could end with the errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
@@ -144,7 +144,7 @@ func store(ctx context.Context, part *engine.Entry, token int64) error {
 	return part.Extend(ctx, 0)
 }
 
-// collectLate makes parts that are granted from now on join the hold. They are given back if there is none.
+// collectLate makes parts that are granted from now on join the hold. Without a hold, they are released.
 func (r *round) collectLate() {
 	m, late := r.m, r.votes.count(pending)
 	if late == 0 {
@@ -163,8 +163,8 @@ func (r *round) collectLate() {
 	})
 }
 
-// fail gives back what was granted, also what comes later. It returns the reason why there is no majority.
-// If reason is nil, the votes tell it.
+// fail releases all parts, even parts that are granted later. It returns the reason why there is no majority.
+// If reason is nil, it is found from the votes.
 func (r *round) fail(reason error) (*entry, error) {
 	r.m.stop()
 	r.q.giveBack(r.values...)

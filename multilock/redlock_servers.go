@@ -17,20 +17,20 @@ import (
 
 var (
 	// serverKind is the kind of the locks that the servers of a RedLock have, and lineKind the kind of the
-	// lock behind which waiters queue. Their keys differ from those of users' locks with the same name.
+	// lock behind which waiters queue. Their keys differ from the keys of users' locks with the same name.
 	serverKind = func() *engine.Kind {
 		k := engine.NewLock(protocol.RedLock, false)
-		k.Alone = true // one goroutine of a process at a time wants it (localQueue)
+		k.Alone = true // only one goroutine of a process at a time wants it (localQueue)
 		return k
 	}()
 	lineKind = engine.NewLock(protocol.Turnstile, true)
 )
 
-// lineLease is the lease and the waiter timeout of the line's lock: for so long, a process that is killed or
-// frozen at the head of the line delays the others.
+// lineLease is the lease and the waiter timeout of the lock of the line. A process that is killed or frozen
+// at the head of the line delays the others for that time.
 const lineLease = 2 * time.Second
 
-// keepTokens is for how long the last token of a free RedLock is remembered. Tokens of later holders are as
+// keepTokens is the time for which the last token of a free RedLock is kept. Tokens of later holders are as
 // high as the clocks of their servers, which may be behind by that.
 const keepTokens = 10 * time.Minute
 
@@ -42,24 +42,24 @@ type quorum struct {
 	servers []*server // in the order in which they were given
 	timeout time.Duration
 	home    *session.Session // counts the work that the end of the quorum waits for
-	lead    *session.Session // the first one that was given: its observer and its logger are notified
+	lead    *session.Session // the first one, whose observer and logger are notified
 	warned  sync.Once        // warns of a number of servers that is no good choice
 	closing <-chan struct{}  // closed before the first of its sessions ends
 	close   func()
 
-	mu    sync.Mutex // guards what follows; majority.mu may be taken under it
+	mu    sync.Mutex // guards the following; majority.mu may be locked under it
 	local map[string]*localQueue
 }
 
 // A server is one of the servers, with the sessions by which RedLocks are held and waited for there.
 type server struct {
-	user     *session.Session // that was given
+	user     *session.Session // of the user
 	session  *session.Session // of parts
 	line     *session.Session // of the line's lock
 	warnedAt time.Time        // of the last warning; guarded by quorum.mu
 }
 
-// A quorumKey is equal for quorums that are one: it has the ids of their sessions, and the timeout.
+// A quorumKey has the ids of the sessions of a quorum, and its timeout. Quorums with the same key are one.
 type quorumKey string
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -115,8 +115,8 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 // tally returns votes of all servers that are of one kind.
 func (q *quorum) tally(kind voteKind) tally { return newTally(len(q.servers), kind) }
 
-// holderOf returns the holder of a RedLock by the owner field of any of its parts: the beginning that the ids
-// of their sessions share.
+// holderOf returns the holder of a RedLock by the owner field of any of its parts. It is the part that the
+// ids of their sessions have in common.
 func holderOf(owner string) string {
 	id, _, _ := strings.Cut(owner, ":")
 	return id[:max(0, len(id)-1)]
@@ -133,7 +133,7 @@ func stayedMark(owner string) string {
 	return ""
 }
 
-// Shutdown gives back what is held on all servers. Then the sessions that live on forget the quorum.
+// Shutdown releases all locks on all servers. Then the sessions that live on forget the quorum.
 func (q *quorum) Shutdown(ctx context.Context) error {
 	q.close() // before the sessions, because a waiting call could win a lock that one of them releases
 	var wg sync.WaitGroup
@@ -199,7 +199,7 @@ func (q *quorum) warn(s *server, msg, lock string, reason error) {
 	}
 }
 
-// An answer is what the call to one server has returned.
+// An answer is the result of the call to one server.
 type answer[T any] struct {
 	i     int
 	value T

@@ -6,14 +6,14 @@ import (
 )
 
 // A tally is the votes of all servers of a quorum, by server. It has all of the arithmetic of a RedLock, and
-// neither goroutines nor I/O. The arithmetic rests on one fact: two majorities of the same servers share a
-// server.
+// neither goroutines nor I/O. The arithmetic rests on the fact that two majorities of the same servers share
+// a server.
 //
 //   - Two holders cannot both have a majority, because the shared server has one holder.
 //   - Tokens grow, because the shared server grants only tokens above those that it has stored (below).
 type tally []vote
 
-// A vote is what is known of one server. The zero vote is pending.
+// A vote is the answer of one server, as far as it is known. The zero vote is pending.
 type vote struct {
 	kind       voteKind
 	token      int64     // of a grant; a server with this grant grants only higher tokens later
@@ -24,7 +24,7 @@ type voteKind uint8
 
 const (
 	pending voteKind = iota // the server has not answered yet
-	granted                 // the server has done what it was asked for
+	granted                 // the server has granted the lock, or confirmed the hold
 	refused                 // another holder has the lock there, or the server does not have the hold
 	failed                  // an error, or no answer in time. Time may mend that
 	broken                  // an error that time will not mend
@@ -71,7 +71,7 @@ func (t tally) majority(kinds ...voteKind) bool { return t.count(kinds...) >= t.
 // blocked reports whether so many votes are of these kinds that the other servers are no majority.
 func (t tally) blocked(kinds ...voteKind) bool { return len(t)-t.count(kinds...) < t.need() }
 
-// open reports whether the result depends on pending votes: there is no majority yet, but there may be one.
+// open reports whether the result depends on pending votes, so that there may be a majority later.
 func (t tally) open() bool { return !t.won() && t.majority(granted, pending) }
 
 // bare reports whether there is at most a majority, so that the loss of one server would be too much.
@@ -87,9 +87,9 @@ func (t tally) explained() bool {
 	return t.blocked(refused) || t.majority(granted, refused) || t.blocked(failed, broken)
 }
 
-// token returns the token of a hold with these grants: the smallest number that the tokens of a majority do
-// not exceed. With the grants of all of an odd number of servers, it is their median, so a majority has
-// stored it already. It returns 0 without a majority.
+// token returns the token of a hold with these grants. It is the smallest number that the tokens of a
+// majority do not exceed. With the grants of all of an odd number of servers, it is their median, so a
+// majority has stored it already. It returns 0 without a majority.
 func (t tally) token() int64 {
 	if !t.won() {
 		return 0
@@ -102,9 +102,9 @@ func (t tally) token() int64 {
 	return tokens[t.need()-1]
 }
 
-// below tells how to make a token T safe. T is safe if a majority has stored it: these servers grant only
-// higher tokens later. Then the next hold has a higher token. For its token is not exceeded by the grants of
-// a majority, which shares a server with the one that has stored T, and that server's grant is above T.
+// below returns the votes with which a token T becomes safe. T is safe if a majority has stored it, because
+// these servers grant only higher tokens later. Then the next hold has a higher token: the majority of its
+// grants shares a server with the majority that has stored T, and the grant of that server is above T.
 //
 // In the result, a server has granted if its grant is not below T, because it has stored T already. A server
 // with a lower grant is pending, because it can be asked to store T. T is safe once the result is won.
