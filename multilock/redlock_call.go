@@ -313,8 +313,8 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	})
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	// The caller has looked for trouble. A look before the first answer could see the trouble that an error of
-	// this request means, and the error would not be logged.
+	// The caller has looked for trouble. A look before the answer is read could find the trouble that an
+	// error of this request means, and the error would not be logged.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:
