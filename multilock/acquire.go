@@ -40,7 +40,7 @@ type part struct {
 	ctx    context.Context
 	hold   *rlock.Hold
 	stays  time.Duration // HoldAtLeast of the call or of the member; 0: none
-	nested bool          // it was taken with the context of the parts before it, and may be nested in one
+	nested bool          // taken with the context of the parts before it, and perhaps nested in one
 }
 
 // run takes all members. It waits for one at a time, and holds none during a wait.
@@ -113,7 +113,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 		a.parts[i].nested = true
 		at = a.parts[i].ctx
 	}
-	for i, p := range a.parts { // one may be lost by now
+	for i, p := range a.parts { // a part may have been lost meanwhile
 		if err := p.hold.Err(); err != nil {
 			return nil, l.about(i, err)
 		}
@@ -127,7 +127,7 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 // results are the results of round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
-	var members []int // one for each clock that is not known
+	var members []int // a member for each clock that is not known
 	asked := map[*wire.Clock]bool{}
 	for _, i := range l.order[:l.numParallel] {
 		clock := inner.Mutex(l.members[i].(*rlock.Mutex)).Session().Clock

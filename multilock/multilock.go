@@ -154,7 +154,7 @@ type MemberError struct {
 
 func (e *MemberError) Error() string {
 	lock := fmt.Sprintf("lock %q", e.Name)
-	what := strings.TrimPrefix(failure.Bare(e.Err), lock+": ") // it may have named itself
+	what := strings.TrimPrefix(failure.Bare(e.Err), lock+": ") // the member may have named itself
 	return fmt.Sprintf("lockline: %s (members[%d]): %s", lock, e.Index, what)
 }
 

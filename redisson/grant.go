@@ -199,7 +199,7 @@ func (g *grant) announce() {
 // warnLost logs a loss.
 func (g *grant) warnLost(held time.Duration, reason error) {
 	g.l.s.Warn("lock lost", "lock", g.l.n.keys.Name, "kind", protocol.Redisson, "token", g.token,
-		"held", held, "reason", reason)
+		"held", held, "server", g.l.s.Link.NameOf(g.l.n.keys.LockKey()), "reason", reason)
 }
 
 // errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold l.mu.

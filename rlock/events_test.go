@@ -124,7 +124,7 @@ func TestCloseReleasesForObserversWhatItGivesBack(t *testing.T) {
 	})
 }
 
-// The log of a loss says what kept the lease from being renewed.
+// The log of a loss says on which server it was, and why the lease was not renewed.
 func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var log bytes.Buffer
@@ -135,7 +135,8 @@ func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		_, loss, _ := strings.Cut(log.String(), "lock lost")
-		if !strings.Contains(loss, "the last renewal failed: ") || !strings.Contains(loss, "refused") {
+		if !strings.Contains(loss, "the last renewal failed: ") || !strings.Contains(loss, "refused") ||
+			!strings.Contains(loss, "server=") {
 			t.Error(log.String())
 		}
 		w.Net.Refuse(false)

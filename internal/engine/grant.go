@@ -269,7 +269,7 @@ func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events [
 // warnLost logs that a hold, or a grant without a hold, was lost.
 func (l *lockState) warnLost(token int64, held time.Duration, reason error) {
 	l.s.Warn("lock lost", "lock", l.keys.Name, "kind", l.kind.Letter, "token", token, "held", held,
-		"reason", reason)
+		"server", l.s.Link.NameOf(l.keys.LockKey()), "reason", reason)
 }
 
 // errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold l.mu.

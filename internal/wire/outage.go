@@ -177,6 +177,13 @@ func (l *Link) warnOutage(msg string, s *server, lasted time.Duration, text stri
 	})
 }
 
+// NameOf returns the address of the server that has a key, as in the log of an outage. It does not block if a
+// request for the key was answered before.
+func (l *Link) NameOf(key string) string {
+	s, _ := l.server(l.options.Context, key)
+	return l.nameOf(s, nil)
+}
+
 // nameOf returns the address of a server. If that is not known, it describes the server by the client. Of a
 // server that Sentinels name, the error of a request may have the address. err may be nil.
 func (l *Link) nameOf(s *server, err error) string {
