@@ -30,6 +30,10 @@ func TestDoctorFindsAMasterThatNeedsReplicasOnlyByName(t *testing.T) {
 	master := testredis.Start(t, "--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1",
 		"--min-replicas-max-lag", "0")
 	master.StartReplica(t)
+	rdb := master.Client(t)
+	testlock.Eventually(t, "the master has the first answer of the replica", func() bool {
+		return strings.Contains(rdb.Info(t.Context(), "replication").Val(), "state=online")
+	})
 	examine(t, "redis://"+master.Addr, time.Now).want(t, "replication", warning, "min-replicas-max-lag 0")
 }
 
