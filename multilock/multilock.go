@@ -169,10 +169,10 @@ func (l *MultiLock) about(i int, err error) *MemberError {
 // the holds ends. If a member was lost, the cause matches [rlock.ErrLost] and names that member. The other
 // members are held until Unlock.
 //
-// Options count for the whole call. [rlock.WaitAtMost] bounds the wait for all members. [rlock.WithLease],
-// [rlock.WithNote] and [rlock.HoldAtLeast] are for each member. If only a member has an option, it counts
-// for that member. If a try of members has begun within the wait, it may take 2 ms even if the wait ends
-// before.
+// Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
+// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If only a member has an
+// option, it counts for that member. Lock tries members without waiting. Such a try may take 2 ms even if
+// less of the wait is left, so Lock can return that much later.
 //
 // After an error, Lock returns ctx itself, and no member is held. Members that were taken are released
 // before Lock returns, or in the background if ctx has ended. The error is a *[MemberError] with the error

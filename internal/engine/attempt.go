@@ -28,7 +28,7 @@ const (
 	requested attemptState = iota // the first request was or is about to be sent, without a reply yet
 	queued                        // the attempt waits in the queue in Redis, and sends a request now and then
 	withdrawn                     // no goroutine waits for it, and it is being released in Redis
-	done                          // the attempt was granted or refused; a later grant is released
+	done                          // the attempt was granted or refused; later replies grant it nothing
 )
 
 func (s attemptState) String() string {
@@ -376,7 +376,8 @@ func (a *attempt) conclude(fx *effects) {
 	}
 }
 
-// finish ends an attempt of which Redis has nothing that is not a grant of the session or being released.
+// finish ends an attempt. Everything that Redis still has of it is a grant of the session, or is being
+// released.
 func (a *attempt) finish(fx *effects) {
 	ln := a.lane
 	l := ln.l

@@ -220,8 +220,8 @@ func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }
 
-// setTimer sets the timer to the next time at which settle may decide differently without another event. The
-// timer is only ever moved forward. If it fires too early, settle runs once more.
+// setTimer sets the timer to the next time at which settle may decide differently without another event. A
+// timer that is set is only ever made to fire earlier. If it fires too early, settle runs once more.
 func (l *lockState) setTimer(fx *effects) {
 	next := time.Duration(0)
 	lookAt := func(at time.Duration) {

@@ -134,7 +134,7 @@ func (g *Grant) dropEntry(fx *effects) {
 	g.revision++
 	switch {
 	case !g.held():
-		if fx.unlocked == nil { // the entry never was a hold, whose Unlock would release the grant
+		if fx.unlocked == nil { // a waiter gave up before it had a hold, so no Unlock will follow
 			g.releaseLost(fx)
 		}
 	case g.numEntries == 0:

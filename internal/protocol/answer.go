@@ -38,7 +38,7 @@ type Answer struct {
 	Left   time.Duration // until the first lease of a holder ends; negative: it has no end
 	Holder string        // owner field; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
-	Behind bool          // another session is next in the queue, and sends a request when that lease ends
+	Behind bool          // another session is next, and sends a request when the lease in Left ends
 	Spare  bool          // as Behind, and this session sends a request SpareDelay later
 
 	// Only in a reply Queued, or Granted with MayLinger:

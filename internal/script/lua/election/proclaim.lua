@@ -6,7 +6,7 @@
 -- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
 -- ARGV[1]   owner field of the leader
 -- ARGV[2]   its token
--- ARGV[3]   number of the value. The highest number of this leader counts
+-- ARGV[3]   sequence number of the value within this leadership. The highest number of this leader counts
 -- ARGV[4]   the value
 -- ARGV[5]   KEEP
 --

@@ -11,7 +11,8 @@
 --           with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request of which only some
 --           keys exist, and often there is only the first. So a session then sends that alone
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   token of its grant, or '' for any. Any grant of the attempt ends. The reply depends on the token
+-- ARGV[2]   token of its grant, or '' for any. Any grant of the attempt ends. Only the reply depends on the
+--           token
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
