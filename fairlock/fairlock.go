@@ -22,10 +22,10 @@
 // A session keeps the places of its waiters by one request for each lock at three fifths of the waiter
 // timeout (10 s unless [rlock.WithWaiterTimeout] sets another one). If Redis has seen a subscription of the
 // session before, and the session has none any more, its waiter is skipped. The waiter keeps its place,
-// because the connection may have just broken. Redis cannot see that a subscription is missing in three
-// cases: with classic pub/sub on a Cluster, if the user may not use PUBSUB NUMSUB, or while the connection
-// still seems to be open. docs/failures.md describes the delays that such sessions cause. All together they
-// cost at most the waiter timeout and a heartbeat, because then they are removed.
+// because the connection may have just broken. Redis does not see that a subscription is missing on a
+// Cluster with classic pub/sub, or if the user may not use PUBSUB NUMSUB. It also does not see that while
+// the connection still seems to be open. docs/failures.md describes the delays that such sessions cause. All
+// together they cost at most the waiter timeout and a heartbeat, because then they are removed.
 //
 // The first lease of a lock that is handed over is 2 s, but ends at the latest when the waiter timeout of
 // its new owner does. The session of the owner then renews it to the lease of the session. With
