@@ -86,7 +86,7 @@ func TestWatchSaysThatRedisIsSilent(t *testing.T) {
 	testlock.Eventually(t, "free", func() bool { return strings.Contains(out.String(), "free") })
 	testlock.Must(t, server.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2500", "ALL").Err())
 	testlock.Eventually(t, "the end of the silence", func() bool {
-		return strings.HasSuffix(errOut.String(), "lockline: Redis answers again\n")
+		return strings.HasSuffix(errOut.String(), "Redis answers again\n")
 	})
 	want := "lockline: no answer from Redis at " + server.Addr + " for 1s\n"
 	if got := errOut.String(); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {

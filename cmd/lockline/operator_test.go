@@ -523,7 +523,7 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	testlock.Must(t, m.Restart())
 	take(t, fairlock.New(testlock.NewSession(t, testlock.Client(t, m.Addr())), "x"))
 	testlock.Eventually(t, "held", func() bool { return strings.Contains(out.String(), "held by process") })
-	if !strings.HasSuffix(errOut.String(), "\nlockline: Redis answers again\n") {
+	if !strings.HasSuffix(errOut.String(), "Redis answers again\n") {
 		t.Errorf("after the outage: %s", errOut)
 	}
 	cancel()

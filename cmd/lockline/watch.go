@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ func (o *operator) watch(ctx context.Context, interval time.Duration, trouble fu
 			trouble(err)
 		case err == nil:
 			if again {
-				trouble(errors.New("Redis answers again"))
+				trouble(fmt.Errorf("at %s, Redis answers again", o.at.place()))
 			}
 			if err := search.look(ctx, states); err != nil {
 				trouble(fmt.Errorf("circles of waiting sessions are not looked for: %w", err))
