@@ -80,8 +80,8 @@ func (a *acquisition) run() error {
 	}
 }
 
-// round waits for the first member, unless that is -1, and tries the others. taken is the error of a member
-// that has another holder, or whose server fails.
+// round waits for the first member, unless first is -1, and tries the others. If a member has another
+// holder, or if its server fails, taken is the error of that member.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {

@@ -365,10 +365,10 @@ func (w *waiter) refusedSubscription() string {
 		"at its next heartbeat: %v%s)", err, wire.Hint(err))
 }
 
-// holder returns one of the holders that were in the way of a wait that has ended, as far as is known; nil if
-// none is known. granted is the grant that came when the wait ended, if any. It shows that no other
-// grant of this session was in the way any more, and was itself in the way only if it was passed on.
-// The caller must hold l.mu.
+// holder returns a holder that kept out a wait that has ended. It returns nil if no holder is known. If a
+// grant came when the wait ended, granted is that grant, and otherwise nil. Such a grant shows that no other
+// grant of this session kept the waiter out any more. It has kept the waiter out itself only if it was
+// passed on. The caller must hold l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {

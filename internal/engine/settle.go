@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// settle decides what follows from an event. It is called after each event that may change the answer to
-// one of these questions, and no other function decides them:
+// settle decides what follows from an event. No other function makes these decisions, so settle is called
+// after each event that may change one of them:
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)

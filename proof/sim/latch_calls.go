@@ -434,7 +434,7 @@ func (l *latched) due() {
 	l.believe(clock)
 	gap, from := w.gap, w.quiet
 	if w.deaf { // the loss of a message is noticed when the subscription is silent
-		gap, from = w.deafGap, w.quiet.Add(lateBy-grace)
+		gap, from = w.lossGap, w.quiet.Add(lateBy-grace)
 	}
 	for a := range l.awaited {
 		if a.p.over() {

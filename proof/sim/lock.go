@@ -432,7 +432,7 @@ func (w *world) progress() {
 	}
 	gap := w.gap
 	if w.deaf {
-		gap = w.deafGap
+		gap = w.lossGap
 	}
 	for _, l := range w.locks {
 		l.rules.due()

@@ -79,9 +79,9 @@ type Kind struct {
 	// gap is the longest time for which a lock may be free while somebody waits, without faults.
 	gap time.Duration
 
-	// deafGap is the same if messages are lost, so that the end of a lease or a heartbeat serves waiters. If
-	// it is 0, no messages are lost.
-	deafGap time.Duration
+	// lossGap is the same time if messages are lost, because then only the end of a lease or a heartbeat
+	// serves waiters. A lossGap of 0 means that the world loses no messages.
+	lossGap time.Duration
 
 	elects bool     // the fair lock belongs to an election
 	vital  []string // counts that must not be 0 after many seeds, because otherwise these would prove nothing
@@ -101,15 +101,15 @@ func (p place) permits() bool { return p.kind == 'w' || p.kind == 'p' }
 var Kinds = []Kind{
 	{Name: "rlock", Seeds: 24, servers: 1, locks: []place{{'r', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token",
+		gap: 500 * time.Millisecond, lossGap: 1500 * time.Millisecond, vital: []string{"forced by token",
 			"handed in memory", "handed over", "dropped", "stays taken", "restarts, empty", "restarts, old"}},
 	{Name: "fairlock", Seeds: 16, servers: 1, locks: []place{{'f', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 1500 * time.Millisecond, vital: []string{"forced by token",
+		gap: 500 * time.Millisecond, lossGap: 1500 * time.Millisecond, vital: []string{"forced by token",
 			"handed in memory", "handed over", "dropped", "stays taken", "restarts, empty", "restarts, old"}},
 	{Name: "redisson", Seeds: 8, servers: 1, locks: []place{{'j', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 5 * time.Second,
+		gap: 500 * time.Millisecond, lossGap: 5 * time.Second,
 		vital: []string{"forced by token", "restarts, empty", "restarts, old"}},
 	{Name: "multilock", Seeds: 5, servers: 2,
 		locks: []place{{'r', "a", 0}, {'r', "b", 0}, {'f', "c", 0}, {'r', "d", 1}, {'f', "e", 1}}, most: 4,
@@ -125,25 +125,25 @@ var Kinds = []Kind{
 			"servers joined", "handed over", "forced by token", "stood in line"}},
 	{Name: "rwlock", Seeds: 8, servers: 1, locks: []place{{'w', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 2 * time.Second, vital: []string{"forced by token",
+		gap: 500 * time.Millisecond, lossGap: 2 * time.Second, vital: []string{"forced by token",
 			"handed in memory", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"shared in memory", "side by side", "went on", "reduced", "upgrades refused"}},
 	{Name: "semaphore", Seeds: 8, servers: 1, locks: []place{{'p', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 2 * time.Second,
+		gap: 500 * time.Millisecond, lossGap: 2 * time.Second,
 		vital: []string{"forced by token", "handed over", "dropped", "restarts, empty", "restarts, old",
 			"shared in memory", "side by side", "all permits held", "let pass", "limit raised",
 			"limit reduced"}},
 	{Name: "latch", Seeds: 4, servers: 1, locks: []place{{'l', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6,
-		gap: 500 * time.Millisecond, deafGap: 7500 * time.Millisecond,
+		gap: 500 * time.Millisecond, lossGap: 7500 * time.Millisecond,
 		vital: []string{"waits", "not waited", "runs at 0", "runs deleted", "races", "parties",
 			"parties counted", "parties died", "parties replaced",
 			"waits ended by a dead party", "waits ended by Delete", "waits for what is gone", "repeated",
 			"too late", "restarts, empty", "restarts, old", "forged messages"}},
 	{Name: "election", Seeds: 10, servers: 1, locks: []place{{'f', "x", 0}}, most: 1,
 		latency: 20 * time.Millisecond, actors: 3, crowd: 6, elects: true,
-		gap: 700 * time.Millisecond, deafGap: 2 * time.Second,
+		gap: 700 * time.Millisecond, lossGap: 2 * time.Second,
 		vital: []string{"lost", "not waited", "too late", "forced", "forced by token", "handed over",
 			"dropped", "restarts, empty", "restarts, old",
 			"proclaimed", "proclaims that were not stored", "stored again", "resigned", "seen",

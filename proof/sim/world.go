@@ -155,7 +155,7 @@ func (w *world) run() {
 	}
 	w.batching = w.rand(1<<32).IntN(2) - 1 // requests always or never share pipelines
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
-	w.deaf = w.deafGap != 0 && rnd.IntN(2) == 0
+	w.deaf = w.lossGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
 	w.hurried = w.rand(1<<36).IntN(4) == 0
 	near := w.rand(1<<39).IntN(3) == 0 // servers answer at once

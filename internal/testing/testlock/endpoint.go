@@ -22,8 +22,8 @@ func NewEndpoint(t testing.TB) *Endpoint {
 }
 
 // Move promotes the replica, to which new connections lead from then on. The old master becomes a replica
-// that is cut off, and keeps its connections. If servesStale, it answers with its old data. Otherwise it
-// replies MASTERDOWN.
+// without a master, and keeps its connections. If servesStale is set, the old master answers with its old
+// data. Otherwise it replies MASTERDOWN.
 func (e *Endpoint) Move(t testing.TB, servesStale bool) {
 	t.Helper()
 	old, promoted := e.Old.Client(t), e.Promoted.Client(t)

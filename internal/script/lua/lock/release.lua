@@ -3,7 +3,7 @@
 -- are skipped. With ARGV[7], the lock or the permits stay taken for a time. The owner field changes, so that
 -- no request of the attempt can change that any more.
 --
--- With ARGV[8], the holder keeps some of its permits, which is how a writer downgrades to a reader.
+-- With ARGV[8], the holder keeps some of its permits. A writer downgrades to a reader by such a request.
 --
 -- Sending the request again is harmless. An attempt that has ended holds nothing.
 --
