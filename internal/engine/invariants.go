@@ -172,7 +172,7 @@ func (g *Grant) brokenHold(e *Entry) error {
 		}
 	}
 	switch {
-	case e.g != g || e.state != handle.Held || e.unlocked:
+	case e.g != g || e.state != handle.Held: // an Unlock in a closing session leaves it held until Shutdown
 		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
 	case e.outer != nil && !slices.Contains(g.holds, e.outer):
 		return errors.New("a hold is nested in one that has ended")
