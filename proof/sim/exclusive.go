@@ -27,9 +27,7 @@ func (l exclusive) executed(c *call, now int64) {
 		if w.counts.Add("forced"); c.argv[2] != "" {
 			w.counts.Add("forced by token")
 		}
-		if g := l.grantOf(before); g.void.IsZero() {
-			g.void = time.Now()
-		}
+		l.grantOf(before).lost()
 	}
 	if c.name == "acquire" && c.number(2) > 0 && now > c.number(2) {
 		w.counts.Add("too late")
@@ -108,7 +106,7 @@ func (l exclusive) granted(owner string, token, now int64) {
 	}
 	l.highest, l.moved = token, time.Now()
 	g := l.grantOf(owner)
-	g.token = token
+	g.token, g.at = token, time.Now()
 	if forgot := l.on[0].forgot; !forgot.IsZero() &&
 		time.Since(forgot) < liveness+l.on[0].setSince(w.start) && g.void.IsZero() {
 		g.void = time.Now() // the session may count on a heartbeat that Redis has forgotten

@@ -89,10 +89,19 @@ type rules interface {
 type grant struct {
 	token int64 // first token of its block; 0 for a RedLock
 	limit int64 // number of permits at that time
+	at    time.Time
 
 	// void is the time at which Redis forgot the grant, or an operator took it away. Its holder may consider
 	// it valid for one more lease at most. Zero means that neither has happened.
 	void time.Time
+}
+
+// lost notes that Redis has forgotten the grant, or that an operator took it away. An attempt can be granted
+// the lock again after that, if its tombstone is forgotten, too.
+func (g *grant) lost() {
+	if g.void.IsZero() || g.void.Before(g.at) {
+		g.void = time.Now()
+	}
 }
 
 // An ended is the end of an attempt.
@@ -484,9 +493,7 @@ func (l *lock) overtaking(e *held, most int) {
 // voided marks all grants as void, because Redis has forgotten them.
 func (l *lock) voided() {
 	for _, g := range l.grants {
-		if g.void.IsZero() {
-			g.void = time.Now()
-		}
+		g.lost()
 	}
 }
 

@@ -194,7 +194,7 @@ func (l *permits) granted(owner string, h holding, now int64) {
 	}
 	l.highest, l.moved = h.token, time.Now()
 	g := l.grantOf(owner)
-	g.token, g.limit = h.token, l.limit
+	g.token, g.limit, g.at = h.token, l.limit, time.Now()
 	l.turn(owner, h.token, now)
 }
 
@@ -215,9 +215,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) (an
 		if w.counts.Add("forced"); byToken {
 			w.counts.Add("forced by token")
 		}
-		if g := l.grantOf(owner); g.void.IsZero() {
-			g.void = time.Now()
-		}
+		l.grantOf(owner).lost()
 	}
 	if byToken && !any {
 		w.counts.Add("forced too late")
