@@ -131,17 +131,18 @@ func (l *RedLock) refusal(i int, err error) error {
 	return err
 }
 
-// noMajority returns the error of a request that too few servers answered. Votes of the kinds answered count
-// as answers, and the errors of the other servers are named. The first of these errors decides whether
-// the call is repeated, so permanent errors come first.
-func (p *poll[T]) noMajority(answered ...voteKind) error {
+// noMajority returns the error of a request that too few servers carried out. In the text of the error, the
+// verb did follows the number of these servers, as in "1 of 3 servers answered". Their votes are of the given
+// kinds, and the errors of the other servers are named. The first of these errors decides whether the call is
+// repeated, so permanent errors come first.
+func (p *poll[T]) noMajority(did string, kinds ...voteKind) error {
 	var failing []error
 	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
 		for _, i := range p.votes.servers(kind) {
 			switch err := p.errs[i]; {
 			case errors.Is(err, failure.ErrClosed):
 				return failure.ErrClosed
-			case slices.Contains(answered, kind):
+			case slices.Contains(kinds, kind):
 			case kind == pending:
 				failing = append(failing, p.q.servers[i].named(p.q.servers[i].late()))
 			case err != nil:
@@ -150,8 +151,8 @@ func (p *poll[T]) noMajority(answered ...voteKind) error {
 		}
 	}
 	return &tooFewError{
-		fmt.Errorf("%d of %d servers answered, %d are needed: %w",
-			p.votes.count(answered...), len(p.votes), p.votes.need(), failure.Join(failing...)),
+		fmt.Errorf("%d of %d servers %s, %d are needed: %w",
+			p.votes.count(kinds...), len(p.votes), did, p.votes.need(), failure.Join(failing...)),
 		p.votes.blocked(broken),
 	}
 }
@@ -193,7 +194,7 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	if taken {
 		c.trouble = nil
 	} else if !ended || c.trouble == nil { // otherwise an earlier round has told more
-		c.trouble = r.noMajority(granted, refused)
+		c.trouble = r.noMajority("answered", granted, refused)
 	}
 	switch {
 	case ended:

@@ -226,7 +226,7 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 	case ctx.Err() != nil:
 		err = failure.OfContext(ctx)
 	default:
-		err = p.noMajority(granted)
+		err = p.noMajority("answered", granted)
 	}
 	return failure.Named(m.l.name, err)
 }
@@ -262,9 +262,9 @@ func (m *majority) released(ctx context.Context, p *poll[struct{}]) error {
 	case lost():
 		err = failure.Lost(failure.ErrGone)
 	case until.Err() != nil:
-		err = fmt.Errorf("%w; %v", failure.OfContext(until), p.noMajority(granted, refused))
+		err = fmt.Errorf("%w; %v", failure.OfContext(until), p.noMajority("released the lock", granted))
 	default:
-		err = p.noMajority(granted, refused)
+		err = p.noMajority("released the lock", granted)
 	}
 	return failure.Named(m.l.name, err)
 }

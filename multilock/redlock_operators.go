@@ -86,7 +86,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T
 	case ctx.Err() != nil:
 		return nil, nil, failure.Named(l.name, failure.OfContext(ctx))
 	}
-	return nil, nil, failure.Named(l.name, p.noMajority(granted))
+	return nil, nil, failure.Named(l.name, p.noMajority("answered", granted))
 }
 
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It

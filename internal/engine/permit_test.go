@@ -1,10 +1,19 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/testing/fake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,4 +52,58 @@ func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
 		a.onGrantNotice(token, time.Now(), time.Minute, &fx)
 		fx.unlock()
 	}
+}
+
+// In a busy session, a release is always in flight. A TryLock must not send a request after each of them.
+func TestATryIsSentAgainOncePerReleaseThatWasInFlightAtItsBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests, releases := make(chan struct{}, 10), make(chan struct{})
+		replies := make(chan string, 10)
+		client := fake.Client(t, func(c fake.Call) (string, error) {
+			if c.Is(acquireScript) {
+				requests <- struct{}{}
+				return <-replies, nil
+			}
+			<-releases
+			return "R", nil
+		})
+		ctx, want := context.Background(), Want{N: 1, Limit: 3}
+		m := New(fake.Session(t, client), &Kind{Letter: protocol.Semaphore}, "x", Config{})
+		var holds []*handle.Hold
+		for i := range 3 {
+			replies <- fmt.Sprintf("G 1000000 %d", i+1)
+			_, hold, err := m.Acquire(ctx, want, Config{}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds = append(holds, hold)
+			<-requests
+		}
+		for range 5 {
+			replies <- "Q 1000000 60000 other:1 9\nme"
+		}
+		unlock := func(i int) {
+			go func() { _ = holds[i].Unlock(ctx) }()
+			synctest.Wait()
+		}
+		unlock(0)
+		refused := make(chan error, 1)
+		go func() {
+			_, _, err := m.Acquire(ctx, want, Config{}, true)
+			refused <- err
+		}()
+		synctest.Wait()
+		for next := range 2 { // there is one more release before the present one ends
+			unlock(next + 1)
+			releases <- struct{}{}
+			synctest.Wait()
+		}
+		if n := len(requests); n != 2 {
+			t.Errorf("the try has sent its request %d times, want 2", n)
+		}
+		releases <- struct{}{}
+		if err := <-refused; !errors.Is(err, failure.ErrLocked) {
+			t.Errorf("TryLock: %v", err)
+		}
+	})
 }
