@@ -2,60 +2,26 @@ package explore
 
 import (
 	"fmt"
-	"hash/maphash"
-	"slices"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/lockline/lockline/internal/handle"
 )
 
-// A Step is an event that can happen in a state. All steps of a state differ.
-type Step struct {
-	What   string // a verb such as "tick", "execute" or "lose"
-	Who    int    // an actor or a session, or -1
-	Packet string // name of a packet of the network, or ""
-	Which  int    // tells equal steps of a state apart
-}
-
-func (s Step) String() string {
-	text := s.What
-	if s.Who >= 0 {
-		text += fmt.Sprintf(" %d", s.Who)
-	}
-	if s.Packet != "" {
-		text += ": " + s.Packet
-	}
-	if s.Which > 0 {
-		text += fmt.Sprintf(" (%d)", 1+s.Which)
-	}
-	return text
-}
-
-// A world is a graph of states. A state is a text, which is equal for states with the same behavior.
-type world interface {
-	start() string
-	// steps calls yield with each step of a state, always in the same order, until yield returns false. The
-	// step leads to next, and may violate a guarantee.
-	steps(state string, yield func(n int, next string, violation error) bool)
-	// calm makes the only step of a world without faults in which no actor begins. over means that there is
-	// no step left. Then violation is nil if the state is a correct end.
-	calm(state string) (next string, over bool, violation error)
-	// describe returns the steps of a state, in their order.
-	describe(state string) []Step
-	// repeat takes steps on a real server.
-	repeat(l *live, steps []Step) (violation error, diverged bool)
-}
-
-// Result is the result of an exploration.
+// A Result is the result of an exploration.
 type Result struct {
-	States    int // number of states
-	Steps     int // number of steps between them
-	Calm      int // number of further states on the calm ways from these to an end
-	Depth     int // steps from the start to the last state
-	Complete  bool
-	Took      time.Duration
-	Violation error  // nil if there is none
-	Trace     []Step // shortest way to the violation
-	InCalm    int    // number of calm steps from there to the violation
+	States   int // number of different states
+	Runs     int
+	Steps    int  // number of steps of all runs, with the steps that repeat an earlier run
+	Depth    int  // number of steps of the longest run
+	Diverged int  // number of runs in which a step of an earlier run was not possible any more
+	Complete bool // all orders within the bounds were tried
+	Took     time.Duration
+	Failure  error    // the first broken promise; nil: none
+	Path     []string // the steps that lead to the failure
+	Events   []string // of Replay: the steps with their requests, replies and results
 }
 
 func (r Result) String() string {
@@ -63,141 +29,242 @@ func (r Result) String() string {
 	if !r.Complete {
 		whole = "and there are more"
 	}
-	return fmt.Sprintf("%d states, %s, %d steps, %d deep, %d calm states behind, in %v",
-		r.States, whole, r.Steps, r.Depth, r.Calm, r.Took.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d states, %s, %d runs, %d steps, %d deep, %d diverged, in %v",
+		r.States, whole, r.Runs, r.Steps, r.Depth, r.Diverged, r.Took.Round(10*time.Millisecond))
 }
 
-// Story returns the steps that lead to the violation, and the violation.
-func (r Result) Story() string {
-	var b strings.Builder
-	for i, step := range r.Trace {
-		fmt.Fprintf(&b, "%3d %v\n", i+1, step)
+// A fork is a state on the path of the present run.
+type fork struct {
+	steps   []string // names of the steps that the explorer tries in this state
+	next    int      // index of the step that the present run takes
+	detours int      // number of detours that are left in this state
+}
+
+// An explorer makes runs until it has tried all orders. The orders are a tree, which it searches depth
+// first. A run repeats the steps of the run before, up to the last fork with another step, and takes that
+// step. Then it takes the preferred step of each state, until all actors are done or the state was visited
+// before. So each state is also the beginning of a run in which nothing more goes wrong.
+type explorer struct {
+	t       *testing.T
+	world   *World
+	server  *server
+	clients []*client
+	seen    map[fingerprint]int // visited states, with the largest number of detours that were left in them
+	path    []fork
+	result  Result
+	events  *[]string
+}
+
+// unbounded is the number of detours of a world without a bound.
+const unbounded = 1 << 30
+
+func newExplorer(t *testing.T, w *World, text func(name string) string) *explorer {
+	e := &explorer{t: t, world: w, server: newServer(text), seen: map[fingerprint]int{}}
+	for i := range w.Cast {
+		e.clients = append(e.clients, newClient(i))
 	}
-	if r.InCalm > 0 {
-		fmt.Fprintf(&b, "and %d calm steps\n", r.InCalm)
+	return e
+}
+
+func (e *explorer) close() {
+	for _, c := range e.clients {
+		_ = c.rdb.Close()
 	}
-	fmt.Fprintf(&b, "    %v", r.Violation)
-	return b.String()
 }
 
-// fingerprint identifies a state. The probability that two of 10^8 states have the same one is 10^-22.
-type fingerprint [2]uint64
-
-var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-func fingerprintOf(state string) fingerprint {
-	return fingerprint{maphash.String(seeds[0], state), maphash.String(seeds[1], state)}
-}
-
-// origin is the step by which a state was first reached.
-type origin struct {
-	from uint32
-	step uint16
-}
-
-// longestCalm is the largest number of calm steps to an end.
-const longestCalm = 2000
-
-// search visits the states of a world in breadth-first order, until the first violation or until it has seen
-// most states. From each state, calm steps must lead to a correct end.
-func search(w world, most int) Result {
+// Explore tries all orders of a world. It stops at the first failure, when it has visited most states, or
+// after atMost. The function text returns the texts of scripts: script.Text, or a function that breaks them.
+func Explore(t *testing.T, w World, text func(name string) string, most int, atMost time.Duration) Result {
+	e := newExplorer(t, &w, text)
+	defer e.close()
 	began := time.Now()
-	r := Result{Complete: true}
-	seen := map[fingerprint]struct{}{}
-	origins := []origin{{}}
-	calm := map[fingerprint]struct{}{} // states that lead to a correct end
-	queue := []string{w.start()}
-	seen[fingerprintOf(queue[0])] = struct{}{}
-	layer := 1 // number of states in the queue with the depth of the first
-	fail := func(state uint32, step int, violation error) {
-		r.Violation = violation
-		var last string
-		r.Trace, last = trace(w, origins, state)
-		if step >= 0 {
-			r.Trace = append(r.Trace, w.describe(last)[step])
-		}
-	}
-	for at := uint32(0); len(queue) > 0 && r.Violation == nil; at++ {
-		state := queue[0]
-		queue[0] = ""
-		queue = queue[1:]
-		if n, violation := settle(w, state, calm); violation != nil {
-			fail(at, -1, violation)
-			r.InCalm = n
+	for len(e.seen) < most && time.Since(began) < atMost {
+		e.once()
+		if e.result.Failure != nil {
 			break
 		}
-		w.steps(state, func(n int, next string, violation error) bool {
-			r.Steps++
-			if violation != nil {
-				fail(at, n, violation)
-				return false
-			}
-			f := fingerprintOf(next)
-			if _, known := seen[f]; known {
-				return true
-			}
-			if len(seen) >= most {
-				r.Complete = false
-				return true
-			}
-			seen[f] = struct{}{}
-			origins = append(origins, origin{at, uint16(n)})
-			queue = append(queue, next)
-			return true
-		})
-		if layer--; layer == 0 && len(queue) > 0 {
-			layer = len(queue)
-			r.Depth++
+		if !e.back() {
+			e.result.Complete = true
+			break
 		}
 	}
-	r.States, r.Calm, r.Took = len(seen), len(calm), time.Since(began)
+	e.result.States, e.result.Took = len(e.seen), time.Since(began)
+	return e.result
+}
+
+// once makes one run, which begins with the steps of e.path.
+func (e *explorer) once() {
+	e.result.Runs++
+	e.bubble(func(r *run) {
+		for depth := 0; ; depth++ {
+			steps, done := e.look(r)
+			if done {
+				return
+			}
+			var name string
+			switch {
+			case depth < len(e.path):
+				name = e.path[depth].steps[e.path[depth].next]
+			default:
+				detours := unbounded
+				if depth > 0 {
+					before := &e.path[depth-1]
+					if detours = before.detours; before.next > 0 {
+						detours--
+					}
+				} else if e.world.Detours > 0 {
+					detours = e.world.Detours
+				}
+				f := r.fingerprint()
+				if left, ok := e.seen[f]; ok && left >= detours {
+					return
+				}
+				e.seen[f] = detours
+				fork := fork{detours: detours}
+				for _, s := range steps {
+					fork.steps = append(fork.steps, s.name)
+					if detours == 0 {
+						break
+					}
+				}
+				e.path = append(e.path, fork)
+				name = fork.steps[0]
+			}
+			e.result.Steps++
+			e.result.Depth = max(e.result.Depth, depth+1)
+			if !r.takeNamed(steps, name) {
+				e.result.Diverged++
+				e.path = e.path[:depth+1]
+				return
+			}
+			if depth > 1000 {
+				r.mu.Lock()
+				r.fail("there is no end")
+				r.mu.Unlock()
+			}
+		}
+	})
+}
+
+// look returns the steps of the present state. If done is true, the run has failed, or all actors are done
+// and look has finished the run.
+func (e *explorer) look(r *run) (steps []step, done bool) {
+	r.mu.Lock()
+	steps = r.steps()
+	failed := r.failure != nil
+	r.mu.Unlock()
+	if failed {
+		return nil, true
+	}
+	if len(steps) == 0 {
+		r.finish()
+		return nil, true
+	}
+	return steps, false
+}
+
+// takeNamed takes the step with this name. It returns false if there is none.
+func (r *run) takeNamed(steps []step, name string) bool {
+	for i, s := range steps {
+		if s.name == name {
+			r.take(steps, i)
+			return true
+		}
+	}
+	return false
+}
+
+// bubble starts a run in a bubble of its own, calls live, stops the run, and notes the failure. A goroutine
+// that is left in the bubble is a failure, too.
+func (e *explorer) bubble(live func(r *run)) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.result.Failure = fmt.Errorf("panic: %v", p)
+			e.keep()
+		}
+	}()
+	synctest.Test(e.t, func(*testing.T) {
+		end := handle.KeepAll()
+		defer end()
+		r := newRun(e.world, e.server, e.clients)
+		r.events = e.events
+		synctest.Wait()
+		live(r)
+		if r.failure != nil {
+			e.result.Failure = r.failure
+			e.keep()
+		}
+		r.stop()
+	})
+}
+
+// keep keeps the path of a failure.
+func (e *explorer) keep() {
+	if e.result.Path == nil {
+		for _, f := range e.path {
+			e.result.Path = append(e.result.Path, f.steps[f.next])
+		}
+	}
+}
+
+// back turns e.path to the next step of the last fork that has another one. It returns false if there is
+// none.
+func (e *explorer) back() bool {
+	for n := len(e.path); n > 0; n = len(e.path) {
+		if f := &e.path[n-1]; f.next+1 < len(f.steps) {
+			f.next++
+			return true
+		}
+		e.path = e.path[:n-1]
+	}
+	return false
+}
+
+// Simplest looks for a failure with fewer detours than the failure of r. It returns r if it finds none.
+func Simplest(t *testing.T, w World, text func(name string) string, r Result) Result {
+	for detours := 1; detours < w.Detours; detours++ {
+		few := w
+		few.Detours = detours
+		if simpler := Explore(t, few, text, r.States, r.Took+time.Second); simpler.Failure != nil {
+			return simpler
+		}
+	}
 	return r
 }
 
-// settle makes calm steps until the end, or until a state that is known to lead there.
-func settle(w world, state string, good map[fingerprint]struct{}) (steps int, violation error) {
-	var passed []fingerprint
-	for ; ; steps++ {
-		next, over, violation := w.calm(state)
-		switch {
-		case violation != nil:
-			return steps, violation
-		case steps == longestCalm:
-			return steps, fmt.Errorf("no end, though nothing goes wrong any more")
-		}
-		if steps > 0 { // the state itself is in seen
-			f := fingerprintOf(state)
-			if _, ok := good[f]; ok {
-				over = true
+// Replay makes one run. The run takes the steps with the names in path, and then the preferred step of each
+// state. The result has all events. Replay fails if a step of path is not possible.
+func Replay(t *testing.T, w World, text func(name string) string, path []string) Result {
+	e := newExplorer(t, &w, text)
+	defer e.close()
+	e.events = &e.result.Events
+	e.result.Path = path
+	e.bubble(func(r *run) {
+		for depth := 0; ; depth++ {
+			steps, done := e.look(r)
+			if done {
+				return
 			}
-			passed = append(passed, f)
-		}
-		if over {
-			for _, f := range passed {
-				good[f] = struct{}{}
+			name := steps[0].name
+			if depth < len(path) {
+				name = path[depth]
 			}
-			return steps, nil
+			if !r.takeNamed(steps, name) {
+				r.mu.Lock()
+				r.fail("step %d, %q, is not possible here; possible: %s", depth+1, name, list(steps))
+				r.mu.Unlock()
+				return
+			}
 		}
-		state = next
-	}
+	})
+	return e.result
 }
 
-// trace returns a state by its number, and the steps by which it was reached.
-func trace(w world, origins []origin, number uint32) (steps []Step, state string) {
-	var numbers []uint16
-	for number != 0 {
-		numbers = append(numbers, origins[number].step)
-		number = origins[number].from
+// list returns the names of steps.
+func list(steps []step) string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, s.name)
 	}
-	state = w.start()
-	for _, n := range slices.Backward(numbers) {
-		steps = append(steps, w.describe(state)[n])
-		w.steps(state, func(i int, next string, _ error) bool {
-			if i == int(n) {
-				state = next
-			}
-			return i != int(n)
-		})
-	}
-	return steps, state
+	return strings.Join(all, "; ")
 }

@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // This file has the promises that are checked. The callers of all its functions must hold run.mu.
@@ -25,6 +26,10 @@ func waits(f Faults) int    { return f.Waits }
 func messages(f Faults) int { return f.Losses + f.Breaks }
 func closures(f Faults) int { return f.Closures }
 
+// operations counts the steps of operators.
+func operations(f Faults) int { return f.Forces + f.Deletions + f.Limits + f.ClockSets }
+func deletions(f Faults) int  { return f.Deletions }
+
 // checkState checks the present state. No more is held than there is. Redis has the lock for each hold, until
 // the deadline of the hold. No hold is lost without a reason.
 func (r *run) checkState() {
@@ -32,17 +37,23 @@ func (r *run) checkState() {
 	var holders []string
 	for _, a := range r.actors {
 		switch {
+		case r.excused(a):
 		case a.lives():
 			held += a.takes()
 			holders = append(holders, a.name)
 			if !r.known(a) {
 				r.fail("%s holds what Redis has not granted to its session", a.name)
 			}
-		case a.hold != nil && a.phase != unlocking && !a.p.closed && !r.faulted(cutoffs) && !a.p.slow:
+		case a.hold == nil || a.phase == unlocking || a.role().lease > 0 && r.faulted(waits):
+		case !a.p.closed && !r.faulted(cutoffs) && !a.p.slow:
 			r.fail("%s has lost the lock: %w", a.name, a.hold.Err())
 		}
 	}
-	if held > r.world.kind.limit {
+	var granted int64 // in Redis: more than the limit, if the limit was lowered
+	for _, s := range r.holders() {
+		granted += s.permits
+	}
+	if int64(held) > max(r.limit, min(granted, int64(r.world.kind.limit))) {
 		r.fail("%s hold more than there is", strings.Join(holders, " and "))
 	}
 	for _, a := range r.actors {
@@ -84,7 +95,7 @@ func (r *run) still() bool {
 			return false
 		}
 	}
-	return len(r.requests) == 0 && r.left == r.world.Faults && r.world.Options == nil
+	return len(r.requests) == 0 && r.left == r.world.Faults && !r.world.Lingers
 }
 
 // contended reports whether a call of TryLock may be refused because of another actor, or of a request that
@@ -101,7 +112,7 @@ func (r *run) known(a *actor) bool {
 	if a.p.closed {
 		return true // the session releases its grants, and is about to end the hold
 	}
-	space, until := r.data(), a.hold.Deadline().UnixMicro()
+	space, until := r.data(), a.hold.Deadline().Add(-r.setBack).UnixMicro()
 	mine := func(owner string) bool { return strings.HasPrefix(owner, sessionName+a.p.letter+":") }
 	for _, key := range space.Keys() {
 		hash, shares := space.Hash(key), space.Scores(key+":h")
@@ -135,7 +146,7 @@ func (r *run) takeTurn(a *actor) {
 	}
 	// A session that has the lock, or waits for it, may serve its goroutines before other sessions. So may a
 	// session that keeps an idle grant.
-	first := r.world.Options != nil
+	first := r.world.Lingers
 	for _, other := range r.actors {
 		first = first || other != a && other.p == a.p && other.busy()
 	}
@@ -179,9 +190,18 @@ func (r *run) queued(a *actor) bool {
 func (r *run) checkEntry(a *actor) {
 	r.checkState()
 	token := a.hold.Token()
+	if r.excused(a) { // the tokens of the next holders must be higher all the same
+		for _, g := range r.lost {
+			if token >= g.token && g.next > 0 && token >= g.next && !r.faulted(deletions) {
+				r.fail("%s has lost the lock, and has a token as high as the next holder's", a.name)
+			}
+		}
+		r.token = max(r.token, token)
+		return
+	}
 	exclusive := a.role().takes == 0
 	switch {
-	case !r.world.kind.fences:
+	case !r.world.kind.fences, r.faulted(deletions):
 	case exclusive && token <= r.token:
 		r.fail("%s has a token that is not higher than all before", a.name)
 	case token < r.excluded, token == r.excluded && token != r.shared:
@@ -190,7 +210,7 @@ func (r *run) checkEntry(a *actor) {
 	if r.token = max(r.token, token); exclusive {
 		r.excluded = max(r.excluded, token)
 	}
-	if r.faulted(messages) || r.faulted(cuts) || r.faulted(cutoffs) || r.faulted(closures) {
+	if slices.ContainsFunc([]func(Faults) int{messages, cuts, cutoffs, closures, operations}, r.faulted) {
 		return // a waiter without a subscription is passed over, and a request that was cut is late
 	}
 	for _, other := range a.after {
@@ -205,7 +225,7 @@ func (r *run) checkEntry(a *actor) {
 func (r *run) checkError(a *actor, err error) {
 	switch {
 	case a.role().tries && errors.Is(err, rlock.ErrLocked):
-		if !a.contended {
+		if !a.contended && !r.faulted(operations) {
 			r.fail("%s is refused a free lock: %w", a.name, err)
 		}
 	case a.canceled && errors.Is(err, context.Canceled):
@@ -217,6 +237,7 @@ func (r *run) checkError(a *actor, err error) {
 		}
 	case a.p.closed && errors.Is(err, rlock.ErrClosed):
 	case r.faulted(cutoffs) || r.faulted(waits):
+	case r.faulted(operations) && errors.As(err, new(*semaphore.LimitError)):
 	case a.role().tries && r.faulted(cuts):
 	default:
 		r.fail("%s: Lock fails: %w", a.name, err)
@@ -225,7 +246,7 @@ func (r *run) checkError(a *actor, err error) {
 
 // checkNested checks the error of a nested Lock.
 func (r *run) checkNested(a *actor, err error) {
-	if !a.p.closed && !r.faulted(cutoffs) && !r.faulted(waits) && !r.faulted(cuts) {
+	if !a.p.closed && !r.excused(a) && !r.faulted(cutoffs) && !r.faulted(waits) && !r.faulted(cuts) {
 		r.fail("%s: a nested Lock fails: %w", a.name, err)
 	}
 }
@@ -233,7 +254,7 @@ func (r *run) checkNested(a *actor, err error) {
 // checkUnlock checks the result of an Unlock. lived means that the hold had not ended before.
 func (r *run) checkUnlock(a *actor, err error, lived bool) {
 	switch {
-	case err == nil || a.p.closed || r.faulted(cutoffs) || r.faulted(waits):
+	case err == nil || a.p.closed || r.excused(a) || r.faulted(cutoffs) || r.faulted(waits):
 	case lived:
 		r.fail("%s: Unlock fails: %w", a.name, err)
 	default:
@@ -278,6 +299,8 @@ func (r *run) patience() time.Duration {
 		}
 	}
 	switch {
+	case r.faulted(operations):
+		return 45 * time.Second
 	case r.faulted(cutoffs): // the lease of a session, and the first lease of a waiter of that session
 		return 45 * time.Second
 	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // a heartbeat, or a read timeout
@@ -297,13 +320,13 @@ func (r *run) checkRedis() {
 		switch {
 		case space.Expires(key) == 0:
 			r.fail("the key %s is left, and never expires", key)
-		case hash == nil || strings.HasSuffix(key, ":w"):
+		case (hash == nil || strings.HasSuffix(key, ":w")) && !r.faulted(deletions):
 			r.fail("the key %s is left", key)
-		case hash["owner"] != "" && number(hash["ends"]) > now():
+		case hash["owner"] != "" && number(hash["ends"]) > r.now() && !r.faulted(deletions):
 			r.fail("%s has the lock in Redis, after all have unlocked", short(hash["owner"]))
-		case number(hash["shared"]) > 0:
+		case number(hash["shared"]) > 0 && !r.faulted(deletions):
 			r.fail("further holders have permits in Redis, after all have unlocked")
-		case hash["queued"] != "":
+		case hash["queued"] != "" && !r.faulted(deletions):
 			r.fail("the hash has a queue, and there is none")
 		}
 	}

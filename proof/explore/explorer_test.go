@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"path/filepath"
@@ -60,13 +60,19 @@ func TestTheSameStepsLeadToTheSameStates(t *testing.T) {
 
 // An explorer that notices nothing would pass each test of this package.
 func TestABrokenScriptIsNoticedAndTheStepsShowItAgain(t *testing.T) {
-	for _, c := range []struct{ mutant, world, failure string }{
-		{"lock skips the owner check", "rlock", "Redis has not granted"},
-		{"a hand-over sends no message, of rlock", "rlock", "no call returns for"},
-		{"one that asks again gets another place", "fairlock-three", "and has the lock before"},
-		{"no tombstone for a late copy", "rlock-cut", "in Redis, after all have unlocked"},
+	for _, c := range []struct {
+		mutant, world, failure string
+		withoutModel           bool
+	}{
+		{"lock skips the owner check", "rlock", "has the lock now, and must not", false},
+		{"a hand-over sends no message, of rlock", "rlock", "and gets no message", false},
+		{"one that asks again gets another place", "fairlock-three", "the queue must be", false},
+		{"lock skips the owner check", "rlock", "Redis has not granted", true},
+		{"a hand-over sends no message, of rlock", "rlock", "no call returns for", true},
+		{"one that asks again gets another place", "fairlock-three", "and has the lock before", true},
+		{"no tombstone for a late copy", "rlock-cut", "in Redis, after all have unlocked", true},
 	} {
-		t.Run(c.mutant, func(t *testing.T) {
+		t.Run(c.mutant+": "+c.failure, func(t *testing.T) {
 			i := slices.IndexFunc(mutant.All, func(m mutant.Mutant) bool { return m.Name == c.mutant })
 			if i < 0 {
 				t.Fatal("there is no such mutant")
@@ -76,6 +82,7 @@ func TestABrokenScriptIsNoticedAndTheStepsShowItAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := world(t, c.world)
+			w.withoutModel = c.withoutModel
 			r := Explore(t, w, broken, *most, time.Minute)
 			if r.Failure == nil || !strings.Contains(r.Failure.Error(), c.failure) {
 				t.Log(strings.Join(Replay(t, w, broken, r.Path).Events, "\n"))

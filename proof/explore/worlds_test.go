@@ -1,4 +1,8 @@
-package drive
+//go:build !race
+
+// The race detector makes exploring ten times slower. Other tests run the same code with it.
+
+package explore
 
 import (
 	"strings"
@@ -30,7 +34,7 @@ func TestWorlds(t *testing.T) {
 				r = Simplest(t, w, script.Text, r)
 				again := Replay(t, w, script.Text, r.Path)
 				t.Log("\n" + strings.Join(again.Events, "\n"))
-				t.Errorf("%v\nThe same steps again: %v\nTo see them: go test -v ./proof/drive "+
+				t.Errorf("%v\nThe same steps again: %v\nTo see them: go test -v ./proof/explore "+
 					"-run 'Worlds/%s$' -world %s -detours %d -replay '%s'",
 					r.Failure, again.Failure, w.Name, w.Name, w.Detours, strings.Join(r.Path, "; "))
 			}

@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/inner"
-	"github.com/lockline/lockline/proof/explore/keyspace"
+	"github.com/lockline/lockline/proof/keyspace"
 	"github.com/lockline/lockline/pubsub"
 	"github.com/lockline/lockline/rlock"
 )
@@ -48,18 +48,25 @@ type run struct {
 	events    *[]string     // nil: no events are kept
 	activity  chan struct{} // cap 1: something has happened, perhaps because of a timer
 
-	mu       sync.Mutex // guards the following, and the fields of processes, actors, requests, subscriptions
-	over     bool       // all requests fail
-	space    int        // the data in Redis, as an index of server.content
-	requests []*request // requests without a reply
-	late     []*request // requests whose senders have left, and that the server may still run
-	left     Faults     // number of faults that may still happen
-	aliases  [][2]string
-	token    int64 // highest token of all holds so far
-	excluded int64 // highest token of the holds that excluded all others
-	shared   int64 // token of the last writer that became a reader, which other readers may share
-	stalled  time.Duration
-	failure  error
+	mu        sync.Mutex // guards the following, and the fields of processes, actors, requests, subscriptions
+	over      bool       // all requests fail
+	space     int        // the data in Redis, as an index of server.content
+	requests  []*request // requests without a reply
+	late      []*request // requests whose senders have left, and that the server may still run
+	left      Faults     // number of faults that may still happen
+	aliases   [][2]string
+	token     int64         // highest token of all holds so far
+	excluded  int64         // highest token of the holds that excluded all others
+	shared    int64         // token of the last writer that became a reader, which other readers may share
+	granted   int64         // highest token of all grants of Redis
+	lost      []lostGrant   // grants that an operator has ended, or whose keys an operator has deleted
+	limit     int64         // number of permits
+	setBack   time.Duration // by which the clock of the server was set back
+	keys      []string      // of the lock
+	channels  string        // beginning of the names of all sessions' channels
+	retention string        // milliseconds for which a hash is kept
+	stalled   time.Duration
+	failure   error
 
 	// Names of regular steps that a detour has passed over. They come after all other regular steps.
 	postponed map[string]bool
@@ -75,13 +82,16 @@ type step struct {
 // newRun starts the sessions of a world, in the present bubble.
 func newRun(w *World, s *server, clients []*client) *run {
 	r := &run{world: w, server: s, activity: make(chan struct{}, 1), left: w.Faults,
-		postponed: map[string]bool{}}
+		postponed: map[string]bool{}, limit: int64(w.kind.limit)}
 	r.space = s.number(keyspace.New())
 	for i, cast := range w.Cast {
 		p := &process{r: r, letter: string(rune('A' + i))}
 		clients[i].hook.p.Store(p)
 		options := append([]rlock.SessionOption{rlock.WithLogger(slog.New(slog.DiscardHandler))},
 			w.Options...)
+		if w.Lingers {
+			options = append(options, rlock.WithLinger(100*time.Millisecond))
+		}
 		var err error
 		if p.session, err = rlock.NewSession(clients[i].rdb, options...); err != nil {
 			panic(err)
@@ -96,7 +106,7 @@ func newRun(w *World, s *server, clients []*client) *run {
 			for _, letter := range []byte(word) {
 				one, ok := roles[letter]
 				if !ok {
-					panic(fmt.Sprintf("drive: world %s: there is no role %q", w.Name, letter))
+					panic(fmt.Sprintf("explore: world %s: there is no role %q", w.Name, letter))
 				}
 				one.letter = letter
 				a.roles = append(a.roles, one)
@@ -107,7 +117,7 @@ func newRun(w *World, s *server, clients []*client) *run {
 	for _, p := range r.processes {
 		r.warm(p)
 	}
-	r.space = s.number(keyspace.New())
+	r.space, r.keys, r.granted = s.number(keyspace.New()), nil, 0
 	return r
 }
 
@@ -340,6 +350,7 @@ func (r *run) faults() (all []step) {
 			r.execute(q)
 		}})
 	}
+	r.operator(add)
 	for _, p := range r.processes {
 		c := p.subscription
 		if p.away || p.closed {

@@ -1,33 +1,82 @@
-package explore
+package keyspace_test
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/script"
-	"github.com/lockline/lockline/proof/explore/keyspace"
+	"github.com/lockline/lockline/proof/keyspace"
 )
 
-// permitServer runs the scripts of permits one after another.
-type permitServer struct {
+// The tests in this file run single scripts of locks on a key space, in situations that no session can bring
+// about at will.
+
+// Arguments of the requests, in milliseconds.
+const (
+	lockLease = 1100
+	liveness  = 1800  // time for which a waiter is known to live
+	retention = 15000 // time for which a hash is kept
+)
+
+const (
+	epoch         = int64(1e12) // Redis time in microseconds at which a test begins
+	channelPrefix = "c:"
+	all           = protocol.All
+)
+
+var (
+	lockKeys   = []string{"lock", "lock:q", "lock:w"}
+	permitKeys = []string{"lock", "lock:q", "lock:w", "lock:h"} // of a lock with permits
+)
+
+func micro(ms int64) int64 { return ms * 1000 }
+
+// patience returns the time after which a request is void, in microseconds.
+func patience() int64 {
+	return protocol.Patience(min(lockLease, liveness) * time.Millisecond).Microseconds()
+}
+
+func nonce(owner string) string { return "n" + strings.ReplaceAll(owner, ":", "") }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// integer returns 0 for a text that is no number.
+func integer(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// A server runs scripts of one lock, one after another.
+type server struct {
 	t     *testing.T
 	now   int64
-	limit string // number of permits in the requests
+	keys  []string
+	limit string // number of permits in the requests; "" for a lock without permits
 	space *keyspace.Space
 	deaf  string   // sessions without a subscription, one letter each
 	told  []string // CHANNEL TEXT of each message
 	reads []string // attempts whose entries the last script has read, in order
 }
 
-func newPermitServer(t *testing.T, limit string) *permitServer {
-	return &permitServer{t: t, now: epoch, limit: limit, space: keyspace.New()}
+func newServer(t *testing.T, limit string) *server {
+	keys := permitKeys
+	if limit == "" {
+		keys = lockKeys
+	}
+	return &server{t: t, now: epoch, keys: keys, limit: limit, space: keyspace.New()}
 }
 
 // try runs a script, and returns its error, too.
-func (s *permitServer) try(name string, keys []string, argv ...string) (string, error) {
+func (s *server) try(name string, keys []string, argv ...string) (string, error) {
 	s.t.Helper()
 	compiled, err := keyspace.Compile(name, script.Text(name))
 	if err != nil {
@@ -54,37 +103,40 @@ func (s *permitServer) try(name string, keys []string, argv ...string) (string, 
 	return did.Reply, did.Err
 }
 
-func (s *permitServer) run(name string, argv ...string) string {
+func (s *server) run(name string, argv ...string) string {
 	s.t.Helper()
-	reply, err := s.try(name, permitKeys, argv...)
+	reply, err := s.try(name, s.keys, argv...)
 	if err != nil {
 		s.t.Fatalf("%s: %v", name, err)
 	}
 	return reply
 }
 
-func (s *permitServer) request(owner, n, alive string, more ...string) string {
+func (s *server) request(owner, n, alive string, more ...string) string {
 	s.t.Helper()
 	argv := append([]string{owner, n, number(s.now + patience()), number(lockLease), "me", number(retention),
 		alive, channelPrefix, nonce(owner), "1"}, more...)
 	if len(more) == 0 {
 		argv = append(argv, "")
 	}
-	return s.run("lock/acquire", append(argv, s.limit, "")...)
+	if s.limit != "" {
+		argv = append(argv, s.limit, "")
+	}
+	return s.run("lock/acquire", argv...)
 }
 
-func (s *permitServer) acquire(owner, n string) string {
+func (s *server) acquire(owner, n string) string {
 	s.t.Helper()
 	return s.request(owner, n, number(liveness))
 }
 
-func (s *permitServer) tryAcquire(owner, n string) string {
+func (s *server) tryAcquire(owner, n string) string {
 	s.t.Helper()
 	return s.request(owner, n, "0")
 }
 
 // granted returns the token of a reply that must be a grant.
-func (s *permitServer) granted(reply string) string {
+func (s *server) granted(reply string) string {
 	s.t.Helper()
 	words := strings.Fields(reply)
 	if len(words) < 3 || reply[0] != 'G' {
@@ -93,35 +145,35 @@ func (s *permitServer) granted(reply string) string {
 	return words[2]
 }
 
-func (s *permitServer) release(owner, token string, more ...string) string {
+func (s *server) release(owner, token string, more ...string) string {
 	s.t.Helper()
 	argv := []string{owner, token, channelPrefix, number(retention), "0", "0"}
 	return s.run("lock/release", append(argv, more...)...)
 }
 
-func (s *permitServer) renew(owner, token string) string {
+func (s *server) renew(owner, token string) string {
 	s.t.Helper()
 	return s.run("lock/renew", owner, token, "0", "1", number(lockLease), number(retention), "0")
 }
 
-func (s *permitServer) setLimit(n string) string {
+func (s *server) setLimit(n string) string {
 	s.t.Helper()
 	return s.run("lock/limit", n, "0", channelPrefix, number(retention), "i"+n, number(s.now+patience()))
 }
 
-func (s *permitServer) force(which string) string {
+func (s *server) force(which string) string {
 	s.t.Helper()
 	return s.run("lock/force", channelPrefix, number(retention), which)
 }
 
-func (s *permitServer) wants(reply, begins string) {
+func (s *server) wants(reply, begins string) {
 	s.t.Helper()
 	if !strings.HasPrefix(reply, begins) {
 		s.t.Errorf("the reply is %q, and is to begin with %q", reply, begins)
 	}
 }
 
-func (s *permitServer) wantsTold(session string) {
+func (s *server) wantsTold(session string) {
 	s.t.Helper()
 	for _, m := range s.told {
 		if strings.HasPrefix(m, session+" ") {
@@ -132,7 +184,7 @@ func (s *permitServer) wantsTold(session string) {
 }
 
 // edit changes the hash.
-func (s *permitServer) edit(change func(fields map[string]string)) {
+func (s *server) edit(change func(fields map[string]string)) {
 	hash := maps.Clone(s.space.Hash(permitKeys[0]))
 	change(hash)
 	expires := s.space.Expires(permitKeys[0])
@@ -142,8 +194,8 @@ func (s *permitServer) edit(change func(fields map[string]string)) {
 
 // blocked makes a queue whose only waiter, W:1, wants 3 permits of a limit of 2, while A:1 has 2. The waiter
 // before it has died.
-func blocked(t *testing.T) (s *permitServer, token string) {
-	s = newPermitServer(t, "3")
+func blocked(t *testing.T) (s *server, token string) {
+	s = newServer(t, "3")
 	token = s.granted(s.acquire("A:1", "2"))
 	s.wants(s.acquire("H:1", "2"), "Q")
 	s.wants(s.acquire("W:1", "3"), "Q")
@@ -182,7 +234,7 @@ func TestAReleaseIsNotedThoughTheOnlyWaiterWantsMoreThanThereAre(t *testing.T) {
 
 func TestAWaiterOfTheSessionWhosePermitsStayTakenIsToldWhenThatEnds(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, "2")
+	s := newServer(t, "2")
 	first := s.granted(s.acquire("Z:1", "1"))
 	s.now += micro(lockLease) / 2
 	token := s.granted(s.acquire("A:1", "1"))
@@ -197,7 +249,7 @@ func TestATryThatRemovesADeadHeadTellsTheNextWhenALeaseEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, alive string }{{"a try", "0"}, {"a waiter", number(liveness)}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newPermitServer(t, "2")
+			s := newServer(t, "2")
 			token := s.granted(s.acquire("A:1", "1"))
 			s.wants(s.acquire("D:1", "2"), "Q ")
 			s.wants(s.acquire("E:1", "2"), "QS ")
@@ -215,7 +267,7 @@ func TestATryThatRemovesADeadHeadTellsTheNextWhenALeaseEnds(t *testing.T) {
 
 func TestPermitsAreNotLostByAnAttemptThatIsGrantedAgainBehindManyLeasesThatAreOver(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, "3000")
+	s := newServer(t, "3000")
 	s.granted(s.acquire("Z:1", "1")) // in `owner`
 	for i := range 1000 {
 		s.granted(s.acquire(fmt.Sprintf("A:%d", i), "1"))
@@ -234,7 +286,7 @@ func TestPermitsAreNotLostByAnAttemptThatIsGrantedAgainBehindManyLeasesThatAreOv
 
 func TestALimitThatIsSetWhileASlotMovesFailsSoThatItIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	set := func(s *permitServer) {
+	set := func(s *server) {
 		s.t.Helper()
 		_, err := s.try("lock/limit", permitKeys[:1], "5", "0", channelPrefix, number(retention), "i",
 			number(s.now+patience()))
@@ -242,14 +294,14 @@ func TestALimitThatIsSetWhileASlotMovesFailsSoThatItIsTriedAgain(t *testing.T) {
 			s.t.Errorf("the error is %q, and is to be TRYAGAIN", err)
 		}
 	}
-	s := newPermitServer(t, "2")
+	s := newServer(t, "2")
 	set(s) // no hash
-	s = newPermitServer(t, "2")
+	s = newServer(t, "2")
 	s.acquire("A:1", "1")
 	set(s)
 	s.acquire("B:1", "1")
 	set(s) // a further holder
-	s = newPermitServer(t, "2")
+	s = newServer(t, "2")
 	s.acquire("A:1", "2")
 	s.acquire("B:1", "1")
 	set(s) // a queue
@@ -257,7 +309,7 @@ func TestALimitThatIsSetWhileASlotMovesFailsSoThatItIsTriedAgain(t *testing.T) {
 
 func TestTokensGrowBehindAForcedHolderWhosePermitsStayedTakenWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, "2")
+	s := newServer(t, "2")
 	token := s.granted(s.acquire("A:1", "1"))
 	s.wants(s.release("A:1", token, "1000"), "R") // stays taken
 	s.now += micro(500)
@@ -273,7 +325,7 @@ func TestTokensGrowBehindAForcedHolderWhosePermitsStayedTakenWhenTheClockIsSetBa
 
 func TestAReleaseBehindTheEndOfTheLeaseOfASharedLockSaysThatItIsLost(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, "3")
+	s := newServer(t, "3")
 	first := s.granted(s.acquire("A:1", "1"))
 	s.now++
 	shared := s.granted(s.acquire("B:1", "1"))
@@ -296,7 +348,7 @@ func TestAForcedUnlockOfADamagedLockThatIsShared(t *testing.T) {
 		{"a further holder", "r", false, func(h map[string]string) { h["held B:1"] = "x" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newPermitServer(t, "1000000000")
+			s := newServer(t, "1000000000")
 			first := s.granted(s.acquire("A:1", "1"))
 			s.granted(s.acquire("B:1", "1"))
 			if c.free {
@@ -319,7 +371,7 @@ func TestAForcedUnlockOfADamagedLockThatIsShared(t *testing.T) {
 
 func TestAForcedUnlockByATokenMeansOneHolderThoughThePermitsOfAnotherStayTaken(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, "2")
+	s := newServer(t, "2")
 	first := s.granted(s.acquire("A:1", "1"))
 	second := s.granted(s.acquire("B:1", "1"))
 	s.wants(s.release("A:1", first, "1000"), "R")
@@ -329,7 +381,7 @@ func TestAForcedUnlockByATokenMeansOneHolderThoughThePermitsOfAnotherStayTaken(t
 
 func TestAWriterThatGoesOnAsAReaderLeavesNoTokenToOthersThatItHasUsed(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, number(all))
+	s := newServer(t, number(all))
 	token := integer(s.granted(s.acquire("A:1", number(all))))
 	s.wants(s.run("lock/release", "A:1", number(token), channelPrefix, number(retention), "0",
 		number(token+5), "", "1"), "R")
@@ -340,7 +392,7 @@ func TestAWriterThatGoesOnAsAReaderLeavesNoTokenToOthersThatItHasUsed(t *testing
 
 func TestAReleaseWithoutTheKeyOfFurtherHoldersServesOneAndNotifiesTheNext(t *testing.T) {
 	t.Parallel()
-	s := newPermitServer(t, number(all))
+	s := newServer(t, number(all))
 	writer := s.granted(s.acquire("A:1", number(all)))
 	s.wants(s.acquire("B:1", "1"), "Q")
 	s.wants(s.acquire("C:1", "1"), "Q")
@@ -361,8 +413,8 @@ func TestAReleaseWithoutTheKeyOfFurtherHoldersServesOneAndNotifiesTheNext(t *tes
 }
 
 // waitersOfAWriter makes a lock that a writer has, and a queue of so many readers R1:1, R2:1 and so on.
-func waitersOfAWriter(t *testing.T, n int) (s *permitServer, token string) {
-	s = newPermitServer(t, number(all))
+func waitersOfAWriter(t *testing.T, n int) (s *server, token string) {
+	s = newServer(t, number(all))
 	token = s.granted(s.acquire("A:1", number(all)))
 	for i := range n {
 		s.wants(s.acquire(fmt.Sprintf("R%d:1", i+1), "1"), "Q")
@@ -407,7 +459,7 @@ func TestOneRequestServes200WaitersAndNotifiesTheNextToSendItsOwn(t *testing.T) 
 }
 
 // granting counts the messages of the last script that say that a waiter was granted permits.
-func (s *permitServer) granting() (n int) {
+func (s *server) granting() (n int) {
 	for _, m := range s.told {
 		if len(strings.Fields(m)) == 6 { // with the channel
 			n++
@@ -425,7 +477,7 @@ func TestAnAttemptTakesThePermitsThatTheWaitersBeforeItLeave(t *testing.T) {
 		{"an attempt that wants too much", number(liveness), "2", "Q"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newPermitServer(t, "2")
+			s := newServer(t, "2")
 			s.granted(s.acquire("A:1", "2"))
 			s.wants(s.acquire("W:1", "1"), "Q")
 			s.now += micro(lockLease) // the lease of A has ended
@@ -439,4 +491,61 @@ func TestAnAttemptTakesThePermitsThatTheWaitersBeforeItLeave(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheFirstInTheQueueTakesAFreeLockByItsRequestThoughItsSessionHasNoSubscriber(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "")
+	s.wants(s.acquire("A:1", "1"), "G")
+	s.wants(s.acquire("B:1", "1"), "Q")
+	s.wants(s.acquire("B:1", "1"), "Q")
+	s.wants(s.acquire("C:1", "1"), "Q")
+	s.deaf, s.now = "B", s.now+micro(lockLease)
+	s.wants(s.acquire("B:1", "1"), "G")
+}
+
+func TestAWaiterThatWasNeverSeenToHaveASubscriberLooksWhenTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "")
+	s.wants(s.acquire("A:1", "1"), "G")
+	s.deaf = "B"
+	s.wants(s.acquire("B:1", "1"), "QD")
+	s.wants(s.acquire("C:1", "1"), "QS")
+	s.wants(s.acquire("B:1", "1"), "QD") // and not QBD or QSD, by which C would have to look
+}
+
+func TestAnAttemptWithoutAnEntryLeavesTheQueueWhenItIsGrantedTheLock(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "")
+	s.wants(s.acquire("A:1", "1"), "G")
+	s.wants(s.acquire("B:1", "1"), "Q")
+	s.space = s.space.Clone()
+	s.space.Delete(lockKeys[2])
+	s.now += micro(lockLease)
+	s.wants(s.acquire("B:1", "1"), "G")
+	if queue := s.space.Members(lockKeys[1]); len(queue) > 0 {
+		t.Errorf("the holder is still in the queue: %q", queue)
+	}
+}
+
+func TestAServerWhoseClockIsSetBackGivesNoLeaseAgainThatWasReleasedAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "")
+	reply := s.acquire("A:1", "1")
+	s.now += micro(lockLease)
+	s.wants(s.release("A:1", strings.Fields(reply)[2]), "L")
+	s.now -= micro(lockLease) / 2
+	s.wants(s.acquire("B:1", "1"), "G")
+}
+
+func TestAServerWhoseClockIsSetBackGivesAFurtherHolderNoLeaseAgain(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "2")
+	s.granted(s.acquire("A:1", "1"))
+	token := s.granted(s.acquire("B:1", "1"))
+	s.now += micro(lockLease)
+	s.wants(s.renew("B:1", token), "L")
+	s.now -= micro(lockLease) / 2
+	s.wants(s.tryAcquire("C:1", "2"), "Q") // A has its lease again
+	s.wants(s.tryAcquire("D:1", "1"), "G")
 }

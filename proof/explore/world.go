@@ -1,16 +1,17 @@
-// Package drive explores the code that ships. It runs the sessions of two or three processes, with the engine
-// and everything below it, against the library's own Lua scripts, in the fake time of testing/synctest. At
-// each step, one thing happens: the server runs a request, a reply or a message arrives or is lost, a
-// goroutine calls Lock or Unlock, a context ends, or time passes. The explorer tries every order of these
-// steps, up to a bound.
+// Package explore explores the code that ships. It runs the sessions of two or three processes, with the
+// engine and everything below it, against the library's own Lua scripts, in the fake time of
+// testing/synctest. At each step, one thing happens: the server runs a request, a reply or a message arrives
+// or is lost, a goroutine calls Lock or Unlock, a context ends, or time passes. The explorer tries every
+// order of these steps, up to a bound.
 //
 // Begin with World in this file. A run (run.go) lives through one order of steps. The explorer (search.go)
 // chooses the orders, and ends a run that reaches a state which an earlier run has visited (state.go). The
-// server and the network are in server.go, subscriptions in subscription.go, and goroutines in actor.go. The
-// promises that each run must keep are in check.go.
+// server and the network are in server.go, subscriptions in subscription.go, goroutines in actor.go, and the
+// steps of an operator in operator.go. The promises that each run must keep are in check.go. The
+// specification of the scripts is in model.go.
 //
 // The package is for tests alone. docs/proof.md lists the worlds that were explored.
-package drive
+package explore
 
 import (
 	"time"
@@ -31,6 +32,7 @@ type World struct {
 	// later TryLock, and a goroutine that locks for reading.
 	Cast    []string
 	Options []rlock.SessionOption // of each session
+	Lingers bool                  // each session may keep a grant for 100 ms while no goroutine has it
 	Faults  Faults
 
 	// Detours bounds the number of detours of an order. The steps of a state have an order of preference:
@@ -40,7 +42,8 @@ type World struct {
 	// there is no bound.
 	Detours int
 
-	kind kind
+	kind         kind
+	withoutModel bool // the effects of scripts are not compared with the model, see model.go
 }
 
 // Faults bounds the number of times that something is lost, delayed or ended in one run.
@@ -53,6 +56,11 @@ type Faults struct {
 	Cutoffs  int // a session cannot reach the server until the goroutines of all other sessions are done
 	Waits    int // time passes until something happens by itself, although another step was possible
 	Closures int // a session is closed while its goroutines use the lock
+
+	Forces    int // an operator frees the lock
+	Deletions int // an operator deletes one key of the lock
+	Limits    int // an operator sets another number of permits
+	ClockSets int // an operator sets the clock of the server back
 }
 
 // A kind is one kind of lock.
@@ -116,7 +124,7 @@ var roles = map[byte]role{
 func Worlds() []World {
 	lossy := Faults{Losses: 1, Breaks: 1}
 	cut := Faults{Cuts: 1, Late: 1, Cancels: 1}
-	linger := []rlock.SessionOption{rlock.WithLinger(100 * time.Millisecond)}
+	patient := []rlock.SessionOption{rlock.WithWaiterTimeout(30 * time.Second)}
 	return []World{
 		{Name: "rlock", Small: true, kind: reentrant, Cast: []string{"L", "L"}},
 		{Name: "rlock-session", Small: true, kind: reentrant, Cast: []string{"L L", "L"}, Detours: 2},
@@ -125,7 +133,7 @@ func Worlds() []World {
 			Faults: Faults{Cancels: 2}, Detours: 2},
 		{Name: "rlock-messages", Small: true, kind: reentrant, Cast: []string{"L L", "L"}, Faults: lossy,
 			Detours: 2},
-		{Name: "rlock-away", Small: true, kind: reentrant, Cast: []string{"N", "L"},
+		{Name: "rlock-away", Small: true, kind: reentrant, Cast: []string{"NL L", "L"},
 			Faults: Faults{Cutoffs: 1}, Detours: 2},
 		{Name: "rlock-close", Small: true, kind: reentrant, Cast: []string{"L L", "L"},
 			Faults: Faults{Closures: 1}, Detours: 2},
@@ -134,8 +142,16 @@ func Worlds() []World {
 		{Name: "rlock-try", Small: true, kind: reentrant, Cast: []string{"LT T", "T"}, Detours: 2},
 		{Name: "rlock-nest", Small: true, kind: reentrant, Cast: []string{"N L", "N"}, Detours: 2},
 		{Name: "rlock-lease", Small: true, kind: reentrant, Cast: []string{"F L", "F"}, Detours: 2},
-		{Name: "rlock-linger", Small: true, kind: reentrant, Cast: []string{"LL L", "L"}, Options: linger,
+		{Name: "rlock-linger", Small: true, kind: reentrant, Cast: []string{"LL L", "L"}, Lingers: true,
 			Faults: Faults{Losses: 1}, Detours: 2},
+		{Name: "rlock-force", Small: true, kind: reentrant, Cast: []string{"N L", "L"},
+			Faults: Faults{Forces: 1, Waits: 1}, Detours: 2},
+		{Name: "rlock-block", Small: true, kind: reentrant, Cast: []string{"LL L", "L"},
+			Faults: Faults{Forces: 1}, Detours: 2},
+		{Name: "rlock-delete", Small: true, kind: reentrant, Cast: []string{"L L", "L"},
+			Faults: Faults{Deletions: 1, Waits: 1}, Detours: 2},
+		{Name: "rlock-clock", Small: true, kind: reentrant, Cast: []string{"L L", "L"},
+			Faults: Faults{ClockSets: 1, Waits: 1, Cuts: 1, Late: 1}, Detours: 2},
 		{Name: "rlock-stays", Small: true, kind: reentrant, Cast: []string{"S L", "L"}, Detours: 2},
 
 		{Name: "fairlock-session", Small: true, kind: fair, Cast: []string{"L L", "L"}, Detours: 2},
@@ -143,6 +159,8 @@ func Worlds() []World {
 		{Name: "fairlock-cut", kind: fair, Cast: []string{"L L", "L"}, Faults: cut, Detours: 2},
 		{Name: "fairlock-cancel", Small: true, kind: fair, Cast: []string{"L L", "L"},
 			Faults: Faults{Cancels: 2}, Detours: 2},
+		{Name: "fairlock-leave", Small: true, kind: fair, Cast: []string{"L", "L", "L"}, Options: patient,
+			Faults: Faults{Cancels: 1}, Detours: 2},
 		{Name: "fairlock-messages", Small: true, kind: fair, Cast: []string{"L L", "L"}, Faults: lossy,
 			Detours: 2},
 		{Name: "fairlock-away", kind: fair, Cast: []string{"N L", "L"}, Faults: Faults{Cutoffs: 1},
@@ -151,6 +169,10 @@ func Worlds() []World {
 			Detours: 2},
 		{Name: "fairlock-try", Small: true, kind: fair, Cast: []string{"T L", "L"}, Detours: 2},
 		{Name: "fairlock-lease", kind: fair, Cast: []string{"F L", "F"}, Detours: 2},
+		{Name: "fairlock-force", Small: true, kind: fair, Cast: []string{"L L", "L"},
+			Faults: Faults{Forces: 1}, Detours: 2},
+		{Name: "fairlock-delete", kind: fair, Cast: []string{"L L", "L"},
+			Faults: Faults{Deletions: 1, Waits: 1}, Detours: 2},
 		{Name: "fairlock-stays", Small: true, kind: fair, Cast: []string{"S L", "L"}, Detours: 2},
 
 		{Name: "rwlock-session", Small: true, kind: readWrite, Cast: []string{"R R", "L"}, Detours: 2},
@@ -162,9 +184,19 @@ func Worlds() []World {
 		{Name: "rwlock-away", kind: readWrite, Cast: []string{"D R", "L"}, Faults: Faults{Cutoffs: 1},
 			Detours: 2},
 		{Name: "rwlock-reduce", Small: true, kind: readWrite, Cast: []string{"D R", "R"}, Detours: 2},
+		{Name: "rwlock-leave", Small: true, kind: readWrite, Cast: []string{"L", "L", "L"}, Options: patient,
+			Faults: Faults{Cancels: 1}, Detours: 2},
+		{Name: "rwlock-force", Small: true, kind: readWrite, Cast: []string{"R R", "L"},
+			Faults: Faults{Forces: 1}, Detours: 2},
+		{Name: "rwlock-delete", Small: true, kind: readWrite, Cast: []string{"R R", "L"},
+			Faults: Faults{Deletions: 1}, Detours: 2},
+		{Name: "rwlock-clock", Small: true, kind: readWrite, Cast: []string{"R R", "L"},
+			Faults: Faults{ClockSets: 1}, Detours: 2},
 		{Name: "rwlock-try", Small: true, kind: readWrite, Cast: []string{"R r", "L"}, Detours: 2},
 
 		{Name: "semaphore", Small: true, kind: permits, Cast: []string{"1 1", "2"}, Detours: 2},
+		{Name: "semaphore-again", kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Waits: 1}, Detours: 3},
 		{Name: "semaphore-more", kind: permits, Cast: []string{"1 1", "1 1"}, Detours: 2},
 		{Name: "semaphore-cut", Small: true, kind: permits, Cast: []string{"1", "2"}, Faults: cut,
 			Detours: 2},
@@ -176,8 +208,14 @@ func Worlds() []World {
 			Detours: 2},
 		{Name: "semaphore-close", kind: permits, Cast: []string{"1 1", "2"}, Faults: Faults{Closures: 1},
 			Detours: 2},
+		{Name: "semaphore-limit", Small: true, kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Limits: 1}, Detours: 2},
+		{Name: "semaphore-force", Small: true, kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Forces: 1}, Detours: 2},
+		{Name: "semaphore-delete", Small: true, kind: permits, Cast: []string{"1 1", "2"},
+			Faults: Faults{Deletions: 1}, Detours: 2},
 		{Name: "semaphore-try", kind: permits, Cast: []string{"1 t", "t 2"}, Detours: 2},
-		{Name: "semaphore-linger", kind: permits, Cast: []string{"11 1", "2"}, Options: linger,
+		{Name: "semaphore-linger", kind: permits, Cast: []string{"11 1", "2"}, Lingers: true,
 			Faults: Faults{Losses: 1}, Detours: 2},
 	}
 }

@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockline/lockline/proof/explore/keyspace"
+	"github.com/lockline/lockline/proof/keyspace"
 	"github.com/lockline/lockline/pubsub"
 )
 

@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"cmp"
@@ -44,7 +44,7 @@ const cell = 10_000
 func (r *run) fingerprint() fingerprint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := &walker{r: r, now: now(), seen: map[visit]int{}, names: map[unsafe.Pointer]string{}}
+	k := &walker{r: r, now: r.now(), seen: map[visit]int{}, names: map[unsafe.Pointer]string{}}
 	for _, a := range r.actors {
 		if a.ctx != nil {
 			k.names[reflect.ValueOf(a.ctx).UnsafePointer()] = a.name
@@ -56,6 +56,11 @@ func (r *run) fingerprint() fingerprint {
 		for _, name := range slices.Sorted(maps.Keys(r.postponed)) {
 			k.word(name)
 		}
+	}
+	k.word("operator", int64(r.setBack), r.limit)
+	k.time(r.granted)
+	for _, s := range r.lost {
+		k.time(s.token)
 	}
 	k.time(r.token)
 	k.time(r.excluded)
@@ -247,7 +252,7 @@ func (k *walker) goroutines() {
 	records := make([]runtime.StackRecord, 200)
 	n, ok := runtime.GoroutineProfile(records)
 	if !ok {
-		panic("drive: too many goroutines")
+		panic("explore: too many goroutines")
 	}
 	var hashes []uint64
 	for i := range n {
@@ -285,7 +290,7 @@ func partOf(pc uintptr) part {
 		f := runtime.FuncForPC(pc)
 		switch {
 		case f == nil:
-		case strings.Contains(f.Name(), "/proof/drive.(*explorer)"):
+		case strings.Contains(f.Name(), "/proof/explore.(*explorer)"):
 			p = explorers
 		case strings.HasPrefix(f.Name(), module):
 			p = library

@@ -1,4 +1,4 @@
-package drive
+package explore
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 
 	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/wire"
-	"github.com/lockline/lockline/proof/explore/keyspace"
+	"github.com/lockline/lockline/proof/keyspace"
 )
 
 // A server runs scripts on a key space. It remembers the effects of requests from run to run, because most
@@ -45,6 +45,7 @@ type effect struct {
 	reply     string
 	err       error
 	published []keyspace.Message
+	verdict   verdict
 }
 
 func newServer(text func(name string) string) *server {
@@ -80,7 +81,7 @@ func (s *server) script(digest string) *keyspace.Script {
 	name := names()[digest]
 	c, err := keyspace.Compile(name, s.text(name))
 	if err != nil {
-		panic(fmt.Sprintf("drive: script %q: %v", name, err))
+		panic(fmt.Sprintf("explore: script %q: %v", name, err))
 	}
 	s.scripts[digest] = c
 	return c
@@ -117,7 +118,7 @@ type hook struct{ p atomic.Pointer[process] }
 
 func (h *hook) DialHook(redis.DialHook) redis.DialHook {
 	return func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("drive: a client dials")
+		return nil, errors.New("explore: a client dials")
 	}
 }
 
@@ -206,17 +207,20 @@ func (p *process) command(cmd redis.Cmder) *command {
 		case int, int32, int64:
 			words[i] = fmt.Sprint(a)
 		default:
-			panic(fmt.Sprintf("drive: an argument of type %T", a))
+			panic(fmt.Sprintf("explore: an argument of type %T", a))
 		}
 	}
 	if words[0] != "evalsha" {
-		panic(fmt.Sprintf("drive: a session sends %.100q", words))
+		panic(fmt.Sprintf("explore: a session sends %.100q", words))
 	}
 	n := args[2].(int)
 	c := &command{digest: words[1], keys: words[3 : 3+n], argv: words[3+n:], cmd: cmd}
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.name() == "acquire" {
+		r.keys, r.channels, r.retention = c.keys, c.argv[7], c.argv[5]
+	}
 	if c.name() == "acquire" && c.argv[8] != "" {
 		r.alias(c.argv[8], "Nonce."+r.plain(c.argv[0]))
 		attempt, _ := strconv.Atoi(c.argv[0][strings.IndexByte(c.argv[0], ':')+1:])
@@ -266,14 +270,14 @@ func (r *run) remove(q *request) {
 
 var errCut = &net.OpError{Op: "read", Net: "tcp", Err: io.EOF}
 
-// now returns the time of Redis in microseconds.
-func now() int64 { return time.Now().UnixMicro() }
+// now returns the time of Redis in microseconds. The caller must hold run.mu.
+func (r *run) now() int64 { return time.Now().Add(-r.setBack).UnixMicro() }
 
-// execute runs a request at the server. The caller must hold run.mu.
+// execute runs a request at the server, and checks the effects of its scripts. The caller must hold run.mu.
 func (r *run) execute(q *request) {
 	q.ran = true
 	for _, c := range q.commands {
-		key := cause{r.space, c.text(), now(), r.listening()}
+		key := cause{r.space, c.text(), r.now(), r.listening()}
 		e, ok := r.server.effects[key]
 		if !ok {
 			env := keyspace.Env{Now: key.now, Listening: func(channel string) int {
@@ -282,18 +286,20 @@ func (r *run) execute(q *request) {
 				}
 				return 0
 			}}
-			before := r.server.content[r.space]
+			before := r.data()
 			did := r.server.script(c.digest).Run(before, env, c.keys, c.argv)
 			did.Space.Purge(env.Now)
 			e = effect{space: r.server.number(did.Space), reply: did.Reply, published: did.Published}
 			if did.Err != nil {
 				e.err = refused(did.Err.Error())
 			}
+			e.verdict = judge(env, c, before, did)
 			r.server.effects[key] = e
 		}
 		r.space = e.space
 		c.reply, c.err = e.reply, e.err
 		r.log("  %s -> %s", strings.Join(append([]string{c.name()}, c.argv...), " "), e.reply)
+		r.checkRequest(c, e.verdict)
 		for _, m := range e.published {
 			if to := r.listener(m.Channel); to != nil {
 				to.queue = append(to.queue, m)
@@ -305,6 +311,6 @@ func (r *run) execute(q *request) {
 // data returns a copy of the data in Redis. The caller must hold run.mu.
 func (r *run) data() *keyspace.Space {
 	space := r.server.content[r.space].Clone()
-	space.Purge(now())
+	space.Purge(r.now())
 	return space
 }
