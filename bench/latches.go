@@ -31,9 +31,9 @@ func counterPoll() contender {
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"
-	c.config = "SET and DECR change a counter, and PUBLISH sends a message when it is 0. Each waiter opens a " +
-		"connection to subscribe, calls GET once, and waits for the message. A broken connection loses this " +
-		"message"
+	c.config = "SET and DECR change a counter, and PUBLISH sends a message when it is 0. " +
+		"Each waiter opens a connection to subscribe, calls GET once, and waits for the message. A broken " +
+		"connection loses this message"
 	c.unscripted = append(c.unscripted, "publish")
 	c.dial = func(to setup) (client, error) {
 		rdb, err := dialRedis(to.redis[0])

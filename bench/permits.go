@@ -76,8 +76,8 @@ func zsetPoll() contender {
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
 		config: fmt.Sprintf("a sorted set of the holders by the ends of their leases. A script removes "+
-			"holders whose lease has ended, and adds one if there are fewer than %d. A waiter runs it every %v. "+
-			"ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
+			"holders whose lease has ended, and adds one if there are fewer than %d. A waiter runs it "+
+			"every %v. ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
