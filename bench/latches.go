@@ -15,9 +15,10 @@ const lookEach = 10 * time.Millisecond
 // counterPoll returns a contender that is a latch with polls, as users write it themselves.
 func counterPoll() contender {
 	return contender{
-		name:       "counter-poll",
-		module:     "github.com/redis/go-redis/v9",
-		config:     fmt.Sprintf("SET, DECR, and a GET of each waiter every %v", lookEach),
+		name:   "counter-poll",
+		module: "github.com/redis/go-redis/v9",
+		config: fmt.Sprintf("SET and DECR change a counter, and each waiter sends a GET every %v",
+			lookEach),
 		unscripted: []string{"set", "get", "decr"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
@@ -30,8 +31,9 @@ func counterPoll() contender {
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"
-	c.config = "SET, DECR, and PUBLISH at 0. Each waiter subscribes, which opens a connection, calls GET " +
-		"once, and waits for the message, which a broken connection loses"
+	c.config = "SET and DECR change a counter, and PUBLISH sends a message when it is 0. " +
+		"Each waiter opens a connection to subscribe, calls GET once, and waits for the message. A broken " +
+		"connection loses this message"
 	c.unscripted = append(c.unscripted, "publish")
 	c.dial = func(to setup) (client, error) {
 		rdb, err := dialRedis(to.redis[0])

@@ -47,7 +47,7 @@ func lockline(name, config string, newLocker newLocker, options ...rlock.Session
 
 func locklines() []contender {
 	return []contender{
-		lockline("rlock-linger", "as rlock, with rlock.WithLinger(time.Second)",
+		lockline("rlock-linger", "as rlock, but with rlock.WithLinger(time.Second)",
 			func(s []*rlock.Session, name string) rlock.Locker { return rlock.New(s[0], name) },
 			rlock.WithLinger(time.Second)),
 		lockline("fairlock", "fairlock.New", func(s []*rlock.Session, name string) rlock.Locker {
@@ -78,7 +78,7 @@ func locklines() []contender {
 // idioms are the ways in which users write a cycle of an rlock. All scenarios have the first one.
 var idioms = []contender{
 	idiom("rlock", "ctx, hold, err := m.Lock(ctx), then hold.Unlock(ctx)", nil),
-	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx)",
+	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx) with the outer context",
 		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
 			_, hold, err := m.Lock(ctx)
 			if err != nil {
@@ -94,7 +94,7 @@ var idioms = []contender{
 				return nil
 			})
 		}),
-	idiom("rlock-deadline", "as rlock, with a context.WithTimeout for each call",
+	idiom("rlock-deadline", "as rlock, but with a context.WithTimeout for each call",
 		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
 			waiting, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
@@ -107,7 +107,7 @@ var idioms = []contender{
 			defer cancel()
 			return hold.Unlock(unlocking)
 		}),
-	idiom("rlock-at-most", "as rlock, by m.Lock(ctx, rlock.WaitAtMost(time.Minute))",
+	idiom("rlock-at-most", "as rlock, but with m.Lock(ctx, rlock.WaitAtMost(time.Minute))",
 		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
 			ctx, hold, err := m.Lock(ctx, rlock.WaitAtMost(time.Minute))
 			if err != nil {
@@ -116,7 +116,7 @@ var idioms = []contender{
 			inside()
 			return hold.Unlock(ctx)
 		}),
-	idiom("rlock-try", "as rlock, by m.TryLock(ctx)",
+	idiom("rlock-try", "as rlock, but with m.TryLock(ctx)",
 		func(ctx context.Context, m *rlock.Mutex, inside func()) error {
 			ctx, hold, err := m.TryLock(ctx)
 			if err != nil {

@@ -49,17 +49,18 @@ var metrics = []metric{
 }
 
 // legend explains the columns, for the page.
-const legend = `- Figures are medians of the rounds, but *max* is the largest of all.
-  *Of rounds* has the slowest and the fastest round.
-- *Wait* is the time from the call of Lock to its return. In crowds, the end of the run cuts waits short, and
-  they count with their time until then.
-- *Had a turn* is the part of the clients that had the lock. *Least share* is the number of cycles of the
-  goroutine with the fewest, divided by the mean.
+const legend = `- Figures are medians of the rounds, but *max* is the largest value in any round.
+  *Of rounds* has the figures of the slowest and the fastest round.
+- *Wait* is the time from the call of Lock to its return. In crowds, the end of the run also ends the waits.
+  Each of them counts with its time until then.
+- *Had a turn* is the share of the clients that had the lock at least once. *Least share* is the number of
+  cycles of the goroutine with the fewest cycles, divided by the mean.
 - *Requests* and *server time* are from INFO commandstats, as a sum over all servers. The time of a script
   includes the commands that it calls.
-- *CPU*, *allocs* and *bytes* (heap and stacks) are those of the process with the clients.
-- *Stuck*, *lost* and *violations* are columns only where they are not 0. They count waiters that did not have
-  the lock 2 s after all others had finished, unlocks that failed, and violations of mutual exclusion.
+- *CPU*, *allocs* and *bytes* (heap and stacks) are measured in the process with the clients.
+- *Stuck*, *lost* and *violations* are columns only in tables in which they are not 0. *Stuck* is the number
+  of waiters that did not have the lock 2 s after all others had finished. *Lost* is the number of unlocks
+  that failed. *Violations* is the number of violations of mutual exclusion.
 `
 
 // always reports whether the metric was measured at all.

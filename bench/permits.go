@@ -27,9 +27,9 @@ func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
 		module: "github.com/bsm/redislock",
-		config: fmt.Sprintf("%d locks, of which one is enough. All are tried in turn, beginning with a "+
-			"random one, and again after LinearBackoff(%v). Their TTL is 30 s, without renewal",
-			permits, pollEach),
+		config: fmt.Sprintf("%d locks, one for each permit. A client tries them one after another, "+
+			"beginning with a random one, and again after LinearBackoff(%v). Their TTL is 30 s, "+
+			"without renewal", permits, pollEach),
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {
@@ -76,8 +76,8 @@ func zsetPoll() contender {
 		name:   "zset-poll",
 		module: "github.com/redis/go-redis/v9",
 		config: fmt.Sprintf("a sorted set of the holders by the ends of their leases. A script removes "+
-			"holders whose lease has ended, and adds one if there are fewer than %d. It is called every %v. "+
-			"ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
+			"holders whose lease has ended, and adds one if there are fewer than %d. A waiter runs it "+
+			"every %v. ZREM releases a permit. The lease is 30 s, without renewal", permits, pollEach),
 		unscripted: []string{"zrem"},
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])

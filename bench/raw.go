@@ -28,7 +28,8 @@ func raw() contender {
 	return contender{
 		name:   "raw",
 		module: "github.com/redis/go-redis/v9",
-		config: "two scripts of a hash lock with a lease of 30 s and nothing else, as a lower bound",
+		config: "two scripts that only take and release a lock in a hash, with a lease of 30 s, as a " +
+			"lower bound",
 		dial: func(to setup) (client, error) {
 			rdb, err := dialRedis(to.redis[0])
 			if err != nil {

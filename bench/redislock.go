@@ -31,13 +31,13 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 // least shares were smaller, and with shorter intervals there were fewer cycles.
 func redislockEager() contender {
 	return bsmRedislock("redislock",
-		"LinearBackoff(4 ms), the interval with the most cycles of those at which no client starves",
+		"LinearBackoff(4 ms). Of all intervals at which no client starves, 4 ms has the most cycles",
 		func() redislock.RetryStrategy { return redislock.LinearBackoff(pollEach) })
 }
 
 func redislockExponential() contender {
 	return bsmRedislock("redislock-exp",
-		"ExponentialBackoff(16 ms, 64 ms), 16 ms being the least that its documentation recommends",
+		"ExponentialBackoff(16 ms, 64 ms). The documentation of redislock recommends at least 16 ms",
 		func() redislock.RetryStrategy {
 			return redislock.ExponentialBackoff(16*time.Millisecond, 64*time.Millisecond)
 		})

@@ -104,17 +104,18 @@ const brief = "--scenarios solo,crowd,quorum-solo --contenders rlock,redlock,red
 func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
-		"This command wrote the page, and writes it again with the figures of your machine. " +
+		"The following command has written this page. If you run it, it writes the page again with " +
+		"the figures of your machine. " +
 		"[Performance](performance.md) explains the scenarios and the figures, and says " +
 		"[how far to trust them](performance.md#how-far-to-trust-it).\n\n")
 	fmt.Fprintf(&b, "<!-- check: %s -->\n```sh\n%s\n```\n\n", brief, r.command)
-	fmt.Fprintf(&b, "It ran on %s, with %s on %s/%s, %d cores%s, and Redis %s, %s. "+
-		"Each figure is from %d rounds of %v, if the scenario does not name another time.\n\n",
+	fmt.Fprintf(&b, "The command ran on %s, with %s on %s/%s, %d cores%s, and Redis %s, %s. "+
+		"Each figure is from %d rounds of %v, unless the scenario names another time.\n\n",
 		r.day, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
 		r.version, r.origin, r.rounds, r.window)
 	b.WriteString("## Contenders\n\n" +
 		"Contenders of Lockline have one session for each client. All clients and sessions have the " +
-		"default options, except as noted.\n\n")
+		"default options, if the list does not name others.\n\n")
 	for _, c := range r.contenders {
 		library := ""
 		if !c.ours() {

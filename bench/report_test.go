@@ -53,7 +53,7 @@ func TestThePageHasOneTableOfEachScenario(t *testing.T) {
 	for _, want := range []string{
 		"```sh go run ./bench --rounds 3 ```", "Redis 7.0.15, started for this run",
 		"- *redislock* (bsm/redislock v0",
-		"1 lock, 1 ms inside. | | cycles/s | of rounds | max | lost |",
+		"1 lock, 1 ms of work. | | cycles/s | of rounds | max | lost |",
 		"| rlock | 1100 | 1000-1200 | 22 us | 0 |",
 		"| | clients | cycles/s | of rounds | max | had a turn | lost |",
 		"| rlock | 8 | 8100 | 8000-8200 | 22 us | 0.50 | 3 |",

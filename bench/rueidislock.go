@@ -14,7 +14,7 @@ func rueidisLock() contender {
 		name:   "rueidislock",
 		module: "github.com/redis/rueidis",
 		config: "a Locker for each client, with KeyMajority 1 and NoLoopTracking, as its README recommends " +
-			"for speed; by default the validity is 5 s, and is extended at half of it",
+			"for speed. The default validity is 5 s, and it is extended after half of this time",
 		dial: func(to setup) (client, error) {
 			opt, err := rueidis.ParseURL(to.redis[0])
 			if err != nil {

@@ -41,17 +41,17 @@ var scenarios = slices.Concat([]scenario{
 	{name: "solo", what: "1 goroutine, 1 lock",
 		who:     slices.Concat(idiomNames(), lone, []string{"multilock", "rlock-linger"}),
 		clients: 1, goroutines: 1, run: cycles},
-	{name: "distinct", what: "128 goroutines of 1 client, each its own lock", who: lone,
+	{name: "distinct", what: "128 goroutines of 1 client, each with its own lock", who: lone,
 		clients: 1, goroutines: 128, ownLocks: true, run: cycles},
 	{name: "hot1", what: "32 goroutines of 1 client, 1 lock", who: rivals,
 		clients: 1, goroutines: 32, run: cycles},
 	{name: "hot8", what: "8 clients x 4 goroutines, 1 lock",
 		who:     append([]string{"multilock", "rlock-linger"}, rivals...),
 		clients: 8, goroutines: 4, run: cycles},
-	{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms inside", who: rivals,
+	{name: "hold1ms", what: "8 clients x 4 goroutines, 1 lock, 1 ms of work", who: rivals,
 		clients: 8, goroutines: 4, critical: time.Millisecond, run: cycles},
 }, crowds(8, 50, 300, 1000), []scenario{
-	{name: "handoff", what: "from the call of Unlock in one client to the return of Lock in another",
+	{name: "handoff", what: "The time from the call of Unlock in one client to the return of Lock in another",
 		who: append([]string{"rlock-linger"}, rivals...), run: handoff},
 	{name: "quorum-solo", what: "5 servers, 1 goroutine, 1 lock", who: []string{"redlock", "redsync"},
 		clients: 1, goroutines: 1, servers: 5, run: cycles},
@@ -59,21 +59,21 @@ var scenarios = slices.Concat([]scenario{
 		who:     []string{"redlock", "redsync", "redsync-default"},
 		clients: 8, goroutines: 1, servers: 5, run: cycles},
 	{name: "quorum-crowd",
-		what: "3 servers, 50 clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration",
+		what: "3 servers, 50 clients x 1 goroutine, 1 lock, 5 ms of work, for 3 times --duration",
 		who:  []string{"redlock", "redsync-default"}, clients: 50, goroutines: 1, servers: 3,
 		critical: 5 * time.Millisecond, crowd: true, stretch: 3, once: true, run: cycles},
 	{name: "read-mostly", what: "8 clients x 4 goroutines, 1 lock, 95 % of the cycles read and 5 % write",
 		who: reading, clients: 8, goroutines: 4, reads: 95, run: cycles},
-	{name: "read-mostly-1ms", what: "read-mostly, 1 ms inside",
+	{name: "read-mostly-1ms", what: "as read-mostly, with 1 ms of work",
 		who: reading, clients: 8, goroutines: 4, reads: 95, critical: time.Millisecond, run: cycles},
-	{name: "semaphore", what: "8 clients x 4 goroutines, 1 semaphore of 4 permits, 1 ms inside",
+	{name: "semaphore", what: "8 clients x 4 goroutines, 1 semaphore of 4 permits, 1 ms of work",
 		who:     []string{"semaphore", "redislock-keys", "zset-poll"},
 		clients: 8, goroutines: 4, permits: permits, critical: time.Millisecond, run: cycles},
 	{name: "held", what: "50,000 held locks for one lease, which is 15 s here",
 		who:   []string{"rlock", "fairlock", "rueidislock", "redislock", "redsync"},
 		locks: 50_000, lease: 15 * time.Second, once: true, run: held},
-	{name: "latch", what: "100 waiters of 100 clients, " +
-		"from the call of the last of 3 count-downs to the return of the last waiter",
+	{name: "latch", what: "100 waiters of 100 clients. The time is from the last of 3 calls of CountDown " +
+		"to the return of the last waiter",
 		who: []string{"latch", "counter-poll", "counter-pubsub"}, clients: 100, goroutines: 1, run: runLatch},
 })
 
@@ -82,8 +82,8 @@ func crowds(sizes ...int) (all []scenario) {
 	for _, n := range sizes {
 		all = append(all, scenario{
 			name: "crowd", who: crowding,
-			what: "clients x 1 goroutine, 1 lock, 5 ms inside, for 3 times --duration; " +
-				"200 cycles/s are possible",
+			what: "clients x 1 goroutine, 1 lock, 5 ms of work, for 3 times --duration. " +
+				"At most 200 cycles/s are possible",
 			clients: n, goroutines: 1, critical: 5 * time.Millisecond,
 			crowd: true, stretch: 3, once: true, run: cycles,
 		})
