@@ -36,7 +36,7 @@ type grant struct {
 
 	// lock.mu guards the following.
 	holds     []*hold       // live holds; each is nested in the hold before it
-	change    int64         // number of the last change of holds; Redis ignores a lower number that arrives later
+	change    int64         // number of the last change of holds; Redis ignores a lower number
 	began     time.Duration // age of the session when the first hold began
 	state     handle.State
 	unrenewed bool           // all holds have a fixed lease
