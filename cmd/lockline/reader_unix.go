@@ -9,7 +9,7 @@ import (
 )
 
 // readerGone reports whether w is a pipe, a socket or a terminal that nobody can read any more. A command
-// that writes rarely would find that out too late.
+// that rarely writes would notice that too late.
 func readerGone(w io.Writer) bool {
 	file := fileOf(w)
 	if file == nil {
