@@ -187,8 +187,8 @@ func (m *locklineMutex) lock(ctx context.Context) (err error) {
 
 func (m *locklineMutex) unlock(context.Context) error { return m.hold.Unlock(m.held) }
 
-// reader returns a mutex that takes the same lock to read, for the same goroutine. It returns nil if the kind
-// of lock has no readers.
+// reader returns a mutex that takes the read lock, for the same goroutine. It returns nil if the kind of lock
+// has no readers.
 func (m *locklineMutex) reader() mutex {
 	if l, ok := m.Locker.(interface{ RLocker() rlock.Locker }); ok {
 		return &locklineMutex{Locker: l.RLocker()}
