@@ -110,7 +110,7 @@ func (u *latchUsers) once(ctx context.Context) (took time.Duration, err error) {
 			return 0, fmt.Errorf("count down: %w", err)
 		}
 	}
-	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil { // no poll is in step with the count-down
+	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil { // no poll is in step with that time
 		return 0, err
 	}
 	called.Store(true)
