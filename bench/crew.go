@@ -257,7 +257,7 @@ func (w *worker) inside() {
 	}
 }
 
-// section spends a time in the critical section.
+// section runs a critical section, which takes the time linger.
 func (w *worker) section(linger time.Duration) {
 	switch {
 	case w.reading:

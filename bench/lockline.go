@@ -75,7 +75,8 @@ func locklines() []contender {
 	}
 }
 
-// idioms are the ways in which users write a cycle of an rlock. All scenarios have the first one.
+// idioms are the ways in which users write a cycle of an rlock. The first idiom takes part in all scenarios
+// with an rlock.
 var idioms = []contender{
 	idiom("rlock", "ctx, hold, err := m.Lock(ctx), then hold.Unlock(ctx)", nil),
 	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx)",

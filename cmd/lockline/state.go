@@ -143,8 +143,8 @@ func (h holder) String() string {
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
-// share returns the beginning of the text of a holder or waiter, with the part of the lock that it has or
-// wants. For a lock without parts it returns "".
+// share returns the beginning of the text of a holder or waiter, with the part of the lock that the holder
+// has or the waiter wants. For a lock without parts it returns "".
 func share(side string, permits int) string {
 	switch {
 	case side != "":

@@ -65,7 +65,7 @@ end
 -- failDamaged ends the script with an error, which the function refusal in package wire parses. The script
 -- must not have written anything before.
 local function failDamaged(key, field, value, why)
-  local function plain(text) -- because a server may not send every byte
+  local function plain(text) -- a server may not send every byte of an error
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
       return string.format('=%02X', string.byte(c))
     end))
@@ -116,7 +116,7 @@ end
 -- clock returns the Redis time in microseconds, as a number and as a string.
 local function clock()
   local time = redis.call('TIME')
-  -- Joining the two is faster than string.format.
+  -- Joining the two is faster, but only correct if the microseconds have six digits.
   local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
   return tonumber(stamped), stamped
 end

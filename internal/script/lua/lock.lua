@@ -123,7 +123,7 @@ local function set(s, till, ...)
     return
   end
   local new = s.lives == 0
-  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- creates the key. A full server refuses this
+  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- creates the key; a full server refuses this
   s.lives = till + 2 * s.keep * 1000
   local ms = toString(math.ceil((s.lives - s.now) / 1000))
   if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then -- the user has no right to PEXPIRE

@@ -65,7 +65,7 @@ end
 -- shortened. held is the result of grantOf. The variadic arguments are further fields of the hash, for the
 -- holder in `owner`. They are ignored for a further holder.
 local function extendLease(s, owner, held, ends, ...)
-  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after it. A replica refuses it
+  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
   ends = math.max(held.ends, ends)
   if held == s then
     set(s, ends, 'ends', toString(ends), ...)
@@ -88,7 +88,7 @@ end
 -- grantBeside does the same as grant if another holder is in `owner`. It adds a further holder.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- an expired grant of owner
+  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- the expired grant of owner, or nil
   if before then
     removeShare(s, owner, before, true)
   end
@@ -96,7 +96,7 @@ local function grantBeside(s, owner, permits, info, lease, ...)
   writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
     'shared', toString(s.shared), 'limit', toString(s.limit), 'floor', token, ...)
   setShareLease(s, owner, ends)
-  s.gone[owner] = nil -- set if an earlier lease of this attempt had ended
+  s.gone[owner] = nil -- may be set, because an earlier lease of this attempt had ended
   return token
 end
 

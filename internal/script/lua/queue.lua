@@ -171,7 +171,7 @@ local function lookUp(s, channels, options)
   end
   local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false
   local enough = options.noGrants and session(options.mine)
-  local size = (s.owner or s.shared > 0) and free and free > 0 and 4 or 2 -- more are rarely needed
+  local size = (s.owner or s.shared > 0) and free and free > 0 and 4 or 2 -- more attempts are rarely needed
   while not q.second and not (q.first and q.first.session == enough) and at - #q.remove < 2 * BATCH do
     local found, count = readWaiters(s, channels, at, size, q, options)
     for _, w in ipairs(found) do
@@ -243,7 +243,7 @@ local function enqueue(s, q)
     seen = mine and mine.seen and mine.sharded == sharded
   end
   if mine and mine.alive > 0 then
-    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after it, but refuses new waiters
+    redis.call('HDEL', KEYS[1], '') -- a full server accepts writes after HDEL, but must refuse new waiters
   end
   redis.call('HSET', KEYS[3], me, table.concat({ toString(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
@@ -360,8 +360,8 @@ local function serve(s, channels, q, options, ...)
   return reply, own
 end
 
--- sessionToSkip returns the session whose waiters are not notified of the end of the holder's lease. That is
--- the holder's session, because its process may be frozen. If the holder has unlocked, the result is nil.
+-- sessionToSkip returns the session that may be unable to send a request when the holder's lease ends. That
+-- is the holder's session, because its process may be frozen. If the holder has unlocked, the result is nil.
 local function sessionToSkip(holder)
   return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
@@ -417,7 +417,7 @@ local function notifyKeepers(s, asking, channels)
   local all, notified, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
     and redis.call('HGETALL', KEYS[1]) or {}, 0, false
   if all[1] then
-    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after it
+    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
   end
   for i = 1, #all, 2 do
     local owner = string.match(all[i], '^held (%S+)$')

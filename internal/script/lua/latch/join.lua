@@ -8,7 +8,7 @@
 --   J NOW RUN      joined
 --   T NOW          another party has this name
 --   F NOW          all counts are leased
---   X NOW          an earlier copy has joined, but the lease of the party has ended
+--   X NOW          an earlier copy has joined, but its lease has ended, or the party has left
 --   V NOW, U NOW   see once
 
 local now, stamped = clock()

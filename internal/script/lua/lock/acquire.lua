@@ -22,7 +22,7 @@
 --           time in µs. The session may keep the lock if nobody waits, and if no other session was refused a
 --           lock that was kept in this way, less than this time ago
 -- Only for a lock with permits:
--- ARGV[12]  the limit for which the session was configured. It becomes the limit if Redis has none
+-- ARGV[12]  the limit that the caller expects. It becomes the limit if Redis has none
 -- ARGV[13]  owner field of a holder of this session, or ''. If this holder has a valid lease and there are no
 --           waiters, its lease is extended, and the attempt gets no grant
 --

@@ -70,7 +70,7 @@ for _, owner in ipairs(forced) do
 end
 -- The queue is read before the first write, because reading fails if somebody has damaged the queue.
 local q = lookUp(s, ARGV[1], {})
-redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after it. A replica refuses it
+redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
 if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end

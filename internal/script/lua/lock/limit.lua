@@ -31,7 +31,7 @@ if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == 
 end
 dropExpired(s)
 s.limit = tonumber(ARGV[1])
-local q = lookUp(s, ARGV[3], {}) -- before the first write, because it fails if the queue is damaged
+local q = lookUp(s, ARGV[3], {}) -- lookUp fails if the queue is damaged, so it precedes all writes
 set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
 serve(s, ARGV[3], q, {})
 if unused(s) < 0 then

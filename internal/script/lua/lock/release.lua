@@ -54,7 +54,7 @@ local mine = grantOf(s, owner)
 local matches = mine and (token == '' or token == mine.token)
 local lost = not mine and s.shared > 0 and readShare(s, owner) -- an expired grant of a further holder
 local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
-if ARGV[8] and (not matches or mine.permits ~= ALL) then -- fewer than ALL after an earlier copy
+if ARGV[8] and (not matches or mine.permits ~= ALL) then -- an earlier copy leaves fewer than ALL
   return onMaster(reply)
 end
 local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
@@ -84,9 +84,9 @@ end
 -- before the first write, because reading fails if somebody has damaged the queue.
 local options = { leaving = owner, all = stays }
 if unused(s) > 0 then
-  options.asking = session(owner) -- the reply has the grants of this session's waiters
+  options.asking = session(owner) -- the reply has the grants of this session
 else
-  local first = firstHolderToEnd(s) -- may hold nothing any more, because removeDropped runs later
+  local first = firstHolderToEnd(s) -- the lease of first may have ended, because removeDropped runs later
   options.but = not stays and not s.gone[first.owner or ''] and sessionToSkip(first) or nil
 end
 local q = lookUp(s, ARGV[3], options)
@@ -94,7 +94,7 @@ if not mine and mayHaveQueue(s) then
   q.remove[#q.remove + 1] = owner
 end
 local last, fields = toString(s.last), {}
--- The first write is an HDEL. After it, a full server accepts the next writes. A replica refuses it.
+-- The first write is an HDEL. After it, a full server accepts the next writes. A replica refuses HDEL.
 if mine ~= s then
   call('HDEL', KEYS[1], '')
 end
