@@ -88,7 +88,7 @@ end
 -- grantBeside does the same as grant if another holder is in `owner`. It adds a further holder.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- the expired grant of owner, or nil
+  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- an expired grant of owner
   if before then
     removeShare(s, owner, before, true)
   end
