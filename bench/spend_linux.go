@@ -16,7 +16,7 @@ var alarms = sync.Pool{New: func() any { return newAlarm() }}
 // which counts in milliseconds and rounds up. So while a goroutine sleeps, each event in the process makes
 // the sleep longer, by up to a millisecond. A lock with hand-overs causes such an event, a reply that comes
 // after the grant. With time.Sleep, it would seem slow. In contrast, a timer of the kernel wakes the process
-// exactly.
+// at the exact time.
 func spend(d time.Duration) {
 	if d <= 0 {
 		return

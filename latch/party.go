@@ -161,7 +161,7 @@ func (p *Party) CountDown(ctx context.Context) error {
 
 // Abandon ends the lease without counting. Each Wait then ends with a *[PartyDiedError]. After CountDown has
 // returned nil, Abandon does nothing. If Abandon returns an error, the lease is no longer renewed, but may
-// not end before it expires. Abandon blocks for one round trip.
+// stay valid until it expires. Abandon blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
 	if p.none() {
 		return errNoParty

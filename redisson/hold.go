@@ -48,9 +48,9 @@ func (a *acquisition) newHold(g *grant) *hold {
 // nearest live hold of its lock that its context descends from.
 type nesting acquisition
 
-// outer finds the nearest live hold that the context descends from. It returns nil for a newcomer, and an
-// error if all holds that the context descends from were lost. The caller must not hold l.mu: contexts may
-// run code of their own.
+// outer finds the nearest live hold that the context descends from. It returns nil if the context descends
+// from no hold. It returns an error if all holds that the context descends from were lost. The caller must
+// not hold l.mu: contexts may run code of their own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -67,7 +67,7 @@ func (a *acquisition) outer() (*hold, error) {
 func (h *hold) Find(key any) any {
 	l := h.g.l
 	n, ok := key.(*nesting)
-	// Names are compared, because the hold may be a lost one, whose lock object was replaced.
+	// Find compares keys instead of locks, because the lock of a lost hold may have been replaced.
 	if !ok || n.l.s != l.s || n.l.n.keys.LockKey() != l.n.keys.LockKey() {
 		return nil
 	}

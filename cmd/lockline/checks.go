@@ -70,8 +70,8 @@ func checkEmptied(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// callsOf returns how often commands were run, by their names. The argument is the section COMMANDSTATS of
-// INFO.
+// callsOf returns the number of runs of each command, by the name of the command. The argument is the section
+// COMMANDSTATS of INFO.
 func callsOf(stats map[string]string) map[string]int64 {
 	calls := map[string]int64{}
 	for name, text := range stats { // cmdstat_NAME:calls=NUMBER,usec=...
@@ -156,7 +156,7 @@ func checkMemory(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// size returns a number of bytes for people. Zero means that there is no limit.
+// size returns a number of bytes as a text for people. Zero means that there is no limit.
 func size(bytes int64) string {
 	switch {
 	case bytes == 0:

@@ -310,7 +310,8 @@ const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
 
-// wardenCommand runs the process that exec starts between itself and the command.
+// wardenCommand returns the hidden command for the warden. The warden is the process that exec starts between
+// itself and the user's command.
 func wardenCommand() *cli.Command {
 	return &cli.Command{
 		Name: "exec-warden", Usage: "the process that lockline exec starts to end the command in time",

@@ -32,7 +32,7 @@ const (
 	exitUnread      = 141 // the reader of watch has gone; the same code as after SIGPIPE
 )
 
-// exitError is an error that chooses the exit code. If err is nil, nothing is printed.
+// exitError is an error with an exit code of its own. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error

@@ -15,7 +15,7 @@ func readerGone(w io.Writer) bool {
 	if file == nil {
 		return false
 	}
-	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // errors need no Events
+	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // Poll reports errors without Events
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

@@ -441,8 +441,8 @@ func (once) NoRetry() bool { return true }
 
 type sender = func(ctx context.Context, cmd redis.Cmder) error
 
-// request sends a request as the library does. If there is no reply, it sends the request again. If there is
-// no connection, it does not.
+// request sends a request as the library does. If there is no reply, it sends the request again. If it cannot
+// connect, it returns the error at once.
 func (t target) request(ctx context.Context, send sender, cmd redis.Cmder) error {
 	for try := 1; ; try++ {
 		err := wire.Explain(ctx, send(ctx, once{cmd}), strings.HasPrefix(t.URL, "rediss:"), false)

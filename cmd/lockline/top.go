@@ -242,7 +242,7 @@ func (p *page) table(states []lockState) (lines []string) {
 	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return c.name == "TOKEN" && p.width < wideScreen || c.name == "COUNT" && p.width < 100
 	})
-	if last := &shown[len(shown)-1]; p.width < wideScreen { // HOLDER
+	if last := &shown[len(shown)-1]; p.width < wideScreen { // the column HOLDER
 		last.cell = func(s lockState) string { return cmp.Or(printable(s.Error), s.brieflyHeldBy()) }
 	}
 	left, shares := p.width-len(shown)+1, 0

@@ -8,7 +8,7 @@ import (
 
 // An account has all facts about a demo that has ended.
 type account struct {
-	events []event // in the order in which they came to the store
+	events []event // in the order in which the store received them
 	stall  moment  // a process was stopped while it held the lock
 	kill   moment  // a process was killed while it held the lock
 	ends   []end
