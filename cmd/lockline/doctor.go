@@ -239,7 +239,7 @@ var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "m
 const unnamedMaster = "the master that the Sentinels name"
 
 func serverName(server *redis.Client) string {
-	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis does not show the master's address
+	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis hides the master's address
 		return addr
 	}
 	return unnamedMaster
