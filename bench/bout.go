@@ -25,7 +25,7 @@ var errPatient = errors.New("the run does not end")
 
 // measured runs the bout.
 func (b bout) measured(ctx context.Context) (figures, error) {
-	// Without a deadline: some libraries shorten their leases to it.
+	// The context has no deadline, because some libraries shorten their leases to the deadline.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(10*b.window+patience, func() { cancel(errPatient) }).Stop()
@@ -64,12 +64,12 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	return f, nil
 }
 
-// gatherFor limits the time in which all clients begin to wait, because busy clients and servers may never
-// become quiet.
+// gatherFor is the longest time for which gathered waits, because the number of connections may never stop
+// changing.
 const gatherFor = 15 * time.Second
 
-// gathered waits until all clients have begun to wait. It returns when the servers have a connection of each
-// client, and their number has stayed the same for 150 ms, or after gatherFor.
+// gathered waits until all clients have begun to wait. It returns when each server has a connection of each
+// client, and the number of connections has stayed the same for 150 ms. It also returns after gatherFor.
 func (b bout) gathered(ctx context.Context) error {
 	last, same := 0, 0
 	for began := time.Now(); same < 3 && time.Since(began) < gatherFor; {

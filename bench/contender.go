@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender is a library with locks, set up as its own documentation recommends for speed, and for many
-// clients that want one lock.
+// A contender is a library with locks. It is set up as its own documentation recommends for speed, and for
+// many clients that want one lock.
 type contender struct {
 	name   string
 	module string // path of its module
 	config string // description of the chosen options, for the reader
 
-	// unscripted has the commands that clients send directly, and that none of their scripts calls.
+	// unscripted has the commands that clients send directly, and that the contender's scripts do not call.
 	unscripted []string
 
 	// dial makes one client, with connections of its own.

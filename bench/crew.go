@@ -24,7 +24,7 @@ const (
 
 const (
 	checkFor  = 100 * time.Millisecond // length of the phase checking, or the measured time if that is less
-	settleFor = 100 * time.Millisecond // the same for the phase settling
+	settleFor = 100 * time.Millisecond // length of the phase settling, or the measured time if that is less
 	linger    = 200 * time.Microsecond // shortest length of a section while checking
 	drainFor  = 2 * time.Second        // a waiter that waits for longer after the end is stuck
 )
@@ -43,7 +43,7 @@ type crew struct {
 	clients []client
 	workers []*worker
 	phase   atomic.Int32
-	mallocs uint64 // allocations in the measured time; until that has ended, their number at its begin
+	mallocs uint64 // allocations in the measured time; until its end, the number at its start
 	wg      sync.WaitGroup
 }
 
@@ -75,8 +75,8 @@ func (b bout) muster(ctx context.Context) (*crew, error) {
 	return c, nil
 }
 
-// toRead returns a mutex that takes the lock of m to read, for the same goroutine. If the library has no
-// locks for readers, it returns m.
+// toRead returns a mutex that takes the read lock of m, for the same goroutine. If the library has no read
+// locks, it returns m.
 func toRead(m mutex) mutex {
 	if s, ok := m.(interface{ reader() mutex }); ok {
 		if r := s.reader(); r != nil {
@@ -86,8 +86,8 @@ func toRead(m mutex) mutex {
 	return m
 }
 
-// newWaits returns a histogram of durations up to an hour, which no run exceeds. Its buckets are 1 % wide. To
-// record a value allocates nothing.
+// newWaits returns a histogram of durations up to an hour, which no run exceeds. Its buckets are 1 % wide.
+// Recording a value allocates nothing.
 func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 2) }
 
 func (c *crew) start() {
@@ -104,7 +104,7 @@ func (c *crew) enter(phase int32) {
 	var m runtime.MemStats
 	switch phase {
 	case settling:
-		runtime.GC() // garbage of earlier runs would cost time in this one
+		runtime.GC() // otherwise garbage of earlier runs would cost time in this run
 	case measuring:
 		runtime.ReadMemStats(&m)
 		c.mallocs = m.Mallocs
@@ -175,14 +175,14 @@ type worker struct {
 	bout
 	guard  *guard
 	mutex  mutex
-	toRead mutex // takes the same lock to read; nil if no cycles only read
+	toRead mutex // takes the read lock of mutex; nil if all cycles write
 
 	// The fields below are about the present cycle.
 	began   time.Time
 	reading bool
 	entered bool // the lock was granted
 
-	sections   int64 // sections in all phases that excluded all others
+	sections   int64 // exclusive sections in all phases
 	lost       int64 // unlocks that failed
 	cycles     int64 // cycles while measuring
 	waits      *hdrhistogram.Histogram
@@ -242,7 +242,7 @@ func (w *worker) wait() {
 func (w *worker) inside() {
 	at := w.crew.phase.Load()
 	w.entered = true
-	if at == measuring || at == stopping { // without stopping, the longest waits would not count
+	if at == measuring || at == stopping { // the longest waits end while stopping, and must count
 		w.wait()
 	}
 	switch {
@@ -257,7 +257,7 @@ func (w *worker) inside() {
 	}
 }
 
-// section spends a time in the critical section.
+// section runs a critical section, which takes the time linger.
 func (w *worker) section(linger time.Duration) {
 	switch {
 	case w.reading:
@@ -270,7 +270,7 @@ func (w *worker) section(linger time.Duration) {
 	}
 }
 
-// measure takes the crew through the phases. It calls meter at the begin and at the end of the measured time.
+// measure takes the crew through the phases. It calls meter at the start and at the end of the measured time.
 func (b bout) measure(
 	ctx context.Context, c *crew, meter func() error,
 ) (t tally, took time.Duration, err error) {
@@ -292,7 +292,7 @@ func (b bout) measure(
 	}
 	// The measured time continues until a section was entered and left within it, or until it seems that no
 	// worker gets the lock any more.
-	inside := max(1, b.permits) // the most sections that were open at the begin
+	inside := max(1, b.permits) // largest possible number of sections that were open at the start
 	if b.ownLocks || b.reads > 0 {
 		inside = len(c.workers)
 	}

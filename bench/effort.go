@@ -15,8 +15,9 @@ type effort struct {
 	cpu      time.Duration // CPU time of this process
 }
 
-// neverScripted has commands that only clients send. The server reports the time of each command. The time of
-// a script includes the commands that it calls, so only commands of clients may be added up.
+// neverScripted has commands that only clients send, and no scripts. The server reports the time of each
+// command. The time of a script includes the commands that it calls, so the sum must contain only commands of
+// clients.
 var neverScripted = []string{
 	"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
 }
@@ -43,8 +44,8 @@ func (b bout) effort(ctx context.Context) (e effort, err error) {
 	return e, nil
 }
 
-// metered returns a function that is to be called at the begin and at the end of the measured time. The
-// second call sets spent to the effort between the two.
+// metered returns a function that the caller must call at the start and at the end of the measured time. The
+// second call sets spent to the effort since the first call.
 func (b bout) metered(ctx context.Context) (spent *effort, meter func() error) {
 	spent = new(effort)
 	return spent, func() error {

@@ -8,18 +8,19 @@ import (
 // A guard stands for the data that a lock protects. It notices if the lock does not protect them.
 //
 // The counter is read and written in two steps, so only the lock keeps an increment from being lost. The
-// fields are atomics because the race detector does not see an order that comes about by way of Redis.
+// fields are atomics because the race detector cannot see that Redis puts the sections in order.
 type guard struct {
-	inside   atomic.Int32 // goroutines in shared sections, plus alone for each exclusive section
+	inside   atomic.Int32 // number of goroutines in shared sections, plus `alone` for each exclusive section
 	counter  atomic.Int64 // number of exclusive sections
 	visits   atomic.Int64 // number of shared sections
-	overlaps atomic.Int64 // entries at which more goroutines were inside than allowed
+	overlaps atomic.Int64 // number of entries at which too many goroutines were inside
 }
 
 // alone is added to inside by an exclusive section. It is larger than the number of goroutines.
 const alone = 1 << 16
 
-// sharers is the limit for together if any number may share, but nobody may be beside an exclusive section.
+// sharers is the limit for together if any number of goroutines may share a section. It still excludes
+// exclusive sections.
 const sharers = alone - 1
 
 // section runs an exclusive section, which takes the time linger.

@@ -78,8 +78,8 @@ type renewer interface {
 	renew(ctx context.Context) error
 }
 
-// keep renews a lock at each third of its lease. It runs in a goroutine for each lock, as the documentation
-// of such libraries recommends.
+// keep renews a lock at each third of its lease. Each lock has its own goroutine for keep, as the
+// documentation of such libraries recommends.
 func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
 	tick := time.NewTicker(b.setup.lease / 3)
 	defer tick.Stop()
@@ -96,8 +96,8 @@ func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
 	}
 }
 
-// intrude makes another client that tries to get some of the locks for a moment. Each lock that it gets
-// counts as a violation.
+// intrude makes another client, which tries for a moment to get some of the locks. Each lock that this client
+// gets counts as a violation.
 func (b bout) intrude(ctx context.Context, names func(int) string) (violations float64, err error) {
 	c, err := b.dial(b.setup)
 	if err != nil {

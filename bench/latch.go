@@ -29,12 +29,13 @@ type latched interface {
 
 // latchUsers has the clients of a run, and counts their failures.
 type latchUsers struct {
-	clients []client     // the first one counts down
+	clients []client     // the first client counts down, the other clients wait
 	stuck   atomic.Int64 // waits that did not end
 	early   atomic.Int64 // waits that ended before the last count-down was called
 }
 
-// runLatch measures latches, one after another. For each, all clients wait and one counts down.
+// runLatch measures latches, one after another. For each latch, one client counts down, and all other clients
+// wait.
 func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 	u := &latchUsers{}
 	defer func() {
@@ -109,7 +110,7 @@ func (u *latchUsers) once(ctx context.Context) (took time.Duration, err error) {
 			return 0, fmt.Errorf("count down: %w", err)
 		}
 	}
-	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil { // no poll is in step with it
+	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil { // no poll is in step with that time
 		return 0, err
 	}
 	called.Store(true)

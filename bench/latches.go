@@ -27,7 +27,7 @@ func counterPoll() contender {
 	}
 }
 
-// counterPubSub returns the contender of counterPoll with a message instead of the polls.
+// counterPubSub returns the same contender as counterPoll, but with a message instead of polls.
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"

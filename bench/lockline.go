@@ -75,7 +75,8 @@ func locklines() []contender {
 	}
 }
 
-// idioms are the ways in which users write a cycle of an rlock. All scenarios have the first one.
+// idioms are the ways in which users write a cycle of an rlock. The first idiom takes part in all scenarios
+// with an rlock.
 var idioms = []contender{
 	idiom("rlock", "ctx, hold, err := m.Lock(ctx), then hold.Unlock(ctx)", nil),
 	idiom("rlock-outer", "held, hold, err := m.Lock(ctx), then hold.Unlock(ctx) with the outer context",
@@ -187,8 +188,8 @@ func (m *locklineMutex) lock(ctx context.Context) (err error) {
 
 func (m *locklineMutex) unlock(context.Context) error { return m.hold.Unlock(m.held) }
 
-// reader returns a mutex that takes the same lock to read, for the same goroutine. It returns nil if the kind
-// of lock has no readers.
+// reader returns a mutex that takes the read lock, for the same goroutine. It returns nil if the kind of lock
+// has no readers.
 func (m *locklineMutex) reader() mutex {
 	if l, ok := m.Locker.(interface{ RLocker() rlock.Locker }); ok {
 		return &locklineMutex{Locker: l.RLocker()}

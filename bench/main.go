@@ -86,7 +86,7 @@ func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.
 	return err
 }
 
-// A named is a scenario or a contender, which a list of names can choose.
+// A named is a scenario or a contender. Users choose it by its name in a list.
 type named interface{ called() string }
 
 func (s scenario) called() string  { return s.name }

@@ -13,8 +13,8 @@ type figures map[string]float64
 
 // A metric is a column of the tables.
 type metric struct {
-	name  string // in figures
-	title string // of the column
+	name  string // key in figures
+	title string // title of the column
 	show  func(rounds []float64) string
 	when  func(all []*result, name string) bool // reports whether a table with these results has the column
 }
@@ -68,7 +68,7 @@ func always(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 0 })
 }
 
-// inRounds reports whether some result has several rounds, and so a range.
+// inRounds reports whether some result has several rounds, so that there is a slowest and a fastest round.
 func inRounds(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 1 })
 }

@@ -17,9 +17,8 @@ import (
 // permits is the number of permits of the semaphores.
 const permits = 4
 
-// pollEach is the interval of the contenders that poll often. For a permit, intervals of 8 and 16 ms gave a
-// few more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests and gave no more
-// cycles.
+// pollEach is the interval at which some contenders poll for a permit. Intervals of 8 and 16 ms gave a few
+// more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests but gave no more cycles.
 const pollEach = 4 * time.Millisecond
 
 // redislockKeys returns a contender that makes a semaphore of one lock for each permit.

@@ -38,7 +38,7 @@ func (r *report) measured(s scenario) time.Duration {
 	return r.window * time.Duration(max(1, s.stretch))
 }
 
-// lasts returns the time that the whole run takes, about.
+// lasts returns the approximate time that the whole run takes.
 func (r *report) lasts() (all time.Duration) {
 	for _, x := range r.results {
 		rounds := r.rounds
@@ -50,8 +50,8 @@ func (r *report) lasts() (all time.Duration) {
 	return all
 }
 
-// once runs b and adds its figures as a round. If another library fails, it does not take part any more, and
-// the run continues without it. If a lock of this module fails, the run fails.
+// once runs b and adds its figures as a round. If a lock of this module fails, the run fails. If another
+// library fails, the run continues without that library.
 func (x *result) once(ctx context.Context, b bout) error {
 	if x.failed != nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The plot has no background, because pages can be white or nearly black. The contrast of ink is the same on
-// both.
+// The plot has no background, because pages can be white or nearly black. The color ink has the same contrast
+// on both.
 var (
 	ink  = color.NRGBA{0x79, 0x79, 0x79, 0xff}
 	grid = color.NRGBA{0x79, 0x79, 0x79, 0x40}
@@ -32,8 +32,8 @@ type look struct {
 	shape  draw.GlyphDrawer
 }
 
-// looks has a look for each contender in the plot. The colors are from Okabe and Ito, or similar. Colors that
-// color-blind readers may confuse differ in their dashes and shapes.
+// looks has a look for each contender in the plot. The colors are from the palette of Okabe and Ito, or
+// similar. If color-blind readers may confuse two colors, their dashes and shapes differ.
 var looks = map[string]look{
 	"rlock":           {color.NRGBA{0xd5, 0x5e, 0x00, 0xff}, nil, draw.CircleGlyph{}},
 	"fairlock":        {color.NRGBA{0x00, 0x72, 0xb2, 0xff}, nil, draw.BoxGlyph{}},
@@ -46,7 +46,7 @@ var looks = map[string]look{
 type panel struct {
 	title string
 	name  string  // name of the metric
-	unit  float64 // value of the metric that is 1 on the axis
+	unit  float64 // value of the metric that is shown as 1 on the axis
 }
 
 // plot draws the crowds as SVG.
@@ -145,7 +145,7 @@ func svg(w io.Writer, row []*plot.Plot, legend plot.Legend) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// Readers without this font use one of the others, which are as wide.
+	// Readers without this font use one of the other fonts, which are equally wide.
 	_, err := io.WriteString(w, strings.ReplaceAll(b.String(),
 		"font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return err

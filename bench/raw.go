@@ -22,8 +22,8 @@ var (
 	rawUnlock = redis.NewScript(rawUnlockBody)
 )
 
-// raw returns a contender that is two scripts over go-redis and nothing else. It is a lower bound for the
-// cost of a lock.
+// raw returns a contender that only runs two scripts with go-redis. Its cost is a lower bound for the cost of
+// a lock.
 func raw() contender {
 	return contender{
 		name:   "raw",

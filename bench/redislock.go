@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bsmRedislock returns a contender that waits with a retry strategy. With polls, the client that has just
-// released the lock usually gets it again. So with longer intervals there are more cycles, but fewer
-// goroutines have any of them.
+// bsmRedislock returns a contender that waits with a retry strategy. If clients poll, the client that has
+// just released the lock usually gets it again. So with longer intervals there are more cycles, but fewer
+// goroutines ever get the lock.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
 		name:   name,

@@ -12,9 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast, with which a
-// failed try does not wait for its releases, so that a late release can free a lock that the next try has
-// taken.
+// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast. With that option,
+// a failed try does not wait for its releases, so a late release can free a lock that the next try has taken.
 func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 	options = append(options, redsync.WithTries(math.MaxInt32))
 	return contender{
@@ -80,7 +79,7 @@ func (m redsyncMutex) unlock(ctx context.Context) error {
 		return errors.New("redsync: the unlock failed")
 	}
 	if ok {
-		return nil // an error is then of a minority of the servers
+		return nil // if there is an error, it is from a minority of the servers
 	}
 	return err
 }

@@ -18,9 +18,9 @@ import (
 // A report has the settings and the figures of one run of the program.
 type report struct {
 	command    string
-	day        string // on which it began, in UTC
-	version    string // of Redis
-	origin     string // where the server is from, as a clause for the reader
+	day        string // day on which the run began, in UTC
+	version    string // version of Redis
+	origin     string // clause for the reader that says who started the server
 	rounds     int
 	window     time.Duration
 	scenarios  []scenario
@@ -33,7 +33,7 @@ type result struct {
 	scenario  scenario
 	contender contender
 	rounds    []figures
-	failed    error // the reason for which the contender was left out; nil: it takes part
+	failed    error // the error for which the contender was left out; nil: the contender takes part
 }
 
 // newReport returns a report with an empty result for each contender in each scenario that will run.
@@ -95,12 +95,12 @@ func (r *report) violations() (n float64) {
 	return n
 }
 
-// brief has options with which the command of the page takes seconds. The check of the documentation
+// brief has options that let the command of the page end after seconds. The check of the documentation
 // (tools/docs) appends them to the command.
 const brief = "--scenarios solo,crowd,quorum-solo --contenders rlock,redlock,redsync " +
 	"--rounds 1 --duration 50ms"
 
-// write writes docs/measurements.md. Nobody edits that page, so its text is here.
+// write writes docs/measurements.md. The whole page is generated, so its text is here.
 func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
@@ -184,7 +184,7 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 	return t.Render()
 }
 
-// cpuModel returns " of " and the name that Linux has for the processor, to follow the number of cores. It
+// cpuModel returns " of " and the name of the processor in Linux. The text follows the number of cores. It
 // returns "" if the name is not known.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")

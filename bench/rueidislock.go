@@ -57,7 +57,7 @@ func (m *rueidisMutex) lock(ctx context.Context) (err error) {
 
 func (m *rueidisMutex) unlock(context.Context) error {
 	err := context.Cause(m.held) // not nil if the lock was lost
-	m.release()                  // returns when Redis has answered
+	m.release()                  // blocks until Redis has replied
 	if err != nil {
 		return fmt.Errorf("rueidislock: the lock was lost: %w", err)
 	}

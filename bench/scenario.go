@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A scenario is an experiment: some clients, with connections of their own and some goroutines each, take one
-// lock or several.
+// A scenario is an experiment in which some clients take one or several locks. Each client has its own
+// connections and some goroutines.
 type scenario struct {
 	name string   // the same for all sizes of a crowd
 	what string   // description for the reader
@@ -16,9 +16,9 @@ type scenario struct {
 
 	clients    int
 	goroutines int           // goroutines of each client
-	ownLocks   bool          // each goroutine has a lock of its own; false: all want one lock
-	reads      int           // how many of 100 cycles only read; the others write
-	permits    int           // permits of the semaphore; 0: the lock is no semaphore
+	ownLocks   bool          // each goroutine has a lock of its own; false: all goroutines want one lock
+	reads      int           // number of cycles of 100 that only read; the other cycles write
+	permits    int           // permits of the semaphore; 0: the lock is not a semaphore
 	critical   time.Duration // time spent under the lock
 	servers    int           // number of independent servers for locks on a majority; 0: one server
 	crowd      bool          // the end of the run ends all waits, because all turns could take minutes
@@ -29,7 +29,8 @@ type scenario struct {
 	once    bool // the scenario has one round, even if others have more
 }
 
-// Contenders of scenarios. If no goroutine waits, each library takes part with one way to wait only.
+// Contenders of scenarios. In scenarios without waiters, each library takes part with only one strategy for
+// waits.
 var (
 	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")
@@ -77,7 +78,8 @@ var scenarios = slices.Concat([]scenario{
 		who: []string{"latch", "counter-poll", "counter-pubsub"}, clients: 100, goroutines: 1, run: runLatch},
 })
 
-// crowds returns scenarios in which clients with one goroutine each want one lock. sizes are their numbers.
+// crowds returns scenarios in which clients with one goroutine each want one lock. sizes has the number of
+// clients of each scenario.
 func crowds(sizes ...int) (all []scenario) {
 	for _, n := range sizes {
 		all = append(all, scenario{
@@ -91,8 +93,8 @@ func crowds(sizes ...int) (all []scenario) {
 	return all
 }
 
-// beside returns the time, about, that a run takes in addition to the measured time. The progress bar needs
-// it.
+// beside returns the approximate time that a run takes in addition to the measured time. The progress bar
+// needs this time.
 func (s scenario) beside() time.Duration {
 	clients := time.Duration(s.clients * max(1, s.servers))
 	locks := time.Duration(s.locks)

@@ -14,7 +14,7 @@ type site struct {
 	redis    string   // URL of the server for scenarios with one server
 	majority []string // URLs of independent servers, if a scenario needs them
 	version  string   // version of the server
-	origin   string   // where the server is from, as a clause for the reader
+	origin   string   // clause for the reader that says who started the server
 }
 
 // open starts the servers that the scenarios need. If redisURL is given, scenarios with one server use that

@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarms has timers of the kernel that are not in use.
+// alarms has timers of the kernel that no goroutine uses at present.
 var alarms = sync.Pool{New: func() any { return newAlarm() }}
 
-// spend waits for the time d. time.Sleep is not exact enough: an idle Go process waits in epoll_wait, which
-// counts in milliseconds and rounds up. So each event in the process while a goroutine sleeps makes its sleep
-// longer, by up to a millisecond. A lock with hand-overs has such an event, a reply that comes after the
-// grant, so it would seem slow. A timer of the kernel wakes the process by itself.
+// spend waits for the time d. time.Sleep is not exact enough, because an idle Go process waits in epoll_wait,
+// which counts in milliseconds and rounds up. So while a goroutine sleeps, each event in the process makes
+// the sleep longer, by up to a millisecond. A lock with hand-overs causes such an event, a reply that comes
+// after the grant. With time.Sleep, it would seem slow. In contrast, a timer of the kernel wakes the process
+// at the exact time.
 func spend(d time.Duration) {
 	if d <= 0 {
 		return

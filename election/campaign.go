@@ -20,18 +20,18 @@ import (
 )
 
 var (
-	// errResigned is the error of the calls for a leadership that come after Resign.
+	// errResigned is the error of a method of a Leadership that is called after Resign.
 	errResigned = failure.Worded("the leadership has ended: Resign was called before", failure.ErrNotHeld)
-	// errNilLeadership is the error of a call of a nil Leadership.
+	// errNilLeadership is the error of a method of a nil Leadership.
 	errNilLeadership = fmt.Errorf("%w: the Leadership is nil, because Campaign failed: check its error first",
 		failure.ErrNotHeld)
 )
 
 // A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
-// use, and on a nil Leadership.
+// use, and may be called on a nil Leadership.
 //
-// Call Resign for each Leadership. If the program forgets one, it is resigned and logged after neither the
-// Leadership nor its context can be reached any more.
+// Call Resign for each Leadership. If a program forgets to do so, the leadership is resigned, and a warning
+// is logged, after neither the Leadership nor its context can be reached any more.
 type Leadership struct {
 	hold     *rlock.Hold
 	record   *record
@@ -55,30 +55,31 @@ func (e *Election) of(ctx context.Context) *Leadership {
 	return l
 }
 
-// maxLost is the number of times that a candidate may lose the lock before it could lead.
+// maxLost is the number of times that a candidate may lose the lock before its first value is stored. After
+// that, Campaign returns the error.
 const maxLost = 8
 
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
 // the Leadership, and a context for the leader's work. That context is canceled when the leadership ends. Its
-// cause is [rlock.ErrLost], [rlock.ErrClosed] if the session is closed, or [rlock.ErrNotHeld] after Resign.
-// After a loss, it ends before Redis gives the lock to another candidate. The context also ends with ctx, but
-// the leadership does not. Call Resign.
+// cause is [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session is closed, or [rlock.ErrNotHeld]
+// after Resign. After a loss, the context ends before Redis gives the lock to another candidate. When ctx
+// ends, the context ends, too, but the leadership does not. So call Resign in any case.
 //
 // If ctx descends from a live leadership of this election and session, Campaign calls [Leadership.Proclaim].
-// Then it returns ctx and that Leadership, even with an error. Each other call is a separate candidate, even
-// if the contexts share an owner (see [rlock.WithOwner]).
+// Then it returns ctx and that Leadership, even if Proclaim fails. Every other call is a separate candidate,
+// even if the contexts share an owner (see [rlock.WithOwner]).
 //
 // Campaign blocks until it leads, or until ctx ends. In an outage of Redis, it keeps waiting. If ctx has no
-// deadline, it returns an error once the outage has lasted for the session's watchdog timeout. If it returns
-// an error, the context is ctx and the Leadership is nil, except in the case above. Then the caller has
-// nothing to release. If an unanswered request may have taken the lock, it is released in the background. The
-// error matches
+// deadline, it returns an error once the outage has lasted for the session's watchdog timeout. If Campaign
+// returns an error, the context is ctx, the Leadership is nil, and the caller has nothing to release. (The
+// call of Proclaim above is an exception.) If an unanswered request may have taken the lock, the lock is
+// released in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
 //     in a row before the value could be stored.
 //
-// Otherwise it is an error of go-redis.
+// Any other error is an error of go-redis.
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
 		return ctx, nil, err
@@ -119,7 +120,7 @@ func ofCampaign(err error) error {
 	return failure.Worded(before+hint+after, err)
 }
 
-// assume makes a leadership of a hold of the lock. If it fails, the lock is released in the background.
+// assume makes a Leadership from a hold of the lock. If it fails, the lock is released in the background.
 func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
 	entry := (*handle.Hold)(hold).Of().(*engine.Entry)
 	entry.Renew(true) // a fixed lease is not renewed by default, but this one must be
@@ -130,7 +131,7 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 		e.background(func() { _ = l.giveBack(e.session.Ctx) })
 		return nil, err
 	}
-	r, ended := l.record, l.ended // must not refer to the Leadership, which the program may forget
+	r, ended := l.record, l.ended // keep must not refer to the Leadership, which the program may forget
 	e.background(func() { r.keep(ended) })
 	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
 	handle.Keep(l)
@@ -149,10 +150,10 @@ func (e *Election) background(f func()) bool {
 	return true
 }
 
-// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, but not
-// longer than ctx. Of several values, the last proclaimed value counts, even if their requests arrive
-// in another order. It returns
-//   - nil if the value or a newer one is stored;
+// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, but at most
+// until ctx ends. Of several values, the last proclaimed value counts, even if their requests arrive in
+// another order. It returns
+//   - nil if this value or a newer value is stored;
 //   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
 //   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended.
 //
@@ -179,7 +180,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	l.record.set(value)
 	err := l.record.store(ctx)
 	if errors.Is(err, failure.ErrLost) {
-		_ = l.hold.Extend(ctx, e.session.Lease) // finds out that the hold is lost, and ends the context
+		_ = l.hold.Extend(ctx, e.session.Lease) // Extend notices the loss, and ends the context
 	}
 	return err
 }
@@ -188,7 +189,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 // context of the leadership ends before Resign sends its first request. ctx only bounds the wait for the
 // replies to two requests. If ctx is nil, never ends, or has ended, the bound is 5 s. Resign returns
 //   - nil if the leadership has ended;
-//   - [rlock.ErrNotHeld] for a second call, or for a nil Leadership, which does nothing;
+//   - [rlock.ErrNotHeld] if Resign was called before, or if the Leadership is nil. Then Resign does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;
 //   - [rlock.ErrClosed] if the session has released the lock.
 //
@@ -230,11 +231,13 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 }
 
-// giveBack ends the leadership in Redis, and deletes its value there. If that fails, observers notice the end
-// when the lease would have expired. The caller must be counted in the session's work.
+// giveBack ends the leadership in Redis, and deletes its value there. If deleting the value fails, observers
+// notice the end when the lease would have expired. The caller must be counted as work of the session
+// (Session.Begin).
 func (l *Leadership) giveBack(ctx context.Context) error {
 	err := l.hold.Unlock(ctx)
-	if r := l.record; err == nil { // after the release, so that a copy of a Proclaim cannot store it again
+	// The value is deleted after the release, so that a copy of a Proclaim cannot store it again.
+	if r := l.record; err == nil {
 		_, _ = r.e.do(ctx, retractScript, r.owner, r.token)
 	}
 	return err
@@ -266,12 +269,12 @@ type record struct {
 	e            *Election
 	owner, token string
 
-	mu     sync.Mutex // guards the fields below; no other mutex is locked while it is held
+	mu     sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	number int64      // number of the value, counted from 1
 	value  string
 }
 
-// set makes value the newest one.
+// set makes value the newest value.
 func (r *record) set(value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +282,7 @@ func (r *record) set(value string) {
 	r.value = value
 }
 
-// store sends the newest value and waits for the reply, but not longer than ctx.
+// store sends the newest value and waits for the reply, at most until ctx ends.
 func (r *record) store(ctx context.Context) error {
 	r.mu.Lock()
 	number, value := r.number, r.value
@@ -299,7 +302,7 @@ func (r *record) store(ctx context.Context) error {
 func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 	for try := 1; ; try++ {
 		err := r.store(held)
-		over := hold.Err() // even after a success, because the lease may have expired before the reply
+		over := hold.Err() // checked even after a success: the lease may have expired before the reply
 		switch {
 		case over != nil:
 			return r.e.fail(over)
@@ -312,8 +315,8 @@ func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 	}
 }
 
-// keep stores the newest value again as often as the lock is renewed, in case Redis loses it, until the
-// leadership has ended.
+// keep stores the newest value again after each third of the lease, in case Redis has lost it. It returns
+// when the leadership has ended.
 func (r *record) keep(ended <-chan struct{}) {
 	s := r.e.session
 	for {

@@ -23,11 +23,11 @@
 //
 // # Guarantees
 //
-// There is at most one leader at a time. Each leadership has a fencing token that is larger than all before
-// it. The context of a leadership that is lost ends before Redis gives the lock to the next candidate. But a
-// process that was stopped for a while can act before it notices, and Redis can forget a leadership that it
-// has acknowledged (see below). So a database that the leader writes to must compare tokens, and refuse a
-// token that is smaller than the largest it has seen.
+// There is at most one leader at a time. Each leadership has a fencing token that is larger than the tokens
+// of all earlier leaderships. If a leadership is lost, its context ends before Redis gives the lock to the
+// next candidate. But a process that was stopped for a while can act before it notices, and Redis can forget
+// a leadership that it has acknowledged (see below). So a database that the leader writes to must compare
+// tokens, and refuse a token that is smaller than the largest token that it has seen.
 //
 // Candidates lead first come, first served, in the order in which their requests reached Redis. Several
 // candidates of one session count separately: each has its own place in the queue, its own grant and its own
@@ -35,22 +35,22 @@
 //
 // A leader's value is stored with its token. Readers compare this token with the lock, in one script. So a
 // value is only returned if the lock belonged to that leader in Redis at that instant. The leadership may
-// have ended already, by the leader's own clock or because the leader is resigning, but the next one has not
-// begun. A new value replaces an older one, even if copies of their requests arrive late or twice.
+// have ended already, by the leader's own clock or because the leader is resigning, but the next leadership
+// has not begun. A new value replaces an older one, even if copies of their requests arrive late or twice.
 //
 // # When a leader is replaced
 //
-//   - After Resign, or when its session is closed, the next candidate leads at once. A message hands over the
-//     lock. If there is no candidate, observers see a Resign at once, and a closed session when the lease
-//     would have expired.
-//   - If its process dies, or is cut off from Redis, the next candidate leads when the lease has expired. The
-//     lease is the session's watchdog timeout, and is renewed after each third of it. So by default this
-//     takes 10 to 15 s.
+//   - When the leader calls Resign, or its session is closed, the next candidate leads at once. Redis hands
+//     the lock over, and notifies the candidate by a message. If there is no candidate, observers notice a
+//     Resign at once, but a closed session only when the lease would have expired.
+//   - If the leader's process dies, or is cut off from Redis, the next candidate leads when the lease has
+//     expired. The lease is the session's watchdog timeout, and is renewed after each third of it. So by
+//     default this takes 10 to 15 s.
 //   - If the next candidate is dead, too, it delays the others like a dead waiter of package fairlock.
-//   - If its process restarts, the new process is a new candidate, and does not resume the leadership. Redis
-//     does not know whether the former process has ended or is only cut off, and two leaders with one token
-//     could act at the same time. A process that shuts down should call Resign or close its session, so that
-//     no candidate has to wait.
+//   - If the leader's process restarts, the new process is a new candidate, and does not resume the
+//     leadership. Redis does not know whether the former process has ended or is only cut off, and two
+//     leaders with one token could act at the same time. A process that shuts down should call Resign or
+//     close its session, so that no candidate has to wait.
 //
 // After a failover of Redis, a leadership continues if the replica knew of it. If the replica did not know of
 // it, another candidate can be elected. docs/failures.md describes when the former leader finds out. A value

@@ -28,8 +28,8 @@ var (
 const MaxValue = 64 << 10
 
 // An Election is a name in a session. It has no state of a campaign, so any number of goroutines can use it,
-// and all Elections of one name are the same election. All methods of a zero Election that return an error do
-// so.
+// and all Elections of one name are the same election. On a zero Election, every method that can return an
+// error returns one.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
@@ -38,8 +38,8 @@ type Election struct {
 // New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the name
 // or the session is invalid, each method returns an error.
 //
-// The leader holds the fair lock of this name, so a holder of fairlock's lock keeps everybody from leading. A
-// lock of another kind that has this name does not: its holder and the leader are not known to each other.
+// The leader holds the fair lock of this name. So nobody leads while other code holds this lock by package
+// fairlock. Locks of other kinds with this name have no effect on the election.
 func New(s *rlock.Session, name string) *Election {
 	return &Election{inner.Session(s), fairlock.New(s, name)}
 }
@@ -75,9 +75,9 @@ type Leader struct {
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader returns the present leader, and reports whether there is one. There is none before the first leader
-// is elected, and from the end of a leadership until the next leader has stored its first value. Leader
-// blocks for one request, but not longer than ctx. The error matches ctx.Err() if ctx ended, or
+// Leader returns the present leader, and reports whether there is one. There is no leader before the first
+// leader is elected, and from the end of a leadership until the next leader has stored its first value.
+// Leader blocks for one request, but at most until ctx ends. The error matches ctx.Err() if ctx ended, or
 // [rlock.ErrClosed] if the session is closed, or is an error of go-redis.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
@@ -89,9 +89,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 
 // Inspect returns the leader, as the holder, and the candidates that wait, in the order in which they will
 // lead. A holder leads, or is about to proclaim its first value. A leader that has died is listed until its
-// lease has expired. A candidate that has died is listed until its waiter timeout has passed and a script has
-// looked for the next candidate. Inspect changes nothing. It blocks for one request, but not longer than ctx.
-// It returns the same errors as [Election.Leader].
+// lease has expired. A candidate that has died is listed until its waiter timeout has passed, and a later
+// request has removed it from the queue. Inspect changes nothing. It blocks for one request, but at most
+// until ctx ends. It returns the same errors as [Election.Leader].
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
 // Observe first yields the present leader, or the zero Leader if there is none. Then it yields each change:
@@ -100,14 +100,15 @@ func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.
 //
 // Observe ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
 // matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed. Or it is an error of
-// go-redis that does not go away by waiting, for example because a right is missing. An outage is no error.
-// During an outage, the last state that was yielded can be outdated. Observe reads the state again when the
-// outage ends.
+// go-redis that does not go away by waiting, for example because a right is missing. An outage is not an
+// error. During an outage, the last state that was yielded can be outdated. Observe reads the state again
+// when the outage ends.
 //
-// Messages wake Observe. It also reads the state when the leader's lease would have expired without a
-// renewal, so it notices that a leader has died or was forced out. If there is no leader, it reads the state
-// once in the session's lease, because nodes of a Cluster can lose a message. All loops of a session share
-// its subscription connection, but a slow loop does not delay the others.
+// Messages wake Observe. Observe also reads the state when the leader's lease would have expired without a
+// renewal. So it notices if a leader has died, or an operator has freed the lock. If there is no leader,
+// Observe reads the state once in the time of the session's lease, because nodes of a Cluster can lose a
+// message. All loops of a session share its subscription connection, but a slow loop does not delay the
+// others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -144,16 +145,16 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// A view is the result of one look.
+// A view is the result of one call of look.
 type view struct {
 	Leader
 	number       int64         // number of the value
-	left         time.Duration // time until the lease ends, unless it is renewed; negative: it has no end
+	left         time.Duration // time until the lease ends, unless it is renewed; negative if it has no end
 	unsubscribed bool          // the server has no subscriber to the session's channel
 }
 
 // look reads the present leader, and whether the server has a subscriber to a channel, unless channel is "".
-// It waits for the reply as long as ctx and the session last.
+// It waits for the reply until ctx or the session ends.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	o, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
@@ -183,8 +184,8 @@ func parse(reply string) (v view, ok bool) {
 	return v, isTime && isToken && err == nil
 }
 
-// do runs a script and waits for the reply as long as ctx and the session last. Copies of the request may
-// arrive late or twice.
+// do runs a script and waits for the reply until ctx or the session ends. A copy of the request may arrive
+// late or twice, so the script must tolerate that.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
 	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
@@ -208,7 +209,7 @@ func (e *Election) checkValue(value string) error {
 	return nil
 }
 
-// A history remembers the states that one observer was shown.
+// A history remembers the states that were shown to one observer.
 type history struct {
 	begun bool
 	shown Leader // the last state
@@ -216,8 +217,8 @@ type history struct {
 	token, number int64 // the highest token that was shown, and the number of that leader's last value
 }
 
-// advance takes the result of a look and reports whether there is a new state to show. An older leader, which
-// Redis may have again after it lost data, counts as no leader.
+// advance handles the result of a look, and reports whether there is a new state to show. After Redis has
+// lost data, it may return an older leader, which counts as no leader.
 func (h *history) advance(v view) bool {
 	if v.Token < h.token {
 		v = view{}

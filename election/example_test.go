@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// newSession is a session on a server in memory: use your own.
+// newSession returns a session of a server in memory. Use your own server.
 func newSession() (session *rlock.Session, end func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -41,7 +41,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	// Lead, with ctx, until it ends.
+	// Lead until ctx ends.
 	fmt.Println("leading:", ctx.Err() == nil)
 	fmt.Println("resigned:", leadership.Resign(context.Background()))
 	fmt.Println("leading:", ctx.Err() == nil)
@@ -66,7 +66,7 @@ func ExampleElection_Campaign() {
 		return
 	}
 	defer func() { _ = leadership.Resign(context.Background()) }()
-	_, same, err := scheduler.Campaign(ctx, "ready") // by the leader: a new value
+	_, same, err := scheduler.Campaign(ctx, "ready") // the leader stores a new value
 	fmt.Println(same == leadership, err)
 	leader, ok, err := scheduler.Leader(context.Background())
 	fmt.Println(leader.Value, ok, err)

@@ -9,28 +9,30 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// retryPause is the time between a campaign that failed in an outage and the next one of Run.
+// retryPause is the time for which Run waits before the next campaign, after a campaign has failed in an
+// outage.
 const retryPause = time.Second
 
 // Run campaigns, calls fn with a context for the leader's work once this process leads, and resigns when fn
 // has returned or panicked. If the leadership was lost while fn ran, Run drops the result of fn, campaigns
-// again and calls fn again. So one Run never calls fn twice at a time. [Election.Leader] shows the value, of
-// at most [MaxValue] bytes, to other processes.
+// again and calls fn again. One Run never has two calls of fn at the same time. [Election.Leader] shows the
+// value, of at most [MaxValue] bytes, to other processes.
 //
-// The context of fn ends with the leadership, as [Election.Campaign] says, and with ctx. fn must return then:
-// until it has, this process does not campaign. Pass this context on in fn. A Run below it, of the same
-// election, stores its own value and calls its fn at once, and does not resign.
+// The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. Then fn must
+// return, because this process does not campaign again before fn has returned. Pass this context on in fn. If
+// fn calls Run of the same election with this context, the inner Run stores its own value, calls its own
+// function at once, and does not resign.
 //
-// Run blocks until fn has returned as the leader, ctx ends, or the session is closed. It rides out outages of
-// Redis, however long. After fn has returned, it waits for up to 5 s for the answer to its resignation. It
-// returns
-//   - the error of fn, if the leadership lasted until fn returned, or ended with ctx. The error of
-//     [Leadership.Resign] is joined with it;
+// Run blocks until fn has returned as the leader, ctx ends, or the session is closed. During an outage of
+// Redis, it keeps trying, however long the outage lasts. After fn has returned, Run waits for up to 5 s for
+// the reply to its resignation. It returns
+//   - the error of fn, if the leadership was not lost before fn returned. The error of [Leadership.Resign] is
+//     joined with it;
 //   - an error that matches ctx.Err() and context.Cause(ctx), if ctx ended while this process did not lead;
 //   - an error that matches [rlock.ErrClosed], if the session is closed;
-//   - an error that matches [rlock.ErrLost], if ctx descends from a leadership that was lost, or as Campaign
-//     does;
-//   - the error of a mistake, such as a nil fn or session or a value that is too long, at once;
+//   - an error that matches [rlock.ErrLost], if ctx descends from a leadership that was lost, or if Campaign
+//     returns it;
+//   - at once, the error of a mistake, such as a nil fn, a nil session or a value that is too long;
 //   - the error with which Redis refuses to serve this user, for example because of a wrong password.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
 	if err := e.check(ctx); err != nil {
@@ -63,7 +65,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		}
 		select {
 		case <-time.After(retryPause):
-		case <-ctx.Done(): // the next campaign returns its error
+		case <-ctx.Done(): // the next campaign returns the error of ctx
 		case <-e.session.Closing():
 		}
 	}

@@ -1,4 +1,4 @@
-// Package latch is a distributed count-down latch: processes wait until others have counted down from a
+// Package latch provides a distributed count-down latch: processes wait until others have counted down from a
 // number to 0. It uses the Session of package rlock.
 //
 //	l := latch.New(session, "import 42")
@@ -18,7 +18,7 @@
 //   - each time that the session's watchdog timeout (15 s by default) has passed, or every 40 s if that is
 //     shorter;
 //   - after its subscription was interrupted;
-//   - when the lease of a party ends that has not counted.
+//   - when the lease of a party ends before the party has counted.
 //
 // The first of these is needed because two nodes of a Cluster can lose a message. After a failover, the
 // subscription can also be at a server that is out of use.
@@ -26,20 +26,20 @@
 // # Requests that are sent again
 //
 // Each CountDown, TrySet and Delete has an id, which the latch remembers for longer than a copy of the
-// request may come. A request whose reply was lost is sent again and takes effect once. A copy that comes
-// later than a third of the session's lease after the request was first sent is void. (That is at least 1 s
-// and at most 10 s, and never more than the lease.) If the error of a call says that its outcome is not
-// known, the count may have been counted down by it, or not. A program that has to repeat a CountDown after
-// such an error should use a Party: Party.CountDown counts once, however often it is called.
+// request may come. A request whose reply was lost is sent again and takes effect once. If a copy arrives
+// more than a third of the session's lease after the request was first sent, the copy is void. (This time is
+// at least 1 s and at most 10 s, and never more than the lease.) If the error of a CountDown says that the
+// outcome is not known, the call may have counted. A program that has to repeat a CountDown after such an
+// error should use a Party: Party.CountDown counts once, however often it is called.
 //
 // # Parties
 //
 // A plain latch hangs if a process dies before it has counted. A process that calls Join leases one count
 // instead. The session renews the lease like the lease of a lock (rlock.WithWatchdogTimeout). If the lease
-// expires before Party.CountDown, all Waits end with a *PartyDiedError, which names the party. This goes for
-// later Waits, too, until another process joins by that name, the count is 0, or the latch is deleted. A
-// waiter knows when the next lease ends, so it returns within moments of that. When a session is closed, or a
-// party calls Abandon, the waiters are notified immediately. A party that has counted is forgotten, so its
+// expires before Party.CountDown, all Waits end with a *PartyDiedError, which names the party. Later Waits
+// return this error, too, until another process joins by that name, the count is 0, or the latch is deleted.
+// A waiter knows when the next lease ends, so it returns within moments of that. When a session is closed, or
+// a party calls Abandon, the waiters are notified immediately. A party that has counted is forgotten, so its
 // name can be used for another count of the run.
 //
 // # Lifetime
@@ -51,8 +51,8 @@
 // # What is guaranteed, and when not
 //
 // Wait returns nil only if the run was seen to reach 0, or if there was none. If the data of the run are
-// gone, it returns ErrGone. So it does if it was cut off from Redis when the run ended, and comes back more
-// than two minutes later.
+// gone, it returns ErrGone. It also returns ErrGone if it was cut off from Redis when the run ended, and
+// reconnects more than two minutes later.
 //
 // In a failover, and in a restart without appendfsync always, Redis loses the last writes that it has
 // acknowledged. Then the count may be higher than before, so that Wait does not return. Or the run may be
@@ -62,6 +62,6 @@
 // returns a [*PartyDiedError], although the party has counted. If its Join is lost, too, Wait does not
 // return.
 //
-// A message counts only if it names the run, whose id cannot be guessed. So the right to publish alone ends
-// no Wait.
+// A message counts only if it names the run, whose id cannot be guessed. So a client that may only publish
+// messages cannot end a Wait.
 package latch

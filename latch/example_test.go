@@ -59,7 +59,7 @@ func ExampleLatch_TrySet() {
 
 	l := latch.New(session, "start")
 	fmt.Println(l.TrySet(ctx, 1))
-	fmt.Println(l.TrySet(ctx, 5)) // a run is under way
+	fmt.Println(l.TrySet(ctx, 5)) // there already is a run
 	fmt.Println(l.CountDown(ctx))
 	fmt.Println(l.TrySet(ctx, 5))
 	// Output:
@@ -103,11 +103,11 @@ func ExampleLatch_Wait() {
 	ctx := context.Background()
 
 	l := latch.New(session, "start")
-	fmt.Println(l.Wait(ctx)) // no run is under way
+	fmt.Println(l.Wait(ctx)) // there is no run
 	_, _ = l.TrySet(ctx, 1)
 	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	fmt.Println(errors.Is(l.Wait(soon), context.DeadlineExceeded)) // nobody counts
+	fmt.Println(errors.Is(l.Wait(soon), context.DeadlineExceeded)) // nobody counts down
 	// Output:
 	// <nil>
 	// true
@@ -136,7 +136,7 @@ func ExampleLatch_Delete() {
 
 	l := latch.New(session, "start")
 	_, _ = l.TrySet(ctx, 2)
-	fmt.Println(l.Delete(ctx)) // those that wait return latch.ErrDeleted
+	fmt.Println(l.Delete(ctx)) // waiters return latch.ErrDeleted
 	fmt.Println(l.Delete(ctx))
 	// Output:
 	// true <nil>
@@ -194,7 +194,7 @@ func ExampleParty_CountDown() {
 		return
 	}
 	fmt.Println(party.CountDown(ctx))
-	fmt.Println(party.CountDown(ctx)) // counted already
+	fmt.Println(party.CountDown(ctx)) // the party has counted before
 	fmt.Println(l.Count(ctx))
 	// Output:
 	// <nil>

@@ -21,16 +21,17 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Latch is one latch's name in a session. It holds no state of its own. Safe for concurrent use.
+// Latch is the name of a latch, used by one session. It has no state of its own. It is safe for concurrent
+// use.
 //
-// All methods return [rlock.ErrClosed] once the session is closed, and end with it. They return soon after
-// their context has ended, also while Redis does not answer; the request may take effect all the same then. A
-// request that is not answered is sent up to four times, and the last error is returned then.
+// When the session is closed, running calls end, and all methods return [rlock.ErrClosed]. A method returns
+// soon after its context has ended, even if Redis does not reply. The request may take effect nevertheless.
+// If a request has no reply, it is sent up to four times. After that, the method returns the last error.
 type Latch struct {
 	s        *session.Session
 	keys     *protocol.Keys // a single key, which is also the name of the channel
 	lifetime time.Duration
-	err      error // error of New, returned by every method
+	err      error // error of New, which every method returns
 }
 
 const noun = "latch" // for errors
@@ -38,7 +39,8 @@ const noun = "latch" // for errors
 // MinLifetime is the shortest lifetime of a latch.
 const MinLifetime = time.Minute
 
-// maxCount is the highest count. Lua represents integers exactly up to there. An int of 32 bits is smaller.
+// maxCount is the highest count. It is below 2^53, up to which Lua represents integers exactly. It does not
+// fit in an int of 32 bits.
 const maxCount int64 = 9e15
 
 // Option changes a Latch.
@@ -52,7 +54,7 @@ func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime =
 // New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the
 // session, the name or an option is invalid, every method returns an error.
 //
-// A latch excludes nobody, and has nothing to do with a lock of its name.
+// A latch and a lock of the same name have no effect on each other.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
 	l := &Latch{s: inner.Session(s), lifetime: 24 * time.Hour}
 	for _, o := range options {
@@ -100,9 +102,9 @@ func (l *Latch) check(ctx context.Context) error {
 	return l.err
 }
 
-// TrySet begins a run with the count n, unless there is already one, and reports whether it did. n is at
-// least 1. If the context ends first, or an error says that the outcome is not known, the run may have begun.
-// TrySet blocks for one round trip.
+// If there is no run, TrySet begins one with the count n. It reports whether it did. n is at least 1. If the
+// context ends first, or an error says that the outcome is not known, the run may have begun. TrySet blocks
+// for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
@@ -110,7 +112,7 @@ func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if n < 1 || int64(n) > maxCount {
 		return false, l.fail(fmt.Errorf("a count is from 1 to %d, not %d", maxCount, n))
 	}
-	// Messages with the id of a run end waits, so it must not be guessable from the session's.
+	// A message with the id of a run ends waits, so the id must not be guessable from the id of the session.
 	r := &request{l: l, ctx: ctx, script: setScript, id: l.s.Attempt() + ":" + rand.Text(),
 		argv: []any{n, protocol.Milliseconds(l.lifetime)}}
 	a, err := r.do()
@@ -134,9 +136,9 @@ func (l *Latch) CountDown(ctx context.Context) error {
 	return err
 }
 
-// CountDownAndWait calls CountDown, and then waits for the run that was counted down. Its error can come from
-// either step. After an error of the wait, the call has counted. Such errors are [ErrDeleted],
-// [ErrPartyDied], and the error of a context that lasts longer than a round trip.
+// CountDownAndWait calls CountDown, and then waits for the end of the run in which it has counted. Its error
+// can come from either step. If the error comes from the wait, the call has counted. [ErrDeleted] and
+// [ErrPartyDied] come from the wait. If ctx lasts longer than a round trip, the error of ctx does, too.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	a, err := l.once(ctx, countScript)
 	if err != nil {
@@ -168,22 +170,22 @@ func (l *Latch) fits(count int64) (int, error) {
 		count, math.MaxInt))
 }
 
-// Delete ends the current run, and reports whether there was one. Its waiters return [ErrDeleted]. If the
-// context ends first, or an error says that the outcome is not known, the run may have been deleted. Delete
-// blocks for one round trip.
+// Delete ends the current run, and reports whether there was one. Calls of Wait for this run return
+// [ErrDeleted]. If the context ends first, or an error says that the outcome is not known, the run may have
+// been deleted. Delete blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	a, err := l.once(ctx, deleteScript)
 	return a.rest == "1", err
 }
 
-// State is a latch at one instant.
+// State describes a latch at one instant.
 type State struct {
 	Name    string
-	Count   int      // 0 means there is no run
-	Parties []Member // parties that have joined and not counted, in the order in which their leases end
+	Count   int      // 0 means that there is no run
+	Parties []Member // parties that have joined but not counted, in the order in which their leases end
 }
 
-// Member is a party in Redis.
+// Member describes a party that has joined.
 type Member struct {
 	Name    string // name of the party
 	Owner   string // id of the session, a colon, and the number of the Join
@@ -193,9 +195,9 @@ type Member struct {
 	Remaining time.Duration
 }
 
-// Inspect returns the count and the parties. It changes nothing, and does not keep the latch from expiring.
-// It cannot list waiters, because Redis does not know them. It blocks for one request, but not longer than
-// ctx.
+// Inspect returns the count and the parties. It changes nothing, and does not extend the lifetime of the
+// latch. It cannot list waiters, because Redis does not know them. It blocks for one request, but at most
+// until ctx ends.
 func (l *Latch) Inspect(ctx context.Context) (State, error) {
 	st := State{Name: l.Name()}
 	a, err := l.ask(ctx, inspectScript)
@@ -228,15 +230,15 @@ var (
 	ErrDeleted = errors.New("lockline: latch deleted")
 
 	// ErrGone means that Redis does not know the run any more. Its data were lost or have expired, or the run
-	// ended more than two minutes ago. If a run has ended without a Party, the Party's context has this
-	// cause.
+	// ended more than two minutes ago. If a run ends before a Party has counted, the context of the Party has
+	// this cause.
 	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
 
 	// ErrPartyDied means that the lease of a party ended before it counted. The error is a *[PartyDiedError].
 	ErrPartyDied = errors.New("lockline: a party of the latch died")
 
-	// ErrNoCount means that there is no count left for a party. There is no run, or as many parties have
-	// joined as the count is.
+	// ErrNoCount means that there is no count left for a party. Either there is no run, or each remaining
+	// count is leased to a party.
 	ErrNoCount = errors.New("lockline: no count left to join for")
 
 	// ErrPartyExists means that another party has joined by this name, and its lease has not ended.

@@ -26,8 +26,10 @@ type Party struct {
 	over    atomic.Bool
 	why     chan error // receives the reason of a loss, or nil, when the party ends
 	counted atomic.Bool
-	asking  atomic.Int32 // number of running CountDowns: a renewal may find no lease because one has counted
-	gone    atomic.Bool  // a renewal has found no lease
+	gone    atomic.Bool // a renewal has found no lease
+
+	// While a CountDown is running, a renewal may find no lease because that CountDown has counted.
+	numCountDowns atomic.Int32 // running calls
 }
 
 // Join leases one count of the current run to a party. The lease is the session's, 15 s by default,
@@ -38,16 +40,16 @@ type Party struct {
 //	if err != nil {
 //		return err
 //	}
-//	defer party.Abandon(context.WithoutCancel(ctx)) // nothing happens after CountDown
+//	defer party.Abandon(context.WithoutCancel(ctx)) // does nothing after CountDown
 //
 // The context that Join returns is canceled at the end of the lease. Its cause is a *[PartyDiedError],
-// [ErrGone] if the run has ended, or [rlock.ErrClosed]. The context also ends after CountDown, and with ctx.
-// The end of ctx does not end the lease.
+// [ErrGone] if the run has ended, or [rlock.ErrClosed]. The context also ends after CountDown, and when ctx
+// ends. The lease does not end when ctx ends.
 //
-// The name of a party has 1 to 512 bytes of UTF-8. Join returns [ErrPartyExists] while another party of this
-// name has a lease, and takes over the count of a party of this name that died. Join returns [ErrNoCount] if
-// there is no run, or if as many parties have joined as there are counts left. It blocks for one round trip.
-// If it returns an error, the party has not joined, or leaves again in the background.
+// The name of a party has 1 to 512 bytes of UTF-8. If another party of this name has a lease, Join returns
+// [ErrPartyExists]. If a party of this name has died, Join takes over its count. Join returns [ErrNoCount] if
+// there is no run, or if each remaining count is leased to a party. It blocks for one round trip. If Join
+// returns an error, the party has not joined, or leaves again in the background.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
@@ -102,7 +104,8 @@ func (p *Party) attend() {
 	}
 }
 
-// leave ends the lease of a party in Redis, by latch/leave.lua. It tries for as long as the lease lasts.
+// leave ends the lease of a party in Redis, by latch/leave.lua. In an outage, it tries again for as long as
+// the lease lasts.
 func (l *Latch) leave(id, party any, notAfter int64) error {
 	s := l.s
 	r := &protocol.FixedRequest{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
@@ -129,11 +132,12 @@ func (p *Party) Name() string {
 	return p.name
 }
 
-// CountDown counts down by the count that was leased, and ends the lease. The party counts only once, so
-// CountDown can be called again after an error. It returns nil if the party has counted, or if the run has
-// ended at 0 without it. If the lease has ended, CountDown returns a *[PartyDiedError], and the party has not
-// counted. Other final errors are [ErrDeleted] and [ErrGone]. After any other error, the party may have
-// counted, and its lease is still renewed. CountDown blocks for one round trip.
+// CountDown counts down by one, which is the count that Join leased, and ends the lease. The party counts
+// only once, so CountDown can be called again after an error. It returns nil if the party has counted, or if
+// the run has ended at 0 although the party has not counted. If the lease has ended, CountDown returns a
+// *[PartyDiedError], and the party has not counted. Other final errors are [ErrDeleted] and [ErrGone]. After
+// any other error, the party may have counted, and its lease is still renewed. CountDown blocks for one round
+// trip.
 func (p *Party) CountDown(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -141,7 +145,7 @@ func (p *Party) CountDown(ctx context.Context) error {
 	if p.counted.Load() {
 		return nil
 	}
-	p.asking.Add(1)
+	p.numCountDowns.Add(1)
 	a, err := p.l.ask(ctx, arriveScript, p.id, p.name, p.run)
 	if err == nil {
 		if err = p.l.ending(a.letter, p.name); err == nil {
@@ -149,15 +153,15 @@ func (p *Party) CountDown(ctx context.Context) error {
 		}
 		p.end(err, nil)
 	}
-	if p.asking.Add(-1) == 0 && p.gone.Load() { // end does nothing if the party has ended above
+	if p.numCountDowns.Add(-1) == 0 && p.gone.Load() { // end does nothing if the party has ended above
 		p.end(p.l.fail(ErrGone), nil)
 	}
 	return err
 }
 
 // Abandon ends the lease without counting. Each Wait then ends with a *[PartyDiedError]. After CountDown has
-// returned nil, Abandon does nothing. If it returns an error, the lease may last until its end, but is not
-// renewed. Abandon blocks for one round trip.
+// returned nil, Abandon does nothing. If Abandon returns an error, the lease is no longer renewed, but may
+// stay valid until it expires. Abandon blocks for one round trip.
 func (p *Party) Abandon(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -170,8 +174,9 @@ func (p *Party) Abandon(ctx context.Context) error {
 	return err
 }
 
-// end ends the renewal and the context of the party, and reports whether this call did. cause is the cause of
-// the context; nil means the party has counted. lost is the reason to log; nil means none.
+// end ends the renewal and the context of the party. It returns false if an earlier call has done so. cause
+// is the cause of the context; nil means that the party has counted. lost is the loss to log; nil means that
+// nothing is logged.
 func (p *Party) end(cause, lost error) bool {
 	if !p.over.CompareAndSwap(false, true) {
 		return false
@@ -197,7 +202,7 @@ func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.l.died(p.name)
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
-		if p.gone.Store(true); p.asking.Load() > 0 { // the party may have counted; CountDown finds out
+		if p.gone.Store(true); p.numCountDowns.Load() > 0 { // the party may have counted; CountDown finds out
 			return
 		}
 	}

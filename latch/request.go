@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// The reply of each script but the last is a letter, the Redis time, and the rest, which depends on the
-// script.
+// The reply of each script is a letter, the Redis time, and a rest that depends on the script. The reply of
+// renewScript is only a letter.
 var (
 	setScript     = wire.Named("latch/set")
 	countScript   = wire.Named("latch/count")
@@ -42,9 +42,9 @@ type request struct {
 	argv   []any
 
 	// A request that must take effect only once has an id, and a Redis time in µs after which it is void. All
-	// copies have the same, so a reply that one copy came too late goes for all copies.
-	id       string // "" means the request may take effect several times
-	notAfter int64  // 0 means not known yet
+	// copies have the same id and time. So if one copy came too late, this holds for all later copies.
+	id       string // "" means that the request may take effect several times
+	notAfter int64  // 0 means that the Redis time is not known yet
 
 	unanswered bool // a copy with this notAfter had no reply
 	answer     answer
@@ -63,7 +63,8 @@ func (r *request) Request(now time.Time) *wire.Request {
 	return r.l.keys.Request(r.script, argv...)
 }
 
-// Send sends the request, again with a new notAfter if it came too late, until it has a reply.
+// Send sends the request until it has a reply. If the request came too late, Send sends it again with a new
+// notAfter.
 func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
@@ -104,7 +105,7 @@ func (r *request) RollBack(wire.Outcome) {
 	}
 }
 
-// do sends a request and waits for the reply, as long as its context and the session last.
+// do sends a request and waits for the reply, until its context or the session ends.
 func (r *request) do() (answer, error) {
 	if err := r.l.check(r.ctx); err != nil {
 		return answer{}, err
@@ -115,7 +116,7 @@ func (r *request) do() (answer, error) {
 	return r.answer, nil
 }
 
-// ask sends a request that can be repeated at will.
+// ask sends a request that may take effect several times.
 func (l *Latch) ask(ctx context.Context, sc *wire.Script, argv ...any) (answer, error) {
 	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }

@@ -46,7 +46,7 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	return st, nil
 }
 
-// ending returns the error for the letter of a run that has ended, or of which a party has died.
+// ending returns the error of a wait. letter says that the run has ended, or that a party has died.
 func (l *Latch) ending(letter byte, party string) error {
 	switch letter {
 	case 'D':
@@ -64,13 +64,13 @@ func (l *Latch) ending(letter byte, party string) error {
 // run is deleted, and [ErrGone] if Redis does not know the run any more.
 //
 // An outage does not end Wait while it sleeps. If Wait has to read the count and gets no reply, it tries
-// again until ctx has ended. If ctx has no deadline, it does so for the session's lease (15 s by default),
-// and then returns the error. Wait changes nothing, so it can be called again after an error.
+// again until ctx has ended. If ctx has no deadline, Wait tries for the time of the session's lease (15 s by
+// default), and then returns the error. Wait changes nothing, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
 // mostRest is the longest time for which a waiter sleeps. It is a third of the time for which Redis remembers
-// the end of a run (ENDED in latch.lua). A waiter must look from time to time, because a message can be lost
-// between two nodes, and a connection can lead to a server on which nothing is published.
+// the end of a run (ENDED in latch.lua). A waiter must read the state from time to time, because a message
+// can be lost between two nodes, and a connection can lead to a server on which nothing is published.
 const mostRest = 40 * time.Second
 
 // rest returns the time for which a waiter sleeps if no message arrives and no lease ends.

@@ -79,7 +79,7 @@ func ExampleTake() {
 	// free: <nil>
 }
 
-// A RedLock on three servers outlives one of them.
+// A RedLock on three servers stays held when one server fails.
 func ExampleNewServer() {
 	t := newT() // in your code, the T of the test
 	defer t.end()
@@ -186,7 +186,7 @@ func ExampleServer_Fail() {
 	// Output: true
 }
 
-// A waiter rides out an outage.
+// A waiter gets the lock after an outage.
 func ExampleServer_Resume() {
 	t := newT() // in your code, the T of the test
 	defer t.end()

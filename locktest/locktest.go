@@ -1,4 +1,4 @@
-// Package locktest is for tests of code that uses locks: it has the library itself, over a Redis server in
+// Package locktest is for tests of code that uses locks. It runs the library itself, with a Redis server in
 // memory. [NewSession] returns an [rlock.Session] like any other, so all kinds of locks work on it, and
 // behave as in production:
 //
@@ -28,26 +28,27 @@
 // # Time
 //
 // In a bubble of testing/synctest, the server, the library and the code under test share the fake clock of
-// the bubble. Leases run out, renewals come and waits end at exact times, and a time.Sleep of hours costs
-// nothing. Make the server and the sessions inside the bubble, with the T of the bubble.
+// the bubble. Leases expire, renewals happen and waits end at exact times, and a time.Sleep of hours takes no
+// real time. Make the server and the sessions inside the bubble, with the T of the bubble.
 //
-// Without a bubble, time is the real one, for the server too, and nothing moves it. So a test of leases and
-// timeouts belongs in a bubble. Without one, [Server.Lose] takes a lock from its holder at once. The context
-// of the holder ends with [rlock.ErrLost], as after an expired lease, but another process may get the lock a
-// moment before. [rlock.WithWatchdogTimeout] makes leases shorter.
+// Without a bubble, the server and the library use real time, which a test cannot advance. So a test of
+// leases and timeouts belongs in a bubble. Without a bubble, [Server.Lose] takes a lock from its holder at
+// once. The context of the holder ends with [rlock.ErrLost], as after an expired lease, but another process
+// may get the lock a moment before that. [rlock.WithWatchdogTimeout] makes leases shorter.
 //
 // # How it works
 //
 // The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and run in parallel.
-// Each session has a client of its own, with the options of the README's quick start. The other choice would
-// be locks in memory that imitate the library. They are faster, but have only the kinds, the errors and the
-// faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. Tests of a Cluster,
-// of Sentinels, replicas, rights and memory limits need a real server, because miniredis has none of these.
+// Each session has a client of its own, with the options of the README's quick start. An alternative would be
+// locks in memory that imitate the library. They would be faster, but would have only the kinds, the errors
+// and the faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. Tests of a
+// Cluster, of Sentinels, replicas, rights and memory limits need a real server, because miniredis has none of
+// these.
 //
 // At the end of the test, each session is closed before its client, and each server after its sessions and
 // clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find.
-// Log lines of sessions go to the log of the test. A Hold that the code under test forgets is held until the
-// end, because the garbage collector releases no Hold while a test has a server.
+// Log lines of sessions go to the log of the test. If the code under test forgets a Hold, the lock stays held
+// until the end of the test, because the garbage collector releases no Hold while a test has a server.
 //
 // A program that does not import locktest does not build miniredis.
 package locktest
@@ -59,9 +60,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// NewSession returns a session of a server of its own, which has no other sessions. It ends with the test.
-// The options override the options of locktest. If one of them is wrong, NewSession stops the test, so the
-// caller is the test's goroutine. NewSession panics if t is nil.
+// NewSession returns a session of a new server, which has no other sessions. The session and the server end
+// with the test. The options override the options of locktest. If an option is not valid, NewSession stops
+// the test, so only the goroutine of the test may call it. NewSession panics if t is nil.
 func NewSession(t testing.TB, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
 	return NewServer(t).NewSession(options...)
@@ -73,8 +74,8 @@ func NewSession(t testing.TB, options ...rlock.SessionOption) *rlock.Session {
 //
 //	hold := locktest.Take(t, rlock.New(server.NewSession(), "orders:42"))
 //
-// The methods Semaphore.Locker and RWMutex.RLocker make such a lock of permits, and of the right to read.
-// Take panics if t is nil.
+// To take permits of a semaphore, pass the result of Semaphore.Locker. To take a read lock, pass the result
+// of RWMutex.RLocker. Take panics if t is nil.
 func Take(t testing.TB, lock rlock.Locker, options ...rlock.Option) *rlock.Hold {
 	t.Helper()
 	if lock == nil {

@@ -24,13 +24,13 @@ import (
 // noticed is the longest time for which Lose waits for sessions to notice a loss.
 const noticed = 10 * time.Second
 
-// Lose takes the lock of this name from its holders, as an operator does by a forced unlock. That goes for
+// Lose takes the lock of this name from its holders, as an operator does by a forced unlock. This works for
 // locks of any kind, all permits of a semaphore, the writer and all readers of a read-write lock, and the
-// leadership of an election. The first waiter gets the lock, and may begin some milliseconds before the last
-// holder notices. In contrast, a holder notices the end of its lease before others can get the lock. To test
-// that, use [Server.Silence] and fake time.
+// leadership of an election. The first waiter gets the lock, possibly some milliseconds before the last
+// holder notices the loss. In contrast, a holder notices the end of its lease before others can get the lock.
+// To test that, use [Server.Silence] and fake time.
 //
-// Lose notifies the sessions of the server, so that they need not wait for their next renewal. When Lose
+// Lose notifies the sessions of the server, so that they notice the loss before their next renewal. When Lose
 // returns, the contexts of their holds have ended with the cause [rlock.ErrLost]. There are three exceptions:
 //   - A session that cannot reach the server, because of Silence or Refuse, is not notified. Its holds end
 //     with their leases.
@@ -61,10 +61,11 @@ func (s *Server) Lose(name string) {
 		s.t.Errorf("locktest: %s: nothing of this name is held at this server", what)
 		return
 	}
-	s.tell(what, before, func(l lock) bool { return l.name == name && slices.Contains(kinds, l.kind) })
+	lost := func(l lock) bool { return l.name == name && slices.Contains(kinds, l.kind) }
+	s.confirmHolds(what, before, lost)
 }
 
-// begun has the number of holds of each lock that had begun in a session.
+// begun has the number of holds that had begun in a session, for each lock.
 type begun struct {
 	*link
 	holds map[lock]int64
@@ -78,9 +79,9 @@ func (s *Server) begun() (all []begun) {
 	return all
 }
 
-// tell makes the sessions confirm all of their holds. It waits until the holds of lost locks that had begun
-// before have ended.
-func (s *Server) tell(what string, before []begun, lost func(lock) bool) {
+// confirmHolds makes the sessions confirm all of their holds in Redis. It waits until the holds in `before`
+// of lost locks have ended.
+func (s *Server) confirmHolds(what string, before []begun, lost func(lock) bool) {
 	s.t.Helper()
 	for _, b := range before {
 		inner.Session(b.session).Link.Reconnected()
@@ -113,8 +114,9 @@ func (s *Server) notices(l *link, of lock, n int64) bool {
 	return true
 }
 
-// force takes all locks of this name from their holders, and returns the kinds that were held. Only if shared
-// is true, it looks for a lock of package redisson, because the key of such a lock may belong to other data.
+// force takes all locks of this name from their holders, and returns the kinds that were held. It looks for a
+// lock of package redisson only if shared is true, because otherwise the key of such a lock may belong to
+// other data.
 func (s *Server) force(name string, shared bool) (kinds []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), noticed)
 	defer cancel()
@@ -145,7 +147,7 @@ func (s *Server) force(name string, shared bool) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// operate calls f with a session that no fault disturbs.
+// operate calls f with a session whose connection has no faults.
 func (s *Server) operate(prefix string, f func(*rlock.Session) (bool, error)) (bool, error) {
 	operator, err := rlock.NewSession(s.direct, rlock.WithPrefix(prefix),
 		rlock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -224,7 +226,7 @@ func (h *holds) count(e session.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch l := (lock{e.Lock, e.Name}); {
-	case e.Kind == session.EventAcquired && e.Depth == 1: // nested holds end with it
+	case e.Kind == session.EventAcquired && e.Depth == 1: // nested holds are not counted
 		h.began[l]++
 	case e.Kind == session.EventReleased, e.Kind == session.EventLost:
 		h.over[l]++

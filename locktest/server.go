@@ -18,12 +18,12 @@ import (
 )
 
 // A Server is a Redis server in memory, and the network that leads to it. [NewServer] makes one. The methods
-// may be called from any goroutine, also from the code under test, unless they say otherwise. A mistake in
-// their use fails the test. The methods of a nil or zero Server panic.
+// may be called from any goroutine, also from the code under test, unless their comments say otherwise. If a
+// method is used wrongly, the test fails. The methods of a nil or zero Server panic.
 type Server struct {
 	t      testing.TB
 	redis  *memserver.Redis
-	direct *redis.Client // a client that no fault disturbs
+	direct *redis.Client // a client whose connection has no faults
 	logger *slog.Logger
 	born   time.Time
 	addr   string
@@ -57,9 +57,9 @@ func NewServer(t testing.TB) *Server {
 }
 
 // NewSession opens a session with a client of its own. For the server and for other sessions, it is another
-// process. The options override the options of locktest. If one of them is wrong, NewSession stops the test,
-// so the caller is the test's goroutine. The session is closed at the end of the test, unless the code under
-// test has closed it.
+// process. The options override the options of locktest. If an option is not valid, NewSession stops the
+// test, so only the goroutine of the test may call it. The session is closed at the end of the test, unless
+// the code under test has closed it.
 func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 	s.t.Helper()
 	if wrong := s.misplaced(); wrong != nil {
@@ -81,7 +81,7 @@ func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 		if misused {
 			return // parts of the session belong to the bubble, and Close would end the program
 		}
-		s.Resume() // otherwise Close waits for an answer
+		s.Resume() // otherwise Close waits for a reply
 		if err := session.Close(); err != nil {
 			s.t.Errorf("locktest: at the end of the test: %v", err)
 		}
@@ -137,8 +137,8 @@ func (s *Server) newClient() (*link, *redis.Client) {
 }
 
 // Silence lets the server answer nothing, as if the network lost all packets. Connections stay open, and
-// requests have no effect. If sessions are given, only these are cut off. Silence lasts until Resume or
-// Restart.
+// requests have no effect. If sessions are given, only these sessions get no replies. Silence lasts until
+// Resume or Restart.
 func (s *Server) Silence(sessions ...*rlock.Session) {
 	s.t.Helper()
 	s.fault("Silence", sessions, &s.silent, func(p *faultproxy.Proxy) { p.BlackHole(true, true) })
@@ -199,7 +199,7 @@ func (s *Server) Restart() {
 	time.Sleep(time.Millisecond) // tokens are times, and the next one must be later than all forgotten ones
 	s.Resume()
 	s.redis.Serve()
-	s.tell("Restart", before, func(lock) bool { return true })
+	s.confirmHolds("Restart", before, func(lock) bool { return true })
 }
 
 // sessions returns the links of sessions.
@@ -233,8 +233,8 @@ func (s *Server) fault(method string, sessions []*rlock.Session, all *bool, do f
 	}
 }
 
-// of returns the links of sessions, or all if there are none. A session of another server fails the test. The
-// caller must hold s.mu.
+// of returns the links of these sessions, or all links if no session is given. A session of another server
+// fails the test. The caller must hold s.mu.
 func (s *Server) of(method string, sessions []*rlock.Session) (links []*link, ok bool) {
 	s.t.Helper()
 	if len(sessions) == 0 {
@@ -270,7 +270,7 @@ func (s *Server) newLink() *link {
 	return l
 }
 
-// A misplacedError is the error of a server that is used in a bubble and was made outside.
+// A misplacedError is the error of a server that is used in a bubble but was made outside the bubble.
 type misplacedError struct{}
 
 func (misplacedError) Error() string {
@@ -278,14 +278,14 @@ func (misplacedError) Error() string {
 		"call NewServer or NewSession in the bubble, with the T of the bubble"
 }
 
-// Unwrap returns an error that ends all waits. Otherwise they would last forever, because time stands
-// still while a bubble waits for something outside.
+// Unwrap returns an error that ends all waits. Otherwise the waits would last forever, because the clock of a
+// bubble stops while the bubble waits for something outside.
 func (misplacedError) Unwrap() error { return net.UnknownNetworkError("in the bubble") }
 
-// misplaced returns an error if the server is used in a bubble, and was made outside. The clock of a bubble
-// begins in the year 2000.
+// misplaced returns an error if the server is used in a bubble but was made outside the bubble. The clock of
+// a bubble begins in the year 2000.
 func (s *Server) misplaced() error {
-	if time.Now().Round(0).Before(s.born.Round(0).Add(-24 * time.Hour)) { // by the wall clocks
+	if time.Now().Round(0).Before(s.born.Round(0).Add(-24 * time.Hour)) { // compares wall clocks
 		return misplacedError{}
 	}
 	return nil

@@ -28,13 +28,14 @@
 // locked, timeout, canceled, lost, closed or _OTHER.
 //
 // The counters are at 0 from the first event of a kind and pattern on, so that Prometheus sees the first loss
-// as an increase. Of the renewal failures, only the counters with timeout and _OTHER are.
+// as an increase. Of the counters of renewal failures, only the counters with timeout and _OTHER are at 0
+// from then on.
 //
 // # Traces
 //
-// Each Lock and TryLock is a span "lock PATTERN" below the span of its context. It has an event "waiting" at
-// the moment when it found the lock taken. Work under the lock is not a child of this span, but of the
-// caller's span.
+// Each Lock and TryLock is a span "lock PATTERN" below the span of its context. The span has an event
+// "waiting" at the time at which the call found the lock taken. Work under the lock is not a child of this
+// span, but of the caller's span.
 //
 // In this module, dashboard.json shows the metrics in Grafana with Prometheus as the source, and alerts.yaml
 // has alerts for Prometheus.

@@ -15,7 +15,7 @@ import (
 )
 
 func ExampleNewObserver() {
-	server := miniredis.NewMiniRedis() // use your own
+	server := miniredis.NewMiniRedis() // use your own Redis
 	if err := server.Start(); err != nil {
 		panic(err)
 	}
@@ -23,7 +23,7 @@ func ExampleNewObserver() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	reader := metric.NewManualReader() // an exporter's, usually
+	reader := metric.NewManualReader() // usually, an exporter has a reader
 	observer, err := otellock.NewObserver(
 		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
 		otellock.WithPattern(func(name string) string { // "orders:42" counts as "orders"

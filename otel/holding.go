@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// holding remembers the begin of each hold, because a hold that does not end is in no histogram.
+// holding remembers the start of each hold, because a histogram contains only holds that have ended.
 type holding struct {
 	mu     sync.Mutex // guards series
 	series map[series]*holds
@@ -47,7 +47,7 @@ func (h *holding) end(s series, e rlock.Event) {
 	defer h.mu.Unlock()
 	if of := h.series[s]; of != nil {
 		delete(of.since, holdOf(e))
-		if len(of.since) == 0 && len(h.series) > most { // the gauge ends, instead of staying at 0
+		if len(of.since) == 0 && len(h.series) > most { // remove the gauge, instead of reporting 0 forever
 			delete(h.series, s)
 		}
 	}

@@ -16,7 +16,7 @@ const messageKey = attribute.Key("lockline.log.message")
 const logPrefix = "lockline: "
 
 // alertedMessages are the messages on which alerts depend. Their counters are 0 from the beginning. Otherwise
-// Prometheus would see no increase with the first message.
+// Prometheus would not count the first message as an increase.
 var alertedMessages = []string{"a RedLock is held by a bare majority", "Redis does not answer",
 	"Redis refuses all requests", "subscription gets a new connection", "subscription refused"}
 
@@ -35,9 +35,9 @@ type LogHandler struct {
 
 var _ slog.Handler = (*LogHandler)(nil)
 
-// NewLogHandler returns a handler that passes records on to next. If next is nil, it is the handler of
-// [slog.Default]. Of the options, only [WithMeterProvider] has an effect. It returns an error if the meter
-// does.
+// NewLogHandler returns a handler that passes records on to next. If next is nil, the handler of
+// [slog.Default] is used. Of the options, only [WithMeterProvider] has an effect. NewLogHandler returns an
+// error if the meter returns an error.
 func NewLogHandler(next slog.Handler, options ...Option) (*LogHandler, error) {
 	var c config
 	for _, option := range options {
@@ -67,12 +67,13 @@ func (h *LogHandler) count(ctx context.Context, message string, n int64) {
 	h.warnings.Add(ctx, n, metric.WithAttributes(messageKey.String(message)))
 }
 
-// Enabled reports whether the next handler handles records of this level, or whether they are counted.
+// Enabled reports whether records of this level are handled by the next handler, or are counted.
 func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h != nil && h.next != nil && (level >= slog.LevelWarn || h.next.Enabled(ctx, level))
 }
 
-// Handle counts the record, and passes it to the next handler, unless that handler ignores its level.
+// Handle counts the record if it is a warning or an error of Lockline. If the next handler accepts the level
+// of the record, Handle passes the record on.
 func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h == nil || h.next == nil {
 		return nil

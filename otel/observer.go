@@ -47,18 +47,18 @@ type config struct {
 // An Option sets up an Observer.
 type Option func(*config)
 
-// WithMeterProvider sets the provider of the metrics. By default, and if p is nil, it is
+// WithMeterProvider sets the provider of the metrics. By default, and if p is nil, the provider is
 // otel.GetMeterProvider().
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets the provider of the spans. By default, and if p is nil, it is
+// WithTracerProvider sets the provider of the spans. By default, and if p is nil, the provider is
 // otel.GetTracerProvider().
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
 // WithPattern sets a function that returns the pattern of a name, for example "orders:*" for "orders:42". The
 // pattern is an attribute of the metrics, and a part of the names of spans. Many goroutines call the
-// function, for each event, so it must be quick. It should return few patterns, because each is a time series
-// of its own. By default, and if pattern is nil, all names have the pattern [AnyName].
+// function, for each event, so it must be quick. It should return few different patterns, because each
+// pattern makes a new time series. By default, and if pattern is nil, all names have the pattern [AnyName].
 func WithPattern(pattern func(name string) string) Option {
 	return func(c *config) { c.pattern = pattern }
 }
@@ -87,7 +87,7 @@ var _ rlock.Observer = (*Observer)(nil)
 var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
 	2.5, 5, 10, 30, 60, 300)
 
-// NewObserver makes an Observer. It returns an error if the meter does.
+// NewObserver makes an Observer. It returns an error if the meter returns an error.
 func NewObserver(options ...Option) (*Observer, error) {
 	o := new(Observer)
 	for _, option := range options {
@@ -174,7 +174,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		o.holds.Add(ctx, -1, all)
 		o.holding.end(series{kind, pattern}, e)
 		o.hold.Record(ctx, e.Held.Seconds(), withError)
-		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release has found the loss
+		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release has noticed the loss
 			o.losses.Add(ctx, 1, all)
 		}
 	case rlock.EventRenewFailed:
@@ -182,8 +182,8 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	}
 }
 
-// begin makes the counters of a kind and pattern, at 0. In Prometheus, a counter that appears with its first
-// increment has not increased. Histograms cannot begin in this way.
+// begin makes the counters of a kind and pattern, with the value 0. Otherwise Prometheus would not count the
+// first increment of a counter as an increase. Histograms cannot be made in this way.
 func (o *Observer) begin(all metric.MeasurementOption) {
 	ctx := context.Background() // not the context of an event, because an exemplar would refer to it
 	o.losses.Add(ctx, 0, all)
@@ -217,7 +217,7 @@ func errorType(err error) string {
 func (o *Observer) trace(
 	ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue,
 ) {
-	begun := e.At.Add(-e.Wait) // may be a little too late, because e.Wait was measured before e.At
+	begun := e.At.Add(-e.Wait) // may be slightly too late, because e.Wait was measured before e.At
 	if !waiting.IsZero() && waiting.Before(begun) {
 		begun = waiting
 	}
@@ -234,7 +234,7 @@ func (o *Observer) trace(
 		if !waiting.IsZero() {
 			span.AddEvent("waiting", trace.WithTimestamp(waiting))
 		}
-		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // a taken lock is no error of the call
+		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // a taken lock is not an error of the call
 			span.SetStatus(codes.Error, e.Err.Error())
 		}
 	}

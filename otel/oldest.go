@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// oldest remembers the time at which each present waiter began to wait. A wait that does not end is in no
-// histogram.
+// oldest remembers the time at which each present waiter began to wait. A histogram contains only waits that
+// have ended.
 type oldest struct {
 	mu     sync.Mutex // guards series
 	series map[series]*waits
@@ -42,7 +42,7 @@ func (o *oldest) end(s series, at time.Time) {
 	if of.begun[at]--; of.begun[at] <= 0 {
 		delete(of.begun, at)
 	}
-	if len(of.begun) == 0 && len(o.series) > most { // the gauge ends, instead of staying at 0
+	if len(of.begun) == 0 && len(o.series) > most { // remove the gauge, instead of reporting 0 forever
 		delete(o.series, s)
 	}
 }

@@ -2,8 +2,8 @@ package otellock
 
 import "sync"
 
-// most is the largest number of kinds and patterns that are remembered, so that a pattern for each name does
-// not fill the memory. By default, the SDK also keeps 2000 time series of an instrument apart.
+// most is the largest number of kinds and patterns that are remembered. It limits memory if a program has a
+// pattern for each name. By default, the SDK also limits an instrument to 2000 time series.
 const most = 2000
 
 // seen has the kinds and patterns of which there was an event.

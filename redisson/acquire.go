@@ -34,25 +34,25 @@ type acquisition struct {
 	n      *names
 	ctx    context.Context
 	cfg    engine.Config
-	once   bool // the call does not wait for other holders: it is a try
+	once   bool // the call is a try, which does not wait for other holders
 	bounds call.Bounds
 	begun  time.Time
-	at     *attempt // the present one; nil means no request was sent, or the attempt belongs to its request
+	at     *attempt // present attempt; nil: no request was sent yet, or an abandoned request has the attempt
 	w      waiter   // the place among the goroutines of the session
 	first  attempt  // the first attempt; saves an allocation
 
-	lost         handle.State // how holds have ended that ctx descends from; Held means no hold was lost
+	lost         handle.State // state of a lost hold that ctx descends from; Held means that none was lost
 	waitReported bool         // the observer got EventWaiting
 	barred       bool         // the call has waited for another hold that is nested in the same hold
 	refused      bool         // Redis has refused the lock
-	trouble      error        // last error of a request in an outage that the call rides out; nil means none
+	trouble      error        // error of the last request, if it failed in an outage; otherwise nil
 }
 
 // errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-// acquire waits until the lock is held, or tries once. After an error, nothing is held. If an
-// unanswered request may have taken the lock, it is released in the background.
+// acquire waits until the lock is held, or tries once. After an error, nothing is held. If an unanswered
+// request may have taken the lock, the lock is released in the background.
 func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (a *acquisition) run() (*hold, error) {
 		if err != nil {
 			return nil, err
 		}
-		if again && a.bounds.Over() { // the hold that has ended may have been its context
+		if again && a.bounds.Over() { // a.ctx may be the context of a hold that has ended
 			return nil, a.endOfWait()
 		}
 		if outer == nil {
@@ -116,8 +116,8 @@ func (a *acquisition) run() (*hold, error) {
 	return h, err
 }
 
-// ownRelease is the longest time, from its beginning, for which a try waits for a release of its own session.
-// In an outage, such a release could take much longer.
+// ownRelease is the longest time for which a try waits for a release of its own session, from the beginning
+// of the try. In an outage, such a release could take much longer.
 const ownRelease = 250 * time.Millisecond
 
 // try requests the lock once, unless goroutines of the session hold it or wait for it. While the session is
@@ -136,11 +136,11 @@ func (a *acquisition) try() (*hold, error) {
 		}
 		released := l.nextRelease()
 		l.mu.Unlock()
-		heard, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)
+		free, ended := a.bounds.Sleep(time.Until(a.begun.Add(ownRelease)), released)
 		switch {
 		case ended:
 			return nil, a.endOfWaitFor(holder)
-		case !heard:
+		case !free:
 			return nil, failure.Public(holder)
 		}
 		l.mu.Lock()
@@ -167,7 +167,8 @@ func (a *acquisition) try() (*hold, error) {
 	return nil, err
 }
 
-// wait waits for the turn, and then requests the lock until it is granted. The caller must then leave.
+// wait waits for the turn, and then requests the lock until it is granted. After that, the caller must call
+// l.leave.
 func (a *acquisition) wait() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -181,7 +182,7 @@ func (a *acquisition) wait() (*hold, error) {
 		}
 	}
 	l.mu.Lock()
-	next := l.rest // when to send the next request at the latest
+	next := l.rest // latest time of the next request
 	l.mu.Unlock()
 	if time.Until(next) > 0 {
 		a.reportWait()
@@ -210,8 +211,9 @@ func (a *acquisition) wait() (*hold, error) {
 	}
 }
 
-// rest lets other clients go first. It waits until at or a bound or, if few clients want the lock, until the
-// release of one of them is published. The message of the session's own release comes before that.
+// rest lets other clients go first. It waits until at, or until a bound ends the wait. If few clients want
+// the lock, rest ends earlier: when the second message arrives. The session's own release has published the
+// first message, and the release of another client the second one.
 func (a *acquisition) rest(at time.Time) {
 	l := a.l
 	for published := 0; published < 2 && time.Until(at) > 0 && !a.bounds.Over(); {
@@ -226,9 +228,9 @@ func (a *acquisition) rest(at time.Time) {
 	}
 }
 
-// awaitTurn waits for the turn. The error says why the wait has ended without it.
+// awaitTurn waits for the turn. If the wait ends without the turn, it returns an error.
 func (a *acquisition) awaitTurn() error {
-	var timeout <-chan time.Time // if the call has no deadline: when an outage may have lasted long enough
+	var timeout <-chan time.Time // fires if the call has no deadline, and an outage may have lasted too long
 	var timer *time.Timer
 	if _, bounded := a.bounds.Until.Deadline(); !bounded {
 		timer = time.NewTimer(a.l.s.Lease)
@@ -254,7 +256,7 @@ func (a *acquisition) awaitTurn() error {
 	}
 }
 
-// refuse notes that Redis has refused the lock, and returns the latest time of the next request.
+// refuse records that Redis has refused the lock, and returns the latest time of the next request.
 func (a *acquisition) refuse(r *refusal) time.Time {
 	l, now := a.l, time.Now()
 	a.refused = true
@@ -271,7 +273,8 @@ func (a *acquisition) refuse(r *refusal) time.Time {
 	return now.Add(heartbeat)
 }
 
-// awaitNews waits until something is published, but not longer than until at, or a bound.
+// awaitNews waits until a message about the lock arrives, but at most until at, or until a bound ends the
+// wait.
 func (a *acquisition) awaitNews(at time.Time) {
 	a.l.mu.Lock()
 	var news <-chan struct{}
@@ -282,9 +285,9 @@ func (a *acquisition) awaitNews(at time.Time) {
 	a.bounds.Sleep(time.Until(at), news)
 }
 
-// endure returns nil if the wait continues after a request has failed, because an outage only lengthens it. A
-// full server still refuses a lock that is taken, but grants none. So a waiter that was refused before waits
-// until there is room.
+// endure decides whether a wait continues after a request has failed. If so, it returns nil, otherwise the
+// error of the call. An outage does not end a wait at once. A full server can refuse a lock that is taken,
+// but cannot grant a lock. So a waiter that was refused before continues to wait until the server has memory.
 func (a *acquisition) endure(f *failedRequest) error {
 	full := a.refused && strings.Contains(f.Error(), "OOM ")
 	a.trouble = troubleOf(f)
@@ -299,11 +302,12 @@ func (a *acquisition) endure(f *failedRequest) error {
 	return nil
 }
 
-// troubleOf returns the error of a request for the error of a call that has ended in an outage.
+// troubleOf returns the error of a failed request with a hint. If a call ends in an outage, this becomes a
+// part of its error.
 func troubleOf(f *failedRequest) error { return fmt.Errorf("%w%s", f.error, wire.Hint(f.error)) }
 
-// patience returns for how long a call without a deadline waits for a reply: until Redis has carried out no
-// request for as long as the lease of the session.
+// patience returns for how long a call without a deadline still waits for a reply. The wait ends when Redis
+// has carried out no request for the time of the session's lease.
 func (a *acquisition) patience() time.Duration {
 	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
 	switch {
@@ -315,7 +319,7 @@ func (a *acquisition) patience() time.Duration {
 	return a.l.s.Lease - time.Since(since)
 }
 
-// outage returns the error of a call whose patience has ended.
+// outage returns the error of a call for which patience returns no more time.
 func (a *acquisition) outage() error {
 	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
 	if since.Before(a.begun) {
@@ -335,7 +339,7 @@ func (a *acquisition) reportWait() {
 // endOfWait returns the error of a call that a bound has ended.
 func (a *acquisition) endOfWait() error {
 	var holder *failure.LockedError
-	if !a.once || a.barred { // no holder has kept a try waiting
+	if !a.once || a.barred { // a try waits for no holder, unless it was barred
 		a.l.mu.Lock()
 		holder = a.l.holder(a)
 		a.l.mu.Unlock()
@@ -374,14 +378,14 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 	for tries := 1; ; tries++ {
 		if a.at == nil {
 			a.first = attempt{l: l, n: a.n, owner: l.s.Attempt(), info: l.s.Args.Info(a.cfg.Note),
-				lease: cmp.Or(a.cfg.Lease, l.s.Lease), listens: a.w.turn}
+				lease: cmp.Or(a.cfg.Lease, l.s.Lease), hasTurn: a.w.turn}
 			a.at = &a.first
 		}
 		at := a.at
 		patience := max(a.patience(), time.Millisecond)
 		o, answered := call.Ask(&a.bounds, l.s, l.n.keys.LockKey(), at, patience)
 		if !answered {
-			a.at = nil // the attempt belongs to its request, which rolls it back
+			a.at = nil // the abandoned request has the attempt, and rolls it back
 			if a.bounds.Over() {
 				return nil, nil, a.endOfWait()
 			}
@@ -419,14 +423,15 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 		case r.Status != protocol.Expired: // the attempt has ended
 			a.giveBack(false)
 			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), info: at.info, lease: at.lease,
-				listens: at.listens}
+				hasTurn: at.hasTurn}
 		}
 	}
 }
 
 // giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
-// request. With await, giveBack blocks until that is done, but for call.LeavingTime at most, so that nothing
-// is granted to a call that has returned. The caller must be counted in the session's work.
+// request. If await is true, giveBack blocks until the attempt is withdrawn, but for call.LeavingTime at
+// most. So nothing is granted to a call that has returned. The caller must be counted as work of the session
+// (Session.Begin).
 func (a *acquisition) giveBack(await bool) {
 	at := a.at
 	if at == nil || !at.mayHold {
@@ -443,29 +448,30 @@ func (a *acquisition) giveBack(await bool) {
 }
 
 // An attempt requests the lock, with one request in flight at a time. Its owner field is never used again
-// once the attempt was granted the lock or withdrawn. Only one goroutine uses it: that of the acquisition or,
-// while a request is in flight that has a goroutine of its own, that goroutine.
+// once the attempt was granted the lock or withdrawn. Only one goroutine at a time uses the attempt. Usually
+// this is the goroutine of the acquisition. While a request with its own goroutine is in flight, it is the
+// goroutine of the request.
 type attempt struct {
 	l       *lock
 	n       *names
 	owner   any // string
-	info    any // a string, the holder info with the note of the call
+	info    any // holder info with the note of the call, a string
 	lease   time.Duration
-	listens bool // requests drop older messages: the goroutine has the turn
+	hasTurn bool // the goroutine has the turn, so its requests drop older messages
 
 	notAfter int64 // Redis time in µs after which the last copy that was sent is void
-	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0 means none can
-	mayHold  bool  // the attempt may have the lock, or get it by such a copy
+	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: none was sent
+	mayHold  bool  // the attempt may have the lock, or get it by a copy without a reply
 }
 
 // Request makes a copy of the request.
 func (at *attempt) Request(now time.Time) *wire.Request {
 	s := at.l.s
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
-		// No copy outlives the heartbeats of a waiter.
+		// The waiter timeout also limits how long a copy is valid.
 		at.notAfter = max(at.notAfter, t+protocol.Patience(min(at.lease, s.WaiterTimeout)).Microseconds())
 	}
-	if at.listens {
+	if at.hasTurn {
 		at.l.mu.Lock()
 		if at.l.news != nil {
 			at.l.news.Take() // the reply is newer than messages that were published before
@@ -481,12 +487,12 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 		s.SoleChannel(), n.channel, n.how, n.counter)
 }
 
-// Send sends copies of the request until one is answered.
+// Send sends copies of the request until one of them has a reply.
 func (at *attempt) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	return at.l.s.Link.Call(ctx, at, maxTries, abandoned)
 }
 
-// read notes how a request has ended, and returns the reply.
+// read records how a request has ended, and returns the reply.
 func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if r.Now != 0 {
@@ -506,14 +512,14 @@ func (at *attempt) RollBack(o wire.Outcome) {
 	}
 }
 
-// withdraw ends the attempt in Redis. It sends a release until there is a reply, or as long as the attempt
-// may hold the lock.
+// withdraw ends the attempt in Redis. It sends a release until there is a reply, but only as long as the
+// attempt may hold the lock.
 func (at *attempt) withdraw() {
 	r := at.n.release(at.l.s, at.owner, "", at.late)
 	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.WaiterTimeout))
 }
 
-// repeat sends a release until there is a reply, but not after until. It blocks that long.
+// repeat sends a release until there is a reply, at most until the time `until`. It blocks until then.
 func (l *lock) repeat(r wire.Copier, until time.Time) {
 	for try := 1; ; try++ {
 		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // sends one copy, because this loop sends the next
@@ -525,34 +531,34 @@ func (l *lock) repeat(r wire.Copier, until time.Time) {
 	}
 }
 
-// granted makes a grant of the token in the reply to a request that was sent at sent, and the hold of this
-// call. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
+// granted makes a grant with the token of a reply, and the hold of this call. sent is the time at which the
+// request was sent. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
 func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	l, s, at := a.l, a.l.s, a.at
 	g := &grant{l: l, owner: at.owner, info: at.info, token: token, boxed: token, late: at.late}
-	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
+	h := a.newHold(g) // called under no mutex, because the caller's context may run code of its own
 	deadline := sent.Add(protocol.Valid(at.lease))
 	l.mu.Lock()
 	former := l.grant
 	var err error
 	switch {
-	case wire.Closed(s.Closing()): // looked at with l.mu held, or Shutdown could miss the grant
+	case wire.Closed(s.Closing()): // checked with l.mu held, because Shutdown could miss the grant otherwise
 		err = failure.ErrClosed
 	case token == 0:
 		err = failure.ErrNoToken
-	case !time.Now().Before(deadline), former != nil && former.token > token: // the former came later
+	case !time.Now().Before(deadline), former != nil && former.token > token: // the former grant is newer
 		err = engine.ErrTooLate
 	}
 	if err != nil {
 		l.mu.Unlock()
-		h.cancel(nil) // the context of this hold was given to no caller
+		h.cancel(nil) // no caller has the context of this hold
 		return nil, err
 	}
-	if former != nil { // Redis would not have granted again
+	if former != nil { // Redis has forgotten the former grant, because it has granted the lock again
 		s.Go(former.terminate(handle.Lost, failure.ErrGone))
 	}
 	l.grant, l.refusedAt = g, time.Time{}
-	l.retain() // terminate drops it, or the end of the release
+	l.retain() // terminate or the end of the release calls drop
 	g.add(h)
 	g.lease.Owner = g
 	s.Watchdog.Add(&g.lease, deadline, g.interval())

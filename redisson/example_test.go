@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleNew() {
-	server := miniredis.NewMiniRedis() // use that of the JVMs
+	server := miniredis.NewMiniRedis() // use the Redis of the JVMs
 	if err := server.Start(); err != nil {
 		fmt.Println(err)
 		return

@@ -19,33 +19,34 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// A grant is the lock, as Redis gave it to one attempt, and the holds that goroutines have of it: the first
-// hold, and the holds that are nested in it. It is held, and then released, lost or closed (handle.State).
+// A grant represents the lock that Redis granted to one attempt. It has the holds of goroutines: the first
+// hold, and the holds that are nested in the first. It is held, and then released, lost or closed
+// (handle.State).
 type grant struct {
 	// These fields never change.
 	l     *lock
 	owner any // owner field of the attempt, a string
 	info  any // holder info of the attempt, a string
 	token int64
-	boxed any   // token
-	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0 means none can
+	boxed any   // the token as a script argument
+	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none in flight
 
 	lease watchdog.Lease // guarded by the watchdog
 	first hold
 
 	// lock.mu guards the following.
-	holds     []*hold // live holds; each is nested in the hold before it
-	change    int64   // number of the last change of holds; Redis ignores an earlier number that arrives late
-	began     time.Duration
+	holds     []*hold       // live holds; each is nested in the hold before it
+	change    int64         // number of the last change of holds; Redis ignores a lower number
+	began     time.Duration // age of the session when the first hold began
 	state     handle.State
 	unrenewed bool           // all holds have a fixed lease
-	warned    bool           // the log says that the session waits for itself
-	announced bool           // the observer knows that the lock was acquired
+	warned    bool           // warnOfItself has logged a warning for this grant
+	announced bool           // the observer was notified that the lock was acquired
 	lost      *session.Event // the loss, if it came before the announcement; otherwise nil
 
-	renewError   error         // of the last renewal that failed; nil means none has failed
+	renewError   error         // error of the last renewal that failed; nil means that none has failed
 	renewErrorAt time.Duration // age of the session when that renewal failed
-	lossReason   error         // nil means it was not lost
+	lossReason   error         // reason of the loss; nil means that the grant was not lost
 }
 
 func (g *grant) ownerField() string { return g.owner.(string) }
@@ -75,7 +76,7 @@ func (g *grant) add(h *hold) {
 	g.renew()
 }
 
-// remove takes out a hold. The caller must hold l.mu.
+// remove removes a hold from the grant. The caller must hold l.mu.
 func (g *grant) remove(h *hold) {
 	i := slices.Index(g.holds, h)
 	g.holds = slices.Delete(g.holds, i, i+1)
@@ -83,7 +84,7 @@ func (g *grant) remove(h *hold) {
 	g.renew()
 }
 
-// renew switches the renewal of the lease on or off, as the holds want it. The caller must hold l.mu.
+// renew turns the renewal of the lease on if a hold needs it, and otherwise off. The caller must hold l.mu.
 func (g *grant) renew() {
 	fixed := !slices.ContainsFunc(g.holds, func(h *hold) bool { return !h.fixed })
 	if fixed != g.unrenewed && len(g.holds) > 0 {
@@ -100,8 +101,9 @@ func (g *grant) interval() time.Duration {
 	return g.l.s.Lease / 3
 }
 
-// end ends the grant without an Unlock, for a reason if it was lost. It reports whether this call ended it.
-// The Unlock of a lost hold releases it in Redis. The caller must not hold l.mu.
+// end ends the grant without an Unlock. reason is the reason of a loss, otherwise nil. end reports whether
+// this call ended the grant. If the grant was lost, the Unlock of a hold releases it in Redis. The caller
+// must not hold l.mu.
 func (g *grant) end(why handle.State, reason error) bool {
 	g.l.mu.Lock()
 	if !g.held() {
@@ -114,7 +116,7 @@ func (g *grant) end(why handle.State, reason error) bool {
 	return true
 }
 
-// detach ends the grant for its session. The caller must hold l.mu.
+// detach sets the final state of the grant, and removes the grant from its lock. The caller must hold l.mu.
 func (g *grant) detach(why handle.State) {
 	l := g.l
 	g.state = why
@@ -127,8 +129,8 @@ func (g *grant) detach(why handle.State) {
 	}
 }
 
-// terminate ends a grant that is held. The caller must hold l.mu, and call after without it, which ends the
-// contexts of the holds.
+// terminate ends a grant that is held. The caller must hold l.mu. After it has unlocked l.mu, it must call
+// after, which ends the contexts of the holds.
 func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
@@ -136,7 +138,7 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	if why == handle.Lost {
 		g.lossReason = reason
 	}
-	holds := g.holds // when the grant has ended, nothing changes them
+	holds := g.holds // holds does not change after the grant has ended
 	for _, h := range holds {
 		h.state = why
 		h.wake() // for a goroutine that waits to nest in h
@@ -160,20 +162,21 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				l.observe(s.Ctx, *event)
 			}
 		}
-		// Before the contexts end: the user may then close the session.
+		// Begin is called before the contexts end, because the user may close the session when they have
+		// ended.
 		counted := why == handle.Lost && s.Begin()
 		// Nested holds end first. Otherwise the end of the outer hold would be their cause.
 		for _, h := range slices.Backward(holds) {
 			h.cancel(handle.ErrorOf(why))
 		}
-		switch { // many may be lost at once: their contexts must not wait for a log
+		switch { // many grants may be lost at once, and their contexts must not wait for a log
 		case counted:
 			go func() {
 				defer s.End()
 				report()
 			}()
 		case why == handle.Closed:
-			s.Go(report) // Shutdown, which has called this, has yet to wait for the session's work
+			s.Go(report) // Shutdown is the caller, and the session still waits for its work after Shutdown
 		default:
 			go report()
 		}
@@ -181,7 +184,8 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	}
 }
 
-// announce notes that the observer knows of the grant, and notifies it of a loss that came before.
+// announce records that the observer was notified of the grant. If the grant was lost before, announce
+// notifies the observer of the loss.
 func (g *grant) announce() {
 	l := g.l
 	if l.s.Observer == nil {
@@ -212,8 +216,8 @@ func (g *grant) errorOf(s handle.State) error {
 
 func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
 
-// extend makes the lease at least d, unless that is 0, and sets the hold count in Redis. It blocks for the
-// reply, not longer than ctx.
+// extend extends the lease to at least d, and sets the hold count in Redis. If d is 0, the lease stays as it
+// is. extend blocks for the reply, at most until ctx ends.
 func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	r := &update{g, protocol.Milliseconds(d)}
@@ -245,14 +249,14 @@ func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that sets the hold count in Redis, and makes the lease at least so long. It sets and
-// never adds, so a copy that arrives twice or late changes nothing.
+// update is a request that sets the hold count in Redis, and extends the lease to at least ms. It does not
+// add to the count, so a copy that arrives twice or late changes nothing.
 type update struct {
 	g  *grant
 	ms any // string; "0" leaves the lease as it is
 }
 
-// Request makes a copy with the hold count as it is now.
+// Request makes a copy with the present hold count.
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
 	l.mu.Lock()
@@ -282,8 +286,8 @@ func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 // LeaseLost ends the grant.
 func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.whyLost(deadlinePassed)) }
 
-// whyLost returns the reason for which the watchdog has given the lease up, with the error that kept the
-// lease from being renewed.
+// whyLost returns the reason of a loss that the watchdog has noticed. If renewals have failed, the reason
+// contains the last error.
 func (g *grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
@@ -314,7 +318,8 @@ func (g *grant) RenewalFailed(err error) {
 	l.observe(l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: g.token, Err: err})
 }
 
-// release returns the request that ends an attempt, whether or not it holds the lock. late is as in grant.
+// release returns the request that ends an attempt, whether or not it holds the lock. late has the same
+// meaning as in grant.
 func (n *names) release(s *session.Session, owner, token any, late int64) protocol.FixedRequest {
 	return protocol.FixedRequest{Script: scripts.release, Keys: n.keys,
 		Argv: []any{owner, token, s.Args.Retention, late, n.channel, n.how}}
@@ -338,13 +343,13 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 }
 
 // A release frees the lock in Redis after its grant has ended here. Until its reply, no goroutine of the
-// session requests the lock: the request could take it before other clients are notified.
+// session requests the lock, because such a request could take the lock before other clients are notified.
 type release struct {
 	protocol.FixedRequest
 	g *grant
 }
 
-// newRelease begins a release of a grant that has ended. The caller must send or drop it.
+// newRelease begins a release of a grant that has ended. The caller must call send or drop of the result.
 func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
@@ -375,7 +380,7 @@ func (r *release) send(ctx context.Context) error {
 }
 
 // onReply handles the outcome. A release that failed is sent again in the background. The caller must be
-// counted in the session's work.
+// counted as work of the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)

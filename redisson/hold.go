@@ -22,13 +22,13 @@ type hold struct {
 	g      *grant
 	ctx    context.Context // ends with the hold; the user's context descends from it
 	cancel context.CancelCauseFunc
-	began  time.Duration // age of the session
-	fixed  bool          // the lease is fixed, and not renewed
+	began  time.Duration // age of the session when the hold began
+	fixed  bool          // the lease is fixed, so the hold does not need a renewal
 
 	// lock.mu guards the following.
 	state    handle.State
 	unlocked bool
-	changed  chan struct{} // closed when another hold may nest in this one; nil means no goroutine waits
+	changed  chan struct{} // closed when another hold may nest in this hold; nil if no goroutine waits
 }
 
 var _ handle.Holding = (*hold)(nil)
@@ -44,13 +44,13 @@ func (a *acquisition) newHold(g *grant) *hold {
 	return h
 }
 
-// A nesting is an acquisition as a context key: by it, the acquisition finds the nearest live hold of its
-// lock in its context.
+// A nesting is an acquisition that is used as a key of a context. With this key, the acquisition finds the
+// nearest live hold of its lock that its context descends from.
 type nesting acquisition
 
-// outer finds the nearest live hold that the context descends from. It returns nil for a newcomer, and an
-// error if all holds that the context descends from were lost. The caller must not hold l.mu: contexts may
-// run code of their own.
+// outer finds the nearest live hold that the context descends from. It returns nil if the context descends
+// from no hold. It returns an error if all holds that the context descends from were lost. The caller must
+// not hold l.mu: contexts may run code of their own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -58,16 +58,16 @@ func (a *acquisition) outer() (*hold, error) {
 		return h, nil
 	}
 	if n.lost != handle.Held {
-		return nil, a.l.fail(handle.ErrorOf(n.lost)) // to acquire afresh would hide the loss
+		return nil, a.l.fail(handle.ErrorOf(n.lost)) // a new acquisition would hide the loss
 	}
 	return nil, nil
 }
 
-// Find finds the hold for acquisitions of its lock that descend from it.
+// Find returns the hold if it is live, and if key is an acquisition of the same lock.
 func (h *hold) Find(key any) any {
 	l := h.g.l
 	n, ok := key.(*nesting)
-	// The lock of a lost hold may be a former one of the name.
+	// Find compares keys instead of locks, because the lock of a lost hold may have been replaced.
 	if !ok || n.l.s != l.s || n.l.n.keys.LockKey() != l.n.keys.LockKey() {
 		return nil
 	}
@@ -83,22 +83,22 @@ func (h *hold) Find(key any) any {
 }
 
 // nest makes one more hold of the grant of outer. If both results are nil, outer has ended, and the caller
-// must look for another.
+// must look for another one.
 func (a *acquisition) nest(outer *hold) (*hold, error) {
 	l, g := a.l, outer.g
-	h := a.newHold(g) // under no mutex: the caller's context may run code of its own
+	h := a.newHold(g) // called under no mutex, because the caller's context may run code of its own
 	depth, err := a.enter(outer, h)
 	if depth == 0 {
-		h.cancel(nil) // the context of this hold was given to no caller
+		h.cancel(nil) // no caller has the context of this hold
 		return nil, err
 	}
 	err = g.extend(a.bounds.Until, cmp.Or(a.cfg.Lease, l.s.Lease))
 	switch over := h.Err(); {
 	case over != nil: // the grant ended while the request was in flight
 		err = cmp.Or(err, l.fail(over))
-	case a.bounds.Over(): // although there may be a reply
+	case a.bounds.Over(): // even if there is a reply
 		var holder *failure.LockedError
-		if a.barred { // otherwise the call has waited for Redis alone
+		if a.barred { // otherwise the call has waited only for Redis
 			holder = g.locked()
 		}
 		err = a.endOfWaitFor(holder)
@@ -114,8 +114,8 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	return h, nil
 }
 
-// enter makes h a hold that is nested in outer, once there is room: one hold at a time is nested in another.
-// It returns how deep h is nested. 0 without an error means that outer has ended.
+// enter nests h in outer. It waits as long as another hold is nested in outer, because only one hold at a
+// time may be. It returns the depth of h. If the depth is 0 without an error, outer has ended.
 func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 	g := outer.g
 	l := g.l
@@ -125,7 +125,7 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 		switch {
 		case outer.state != handle.Held:
 			return 0, nil
-		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
+		case !time.Now().Before(g.deadline()): // the timer that must end the grant is late
 			l.mu.Unlock()
 			g.end(handle.Lost, failure.ErrExpired)
 			l.mu.Lock()
@@ -205,7 +205,8 @@ func (h *hold) LossReason() error {
 	return h.g.lossReason
 }
 
-// Extend makes the lease at least d, and so confirms the hold. It blocks for the reply.
+// Extend extends the lease to at least d, and confirms that Redis still has the hold. It blocks for the
+// reply.
 func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	l := h.g.l
 	if !l.s.Begin() {
@@ -225,8 +226,9 @@ func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 	return l.s.Link.WaitReplicas(ctx, h, l.n.keys.LockKey(), n, l.s.Go)
 }
 
-// Forgotten releases a hold that its user can no longer reach, unless it has a fixed lease, which runs out.
-// The runtime's cleanups wait for each other, so the release has its own goroutine.
+// Forgotten releases a hold that its user can no longer reach. If the hold has a fixed lease, Forgotten does
+// nothing, because the lease will expire. The runtime's cleanups wait for each other, so the release has its
+// own goroutine.
 func (h *hold) Forgotten() {
 	l := h.g.l
 	go func() {
@@ -256,14 +258,14 @@ func (h *hold) Unlock(ctx context.Context) error {
 }
 
 // unlocked is the cause with which the context of an unlocked hold has ended. It is the hold itself,
-// converted, so that an Unlock allocates no error.
+// converted to another type, so that an Unlock allocates no error.
 type unlocked hold
 
 func (u *unlocked) Error() string { return failure.UnlockedText("", u.g.l.n.keys.Name) }
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// beginUnlock ends the hold here, and returns the request for Redis. Unless it returns an error, the caller
-// must call finishUnlock, and is counted in the session's work until then.
+// beginUnlock ends the hold here, and returns the request for Redis. If it returns no error, the caller must
+// call finishUnlock, and is counted as work of the session until then.
 func (h *hold) beginUnlock() (*unlocking, error) {
 	g := h.g
 	l := g.l
@@ -280,7 +282,7 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 	h.state = handle.Released
 	g.remove(h)
 	h.wake()
-	for _, other := range g.holds { // there may be room in the hold before h now
+	for _, other := range g.holds { // another hold may now nest in the hold before h
 		other.wake()
 	}
 	u := &unlocking{h: h}
@@ -290,12 +292,12 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 		u.release = g.beginRelease()
 	}
 	l.mu.Unlock()
-	h.cancel((*unlocked)(h)) // before Redis can grant the lock to another client
+	h.cancel((*unlocked)(h)) // called before Redis can grant the lock to another client
 	return u, nil
 }
 
-// tooLate returns the error of an Unlock that ends nothing. counted says that the session has not ended, and
-// waits for the caller.
+// tooLate returns the error of an Unlock that ends nothing. If counted is true, the session has not ended,
+// and waits for the caller.
 func (h *hold) tooLate(counted bool) error {
 	g := h.g
 	l := g.l
@@ -314,9 +316,9 @@ func (h *hold) tooLate(counted bool) error {
 	return l.fail(g.errorOf(h.state))
 }
 
-// giveBack releases, in the background, a grant that is lost here. Its lease may still count in Redis, and
-// waiters should not have to wait for that. It does not stop at the deadline, because a copy of the request
-// may still arrive. The caller must be counted in the session's work.
+// giveBack releases a lost grant in the background. The lease of the grant may still be valid in Redis, and
+// waiters should not have to wait for its end. giveBack does not stop at the deadline, because a copy of the
+// attempt's request may still arrive. The caller must be counted as work of the session (Session.Begin).
 func (g *grant) giveBack() {
 	l := g.l
 	r := l.n.release(l.s, g.owner, "", g.late)
@@ -332,7 +334,7 @@ type unlocking struct {
 	ctx     context.Context // for the observer
 }
 
-// finishUnlock sends the request of an Unlock, and waits for the reply as long as ctx allows.
+// finishUnlock sends the request of an Unlock, and waits for the reply, at most until ctx ends.
 func (h *hold) finishUnlock(ctx context.Context, u *unlocking) error {
 	l := h.g.l
 	ctx, atMost := handle.UnlockBounds(ctx, l.s.Lease)
@@ -344,7 +346,7 @@ func (h *hold) finishUnlock(ctx context.Context, u *unlocking) error {
 	return u.onReply(ctx, o)
 }
 
-// Send sends at most so many copies, and blocks for the reply.
+// Send sends at most maxTries copies, and blocks for the reply.
 func (u *unlocking) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
 	var r wire.Copier = u.release
 	if u.release == nil {
@@ -353,7 +355,8 @@ func (u *unlocking) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire
 	return u.h.g.l.s.Link.Call(ctx, r, maxTries, nil)
 }
 
-// RollBack handles the outcome if the caller of Unlock has left. The request counts all the same.
+// RollBack handles the outcome if the caller of Unlock has left. It rolls nothing back, because the Unlock is
+// still valid.
 func (u *unlocking) RollBack(o wire.Outcome) { _ = u.onReply(context.WithoutCancel(u.ctx), o) }
 
 // onReply ends an Unlock when its request has ended.

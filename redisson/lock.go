@@ -14,9 +14,9 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A lock is the state of one name in a session. The goroutines that want it take turns in memory. Only the
-// goroutine with the turn sends requests, by itself (acquire.go). It has the turn until it gives up, or until
-// the release of its grant has ended. settle decides which goroutine is next.
+// A lock is the state of one name in a session. The goroutines that want the lock take turns in memory. Only
+// the goroutine with the turn sends requests, by itself (acquire.go). It has the turn until it gives up, or
+// until the release of its grant has ended. settle decides which goroutine is next.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
 // sends another request after each message. No wake-up is lost, because a confirmed subscription counts as a
@@ -26,22 +26,22 @@ type lock struct {
 	n   *names
 	all *locks
 
-	uses int // number of acquisitions, grants and releases that use it; guarded by locks.mu
+	uses int // number of acquisitions, grants and releases that use the lock; guarded by locks.mu
 
 	mu        sync.Mutex        // guards the following fields, and grants and holds
-	waiters   []*waiter         // first come, first served; only the first one may have the turn
+	waiters   []*waiter         // first come, first served; only the first waiter may have the turn
 	grant     *grant            // nil means the session does not hold the lock
 	releases  int               // number of releases in flight
 	released  chan struct{}     // closed when the next release has ended; nil means no goroutine waits
 	rest      time.Time         // other clients go first until this time
-	crowded   bool              // rest is not cut short: many clients were notified of the last release
+	crowded   bool              // many clients were notified of the last release, so rest is not cut short
 	refusedAt time.Time         // when the goroutine with the turn was last refused; zero if not
 	seen      *failure.Sighting // the last known holder; nil means none is known
 	suspicion *time.Timer       // runs warnOfItself; nil means no goroutine has waited
 
-	hub  *pubsub.Hub          // of news
-	news *pubsub.Subscription // to the lock's channel; nil before the first refusal
-	own  *pubsub.Subscription // to the session's channel, see subscribe; nil if several servers could have it
+	hub  *pubsub.Hub          // hub of news; nil before the first refusal
+	news *pubsub.Subscription // subscription to the lock's channel; nil before the first refusal
+	own  *pubsub.Subscription // subscription to the session's channel, see subscribe; may be nil
 }
 
 // A waiter is an acquisition's place among the goroutines of its session. lock.mu guards it.
@@ -74,7 +74,7 @@ func (l *lock) join(w *waiter) {
 	}
 }
 
-// leave removes a goroutine from the waiters, if it is there. The caller must hold l.mu.
+// leave removes a goroutine from the waiters, if the goroutine is one of them. The caller must hold l.mu.
 func (l *lock) leave(w *waiter) {
 	i := slices.Index(l.waiters, w)
 	if i < 0 {
@@ -82,7 +82,7 @@ func (l *lock) leave(w *waiter) {
 	}
 	if w.turn {
 		if !l.refusedAt.IsZero() && l.seen != nil {
-			l.seen.At = time.Now() // as far as is known, that holder still has the lock
+			l.seen.At = time.Now() // as far as the session knows, this holder still has the lock
 		}
 		l.refusedAt = time.Time{}
 	}
@@ -96,9 +96,10 @@ func (l *lock) leave(w *waiter) {
 }
 
 // restTime is the longest head start that a session gives, after its turn, to the clients that were notified
-// of its release. It is longer than their requests take in one data center. Without it, a session whose
-// goroutines come one after another would win each time: its next request leaves before the message of its
-// release has reached the others. If few clients want the lock, the next release of one of them ends it.
+// of its release. It is longer than their requests take in one data center. Without a head start, a session
+// whose goroutines come one after another would get the lock each time. Its next request is sent before the
+// message of its release has reached other clients. If few clients want the lock, the next release of one of
+// them ends the head start.
 const restTime = time.Millisecond
 
 // fewClients is the largest number of notified clients that count as few. If there are more, a session lets
@@ -110,8 +111,8 @@ const fewClients = 2
 // although none of its goroutines uses the lock.
 const memory = 10 * time.Millisecond
 
-// yield lets other clients go first after a release of which so many clients were notified. The caller must
-// hold l.mu.
+// yield lets other clients go first after a release. notified is the number of clients that were notified of
+// the release. The caller must hold l.mu.
 func (l *lock) yield(notified int64) {
 	others := notified
 	if l.news != nil {
@@ -128,13 +129,13 @@ func (l *lock) yield(notified int64) {
 	time.AfterFunc(memory, l.drop)
 }
 
-// subscribe subscribes to the lock's channel in the way that a refusal says. It does not wait for the
-// confirmation.
+// subscribe subscribes to the lock's channel in the mode that a refusal contains, classic or sharded. It does
+// not wait for the confirmation.
 //
-// Behind an endpoint that was moved, the connection may lead to a former server. So the session subscribes to
-// its own channel, too: with each reply, the server of the lock reports whether it has a
-// subscriber of that channel.
-// The caller must hold l.mu.
+// If an endpoint was moved, the connection may lead to a former server. To notice that, the session also
+// subscribes to its own channel, because each refusal reports whether the lock's server has a subscriber to
+// this channel. If several servers could have this subscription, the session does not do so. The caller must
+// hold l.mu.
 func (l *lock) subscribe(r *refusal) {
 	s, hub := l.s, l.s.Hub
 	if r.Sharded {
@@ -181,16 +182,16 @@ func (l *lock) endRelease() {
 	l.settle()
 }
 
-// suspect starts the timer of warnOfItself, unless it runs. One timer serves all waits. The caller must hold
-// l.mu.
+// suspect starts the timer of warnOfItself, unless it is already running. One timer serves all waits. The
+// caller must hold l.mu.
 func (l *lock) suspect() {
 	if l.suspicion == nil {
 		l.suspicion = time.AfterFunc(engine.LongWait, l.warnOfItself)
 	}
 }
 
-// warnOfItself logs, once for each grant, that goroutines have waited for long for a holder of their own
-// session.
+// warnOfItself logs, once for each grant, that goroutines have waited for a long time for a holder of their
+// own session.
 func (l *lock) warnOfItself() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +212,7 @@ func (l *lock) warnOfItself() {
 	}()
 }
 
-// holder returns the holder that is in the way of an acquisition, as far as it is known; otherwise nil. The
+// holder returns the holder for which an acquisition waits. It returns nil if that holder is not known. The
 // caller must hold l.mu.
 func (l *lock) holder(a *acquisition) *failure.LockedError {
 	if g := l.grant; g != nil {
@@ -235,7 +236,7 @@ func (l *lock) fail(err error) error { return failure.Named(l.n.keys.Name, err) 
 // failed returns the error of a request with the name of the lock, and with a hint at its cause.
 func (l *lock) failed(err error) error { return l.n.keys.Failed("", err) }
 
-// locksKey finds the locks in a session.
+// locksKey is the key by which session.PartOf finds the locks of a session.
 type locksKey struct{}
 
 // locks has the locks of a session.
@@ -248,7 +249,7 @@ type locks struct {
 
 func newLocks(s *session.Session) *locks { return &locks{s: s, all: map[string]*lock{}} }
 
-// use finds or makes a lock, which is kept until drop.
+// use finds or makes a lock, and counts one more use of it. The lock is kept until drop has ended all uses.
 func (ls *locks) use(n *names) *lock {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -261,19 +262,19 @@ func (ls *locks) use(n *names) *lock {
 	return l
 }
 
-// retain does the same as use for a caller that keeps the lock already.
+// retain counts one more use of the lock, for a caller that already uses it.
 func (l *lock) retain() {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
 	l.uses++
 }
 
-// drop ends a use. The caller must not hold l.mu.
+// drop ends one use of the lock. After the last use, it removes the lock. The caller must not hold l.mu.
 func (l *lock) drop() {
 	l.all.mu.Lock()
 	l.uses--
 	key := l.n.keys.LockKey()
-	unused := l.uses == 0 && l.all.all[key] == l // the Unlock of a lost hold uses its lock once more
+	unused := l.uses == 0 && l.all.all[key] == l // the Unlock of a lost hold may use a lock that was removed
 	if unused {
 		delete(l.all.all, key)
 	}
@@ -293,7 +294,7 @@ func (ls *locks) Shutdown(ctx context.Context) error {
 	ls.mu.Lock()
 	var all []*lock
 	for _, l := range ls.all {
-		l.uses++ // the end of a grant drops its use
+		l.uses++ // keeps the lock, because the end of its grant drops a use
 		all = append(all, l)
 	}
 	ls.mu.Unlock()
@@ -305,7 +306,7 @@ func (ls *locks) Shutdown(ctx context.Context) error {
 		l.mu.Lock()
 		g := l.grant
 		l.mu.Unlock()
-		if g != nil && g.end(handle.Closed, nil) { // otherwise it was lost or unlocked in that instant
+		if g != nil && g.end(handle.Closed, nil) { // otherwise the grant was lost or unlocked meanwhile
 			r := g.newRelease()
 			wg.Go(func() {
 				limit <- struct{}{}

@@ -9,15 +9,15 @@ import (
 )
 
 // names has the names that Redisson gives to a lock in Redis, and the arguments of scripts that depend on
-// them. They are boxed once, because each request has them.
+// these names. The values are boxed once, because each request needs them.
 type names struct {
-	keys    *protocol.Keys // Redisson's hash, our metadata, Redisson's token counter
+	keys    *protocol.Keys // Redisson's hash, Lockline's metadata, Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
 	how     any            // "auto" or "classic", see sharding in base.lua
-	counter any            // first value of the token counter, a string; "" means no counter is made
+	counter any            // first value of the token counter, a string; "" means that no counter is created
 }
 
-// newNames returns the names for a lock of a session. counter is as in names.
+// newNames returns the names for a lock of a session. counter is the field of names.
 func newNames(s *session.Session, name, counter string) (*names, error) {
 	keys, channel, err := keysOf(name)
 	if err != nil {
@@ -31,7 +31,7 @@ func newNames(s *session.Session, name, counter string) (*names, error) {
 }
 
 // keysOf returns the keys and the channel that Redisson gives to an RLock and its fencing token. The name is
-// the key of the hash. The metadata is a key of ours.
+// the key of the hash. Only Lockline uses the key of the metadata.
 func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 	if err := protocol.CheckName(name); err != nil {
 		return nil, "", err
@@ -40,7 +40,7 @@ func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 		return nil, "", fmt.Errorf("lockline: redisson: the braces of a name must be a hash tag, "+
 			"or its keys land in different slots: %q", name)
 	}
-	// The name is a key, which must be no other lock's.
+	// The name is a key, and must not be the key of another lock.
 	if begin := protocol.Reserved(name); begin != "" {
 		return nil, "", fmt.Errorf(
 			"lockline: redisson: no name may begin with %q, as keys of other locks do: %q", begin, name)
@@ -49,7 +49,7 @@ func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 		return nil, "", fmt.Errorf("lockline: redisson: no name may contain %q, "+
 			"as keys of sessions with a prefix do: %q", part, name)
 	}
-	tagged := "{" + name + "}" // as Redisson has it behind the beginning of its other keys
+	tagged := "{" + name + "}" // Redisson's other keys are a prefix and this
 	metadata := protocol.RedissonMetadata + tagged
 	if strings.Contains(name, "{") {
 		tagged = name

@@ -1,31 +1,32 @@
-// Package redisson has the locks that programs share with a JVM that uses Redisson: its RLock and
-// RFencedLock.
+// Package redisson provides locks that Go programs share with a JVM: Redisson's RLock and RFencedLock.
 //
 // A lock of this package has the hash, the channel and the token counter of the JVM's lock of the same name.
-// Go and JVM exclude each other and wake each other. A [Mutex] is used as an rlock.Mutex is: everything said
-// there of Lock, TryLock, Do, re-entry, leases and tokens holds here, too. Two things are not there:
-// [rlock.HoldAtLeast] is an error, and no goroutine hands the lock to the next one in memory.
+// Go and JVM exclude each other and wake each other. A [Mutex] is used like an rlock.Mutex. The documentation
+// of Lock, TryLock, Do, re-entry, leases and tokens in package rlock applies here, too. There are two
+// differences: [rlock.HoldAtLeast] is an error, and no goroutine passes the lock on to another one in memory.
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
 //	m := redisson.New(session, "orders:42") // redisson.getLock("orders:42") in the JVM
 //	err = m.Do(ctx, func(ctx context.Context) error { ... })
 //
-// The session's prefix is not used: the name of the lock is its key. So every method refuses names that could
-// be keys of other locks. These begin with "redisson_lock_token:" or "lockline_lock_memory:", or contain
-// a lower-case letter between ":" and ":{", as ":r:{". Names whose braces are no hash tag are refused, too.
+// The session's prefix is not used, because the name of the lock is its key. So every method refuses names
+// that could be keys of other locks. Such names begin with "redisson_lock_token:" or "lockline_lock_memory:",
+// or contain a lower-case letter between ":" and ":{", for example ":r:{". Names whose braces are not a hash
+// tag are refused, too.
 //
 // # Waiting
 //
-// There is no queue, since Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
+// There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
 // of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take
-// turns, in the order in which they came. After its turn, a session lets other clients go first. So a wait
-// has no bound. Locks that no JVM takes are better off in package rlock. If a message is lost, waiters send a
-// request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
+// turns, in the order in which they came. After its turn, a session lets other clients go first. So a waiter
+// may be overtaken without limit. For locks that no JVM takes, use package rlock. If a message is lost,
+// waiters send a request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
 //
-// On a Cluster, a release wakes only the waiters that are subscribed as it is published. The default is for
-// Redisson's default ShardedSubscriptionMode.AUTO, and [rlock.WithClassicPubSub] for OFF. The reply to a lock
-// request says which of the two the server uses.
+// On a Cluster, a release is published in one mode, classic or sharded, and wakes only waiters that are
+// subscribed in the same mode. By default, a session does the same as Redisson with its default,
+// ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub], it does the same as Redisson with OFF. The
+// reply to a lock request contains the mode in which the server publishes.
 package redisson
 
 import (
@@ -46,7 +47,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// scripts keep the hash, the channel and the token counter as the JVM does.
+// scripts use the hash, the channel and the token counter in the same way as the JVM.
 var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 	acquire: wire.Named("redisson/acquire"),
 	keep:    wire.Named("redisson/keep"),
@@ -55,13 +56,13 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 	force:   wire.Named("redisson/force"),
 }
 
-// Mutex is a lock that programs share with a JVM: a name in a session. It keeps no state of any acquisition,
-// so that one Mutex serves any number of goroutines, and any number of Mutexes of one name are one lock. The
-// zero Mutex returns an error from every method.
+// Mutex is a lock with a name that Go programs share with a JVM, used by one session. It has no state of any
+// acquisition. Any number of goroutines can use one Mutex, and all Mutexes with the same name are one lock.
+// On a zero Mutex, every method that can return an error returns one.
 type Mutex struct {
 	s   *session.Session
 	all *locks
-	n   *names // nil means New has an error
+	n   *names // nil if New has failed
 	cfg engine.Config
 	err error // error of New, which all methods return
 }
@@ -83,27 +84,29 @@ func init() {
 	})
 }
 
-// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. If the name or the
-// session is wrong, Lock returns the error.
+// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. If the name or the session is
+// not valid, Lock returns an error.
 //
-// Where the JVM takes the name by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1,
-// even if Go had higher tokens before. A counter that the JVM has made is raised all the same.
+// If the JVM takes the lock by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1, even if
+// Go had higher tokens before. But if the JVM has already created its token counter, each hold of Go
+// increases the counter.
 //
-// It does not exclude locks of this library's other kinds that have its name: both are inside at the same
-// time, without an error.
+// The lock does not exclude locks of this library's other kinds with the same name. Both can be held at the
+// same time, without an error.
 func New(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "", options)
 }
 
-// NewFenced names a lock that the JVM takes by getFencedLock: the tokens of both sides rise together from the
-// first hold on, whichever side has it. For that it makes Redisson's token counter,
-// redisson_lock_token:{name}. As Redisson's own, that key has no expiry. Take a name by New or by NewFenced,
-// not by both. It excludes no locks of other kinds that have its name, see [New].
+// NewFenced names a lock that the JVM takes by getFencedLock. From the first hold on, the tokens of Go and
+// the JVM increase together, whichever side has the hold. For this, the first hold creates Redisson's token
+// counter, redisson_lock_token:{name}. The key has no expiry, as if Redisson had created it. Use New or
+// NewFenced for a name, but not both. The lock does not exclude locks of other kinds with the same name, see
+// [New].
 func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "0", options)
 }
 
-// newMutex returns a lock with a counter as names has it.
+// newMutex returns a lock. counter is the first value of the token counter, see names.
 func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *Mutex {
 	m := &Mutex{s: inner.Session(s), cfg: engine.NewConfig(engine.Config{}, options)}
 	if m.s == nil {
@@ -142,15 +145,16 @@ func (m *Mutex) Name() string {
 	return m.n.keys.Name
 }
 
-// Lock waits until the lock is held, and returns the hold and the context for the work. It blocks until ctx
-// ends, or for as long as [rlock.WaitAtMost] says. Everything else is as of [rlock.Mutex.Lock].
+// Lock waits until the lock is held, and returns the hold and the context for the work. It blocks at most
+// until ctx ends, or for the time of [rlock.WaitAtMost]. Everything else is the same as for
+// [rlock.Mutex.Lock].
 func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, false)
 }
 
-// TryLock never waits for another holder. Instead it returns a *[rlock.LockedError]. Otherwise it does the
-// same as Lock. It blocks for one request, which is sent up to four times in an outage, and is bounded as
-// Lock is by ctx and a [rlock.WaitAtMost] above zero.
+// TryLock does the same as Lock, but does not wait for another holder. If the lock is held, it returns a
+// *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. In
+// an outage, the request is sent up to four times.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }
@@ -174,8 +178,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opti
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// Inspect reads the holder of the lock, which may be a thread of a JVM. It changes nothing, and
-// blocks for one request, not longer than ctx.
+// Inspect reads the holder of the lock, which may be a thread of a JVM. It changes nothing, and blocks for
+// one request, at most until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 	reply, err := m.operate(ctx, scripts.inspect)
 	if err != nil {
@@ -192,14 +196,14 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 	return st, nil
 }
 
-// ForceUnlock frees the lock, whichever owner holds it, here or in a JVM, and reports whether it was held. It
-// is for operators, because the holder works for a while without the lock, see [rlock.Mutex.ForceUnlock].
+// ForceUnlock frees the lock, whether a session or a JVM holds it, and reports whether it was held. It is for
+// operators, because the holder continues for a while without the lock, see [rlock.Mutex.ForceUnlock].
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
 
 // ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown
 // with this token. If another owner holds the lock by now, or the lock is free, it changes nothing and
-// returns false. It blocks for one request, not longer than ctx. A token that is not above 0 is an error.
-// Inspect shows 0 for a hold of a JVM, which only ForceUnlock frees.
+// returns false. It blocks for one request, at most until ctx ends. A token that is not above 0 is an error.
+// Inspect shows the token 0 for a hold of a JVM. Only ForceUnlock frees such a hold.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("a token is above 0, not %d", token))

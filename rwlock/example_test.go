@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// newSession is a session on a server in memory: use your own.
+// newSession returns a session of a server in memory. Use your own server.
 func newSession() (session *rlock.Session, end func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -66,7 +66,7 @@ func ExampleRWMutex_Lock() {
 		fmt.Println(err)
 		return
 	}
-	_, nested, err := catalog.Lock(ctx) // re-enters, as ctx carries the hold
+	_, nested, err := catalog.Lock(ctx) // re-enters, because ctx carries the hold
 	fmt.Println(err, nested.Unlock(context.Background()))
 	fmt.Println("writing:", ctx.Err() == nil)
 	fmt.Println(hold.Unlock(context.Background()))
@@ -103,7 +103,7 @@ func ExampleRWMutex_RLock() {
 	// <nil>
 }
 
-// A writer goes on as a reader, and no other writer comes between.
+// A writer continues as a reader, and no other writer gets the lock in between.
 func ExampleRWMutex_RLock_downgrade() {
 	session, end, err := newSession()
 	if err != nil {
@@ -303,7 +303,7 @@ func ExampleRWMutex_ForceUnlockReaders() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(catalog.ForceUnlockReaders(context.Background())) // of all sessions that read
+	fmt.Println(catalog.ForceUnlockReaders(context.Background())) // takes the lock from all readers
 	fmt.Println("lost:", errors.Is(reader.Unlock(context.Background()), rlock.ErrLost))
 	// Output:
 	// 1 <nil>
@@ -324,7 +324,7 @@ func ExampleRWMutex_ForceUnlockToken() {
 		fmt.Println(err)
 		return
 	}
-	st, err := catalog.Inspect(context.Background()) // an operator looks
+	st, err := catalog.Inspect(context.Background()) // an operator finds the holder
 	if err != nil {
 		fmt.Println(err)
 		return

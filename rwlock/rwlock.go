@@ -12,11 +12,11 @@ import (
 )
 
 // ErrUpgrade means that Lock or TryLock was called with a context that carries a read hold, or with an owner
-// ([rlock.WithOwner]) that has one. A reader cannot become the writer, because two readers that try would
-// wait for each other without end. Unlock the read hold first.
+// ([rlock.WithOwner]) that has one. A reader cannot become the writer, because two readers that tried to
+// would wait for each other forever. Unlock the read hold first.
 var ErrUpgrade error = errUpgrade
 
-var errUpgrade = engine.ErrUpgrade // keeps the internal package out of the documentation
+var errUpgrade = engine.ErrUpgrade // a variable, so that the documentation does not show the internal package
 
 // RWMutex is a read-write lock with a name, used by one session. It has no state of any acquisition, and all
 // RWMutexes with the same name are one lock. It is safe for concurrent use. An RWMutex is the [rlock.Locker]
@@ -31,7 +31,8 @@ var kind = &engine.Kind{
 	Reentrant: true,
 	Lingers:   true,
 	Limited: func(name string, _ engine.Want, limit int64) error {
-		return failure.Named(name, fmt.Errorf("its limit in Redis is %d, as of no read-write lock", limit))
+		err := fmt.Errorf("its limit in Redis is %d, which no read-write lock has", limit)
+		return failure.Named(name, err)
 	},
 }
 
@@ -59,51 +60,50 @@ func (m *RWMutex) unwrap() *rlock.Mutex {
 // Name returns the name of the lock.
 func (m *RWMutex) Name() string { return m.unwrap().Name() }
 
-// Lock waits until the lock is held to write, beside which there is no other hold. It returns the hold, and
-// a context for the protected work, which carries the hold and ends with it. If ctx descends from a live
-// write hold of this lock, Lock re-enters. If ctx descends from a read hold, Lock returns [ErrUpgrade] at
-// once. If the caller has a read hold but passes another context, Lock waits for the caller itself: a
-// deadlock.
+// Lock waits until it gets the write lock, which excludes all other holders. It returns the hold, and a
+// context for the protected work, which carries the hold and ends with it. If ctx descends from a live write
+// hold of this lock, Lock re-enters. If ctx descends from a read hold, Lock returns [ErrUpgrade] at once. If
+// the caller has a read hold but passes another context, Lock waits for that read hold: a deadlock.
 //
 // The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.unwrap().Lock(ctx, options...)
 }
 
-// TryLock is Lock without waiting for other holders. If the lock is held, or if others wait, it returns a
-// *[rlock.LockedError]. Where Lock returns [ErrUpgrade], so does TryLock. It blocks for one request, bounded
-// by ctx and by a [rlock.WaitAtMost] above zero.
+// TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if others wait,
+// it returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too. It blocks
+// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return m.unwrap().TryLock(ctx, options...)
 }
 
-// RLock waits until the lock is held to read, beside which there may be other readers and no writer. If ctx
-// descends from a live hold of this lock, to read or to write, RLock re-enters. If the write hold is
-// unlocked first, the lock stays held to read, and no other writer gets it in between. The context of that
-// reader stays valid, too, until the context ends that was passed to the outermost Lock.
+// RLock waits until it gets a read lock, which excludes writers but not other readers. If ctx descends from a
+// live hold of this lock, to read or to write, RLock re-enters. If a write hold is unlocked before a read
+// hold that is nested in it, the read hold stays held, and no other writer gets the lock in between. The
+// context of the read hold stays valid, too, until the context that was passed to the outermost Lock ends.
 //
 // The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return inner.Acquire(ctx, m.unwrap(), read, options, false)
 }
 
-// TryRLock is RLock without waiting for other holders. If a writer holds the lock or waits, TryRLock returns
-// a *[rlock.LockedError], unless it can join a read lock that its session holds. It blocks for one request,
-// bounded by ctx and by a [rlock.WaitAtMost] above zero.
+// TryRLock does the same as RLock, but does not wait for other holders. If a writer holds the lock or waits,
+// TryRLock returns a *[rlock.LockedError], unless it can join a read lock that its session holds. It blocks
+// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero.
 func (m *RWMutex) TryRLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return inner.Acquire(ctx, m.unwrap(), read, options, true)
 }
 
-// Do is [rlock.Do] with the lock held to write.
+// Do calls fn while it holds the write lock, see [rlock.Do].
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// DoRead is [rlock.Do] with the lock held to read.
+// DoRead calls fn while it holds a read lock, see [rlock.Do].
 func (m *RWMutex) DoRead(
 	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
@@ -132,20 +132,20 @@ func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.u
 // ForceUnlock takes the lock from the writer that holds it, and reports whether there was one. If only
 // readers hold the lock, ForceUnlock does nothing and returns false, and [RWMutex.ForceUnlockReaders] frees
 // the lock. ForceUnlock is for operators, because the holder continues without the lock until its next
-// request or renewal. That is at most for a third of its lease, or for the rest of a fixed one. It blocks
-// for one request, at most until ctx ends.
+// request or renewal. That is at most for a third of its lease, or for the rest of a fixed lease. ForceUnlock
+// blocks for one request, at most until ctx ends.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.unwrap().ForceUnlock(ctx)
 }
 
-// ForceUnlockReaders is ForceUnlock for all readers. It returns the number of sessions from which it has
-// taken the lock.
+// ForceUnlockReaders takes the lock from all readers, as ForceUnlock does from a writer. It returns the
+// number of sessions from which it has taken the lock.
 func (m *RWMutex) ForceUnlockReaders(ctx context.Context) (int, error) {
 	return inner.Mutex(m.unwrap()).Force(ctx, engine.ForceShared)
 }
 
-// ForceUnlockToken is ForceUnlock for the holder, reader or writer, that [RWMutex.Inspect] has returned with
-// this token. If that holder has ended, nothing changes.
+// ForceUnlockToken takes the lock from one holder, as ForceUnlock does. This is the reader or the writer that
+// [RWMutex.Inspect] has returned with this token. If the hold has ended meanwhile, nothing changes.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return m.unwrap().ForceUnlockToken(ctx, token)
 }

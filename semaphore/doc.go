@@ -6,27 +6,27 @@
 //		return makeReport(ctx)                   // ctx is canceled if the permit is lost
 //	})
 //
-// A permit is a Hold, as a lock is. The session renews its lease. If the permit is lost, the context of the
-// hold is canceled. If a process dies, its permits are free when their lease ends
-// (rlock.WithWatchdogTimeout, 15 s by default). The first waiter gets them at that moment. A late Unlock of
-// such a permit does not free another one.
+// Acquire returns a Hold, as Lock does, and the session renews the lease of the permits. If the permit is
+// lost, the context of the hold is canceled. If a process dies, its permits are free when their lease ends
+// (rlock.WithWatchdogTimeout, 15 s by default). The first waiter gets them at that moment. If the Unlock of a
+// lost permit comes late, it does not free another permit.
 //
 // # Waiting
 //
 // Acquire takes n permits or none. Waiters are queued in Redis and served in their order. So a request for
 // many permits is not starved by requests for few, which wait behind it. A release hands permits over to the
-// first in the queue, whose session gets a message. Waiters do not poll.
+// first waiter in the queue, whose session gets a message. Waiters do not poll.
 //
 // Once a session knows that others wait, it has one place in the queue for each number of permits that its
 // goroutines want. They take turns at that place, first come, first served. When one of them unlocks a
-// permit, the next one gets it in memory, without a request. That lasts for the time of rlock.WithHandover
-// (5 ms by default) since the last request to Redis. After that, the permit goes to the first in the queue.
-// With WithHandover(0), every permit goes through Redis.
+// permit, the next one gets it in memory, without a request. This happens during the time of
+// rlock.WithHandover (5 ms by default) after the last request to Redis. After that time, the permit goes to
+// the first waiter in the queue. With WithHandover(0), every permit goes through Redis.
 //
 // # Nesting
 //
 // Permits do not nest. An Acquire with the context of another hold of the same semaphore takes further
-// permits. If all holders wait for more, they wait for each other.
+// permits. If all holders wait for further permits, they wait for each other: a deadlock.
 //
 // # The limit
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// newSession is a session on a server in memory: use your own.
+// newSession returns a session of a server in memory. Use your own server.
 func newSession() (session *rlock.Session, end func(), err error) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -56,7 +56,7 @@ func ExampleSemaphore_Acquire() {
 	defer end()
 
 	memory := semaphore.New(session, "memory", 16)
-	ctx, hold, err := memory.Acquire(context.Background(), 6) // all six, or it waits
+	ctx, hold, err := memory.Acquire(context.Background(), 6) // waits until it gets all six
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -169,7 +169,7 @@ func ExampleSemaphore_TrySetLimit() {
 
 	reports := semaphore.New(session, "reports", 2)
 	fmt.Println(reports.TrySetLimit(context.Background(), 3))
-	fmt.Println(reports.TrySetLimit(context.Background(), 5)) // Redis has a number already
+	fmt.Println(reports.TrySetLimit(context.Background(), 5)) // Redis already has a limit
 	st, err := reports.Inspect(context.Background())
 	fmt.Println(st.Limit, err)
 	// Output:
@@ -216,7 +216,7 @@ func ExampleSemaphore_ForceRelease() {
 		fmt.Println(err)
 		return
 	}
-	st, err := reports.Inspect(context.Background()) // an operator looks
+	st, err := reports.Inspect(context.Background()) // an operator finds the holder
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -21,7 +21,7 @@ const MaxLimit = 999_999_999
 type Semaphore struct {
 	mutex *rlock.Mutex // all of the permits
 	limit int
-	err   error // of New, returned by every use
+	err   error // error of New, which every method returns
 }
 
 var kind = &engine.Kind{
@@ -77,21 +77,21 @@ func (s *Semaphore) Name() string {
 	return s.mutex.Name()
 }
 
-// Acquire waits until n permits are held, all or none. It returns the hold, and a context for the protected
-// work, which ends with the hold. Unlock of the hold releases the permits. Waiters are served first come,
-// first served.
+// Acquire waits until it gets n permits at once. It never takes fewer. It returns the hold, and a context for
+// the protected work, which ends with the hold. Unlock of the hold releases the permits. Waiters are served
+// first come, first served.
 //
-// Acquire blocks until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
-// returned context inherits from it. The end of ctx does not end the hold. Only Unlock, a loss, the close of
-// the session and the end of a fixed lease do. n must be from 1 to [MaxLimit]. If n is above the limit,
-// Acquire is refused, even if the limit is reduced only during the wait.
+// Acquire blocks at most until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
+// returned context inherits from it. The hold does not end when ctx ends. It ends only by Unlock, by a loss,
+// with its session, or with a fixed lease. n must be from 1 to [MaxLimit]. If n is above the limit, Acquire
+// is refused, even if the limit is reduced only during the wait.
 //
 // After an error, Acquire returns ctx itself and a nil hold, on which all methods may be called. No permit
 // is held then. If an unanswered request may have taken permits, they are released in the background. The
 // error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx has ended. If a holder is known, errors.As finds a
 //     *[rlock.LockedError];
-//   - [rlock.ErrLocked], as a *[rlock.LockedError], if the time of WaitAtMost is over. If Redis has not
+//   - [rlock.ErrLocked], as a *[rlock.LockedError], if the time of WaitAtMost has passed. If Redis has not
 //     replied, so that no holder is known, it matches os.ErrDeadlineExceeded instead;
 //   - [rlock.ErrClosed], if the session is closed, or closes during the wait;
 //   - a *[LimitError], if the limit is below n, or differs from that of New;
@@ -102,8 +102,8 @@ func (s *Semaphore) Acquire(
 	return s.acquire(ctx, n, options, false)
 }
 
-// TryAcquire is Acquire without waiting for other holders. If fewer than n permits are free, or if others
-// wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
+// TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
+// or if others wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
 // [rlock.WaitAtMost] above zero.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
@@ -121,7 +121,7 @@ func (s *Semaphore) acquire(
 	return inner.Acquire(ctx, s.mutex, want, options, try)
 }
 
-// Do is [rlock.Do] with n permits.
+// Do calls fn while it holds n permits, see [rlock.Do].
 func (s *Semaphore) Do(
 	ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
@@ -145,12 +145,12 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	return l.TryAcquire(ctx, l.n, options...)
 }
 
-// SetLimit sets the limit, which is the number of permits, for all sessions. If it grows, waiters are
-// served. If it shrinks, holders keep their permits, and no waiter is served until enough permits are
-// released. Redis keeps the limit while the semaphore is used, and then for 15 to 45 s with the default
-// lease. After that, the limit is again that of the first New whose semaphore is used. So a program that
-// changes the limit permanently must also change the limit of New. SetLimit blocks until Redis has replied,
-// at most until ctx ends.
+// SetLimit sets the limit, which is the number of permits, for all sessions. If it grows, waiters are served.
+// If it shrinks, holders keep their permits, and no waiter is served until enough permits are released. Redis
+// keeps the limit while the semaphore is used, and then for 15 to 45 s with the default lease. After that,
+// the next semaphore that is used sets the limit again, to the limit that was passed to its New. So a program
+// that changes the limit permanently must also change the limit of New. SetLimit blocks until Redis has
+// replied, at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
@@ -159,8 +159,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit is SetLimit if Redis has no limit, because the semaphore was not used lately. It reports
-// whether the limit was set.
+// TrySetLimit sets the limit in the same way as SetLimit, but only if Redis has no limit. (That is so if the
+// semaphore was not used lately.) It reports whether the limit was set.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
@@ -171,8 +171,8 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 // LimitError means that Redis has another limit than the one passed to New, or a lower one than Acquire
 // needs.
 type LimitError struct {
-	Name   string // of the semaphore
-	Wanted int    // number of permits of Acquire
+	Name   string // name of the semaphore
+	Wanted int    // number of permits that Acquire wanted
 	New    int    // the limit passed to New
 	Limit  int    // the limit in Redis
 }
@@ -197,8 +197,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 
 // ForceRelease takes the permits from the holder that [Semaphore.Inspect] has returned with this token, and
 // reports whether there was one. It is for operators, because the holder continues without its permits until
-// its next request or renewal. That is at most for a third of its lease, or for the rest of a fixed one. It
-// blocks for one request, at most until ctx ends.
+// its next request or renewal. That is at most for a third of its lease, or for the rest of a fixed lease.
+// ForceRelease blocks for one request, at most until ctx ends.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return false, err

@@ -163,7 +163,7 @@ func TestOptionsBeforeTheCommandAreToldTheirPlace(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), &out, &errOut)
-		const says = "options stand behind the command, as in lockline ls --redis URL"
+		const says = "put options after the command, as in lockline ls --redis URL"
 		if code != exitTrouble || strings.Contains(errOut.String(), says) != misplaced {
 			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
 		}

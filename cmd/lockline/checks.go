@@ -30,7 +30,7 @@ const passwordDo = "put the right user and password into the URL or its file: " 
 
 const refusedDo = "Redis answers, and refuses requests: the page has a remedy for each error"
 
-// unreached returns the judgment of a server that does not answer, or refuses to.
+// unreached returns the judgment of a server that does not answer, or refuses requests.
 func unreached(err error) judgment {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM"):
@@ -40,7 +40,7 @@ func unreached(err error) judgment {
 	case refused(err) && !strings.Contains(text, "max number of clients"):
 		return judgment{failure, say(err), refusedDo}
 	}
-	return judgment{failure, say(err), "see that Redis runs, that host, port, TLS (rediss://), user and " +
+	return judgment{failure, say(err), "check that Redis runs, that host, port, TLS (rediss://), user and " +
 		"password of --redis are right, and that maxclients is not reached; on a Cluster, that it has slots"}
 }
 
@@ -64,14 +64,14 @@ func checkEmptied(f facts) judgment {
 		f.calls["flushall"], f.calls["flushdb"])
 	if f.calls["flushall"]+f.calls["flushdb"] > 0 {
 		return judgment{warning, found, "find out who does that, and forbid it (ACL SETUSER NAME -flushall " +
-			"-flushdb): it makes Redis forget all locks, and others get them while their holders run. " +
-			"CONFIG RESETSTAT counts from 0 again"}
+			"-flushdb): it makes Redis forget all locks, so others get locks that are still held. " +
+			"CONFIG RESETSTAT sets these numbers to 0"}
 	}
 	return judgment{fine, found, ""}
 }
 
-// callsOf returns how often commands were run, by their names. The argument is the section COMMANDSTATS of
-// INFO.
+// callsOf returns the number of runs of each command, by the name of the command. The argument is the section
+// COMMANDSTATS of INFO.
 func callsOf(stats map[string]string) map[string]int64 {
 	calls := map[string]int64{}
 	for name, text := range stats { // cmdstat_NAME:calls=NUMBER,usec=...
@@ -84,8 +84,8 @@ func callsOf(stats map[string]string) map[string]int64 {
 	return calls
 }
 
-// unasked returns the judgment if the user may not read a setting. known has the facts that are known without
-// the setting.
+// unasked returns the judgment if the user may not read a setting. known is a text about the facts that are
+// known without the setting.
 func unasked(known, setting string) judgment {
 	return judgment{unknown, known + "this user may not ask CONFIG for " + setting, adminDo}
 }
@@ -113,7 +113,7 @@ func checkCluster(f facts) judgment {
 	case !known:
 		return judgment{unknown, "this user may not ask CLUSTER INFO", adminDo}
 	case state != "ok":
-		return judgment{failure, found, "see CLUSTER NODES: slots without a master take no locks"}
+		return judgment{failure, found, "see CLUSTER NODES: locks in slots without a master cannot be taken"}
 	}
 	if ms, err := strconv.Atoi(f.config["cluster-node-timeout"]); err == nil {
 		says := judgeOutage("cluster-node-timeout", time.Duration(ms)*time.Millisecond, f.lease,
@@ -139,24 +139,24 @@ func checkEviction(f facts) judgment {
 	case policy == "noeviction":
 		return judgment{fine, found, ""}
 	case limit == 0:
-		return judgment{warning, found, "set maxmemory-policy noeviction, before an operator sets " +
-			"maxmemory: every policy but that one can drop a lock"}
+		return judgment{warning, found, "set maxmemory-policy noeviction before an operator sets " +
+			"maxmemory: every other policy can drop a lock"}
 	}
-	return judgment{failure, found, "set maxmemory-policy noeviction: this one drops locks when memory " +
-		"is short; or keep locks on a server without a cache"}
+	return judgment{failure, found, "set maxmemory-policy noeviction, because the present policy drops " +
+		"locks when memory is short; or keep locks on a server without a cache"}
 }
 
 func checkMemory(f facts) judgment {
 	used, limit := f.number("used_memory"), f.number("maxmemory")
 	found := fmt.Sprintf("%s used of %s", size(used), size(limit))
 	if limit > 0 && used > limit/10*9 {
-		return judgment{warning, found, "raise maxmemory, or remove data: when it is full, held locks are " +
-			"renewed and freed, and go to waiters in their queue, but new ones are refused"}
+		return judgment{warning, found, "raise maxmemory, or remove data: when memory is full, held locks " +
+			"can be renewed, freed and handed over to waiters, but new locks are refused"}
 	}
 	return judgment{fine, found, ""}
 }
 
-// size returns a number of bytes for people. Zero means that there is no limit.
+// size returns a number of bytes as a text for people. Zero means that there is no limit.
 func size(bytes int64) string {
 	switch {
 	case bytes == 0:
@@ -174,10 +174,10 @@ func checkPersistence(f facts) judgment {
 	switch {
 	case aof && f.info["aof_last_write_status"] == "err":
 		return judgment{failure, "the append-only file cannot be written",
-			"see the server's log, and its disk: it refuses writes until then"}
+			"see the server's log, and its disk: the server refuses writes until the file can be written"}
 	case f.info["rdb_last_bgsave_status"] == "err" && stop != "no" && save != "":
 		return judgment{failure, "the last snapshot failed",
-			"see the server's log, and its disk: it refuses writes until a snapshot succeeds"}
+			"see the server's log, and its disk: the server refuses writes until a snapshot succeeds"}
 	case aof && fsync != "no" && f.config["no-appendfsync-on-rewrite"] == "yes":
 		return judgment{warning, "append-only file, appendfsync " + fsync + ", no-appendfsync-on-rewrite yes",
 			"set no-appendfsync-on-rewrite no: a crash of the machine during a rewrite of the file loses " +
@@ -197,7 +197,7 @@ func checkPersistence(f facts) judgment {
 			"set appendonly yes: a restart forgets the locks that were taken since the last snapshot"}
 	}
 	return judgment{warning, "none", "set appendonly yes and appendfsync everysec: " +
-		"a restart forgets all locks, and others get them while their holders run"}
+		"after a restart, all locks are forgotten, so others get locks that are still held"}
 }
 
 func checkReplication(f facts) judgment {
@@ -224,7 +224,7 @@ func checkReplication(f facts) judgment {
 	case replicas < needed:
 		return judgment{failure, found, "bring the replicas back: without them the master refuses writes"}
 	case replicas == 0:
-		return judgment{fine, "no replica: while this server is down, no lock can be had", ""}
+		return judgment{fine, "no replica: while this server is down, no lock can be taken", ""}
 	case !known:
 		return unasked(fmt.Sprintf("%d replicas; ", replicas), "min-replicas-to-write")
 	case f.config["min-replicas-max-lag"] == "0":
@@ -232,17 +232,17 @@ func checkReplication(f facts) judgment {
 			"set min-replicas-max-lag 10: with 0, min-replicas-to-write has no effect"}
 	case least == "0":
 		do := "set min-replicas-to-write 1 and min-replicas-max-lag 10: " +
-			"else a master that is cut off goes on granting locks, which the failover forgets"
+			"otherwise a master that is cut off continues to grant locks, which the failover forgets"
 		if replicas == 1 {
-			do += "; have two replicas then, or an outage of this one stops all locks"
+			do += "; then have two replicas, because otherwise an outage of this replica stops all locks"
 		}
 		return judgment{warning, found, do}
 	}
 	return judgment{fine, fmt.Sprintf("%s; WaitReplicas can wait for up to %d", found, replicas), ""}
 }
 
-// maxLag is the number of seconds for which a replica may send nothing. A replica sends something every
-// second.
+// maxLag is the number of seconds for which a replica may send nothing. A replica that works sends something
+// every second.
 const maxLag = 10
 
 // behind names a replica that is not in sync. It returns "" if there is none.
@@ -263,8 +263,8 @@ func behind(f facts) string {
 	return ""
 }
 
-// maxAhead is the largest difference between clocks without a warning. It is more than NTP leaves, and less
-// than a lease.
+// maxAhead is the largest difference between clocks without a warning. It is larger than the differences with
+// NTP, and smaller than a lease.
 const maxAhead = time.Second
 
 func checkClock(f facts) judgment {
@@ -275,13 +275,13 @@ func checkClock(f facts) judgment {
 		f.ahead.Round(time.Millisecond), (f.rtt / 2).Round(10*time.Microsecond))
 	if f.ahead.Abs()-f.rtt/2 > maxAhead {
 		return judgment{warning, found, "run NTP on all servers, and let it slew: a clock that is set " +
-			"forward ends leases early, one that is set back stretches them, and tokens follow it"}
+			"forward ends leases early, a clock that is set back prolongs them, and tokens follow the clock"}
 	}
 	return judgment{fine, found, ""}
 }
 
-// leastBuffer is the smallest limit, in bytes, without a warning. A subscription of a busy session is never
-// behind by as much.
+// leastBuffer is the smallest limit, in bytes, without a warning. Even in a busy session, fewer bytes wait to
+// be sent to its subscription.
 const leastBuffer = 1 << 20
 
 func checkPubSub(f facts) judgment {
@@ -295,7 +295,7 @@ func checkPubSub(f facts) judgment {
 	words := strings.Fields(own)
 	if len(words) == 3 && words[0] == "0" && (words[1] == "0" || words[2] == "0") {
 		return judgment{warning, found,
-			"set a limit, 32mb 8mb 60 by default: a subscriber that reads nothing fills the server's memory"}
+			"set a limit, such as the default 32mb 8mb 60: a subscriber that does not read fills the memory"}
 	}
 	var low []string
 	for i, name := range []string{"hard", "soft"}[:min(2, len(words))] {
@@ -306,7 +306,7 @@ func checkPubSub(f facts) judgment {
 	if len(low) > 0 {
 		return judgment{warning, found, "raise its " + strings.Join(low, " and its ") + " limit to at " +
 			"least 1mb: a subscription that is behind for a moment is cut, " +
-			"and its waiters wait until they have a new one"}
+			"and its waiters wait until there is a new subscription"}
 	}
 	return judgment{fine, found, ""}
 }
@@ -325,7 +325,7 @@ func checkClients(f facts) judgment {
 		return unasked("", "maxclients")
 	case connected > most/10*9:
 		return judgment{warning, found, "raise maxclients, or use smaller pools: " +
-			"new connections are refused when it is reached, and renewals need one where others broke"}
+			"when it is reached, new connections are refused, and a renewal may need one"}
 	case most < one:
 		return judgment{warning, found,
 			fmt.Sprintf("raise maxclients: one process on this machine may open %d connections", one)}
@@ -344,17 +344,17 @@ func checkScripts(f facts) judgment {
 	switch {
 	case !ok:
 		return unasked("", "lua-time-limit")
-	case ms > 0 && ms < leastBusy: // with 0, requests wait for a script's end
+	case ms > 0 && ms < leastBusy: // with 0, requests wait until the script ends
 		return judgment{warning, found,
-			"set lua-time-limit 5000: while any program's script runs for longer, requests are refused"}
+			"set lua-time-limit 5000: while a script runs for longer than the limit, requests are refused"}
 	}
 	return judgment{fine, found, ""}
 }
 
 const leastClientMemory = 10 << 20 // bytes
 
-// checkClientMemory judges maxmemory-clients, which Redis has since version 7. Beyond it, Redis closes the
-// connections that use most memory.
+// checkClientMemory judges maxmemory-clients, a setting of Redis since version 7. If clients use more memory
+// than that, Redis closes the connections that use most.
 func checkClientMemory(f facts) judgment {
 	text, ok := f.config["maxmemory-clients"]
 	evicted := f.number("evicted_clients")
@@ -364,7 +364,7 @@ func checkClientMemory(f facts) judgment {
 		n, _ := strconv.ParseInt(percent, 10, 64)
 		limit = f.number("maxmemory") / 100 * n // 0 without maxmemory, which is no limit
 	}
-	const do = ": a connection that is closed for it may be the one of a renewal or a subscription"
+	const do = ": the connection that is closed may be that of a renewal or a subscription"
 	switch version := f.info["redis_version"]; {
 	case !ok && len(f.config) > 0, strings.HasPrefix(version, "6."):
 		return judgment{fine, "this version has no maxmemory-clients", ""}

@@ -5,13 +5,13 @@ import "slices"
 // An edge leads from a session to the sessions for which it waits.
 type edge struct {
 	from string   // session that waits
-	to   []string // sessions that hold the lock, with from if that holds it as well
-	any  bool     // a single release may be enough, as of a semaphore
+	to   []string // sessions that hold the lock, including from if it is a holder, too
+	any  bool     // a release by any holder may end the wait, as for a semaphore
 }
 
-// circles returns the edges that lie on a circle of at least two sessions, by circle, as indexes into edges.
-// Both the circles and the edges of each one are in the order of edges. If an edge needs only one of several
-// sessions, it lies on a circle only if all of these sessions are stuck.
+// circles returns the circles of at least two sessions. A circle is a list of indexes into edges. The
+// circles, and the indexes in each circle, are in the order of edges. If one release of several sessions can
+// end a wait, its edge lies on a circle only if all of these sessions are stuck.
 func circles(edges []edge) (found [][]int) {
 	stuck := stuckEdges(edges)
 	next := map[string][]string{}
@@ -37,7 +37,8 @@ func circles(edges []edge) (found [][]int) {
 }
 
 // stuckEdges returns the indexes of the edges that no release can end. A session that waits for nothing will
-// release its locks. Their waiters then wait for nothing either, so the search repeats until nothing changes.
+// release its locks. After that, the waiters of these locks wait for nothing either. So the search repeats
+// until nothing changes.
 func stuckEdges(edges []edge) []int {
 	stuck := make([]int, len(edges))
 	for i := range stuck {
@@ -65,8 +66,8 @@ func stuckEdges(edges []edge) []int {
 	}
 }
 
-// components returns a number for each session of a graph. Two sessions have the same one if each can be
-// reached from the other. It is Tarjan's algorithm.
+// components returns a number for each session of a graph, by Tarjan's algorithm. Two sessions have the same
+// number if each can be reached from the other.
 func components(next map[string][]string) map[string]int {
 	group, index, low := map[string]int{}, map[string]int{}, map[string]int{}
 	var path []string // sessions that have no group yet

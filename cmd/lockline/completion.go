@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// These replace the scripts of the cli package, which split words at colons, although many names and all URLs
-// have some. Its script for bash also evaluates the incomplete line.
+// These scripts replace the scripts of the cli package, which split words at colons, although many names and
+// all URLs contain colons. The package's script for bash also evaluates the incomplete line.
 var (
 	//go:embed completion.bash
 	bashCompletion string
@@ -45,12 +45,12 @@ func setUpCompletion(c *cli.Command) {
 // completionTime is the longest time for which a shell waits for names.
 const completionTime = time.Second
 
-// completeName offers flags, and, where the command takes one, the names of locks that are held or waited
-// for. It leaves out names that cannot be written in a line.
+// completeName offers flags. If the command takes the name of a lock, it also offers the names of locks that
+// are held or waited for. It leaves out names that cannot be written in a line.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
-		behind := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // after NAME there are no flags
-		if strings.HasPrefix(args[len(args)-1], "-") && !behind {
+		afterName := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // no flags after NAME
+		if strings.HasPrefix(args[len(args)-1], "-") && !afterName {
 			cli.DefaultCompleteWithFlags(ctx, cmd)
 		}
 		return
@@ -58,7 +58,7 @@ func completeName(ctx context.Context, cmd *cli.Command) {
 	for _, f := range cmd.Flags {
 		_ = f.PostParse() // reads the environment, which the cli package does not do before completions
 	}
-	// go-redis does not look at a context while it waits for an answer.
+	// go-redis does not watch the context while it waits for a reply.
 	defer time.AfterFunc(completionTime, func() { os.Exit(exitOK) }).Stop()
 	rdb, err := targetOf(cmd).open(ctx)
 	if err != nil {

@@ -34,15 +34,16 @@ func demoCommand() *cli.Command {
 		Name:  "demo",
 		Usage: "processes share a lock, one stands still and one is killed, and the outcome is checked",
 		Description: "Starts four processes that increment a counter (read, pause, write) under one lock.\n" +
-			"One of them stands still while it holds the lock, for longer than its lease, and then\n" +
-			"writes all the same: its fencing token is refused. Another one is killed while it\n" +
-			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end it\n" +
-			"is checked what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
-			"In a Redis of yours, its keys begin with lockline-demo-, and are gone within a minute.",
+			"One of them is stopped while it holds the lock, for longer than its lease. When it\n" +
+			"continues, it writes, and its fencing token is refused. Another one is killed while it\n" +
+			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end,\n" +
+			"the demo checks what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
+			"In the Redis of --redis, the keys of the demo begin with lockline-demo-, and are gone\n" +
+			"within a minute.",
 		Flags: append(accessFlags(&cli.StringFlag{Name: "redis",
-			Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: one in this program)"}),
+			Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: a server in this program)"}),
 			&cli.DurationFlag{Name: "for", Value: 5 * time.Second,
-				Usage: "how long they contend, besides the leases that they wait for"},
+				Usage: "time for which the processes contend, without the leases for which they wait"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
@@ -206,13 +207,14 @@ func (d *director) take(n child.News[event]) {
 	}
 }
 
-// serve handles an event of a process: it answers the process, or stops or kills it while it holds the lock.
-// A process waits for the answer before it unlocks, so events of later holders come after its own.
+// serve handles an event of a process. It answers the process, or it stops or kills the process while the
+// process holds the lock. A process waits for the answer before it unlocks, so events of later holders come
+// later.
 func (d *director) serve(e event) {
 	e.Refused = e.Kind != waiting && d.store.refuses(e.Token)
 	d.events = append(d.events, e)
 	d.screen.show(e)
-	midst := d.act == stalled || d.act == resuming || d.act == orphaned // a remark is shown instead of rows
+	midst := d.act == stalled || d.act == resuming || d.act == orphaned // remarks are shown instead of rows
 	if e.Kind == reading && !midst && e.at.Sub(d.screen.row) >= d.screen.every {
 		d.screen.printRow(e)
 	}
@@ -255,15 +257,15 @@ func (d *director) serve(e event) {
 	}
 }
 
-// answer sends an answer to a process. It ignores an error, as take handles the end of a process.
+// answer sends an answer to a process. It ignores an error, because take handles the end of a process.
 func (d *director) answer(process int, a answer) {
 	_ = json.NewEncoder(d.children[process-1].Orders).Encode(a)
 }
 
 func (d *director) turn(a act) { d.act, d.since = a, time.Now() }
 
-// direct begins the next act when the present one has lasted long enough. If an act lasts far too long, it
-// kills all processes.
+// direct begins the next act when the present one has lasted long enough. If an act lasts far too long,
+// direct kills all processes.
 func (d *director) direct() {
 	now := time.Now()
 	here := now.Sub(d.since)

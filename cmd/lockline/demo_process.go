@@ -94,7 +94,7 @@ func runProcess(ctx context.Context, in io.Reader, out io.Writer) error {
 
 	var last answer
 	for !last.Stop {
-		time.Sleep(rand.N(30 * time.Millisecond)) // stands for work without the lock
+		time.Sleep(rand.N(30 * time.Millisecond)) // imitates work without the lock
 		if last, err = p.visit(ctx, last.Fixed); err != nil {
 			return err
 		}
@@ -127,14 +127,14 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))
 	write := event{Kind: writing, Token: hold.Token(), Count: a.Count + 1}
-	// The process writes although the lock is lost, as a program does that cannot check its hold in time.
+	// The process writes although the lock is lost, like a program that cannot check its hold in time.
 	if err := hold.Err(); err != nil {
 		write.Lost = say(err)
 	}
 	return p.ask(write)
 }
 
-// ask sends an event and waits for the answer. The process that is to stop gets its answer only after its
+// ask sends an event and waits for the answer. The process that the demo stops gets its answer only after its
 // lease has ended.
 func (p *process) ask(e event) (a answer, err error) {
 	if err := p.events.Encode(e); err != nil {

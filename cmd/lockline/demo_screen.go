@@ -13,7 +13,7 @@ import (
 // terminal and in a pipe. There are too many hand-overs to show them all, so each row is a sample.
 type screen struct {
 	out   io.Writer
-	every time.Duration // time between two rows, at least
+	every time.Duration // shortest time between two rows
 	begun time.Time
 
 	lanes [demoProcesses]lane // process 1 first

@@ -22,22 +22,24 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const doctorDescription = `Looks for what could lose a lock, delay it or refuse it: on the server, or on every
-master of a Cluster. Each finding says what to do. It reads INFO, CONFIG and TIME, looks
-for names that are locked (SCAN) and for sessions that wait for each other, and takes,
-hands over and frees locks of its own ("lockline-doctor-..."), under the user of the URL:
-run it with the user of your program to see that its rights suffice, and with an
-administrator to see all settings.
+const doctorDescription = `Looks for everything that could lose, delay or refuse a lock, on the server or on
+every master of a Cluster. It reads INFO, CONFIG and TIME. It looks for names that
+are locked (SCAN), and for sessions that wait for each other. It also takes, hands
+over and frees locks of its own ("lockline-doctor-..."). It does all this as the
+user of the URL. Run it as the user of your program, to see whether the rights
+suffice, and as an administrator, to see all settings.
 
-With Sentinels (?master_name=NAME) it looks at these, too: whether they answer, their
-quorum, and how long a failover takes beside the lease of your programs (--lease). With
---also for each of the others, it looks at all servers of a RedLock, alone and together.
+With Sentinels (?master_name=NAME), it also looks at them: whether they answer,
+their quorum, and the time that a failover takes, compared with the lease of your
+programs (--lease). With --also for each of the other servers, it looks at all
+servers of a RedLock, alone and together.
 
-Each finding that is not "ok" names a remedy and a heading of docs/operations.md.
+Each finding that is not "ok" names a remedy, and a heading of docs/operations.md or
+docs/failures.md.
 
-Exit code: 0, 1 if a finding is a failure, or 125 if the arguments are wrong.`
+Exit code: 0; 1 if a finding is a failure; 125 if the arguments are wrong.`
 
-// A finding is the result of a check for one server, or for all of them. Its JSON is the output of --json.
+// A finding is the result of a check for one server, or for all servers. --json prints it as JSON.
 type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
@@ -70,7 +72,7 @@ func doctorCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "also",
 				Usage: "`URL` of another server of a RedLock; may be given again"},
 			&cli.DurationFlag{Name: "lease", Value: protocol.DefaultLease,
-				Usage: "the lease of your programs (WithWatchdogTimeout)"},
+				Usage: "lease of your programs (WithWatchdogTimeout)"},
 		},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		if err := checkTime(cmd, "lease", protocol.MinLease); err != nil {
@@ -160,7 +162,7 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 	slices.SortStableFunc(findings, byServer)
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
 	if slices.ContainsFunc(findings, down) {
-		// The other checks know nothing about a server that is down, and a trial of locks would only take
+		// For a server that is down, the other checks have no facts, and a trial of locks would only take
 		// long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
@@ -173,8 +175,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 // scanTime limits the search for names, because the scan of a large database can take much longer.
 const scanTime = 10 * time.Second
 
-// checkLocked looks at all names that are locked or waited for. It finds names that locks of several kinds
-// have, which do not exclude each other. It also finds sessions of several versions of the protocol, and
+// checkLocked looks at all names that are locked or waited for. It finds names with locks of several kinds,
+// because these do not exclude each other. It also finds sessions of several versions of the protocol, and
 // sessions that wait for each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
@@ -190,13 +192,13 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 		names, versions, waits = unlisted(err), unlisted(err), unlisted(err)
 	}
 	findings := []finding{{Check: "names", judgment: names}, {Check: "versions", judgment: versions}}
-	if !o.redisson { // Redis does not know the waiters of these locks
+	if !o.redisson { // Redis does not know the waiters of locks with --redisson
 		findings = append(findings, finding{Check: "waits", judgment: waits, Circles: found})
 	}
 	return findings
 }
 
-// unlisted returns the judgment of checks for which the locks could not be listed.
+// unlisted returns the judgment of the checks of locks if the locks could not be listed.
 func unlisted(err error) judgment {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -214,13 +216,13 @@ func judgeNames(several []string) judgment {
 	return judgment{fine, "no name is locked in two kinds", ""}
 }
 
-// facts has the data about one server with which checks are made.
+// facts has the data about one server that the checks need.
 type facts struct {
 	server  string
 	err     error             // error of the first request
 	info    map[string]string // fields of INFO; nil if the user may not read them
 	calls   map[string]int64  // how often commands were run; nil if that is not known
-	config  map[string]string // settings that the user may read
+	config  map[string]string // settings; settings that the user may not read are missing
 	replica bool              // the server is a replica, by its reply to HELLO
 	clock   clockReading
 	ahead   time.Duration // how far the clock of the server is ahead of this machine's
@@ -237,7 +239,7 @@ var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "m
 const unnamedMaster = "the master that the Sentinels name"
 
 func serverName(server *redis.Client) string {
-	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis has no address of it
+	if addr := server.Options().Addr; addr != "FailoverClient" { // go-redis hides the master's address
 		return addr
 	}
 	return unnamedMaster
@@ -246,8 +248,8 @@ func serverName(server *redis.Client) string {
 // ask reads the facts about a server.
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: serverName(server), config: map[string]string{}}
-	// TIME also shows whether this user can reach the server at all. The first TIME may have to dial, which
-	// would make the round trip longer.
+	// The first TIME may have to dial, which would make the round trip longer, so TIME is sent twice. The
+	// second reply also shows whether this user can reach the server at all.
 	server.Time(ctx)
 	if f.clock, f.err = readClock(ctx, server, now); f.err != nil {
 		return f
@@ -292,7 +294,7 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 	defer cancel()
 	var names []string
 	for _, k := range o.kinds {
-		// A RedLock needs no further rights, and its key would stay for ten minutes.
+		// A RedLock needs no further rights, and its key would stay in Redis for ten minutes.
 		if k.Kind == rlock.KindLatch || k.Kind == rlock.KindRedLock {
 			continue
 		}
@@ -313,8 +315,8 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 	return judgment{fine, done + strings.Join(names, ", "), ""}
 }
 
-// tryTime limits the trial of all kinds. It is much more than a trial takes, and less than the lease. So a
-// waiter that gets a lock within this time was woken by a message.
+// tryTime limits the trial of all kinds. It is much longer than a trial takes, and shorter than the lease. So
+// if a waiter gets a lock within this time, a message has woken it.
 const tryTime = 10 * time.Second
 
 func locksDo(err error) string {
@@ -330,8 +332,8 @@ func locksDo(err error) string {
 	return "see the error"
 }
 
-// trySubscribe subscribes to a channel, and returns the error if the user may not. Without this test, the
-// trial of such a user would only take too long.
+// trySubscribe subscribes to a channel. If the user has no right to do so, it returns the error. Without this
+// test, the trial would fail only after a long time.
 func (o *operator) trySubscribe(ctx context.Context) error {
 	channel := o.prefix + ":s:lockline-doctor"
 	if o.redisson {
@@ -345,7 +347,7 @@ func (o *operator) trySubscribe(ctx context.Context) error {
 	return nil
 }
 
-// tryKind takes a lock, enters it again, and hands it over to a waiting session.
+// tryKind takes a lock, re-enters it, and hands it over to a waiting session.
 func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	if err := o.trySubscribe(ctx); err != nil {
 		return err
@@ -399,8 +401,8 @@ func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	return <-done
 }
 
-// sweep deletes the keys of a trial that failed, because without the right to set a lease they would stay. It
-// returns a remark for the remedy if the user may not delete them.
+// sweep deletes the keys of a trial that failed. Without the right to set a lease, the keys would never
+// expire. If the user may not delete the keys either, sweep returns an addition to the remedy.
 func (o *operator) sweep(k lockKind, name string) (stays string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 	defer cancel()
@@ -415,7 +417,7 @@ func (o *operator) sweep(k lockKind, name string) (stays string) {
 	return ""
 }
 
-// signalWaiting is an observer that sends a value when a session begins to wait.
+// signalWaiting is an observer that sends a value when its session begins to wait.
 type signalWaiting chan struct{}
 
 func (c signalWaiting) Observe(_ context.Context, e rlock.Event) {

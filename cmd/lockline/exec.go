@@ -26,49 +26,58 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const execDescription = `Waits for the lock NAME, runs COMMAND while it holds it, and frees it after the
-command has ended. The lock is rlock.New(session, NAME) of the library. With --fair it is
-fairlock's: first come, first served. With --shared or --exclusive it is rwlock's, to read
-or to write, and with --semaphore N one of N permits of package semaphore. Programs and
-commands that use one kind, name and prefix exclude each other. Several kinds do not.
+const execDescription = `Waits for the lock NAME, runs COMMAND while it holds the lock, and frees the lock
+after the command has ended. By default, the lock is that of rlock.New(session,
+NAME) in the library. With --fair, it is that of package fairlock: first come, first
+served. With --shared or --exclusive, it is that of package rwlock, to read or to
+write. With --semaphore N, it is one of N permits of package semaphore. Programs and
+commands exclude each other if they use the same kind, name and prefix. Locks of
+different kinds do not exclude each other.
 
-The command's environment has LOCKLINE_NAME and the fencing token, LOCKLINE_TOKEN. If the
-command runs lockline exec for the same lock, that fails at once, by LOCKLINE_OWNERS.
+The command's environment has the name of the lock in LOCKLINE_NAME, and the fencing
+token in LOCKLINE_TOKEN. If the command runs lockline exec for the same lock, that
+fails at once. LOCKLINE_OWNERS is for this check.
 
-A line on stderr names the holder if the lock was not granted within a second.
-From then on stdin, stdout and stderr are the command's own. It runs in a process
-group of its own; in the foreground of a terminal that group becomes the
-terminal's foreground, and ctrl-Z does not stop it. SIGINT, SIGTERM, SIGHUP,
-SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command itself
-is waited for: what it leaves running in the background runs without the lock.
+If the lock was not granted within a second, a line on stderr names the holder.
+After the grant, stdin, stdout and stderr belong to the command. The command runs in
+a process group of its own. If lockline is in the foreground of a terminal, this
+group becomes the foreground, and ctrl-Z does not stop the command. SIGINT, SIGTERM,
+SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command
+itself is waited for. If it leaves processes running in the background, these run
+without the lock.
 
-With --hold-at-least 30s the lock stays taken until 30 s after it was granted, also if
-the command has ended before. With --wait 0, machines whose clocks differ by seconds
-then run a job of cron once. If lockline is killed, the lock is free after its lease. So it
-is if Redis does not answer when the command has ended: lockline ends 2 s after it then.
+With --hold-at-least 30s, the lock stays taken until 30 s after its grant, even if
+the command ends earlier. With --wait 0, too, machines whose clocks differ by
+seconds run a cron job only once. If lockline is killed, the lock is free when its
+lease ends. If Redis does not answer when the command has ended, lockline ends 2 s
+later, and then the lock is also free when its lease ends.
 
-The lease is renewed at a third of it. It is longer than the 15 s of the library, because
---grace is a part of it. If renewals fail, the command and all its
-descendants get SIGTERM when --grace of the lease is left, and SIGKILL just before its
-end, when another process can get the lock. If the lock was forced open or Redis lost its
-data, they get SIGTERM at once and SIGKILL after --grace, or where the lease would have
-ended if that is sooner. What is left of a command that ended after SIGTERM gets SIGKILL.
+The lease is renewed after each third. By default, it is longer than the 15 s of the
+library, because --grace is a part of it. If renewals fail, the command and all its
+descendants get SIGTERM when --grace of the lease is left. They get SIGKILL just
+before the end of the lease, because then another process can get the lock. If an
+operator has freed the lock, or Redis has lost its data, they get SIGTERM at once.
+They get SIGKILL after --grace, or at the end of the lease if that comes first. If a
+command ends after SIGTERM, its remaining descendants get SIGKILL.
 
-On Linux the descendants are all that it has started, in other process groups and
-sessions, too, and orphans. Elsewhere they are its process group. In no case are they
-processes of another user, or what a daemon starts for it, as docker and systemd-run do.
+On Linux, the descendants are all processes that the command has started, also in
+other process groups and sessions, and orphans. On other systems, they are its
+process group. A process of another user is never one of them, and neither is a
+process that a daemon starts for the command (docker, systemd-run).
 
-The command is the child of a second process of lockline. This sends it SIGKILL: at once
-if lockline is killed, before the lease ends if lockline stands still. If the second
-process is killed, lockline ends the command's process group; what has left the group runs
-on. If both are stopped, or all stand still at once, as in a frozen container, the command
-runs on beyond the lease: check tokens.
+The command is the child of a second process of lockline. That process sends it
+SIGKILL at once if lockline is killed, and before the lease ends if lockline is
+stopped. If the second process is killed, lockline ends the command's process group,
+but processes that have left the group continue. If both processes of lockline are
+stopped, for example in a frozen container, the command may run longer than the
+lease: check tokens.
 
-Exit code: that of the command, 128+n if signal n ended it. Or 123 if the lock was lost,
-or could not be kept, before the command had ended. Or, if the command did not run:
+Exit code: the exit code of the command, or 128+n if signal n ended it; 123 if the
+lock was lost, or could not be kept, before the command had ended. If the command
+did not run:
 
     124    the lock was not free within --wait (another code with --conflict-exit-code)
-    125    lockline failed: arguments, Redis, too few replicas, a lock it is under itself
+    125    lockline failed: arguments, Redis, too few replicas, or a lock it runs under itself
     126    the command could not be run
     127    the command was not found
     128+n  signal n ended the wait for the lock`
@@ -93,26 +102,27 @@ func execCommand() *cli.Command {
 	flags := append(redisFlags(),
 		&cli.BoolFlag{Name: "fair", Usage: "the fair lock of that name: first come, first served"},
 		&cli.BoolFlag{Name: "shared",
-			Usage: "the read-write lock of that name, to read: beside others that read"},
-		&cli.BoolFlag{Name: "exclusive", Usage: "the read-write lock of that name, to write: alone"},
+			Usage: "the read-write lock of that name, to read: other readers may be inside"},
+		&cli.BoolFlag{Name: "exclusive",
+			Usage: "the read-write lock of that name, to write: nobody else is inside"},
 		&cli.IntFlag{Name: "semaphore", DefaultText: "a lock",
 			Usage: "one of `N` permits of the semaphore of that name"},
 		&cli.DurationFlag{Name: "wait", DefaultText: "indefinitely",
-			Usage: "how long to wait for Redis and the lock at most, 0 for not at all"},
+			Usage: "longest wait for Redis and the lock; 0: do not wait for holders"},
 		&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitLocked,
 			Usage: "the exit code if the lock was not free within --wait, 0 to 255"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
-			Usage: "do not write on stderr that the lock is not free, neither while it waits nor at the end"},
+			Usage: "do not write to stderr that the lock is not free, during the wait or at the end"},
 		&cli.DurationFlag{Name: "lease", Value: 30 * time.Second,
 			Usage: "how long the lock stays taken if this machine dies"},
 		&cli.DurationFlag{Name: "hold-at-least",
-			Usage: "how long the lock stays taken, counted from its grant, also if the command ends sooner"},
+			Usage: "shortest time for which the lock stays taken, counted from its grant"},
 		&cli.StringFlag{Name: "note",
 			Usage: "a `TEXT` about this run, which lockline ls and errors show beside the holder"},
 		&cli.IntFlag{Name: "replicas",
-			Usage: "run the command only once `N` replicas have the lock (Redis' WAIT), within the lease"},
+			Usage: "run the command only after `N` replicas have the lock (Redis' WAIT), within the lease"},
 		&cli.DurationFlag{Name: "grace", Value: 5 * time.Second,
-			Usage: "how long the command may take to end after SIGTERM; at most a third of the lease counts"},
+			Usage: "time that the command has to end after SIGTERM; at most a third of the lease"},
 	)
 	return &cli.Command{
 		Name:          "exec",
@@ -150,20 +160,20 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		}
 	}
 	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
-	unnamed := line[len(line)-len(args)-1] == "--" // or that is before a name like -x
+	unnamed := line[len(line)-len(args)-1] == "--" // may also be before a name like -x
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
-	// Without this check, an option behind NAME would be run as the command if "--" is missing.
+	// Without this check, if "--" is missing, an option after NAME would be run as the command.
 	if len(args) > 0 && args[0] == "--" {
 		args, unnamed = args[1:], false
 	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		return o, misused(cmd, "exec: options stand before NAME, and -- before the command: %q", args[0])
+		return o, misused(cmd, "exec: put options before NAME, and -- before the command: %q", args[0])
 	}
 	o.command = args
 	switch {
 	case kinds > 1:
-		return o, misused(cmd, "exec: of --fair, --shared, --exclusive and --semaphore, give one at most")
+		return o, misused(cmd, "exec: give at most one of --fair, --shared, --exclusive and --semaphore")
 	case cmd.IsSet("semaphore") && cmd.Int("semaphore") < 1:
 		return o, fmt.Errorf("exec: --semaphore must be above 0: %d", cmd.Int("semaphore"))
 	case o.name == "", unnamed:
@@ -186,7 +196,7 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 			return o, err
 		}
 	}
-	// After a renewal in time, at least two thirds of the lease are left, and grace must be less than that.
+	// If renewals succeed, at least two thirds of the lease are always left. grace must be less than that.
 	o.grace = min(o.grace, o.lease/3)
 	return o, nil
 }
@@ -270,7 +280,7 @@ func startFailure(err error) int {
 	return exitCannotRun
 }
 
-// shellCharacters are the characters that mean something to a shell, and are rare in names of programs.
+// shellCharacters are characters that have a meaning in a shell, and are rare in names of programs.
 const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
 
 // startError adds a hint at the likely mistake to the error of a command that did not start. word is the
@@ -278,7 +288,7 @@ const shellCharacters = " \t\n|&;<>()$`*?[]{}'\"\\=~#"
 func startError(word string, err error) error {
 	switch notFound := startFailure(err) == exitNotFound; {
 	case notFound && strings.ContainsAny(word, shellCharacters):
-		return fmt.Errorf("%w (exec runs no shell: if the words are for one, write -- sh -c '...')", err)
+		return fmt.Errorf("%w (exec runs no shell: if the words are for a shell, write -- sh -c '...')", err)
 	case notFound && errors.As(err, new(*os.PathError)) && fileExists(word):
 		return fmt.Errorf("%w (the file exists, but what it needs does not: the interpreter in its line "+
 			"with #!, or the loader of the program)", err)
@@ -300,13 +310,14 @@ const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
 
-// wardenCommand runs the process that exec starts between itself and the command.
+// wardenCommand returns the hidden command for the warden. The warden is the process that exec starts between
+// itself and the user's command.
 func wardenCommand() *cli.Command {
 	return &cli.Command{
 		Name: "exec-warden", Usage: "the process that lockline exec starts to end the command in time",
 		Hidden: true, SkipFlagParsing: true,
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			return runWarden(cmd.Args().Tail()) // behind "--"
+			return runWarden(cmd.Args().Tail()) // the arguments after "--"
 		},
 	}
 }
@@ -317,8 +328,8 @@ func environment(name, session string, token int64) []string {
 }
 
 // untilEnded returns a context for the work before the command runs. A signal that normally ends a process
-// ends this context. After a call of granted, no signal ends it, because the context of the hold is
-// below it.
+// ends this context. The caller calls granted when the lock is held. After that, no signal ends the context,
+// because the context of the hold descends from it.
 func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -346,12 +357,12 @@ type contender struct {
 	session *rlock.Session
 	lock    subject
 	errOut  io.Writer
-	leaveBy func() time.Time // returns the latest end of this process, which the first call fixes
+	leaveBy func() time.Time // returns the time by which this process must end; the first call fixes the time
 	begun   time.Time        // start of the time of --wait
 }
 
-// refuseOwn returns an error if this process runs under the lock that it would wait for. One look is enough,
-// because no other session gets that lock while this process runs.
+// refuseOwn returns an error if this process runs under the lock for which it would wait. One look is enough,
+// because no other session gets such a lock while this process runs.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
 	if len(own) == 0 || !c.lock.nests() {
@@ -369,7 +380,7 @@ func (c *contender) refuseOwn(ctx context.Context) error {
 	}
 	for _, h := range state.Holders {
 		if slices.Contains(own, h.Session) {
-			return fmt.Errorf("lock %q: it would wait for itself: "+
+			return fmt.Errorf("lock %q: exec would wait for itself: "+
 				"the lockline exec that it runs under holds it (%v)", c.name, h)
 		}
 	}
@@ -383,9 +394,9 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 	if c.bounded {
 		options = append(options, rlock.WaitAtMost(c.left()))
 	}
-	told := c.tell(ctx)
+	end := c.reportWait(ctx)
 	held, hold, err := c.lock.Lock(ctx, options...)
-	told()
+	end()
 	if err == nil && c.replicas > 0 {
 		leased, cancel := context.WithTimeoutCause(ctx, c.lease,
 			fmt.Errorf("they have the time of the lease, %v", c.lease))
@@ -419,15 +430,15 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 // silence is the time after which a wait is reported.
 const silence = time.Second
 
-// tell names the present holder once, when the wait has lasted for a second. The function that it returns
-// must be called at the end of the wait.
-func (c *contender) tell(ctx context.Context) (end func()) {
+// reportWait writes the present holder once, when the wait has lasted for a second. The function end must be
+// called at the end of the wait.
+func (c *contender) reportWait(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.quiet {
 		return cancel
 	}
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
 		select {
 		case <-time.After(silence):
 		case <-ctx.Done():
@@ -444,17 +455,17 @@ func (c *contender) tell(ctx context.Context) (end func()) {
 		case known:
 			text = "it is free at this moment: it was just released, " +
 				"or Redis refuses new locks, and lockline doctor says why"
-		default: // a replica refuses to return the state
+		default: // perhaps a replica, which refuses to return the state
 			if role, _ := c.redis.hello(ctx, c.rdb.Process, "role"); role == "replica" {
 				text = "this server is a replica, which grants nothing"
 			}
 		}
 		complain(c.errOut, fmt.Errorf("lock %q: waiting; %s", c.name, text))
 	})
-	return func() { cancel(); telling.Wait() }
+	return func() { cancel(); reporting.Wait() }
 }
 
-// holder returns the state of the lock with its holder. known is false if Redis did not return it.
+// holder returns the state of the lock with its holder. known is false if Redis did not return the state.
 func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownWait)
 	defer cancel()
@@ -462,7 +473,7 @@ func (c *contender) holder(ctx context.Context) (s lockState, known bool) {
 	return s, err == nil
 }
 
-// shutdownWait is the longest time for which a Redis that does not answer delays the end of lockline.
+// shutdownWait is the longest time for which the end of lockline is delayed if Redis does not answer.
 const shutdownWait = 2 * time.Second
 
 func closeSession(session *rlock.Session) { closeSessionBy(session, time.Now().Add(shutdownWait)) }
@@ -491,7 +502,7 @@ func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {
 	}
 }
 
-// whyLost returns the reason of the loss behind a colon, or "" if it is not known.
+// whyLost returns a colon and the reason of the loss. It returns "" if the reason is not known.
 func (t *lastTrouble) whyLost() string {
 	if err := t.lost.Load(); err != nil {
 		return ": " + strings.TrimPrefix(say(*err), "lock lost: ")

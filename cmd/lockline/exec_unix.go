@@ -31,7 +31,7 @@ type group struct {
 	pid      int      // process id of the command, and id of its process group
 	deadline *os.File // pipe to the warden, for new deadlines
 	done     chan report
-	terminal *os.File // terminal in which the group is the foreground; nil if there is none
+	terminal *os.File // terminal whose foreground is the group; nil if there is none
 }
 
 // startGroup starts the command, and returns when it runs. The command must have ended at the time until,
@@ -64,15 +64,15 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	g.warden = &exec.Cmd{
 		Path: program, Args: append(args, command...), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // signals to the group of exec do not stop it
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the warden gets no signals to exec
 	}
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
-	reported.Close() // so that reading ends when the warden ends
-	heard := json.NewDecoder(reports)
+	reported.Close() // otherwise reading would not end when the warden ends
+	decoder := json.NewDecoder(reports)
 	var r report
-	if err = heard.Decode(&r); err != nil {
+	if err = decoder.Decode(&r); err != nil {
 		err = fmt.Errorf("exec-warden ended before the command began: %w", err)
 	} else if r.Failed != "" {
 		err = &exitError{r.Code, errors.New(r.Failed)}
@@ -86,7 +86,7 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	go func() {
 		defer reports.Close()
 		var r report
-		if err := heard.Decode(&r); err != nil { // the warden was killed, so nothing else ends the command
+		if err := decoder.Decode(&r); err != nil { // the warden was killed, so nothing else ends the command
 			r = report{Code: exitSignalBase + int(syscall.SIGKILL)}
 			r.Failed = "the process between lockline and the command was killed, and the command with it"
 			g.signal(syscall.SIGKILL)
@@ -103,20 +103,19 @@ func inherited(f *os.File) string {
 }
 
 // until sends the warden the time at which the group must have ended, unless until is called again. It
-// returns false if the time could not be sent. That is so if the warden was stopped, so that the pipe is
-// full. Then until does not wait. A write deadline would not help, because it may pass before the write
-// begins.
-func (g *group) until(t time.Time) (told bool) {
+// returns false if the time could not be sent. If the warden was stopped, the pipe may be full, but until
+// does not wait. A write deadline would not help, because it may pass before the write begins.
+func (g *group) until(t time.Time) (sent bool) {
 	pipe, err := g.deadline.SyscallConn()
 	if err != nil {
 		return false
 	}
 	err = pipe.Write(func(fd uintptr) (done bool) {
 		_, full := unix.Write(int(fd), []byte(instantAt(t).String()+"\n"))
-		told = full == nil
+		sent = full == nil
 		return true
 	})
-	return told && err == nil
+	return sent && err == nil
 }
 
 func (g *group) ended() <-chan report { return g.done }
@@ -124,7 +123,7 @@ func (g *group) ended() <-chan report { return g.done }
 // signal sends a signal to the command's process group.
 func (g *group) signal(s syscall.Signal) { send(-g.pid, s) }
 
-// end sends a signal to the command and all of its descendants. If the warden was stopped, it continues.
+// end sends a signal to the command and all of its descendants. If the warden was stopped, end continues it.
 func (g *group) end(s syscall.Signal) {
 	endTree(g.warden.Process.Pid, g.pid, s)
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
@@ -145,8 +144,8 @@ func (g *group) letGo() {
 }
 
 // foreground returns the terminal if stdin and stdout are a terminal in which this process is the foreground.
-// Otherwise it returns nil. So in a pipeline the foreground does not change, because another part, such as a
-// pager, needs it.
+// Otherwise it returns nil. So the foreground does not change in a pipeline, because another part of the
+// pipeline, such as a pager, needs the foreground.
 func foreground() *os.File {
 	for _, f := range []*os.File{os.Stdin, os.Stdout} {
 		owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

@@ -28,7 +28,7 @@ type guard struct {
 	deadline time.Time // the last known deadline of hold
 	until    time.Time // the last time that was sent to the warden
 	plan     plan
-	told     bool // SIGTERM or SIGKILL was sent because the lock is lost or may end
+	signaled bool // SIGTERM or SIGKILL was sent because the lock is lost or the lease may end
 	killed   bool // SIGKILL was sent for this reason
 }
 
@@ -40,8 +40,8 @@ type lease interface {
 
 // A commandGroup is the command and its descendants, with a warden that also ends them.
 type commandGroup interface {
-	// until sends the warden the time at which it must end the group.
-	until(t time.Time) (told bool)
+	// until sends the warden the time at which it must end the group, and reports whether it was sent.
+	until(t time.Time) (sent bool)
 
 	// ended returns a channel that gets a report when the command has ended.
 	ended() <-chan report
@@ -54,12 +54,12 @@ type commandGroup interface {
 	letGo()
 }
 
-// A report is a message of the warden to exec. The warden sends one when the command runs and one when it has
-// ended.
+// A report is a message of the warden to exec. The warden sends one report when the command runs, and one
+// when the command has ended.
 type report struct {
 	PID    int    `json:",omitempty"`
 	Code   int    `json:",omitempty"` // exit code
-	Late   bool   `json:",omitempty"` // the warden has ended the command, because exec was silent
+	Late   bool   `json:",omitempty"` // the warden has ended the command, because exec sent no later deadline
 	Failed string `json:",omitempty"` // error of the warden
 }
 
@@ -74,8 +74,8 @@ func (g *guard) whileHeld() plan {
 	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
 }
 
-// onceLost returns the plan for a lock that is lost before the deadline. Others may already hold the lock, so
-// the command must end now, but it gets the time for an orderly end.
+// onceLost returns the plan for a lock that is lost before the deadline. Another process may already hold the
+// lock, so the command must end now. But it gets the time of --grace to end in an orderly way.
 func (g *guard) onceLost(now time.Time) plan {
 	kill := now.Add(g.grace)
 	if end := g.whileHeld().kill; end.Before(kill) {
@@ -103,34 +103,34 @@ func (g *guard) watch() report {
 	}
 }
 
-// next sends the signals and deadlines that are due, and returns the time until it must be called again. That
-// is short enough for the warden to know of each renewal long before the next one.
+// next sends the signals and deadlines that are due, and returns the time until it must be called again. This
+// time is short, so the warden knows each new deadline soon after the renewal.
 func (g *guard) next(now time.Time) time.Duration {
-	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // moves with each renewal
+	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // the deadline moves with each renewal
 		g.deadline = d
 		g.plan = g.whileHeld()
 	}
-	if g.plan.kill != g.until && g.group.until(g.plan.kill) { // if it fails, the next call repeats it
+	if g.plan.kill != g.until && g.group.until(g.plan.kill) { // if sending fails, the next call tries again
 		g.until = g.plan.kill
 	}
 	switch {
 	case !g.killed && !now.Before(g.plan.kill):
-		g.tell(syscall.SIGKILL)
+		g.endCommand(syscall.SIGKILL)
 		g.killed = true
-	case !g.told && !now.Before(g.plan.term):
-		g.tell(syscall.SIGTERM)
+	case !g.signaled && !now.Before(g.plan.term):
+		g.endCommand(syscall.SIGTERM)
 	}
 	switch {
 	case g.killed:
-		return time.Hour // nothing is left to do but to wait for the end
-	case g.told || g.plan.kill.Before(g.plan.term):
+		return time.Hour // there is nothing to do until the command has ended
+	case g.signaled || g.plan.kill.Before(g.plan.term):
 		return min(g.look, g.plan.kill.Sub(now))
 	}
 	return min(g.look, g.plan.term.Sub(now))
 }
 
-func (g *guard) tell(s syscall.Signal) {
-	g.told = true
+func (g *guard) endCommand(s syscall.Signal) {
+	g.signaled = true
 	g.group.end(s)
 	name := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}[s]
 	if g.lease.Err() != nil {
@@ -142,11 +142,11 @@ func (g *guard) tell(s syscall.Signal) {
 }
 
 // release frees the lock after the command has ended, and returns the error with the exit code. It does not
-// wait for Redis after the time by. If the lock was lost, the exit code of the command does not count.
+// wait for Redis after the time `by`. If the lock was lost, the exit code of lockline is exitLost.
 func (g *guard) release(exit report, by time.Time) error {
-	told := g.told || exit.Late
-	if told {
-		g.group.end(syscall.SIGKILL) // processes that the command has left behind have no lock either
+	forced := g.signaled || exit.Late
+	if forced {
+		g.group.end(syscall.SIGKILL) // for processes that the command has left behind
 	}
 	g.group.letGo()
 	if exit.Failed != "" {
@@ -155,11 +155,11 @@ func (g *guard) release(exit report, by time.Time) error {
 	lost := g.lease.Err() != nil // must be read before Unlock, which ends this context, too
 	err := unlockBy(g.hold, by)
 	switch {
-	case told:
+	case forced:
 		why := fmt.Sprintf("could not be renewed (%v)", g.troubles)
 		if lost {
 			why = "was lost" + g.troubles.whyLost()
-		} else if exit.Late && !g.told {
+		} else if exit.Late && !g.signaled {
 			why = "could not be renewed by a lockline that stood still"
 		}
 		return &exitError{exitLost, fmt.Errorf("lock %q: the command was ended, because the lock %s "+
@@ -168,7 +168,7 @@ func (g *guard) release(exit report, by time.Time) error {
 		return &exitError{exitLost, fmt.Errorf("lock %q: lost while the command ran%s "+
 			"(exit code of the command: %d)", g.name, g.troubles.whyLost(), exit.Code)}
 	case err != nil:
-		complain(g.errOut, fmt.Errorf("freeing it failed, it stays taken until its lease is over: %s",
+		complain(g.errOut, fmt.Errorf("freeing it failed, so it stays taken until its lease ends: %s",
 			say(err)))
 	}
 	if exit.Code == exitOK {

@@ -9,21 +9,24 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. Nothing
-is changed. If a fair lock is that of an election, its leader's value is shown. Of a
-latch, the count and the parties are shown. Redis does not know which processes wait for
-it. Locks of several kinds that have one name are several locks. Without --kind, all are
-looked at, and what is known of each is shown (as JSON, always all).
-Of a RedLock it shows the part on this one server. With --also for each of the others, it
-shows on which of them the holder is, and so whether one may restart.
+const inspectDescription = `Shows the holders and the waiters of the lock or semaphore NAME, in order. It
+changes nothing. For the fair lock of an election, it also shows the leader's
+value. For a latch, it shows the count and the parties. Redis does not know which
+processes wait for a latch. Locks of different kinds with one name are different
+locks. Without --kind, it looks at all kinds, and shows the locks that Redis
+knows (with --json, always all kinds). For a RedLock, it shows the part on this
+one server. With --also for each of the other servers, it shows which of them
+have the holder, and so whether one server may restart.
 
-A lease that is renewed shows at least two thirds of its length. Less means that it is
-not renewed, but for the 2 s of a lock that was just handed over.
+If a lease is renewed, at least two thirds of it are left. If less is left, the
+lease is not renewed, or the lock was just handed over, with a first lease of 2 s.
 
-"since" is when the session got the lock, by the server's clock; its goroutines may have
-handed it on since then. How long ago that is, this machine's clock says. The token is
-that time in microseconds. A free lock shows its last holder's, which is remembered
-for at least 15 s. A lock that a JVM holds has token 0: it is not known.`
+"since" is the time at which the session got the lock, by the server's clock. The
+session's goroutines may have passed the lock on to each other since then. The
+duration is measured with this machine's clock. The token is the time of "since" in
+microseconds. For a free lock, the token of its last holder is shown, which Redis
+remembers for at least 15 s. If a JVM holds the lock, the token is 0, because it is
+not known.`
 
 func inspectCommand() *cli.Command {
 	return operatorCommand(&cli.Command{

@@ -77,7 +77,7 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock returns the part of a RedLock on the server of the session.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(7 * time.Second) // long, because a part has one server only
+	longest := multilock.WithServerTimeout(7 * time.Second) // long, because the part is on a single server
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil { // the timeout may be too long for the lease of the session
 		q, _ = multilock.NewQuorum([]*rlock.Session{s})
@@ -103,7 +103,7 @@ func openReader(s *rlock.Session, name string) subject {
 	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
 }
 
-// both frees a read-write lock from its writer and from its readers.
+// both is a read-write lock whose ForceUnlock takes the lock from its writer or from its readers.
 type both struct{ *rwlock.RWMutex }
 
 func (l both) ForceUnlock(ctx context.Context) (bool, error) {
@@ -122,7 +122,7 @@ func openSemaphore(limit int) func(*rlock.Session, string) subject {
 	}
 }
 
-// permits frees all permits of a semaphore.
+// permits is a semaphore whose ForceUnlock takes the permits from all holders.
 type permits struct{ *semaphore.Semaphore }
 
 func (p permits) ForceUnlock(ctx context.Context) (forced bool, err error) {
@@ -141,7 +141,8 @@ func (p permits) ForceUnlockToken(ctx context.Context, token int64) (bool, error
 	return p.ForceRelease(ctx, token)
 }
 
-// nests reports whether a command that runs under the lock and waits for the same lock would wait for itself.
+// nests reports whether locks of this kind can be nested. If so, a command that runs under the lock and waits
+// for the same lock would wait for itself.
 func (l subject) nests() bool { return l.kind != rlock.KindSemaphore }
 
 func (l subject) state(ctx context.Context) (lockState, error) {
@@ -212,7 +213,7 @@ func (o *operator) addValue(ctx context.Context, st *lockState) error {
 		return nil
 	}
 	leader, ok, err := election.New(o.session, st.Name).Leader(ctx)
-	if ok && leader.Owner == st.Holder.Owner { // otherwise the leader has changed since
+	if ok && leader.Owner == st.Holder.Owner { // otherwise the leader has changed meanwhile
 		st.Value = &leader.Value
 		if !utf8.ValidString(leader.Value) {
 			st.ValueBytes = []byte(leader.Value)

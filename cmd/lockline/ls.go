@@ -22,30 +22,33 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-const lsDescription = `Lists the locks that are held or waited for, of all kinds, and the latches that are
-counted down. Of a latch, COUNT is what is left to count, HOLDER the party whose lease
-ends first, and LEASE what is left of that. HELD FOR is since the holder's session got
-it, of several holders the first one shown. WAITING is the length of the queue, and
-FIRST is how long its first entry has waited. Goroutines of a process can share an
-entry. The queues of RedLocks, of locks with --redisson and of latches are not in Redis.
-Names of which locks of several kinds are held are named on stderr: they do not exclude
-each other.
+const lsDescription = `Lists the locks of all kinds that are held or waited for, and the latches that are
+counted down. For a latch, COUNT is the number that is left to count, HOLDER is the
+party whose lease ends first, and LEASE is the rest of that lease. HELD FOR is the
+time since the holder's session got the lock. If there are several holders, the
+first one is shown. WAITING is the length of the queue, and FIRST is the time for
+which its first entry has waited. Goroutines of a process can share an entry. Redis
+does not know the queues of RedLocks, of locks with --redisson and of latches. If
+locks of several kinds with one name are held, stderr names them, because they do
+not exclude each other.
 
-With --waits, it lists the waiters instead, each with a holder for which it waits, and
-numbers sessions that seem to wait for each other in a CIRCLE. That may be a deadlock or
-not, because the goroutines of a session hold and wait independently. Waits of less than
-a second, and of elections, are part of no circle. The queues of RedLocks and of locks
-with --redisson are not seen.
+With --waits, it lists the waiters instead, each with a holder for which it waits.
+Sessions that seem to wait for each other have the same number in the column CIRCLE.
+A circle may be a deadlock or not, because the goroutines of a session hold and wait
+independently. Waits of less than a second, and waits for elections, are not part of
+a circle. The queues of RedLocks and of locks with --redisson are not seen.
 
-PATTERN is a glob: * stands for any characters, ? for one, [a-z] for one of these, and
-\ before one of them for itself. If nothing is found, that is said on a terminal alone.
+PATTERN is a glob: * matches any characters, ? matches one character, and [a-z]
+matches one of these characters. Each of these signs matches itself after a \. If
+nothing is found, a message says so, but only on a terminal.
 
-SCAN finds the keys, on every master of a Cluster. It does not slow down others, but takes
-its time on a large database. What is locked or freed meanwhile may be shown or not. If
-some masters do not answer, the locks of the others are shown, and the exit code is 125.
+SCAN finds the keys, on every master of a Cluster. It does not slow down other
+clients, but takes long on a large database. A lock that is taken or freed meanwhile
+may be shown or not. If some masters do not answer, the locks of the other masters
+are shown, and the exit code is 125.
 
-With --redisson only those locks are found that a Lockline session holds, or held
-seconds ago: nothing tells the key of a JVM's lock from any other.`
+With --redisson, it finds only locks that a Lockline session holds, or held some
+seconds ago, because the key of a JVM's lock looks like any other key.`
 
 func lsCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
@@ -56,7 +59,7 @@ func lsCommand() *cli.Command {
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		switch {
 		case cmd.Bool("waits") && o.redisson:
-			return misused(cmd, "ls: Redis does not know who waits for locks with --redisson")
+			return misused(cmd, "ls: Redis does not know the waiters of locks with --redisson")
 		case cmd.Bool("waits"):
 			return o.listWaits(ctx, cmd.Root().ErrWriter)
 		}
@@ -84,7 +87,7 @@ func lsCommand() *cli.Command {
 	})
 }
 
-// incomplete is the error of a list that lacks the locks of some nodes of a Cluster.
+// incomplete is the error of a list in which the locks of some nodes of a Cluster are missing.
 type incomplete struct{ nodes []error }
 
 func (e *incomplete) Error() string {
@@ -106,7 +109,7 @@ func (o *operator) nothing() error {
 	return fmt.Errorf("nothing%s is held or waited for (%s)", of, o.where())
 }
 
-// A found is a lock of which scan has found a key.
+// A found is a lock for which scan has found a key.
 type found struct {
 	kind rlock.Kind
 	name string
@@ -116,7 +119,7 @@ type found struct {
 const atOnce = 100
 
 // list returns the locks that ls and top show, sorted by name and kind. If some nodes of a Cluster fail, it
-// returns the locks of the others, and an *incomplete.
+// returns the locks of the other nodes, and an *incomplete.
 func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	seen, lacking, err := o.scan(ctx)
 	if err != nil {
@@ -148,12 +151,12 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	return states, nil
 }
 
-// severalDo is the remedy for names that severalKinds returns.
+// severalDo is the remedy for the names that severalKinds returns.
 const severalDo = "locks of several kinds have this name, and do not exclude each other; " +
 	"let all programs use one kind, or another name for each"
 
-// severalKinds returns the names that are locked or waited for in several kinds, with the kinds. The states
-// are sorted by name. A latch excludes nobody.
+// severalKinds returns each name for which locks of several kinds are held or waited for, with the kinds. The
+// states must be sorted by name. Latches are left out, because they exclude nobody.
 func severalKinds(states []lockState) (names []string) {
 	latch := func(s lockState) bool { return s.Kind == rlock.KindLatch.String() }
 	states = slices.DeleteFunc(slices.Clone(states), latch)
@@ -169,9 +172,9 @@ func severalKinds(states []lockState) (names []string) {
 	return names
 }
 
-// scan returns the locks of which it finds keys, on all masters. It can find a key twice, because SCAN may
-// return a key twice and because slots move between masters. If some masters of a Cluster fail, it also
-// returns their errors.
+// scan returns the locks whose keys it finds, on all masters. The result is a set, because SCAN may return a
+// key twice, and slots may move between masters. If some masters of a Cluster fail, scan also returns their
+// errors.
 func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error) {
 	var mu sync.Mutex // guards seen, scanned and lacking
 	seen, scanned := map[found]bool{}, 0
@@ -208,7 +211,7 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error
 	return seen, nil, err
 }
 
-// scanPage is the number of keys at which one request of scan looks.
+// scanPage is the number of keys that one request of scan examines.
 const scanPage = 1000
 
 // locksOf returns the locks of these keys, except locks that are known to be free. A server may remember the
@@ -232,7 +235,7 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 	if len(hashes) == 0 {
 		return locks
 	}
-	// If a request fails, nothing is known of its lock, for example because the key has another type.
+	// If a request fails, for example because the key has another type, the lock counts as not free.
 	_, _ = pipe.Exec(ctx)
 	for l, fields := range hashes {
 		if !isFree(fields.Val(), clock.Val()) {
@@ -242,8 +245,9 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 	return locks
 }
 
-// isFree reports whether nobody holds a lock or waits for it. fields are the values of the fields lives,
-// queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is not known.
+// isFree reports whether a lock is known to have no holder and no waiters. fields are the values of the
+// fields lives, queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is
+// not known.
 func isFree(fields []any, now time.Time) bool {
 	if len(fields) != 4 || fields[0] == nil || fields[1] != nil {
 		return false
@@ -269,8 +273,8 @@ func eachMaster(
 	return err
 }
 
-// lockOf reads the lock of a key: prefix:KIND:{tag}, which may be held, or prefix:KIND:{tag}:q, where a
-// session waits. ok is false for all other keys.
+// lockOf returns the lock to which a key belongs. The key prefix:KIND:{tag} is the hash of a lock, and
+// prefix:KIND:{tag}:q is its queue. ok is false for all other keys.
 func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
@@ -281,7 +285,7 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 		return l, false
 	}
 	letter, rest, ok := strings.Cut(rest, ":{")
-	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // internal locks
+	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // internal locks of Lockline
 		return l, false
 	}
 	name, ok := strings.CutSuffix(rest, "}")
@@ -292,8 +296,8 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 	return found{rlock.Kind(letter), strings.TrimPrefix(name, `\`)}, ok && name != ""
 }
 
-// redissonLockOf reads the name of a lock from the key of its memory, which ends with {NAME}, or with :NAME
-// if NAME has braces.
+// redissonLockOf returns the name of a lock. key is the key of the lock's metadata, which ends with {NAME},
+// or with :NAME if NAME has braces.
 func redissonLockOf(key string) (name string, ok bool) {
 	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
 	if !ok {
@@ -305,8 +309,8 @@ func redissonLockOf(key string) (name string, ok bool) {
 	return strings.CutSuffix(strings.TrimPrefix(tail, "{"), "}")
 }
 
-// inspect returns the state of a lock. If only a newer Lockline knows the kind, the state has no more than
-// the name. If the key is no lock, the state has an error.
+// inspect returns the state of a lock. If this program does not know the kind, or if the key is not a lock,
+// the state has an error.
 func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.Kind == l.kind })
 	if i < 0 {
@@ -320,15 +324,15 @@ func (o *operator) inspect(ctx context.Context, l found) (lockState, error) {
 	return st.aged(time.Now()), err
 }
 
-// matches reports whether a name matches a pattern of path.Match. A name is no path, so "/" is a character
-// like others.
+// matches reports whether a name matches a pattern of path.Match. A name is not a path, so "/" is treated
+// like any other character.
 func matches(pattern, name string) bool {
 	noPath := strings.NewReplacer("/", "\x00")
 	ok, _ := path.Match(noPath.Replace(pattern), noPath.Replace(name))
 	return ok
 }
 
-// glob returns a pattern for SCAN that only matches s itself.
+// glob returns a pattern for SCAN that matches only s.
 func glob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }

@@ -21,7 +21,7 @@ import (
 // Exit codes. From 124 on, they have the meanings that timeout(1) and env(1) give them.
 const (
 	exitOK          = 0
-	exitWrong       = 1   // demo and doctor found something wrong, or unlock found no such holder
+	exitWrong       = 1   // demo or doctor found something wrong, or unlock found no such holder
 	exitLost        = 123 // the lock was lost, or could not be kept, while the command of exec ran
 	exitLocked      = 124 // the lock was not free within --wait of exec
 	exitTrouble     = 125 // lockline itself failed, because of its arguments or of Redis
@@ -29,10 +29,10 @@ const (
 	exitNotFound    = 127 // exec did not find the command
 	exitSignalBase  = 128 // signal n ended the command or the wait of exec; n is added
 	exitInterrupted = 130 // ctrl-C ended demo, top or watch
-	exitUnread      = 141 // the reader of watch has gone, so it ends as by SIGPIPE
+	exitUnread      = 141 // the reader of watch has gone; the same code as after SIGPIPE
 )
 
-// exitError is an error that chooses the exit code. If err is nil, nothing is printed.
+// exitError is an error with an exit code of its own. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -49,14 +49,14 @@ func (e *exitError) Unwrap() error { return e.err }
 // errInterrupted is the error of a command that ctrl-C or another signal has ended.
 var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 
-// untilSignal returns a context that ends with ctx, or with a signal that normally ends a process. Signals
-// that the parent process wants to be ignored, as nohup does, do not end it.
+// untilSignal returns a context that ends with ctx, or with a signal that normally ends a process. The
+// context does not end with signals that the parent process wants to be ignored, as nohup does.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(asks) == 0 { // NotifyContext would take an empty list for all signals
+	ending := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(ending) == 0 { // NotifyContext would take an empty list for all signals
 		return context.WithCancel(ctx)
 	}
-	return signal.NotifyContext(ctx, asks...)
+	return signal.NotifyContext(ctx, ending...)
 }
 
 func main() { os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr)) }
@@ -86,8 +86,9 @@ func complain(errOut io.Writer, err error) {
 	fmt.Fprintf(errOut, "lockline: %s\n", say(err))
 }
 
-// say returns the text of an error in terms of the command line. Errors of the library have a prefix, may
-// begin with the name of an option, and may recommend calls that only a program can make.
+// say returns the text of an error for users of the command line. Errors of the library have a prefix, may
+// begin with the name of an option of the library, and may recommend calls that only a program can make. say
+// replaces all of these.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if m := noHelp.FindStringSubmatch(text); m != nil {
@@ -99,7 +100,7 @@ func say(err error) string {
 	return clients.Replace(text)
 }
 
-// noHelp matches the error of the cli package for a word that is no command.
+// noHelp matches the error of the cli package for a word that is not a command.
 var noHelp = regexp.MustCompile(`^No help topic for '(.*)'$`)
 
 var (

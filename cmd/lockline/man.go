@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const manDescription = `Prints the manual of lockline for man(1), made of the texts of --help. Archives of
-releases have it as share/lockline.1.`
+const manDescription = `Prints the manual of lockline for man(1), made from the texts of --help. The
+archives of releases contain it as share/lockline.1.`
 
 func manCommand() *cli.Command {
 	return &cli.Command{
@@ -64,7 +64,7 @@ func manual(root *cli.Command) string {
 	for _, v := range slices.Sorted(maps.Keys(variables)) {
 		line(".TP")
 		line(`\fB` + escapeMan(v) + `\fR`)
-		line(escapeMan("The value of --" + variables[v] + " where the command line has none."))
+		line(escapeMan("The value of --" + variables[v] + ", if the command line has no such option."))
 	}
 	line(".SH SEE ALSO")
 	line(escapeMan("https://github.com/lockline/lockline/blob/main/docs/operations.md"))
@@ -111,7 +111,7 @@ func paragraphs(text string) string {
 	return page.String()
 }
 
-// escapeMan returns a text so that man(7) prints it as it is.
+// escapeMan returns a text that man(7) prints as the given text.
 func escapeMan(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

@@ -44,11 +44,12 @@ const (
 	onePattern = "[PATTERN]"
 )
 
-// operatorCommand completes a command with the flags that all of them have, and connects it.
+// operatorCommand adds the flags that all commands for operators have. When the command runs, it connects to
+// Redis before it calls run.
 func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{&cli.BoolFlag{Name: "redisson",
-		Usage: "the locks are shared with Redisson; there is no prefix then"}}, c.Flags)
-	if c.Name != "top" { // top only writes for people
+		Usage: "look at locks that are shared with Redisson; they have no prefix"}}, c.Flags)
+	if c.Name != "top" { // top has no JSON
 		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "json", Usage: "write JSON"})
 	}
 	if c.ArgsUsage == oneName {
@@ -91,7 +92,7 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 }
 
 // openingSilence is the time after which a command reports that Redis does not answer. It may take 20 s until
-// it fails.
+// the command fails.
 const openingSilence = 3 * time.Second
 
 // arguments reads NAME and --kind, or PATTERN.
@@ -170,7 +171,7 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// where names the prefix, as a wrong prefix is a likely reason if no locks are found.
+// where names the prefix, because a wrong prefix is a likely reason if no locks are found.
 func (o *operator) where() string {
 	if o.redisson {
 		return "shared with Redisson"

@@ -9,8 +9,8 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// An output is the stdout of a command. It remembers the first error, so a command that could not write fails
-// in any case, also if it has not looked at the error.
+// An output is the stdout of a command. It remembers the first error, so that a command that could not write
+// fails even if it has ignored the error.
 type output struct {
 	to io.Writer
 
@@ -35,7 +35,7 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// fileOf returns the file to which w writes, or nil if it is none.
+// fileOf returns the file to which w writes. It returns nil if w does not write to a file.
 func fileOf(w any) *os.File {
 	if o, ok := w.(*output); ok {
 		w = o.to
@@ -44,7 +44,8 @@ func fileOf(w any) *os.File {
 	return file
 }
 
-// widest is the width up to which a cell makes its column wider. A wider cell moves the rest of its own row.
+// widest is the width of the widest cell that makes its column wider. A wider cell only moves the rest of its
+// own row.
 const widest = 60
 
 // writeTable writes rows with columns of equal widths, two spaces apart.

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A clockReading is the time of a server, beside the time of this machine.
+// A clockReading is the time of a server, and the time of this machine at the same moment.
 type clockReading struct {
 	server, local time.Time
-	rtt           time.Duration // largest error of server, times two
+	rtt           time.Duration // round trip; the reading may be wrong by half of it
 }
 
 func readClock(ctx context.Context, server *redis.Client, now func() time.Time) (clockReading, error) {
@@ -24,13 +24,15 @@ func readClock(ctx context.Context, server *redis.Client, now func() time.Time) 
 }
 
 const (
-	// leastApart is the least time between two readings of a clock. Over more time, round trips matter less.
+	// leastApart is the shortest time between two readings of a clock. With more time, round trips cause
+	// smaller errors.
 	leastApart = time.Second
-	// maxPace is the part by which the rates of two clocks may differ.
+	// maxPace is the largest allowed relative difference between the rates of two clocks.
 	maxPace = 0.01
 )
 
-// checkPaces reads the clocks of all servers again, and compares their rates with this machine's.
+// checkPaces reads the clocks of all servers again, and compares their rates with the rate of this machine's
+// clock.
 func (o *operator) checkPaces(
 	ctx context.Context, before []facts, now func() time.Time,
 ) (findings []finding) {
@@ -53,7 +55,7 @@ func (o *operator) checkPaces(
 		second, err := readClock(ctx, server, now)
 		mu.Lock()
 		defer mu.Unlock()
-		if begun, ok := first[name]; ok && err == nil { // other findings are about a server that fails
+		if begun, ok := first[name]; ok && err == nil { // a server that fails has other findings
 			says := judgePace(begun, second)
 			findings = append(findings, finding{Server: name, Check: "pace", judgment: says})
 		}
@@ -62,7 +64,7 @@ func (o *operator) checkPaces(
 	return findings
 }
 
-// judgePace compares the rate of a server's clock with this machine's, by two readings.
+// judgePace compares the rate of a server's clock with the rate of this machine's clock, by two readings.
 func judgePace(first, second clockReading) judgment {
 	apart := second.local.Sub(first.local)
 	off := float64(second.server.Sub(first.server)-apart) / float64(apart)
@@ -72,7 +74,7 @@ func judgePace(first, second clockReading) judgment {
 	switch {
 	case math.Abs(off)-margin > maxPace:
 		return judgment{warning, found, "run NTP on all machines, and let it slew by 0.5 % at most: " +
-			"leases end by the server's clock, and holders trust theirs, so beyond 1 % two can hold a lock"}
+			"leases end by the server's clock, and holders use their own, so beyond 1 % two can hold a lock"}
 	case margin > maxPace:
 		return judgment{unknown, found, "run the doctor nearer to the server, where round trips are shorter"}
 	}

@@ -9,13 +9,13 @@ import (
 )
 
 // readerGone reports whether w is a pipe, a socket or a terminal that nobody can read any more. A command
-// that writes rarely would find that out too late.
+// that rarely writes would notice that too late.
 func readerGone(w io.Writer) bool {
 	file := fileOf(w)
 	if file == nil {
 		return false
 	}
-	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // errors need no Events
+	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // Poll reports errors without Events
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

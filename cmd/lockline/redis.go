@@ -27,11 +27,11 @@ func (quiet) Printf(context.Context, string, ...any) {}
 func redisFlags() []cli.Flag {
 	url := fromEnvironment("redis", "`URL` of the Redis server, or of any node of a Cluster; "+
 		"?master_name=NAME names Sentinels, ?addr=HOST:PORT further nodes or Sentinels. "+
-		"With Sentinels the user in front of the host is theirs, "+
-		"and ?username=NAME&password=PASSWORD is the server's")
+		"With Sentinels, the user before the host is that of the Sentinels, "+
+		"and ?username=NAME&password=PASSWORD is that of the server")
 	url.Value = "redis://127.0.0.1:6379/0"
 	return append(accessFlags(url), &cli.StringFlag{Name: "prefix", Value: "lockline",
-		Usage: "what all keys begin with; as in the programs that use the locks"})
+		Usage: "prefix of all keys; the same as in the programs that use the locks"})
 }
 
 // accessFlags returns the flags for the connection to Redis. Passwords belong in a file with the URL,
@@ -41,8 +41,8 @@ func accessFlags(url cli.Flag) []cli.Flag {
 	return []cli.Flag{
 		url,
 		fromEnvironment("redis-file",
-			"`FILE` that has the URL instead of --redis: a password on the command line shows in ps"),
-		fromEnvironment("cacert", "`FILE` of the certificates (PEM) that the server's must be signed with; "+
+			"`FILE` that has the URL instead of --redis, because ps shows a password on the command line"),
+		fromEnvironment("cacert", "`FILE` of the CA certificates (PEM) for the server's certificate; "+
 			"with rediss:// (default: those of the system)"),
 		fromEnvironment("cert", "`FILE` of the certificate (PEM) to show to the server"),
 		fromEnvironment("key", "`FILE` of the private key (PEM) of --cert"),
@@ -66,7 +66,7 @@ type target struct {
 	from              string // name of the option or the file with the URL
 	file              string // name of the file with the URL; "" if the URL is not from a file
 	byDefault         bool   // no option and no variable names Redis
-	noReplica         bool   // a connection to a replica is an error
+	noReplica         bool   // true: a connection to a replica is an error
 	wrong             error  // error of the options, if there is no URL
 }
 
@@ -80,11 +80,12 @@ func targetOf(cmd *cli.Command) target {
 	return t
 }
 
-// quotation matches the part of a URL that an error quotes. It may be a password, if the URL lacks the host.
+// quotation matches the part of a URL that an error quotes. If the URL lacks the host, this part may be a
+// password.
 var quotation = regexp.MustCompile(` ?"[^"]*"`)
 
-// broken returns the error of a text that is no URL. It has the reason of the parser, unless that could quote
-// a password.
+// broken returns the error of a text that is not a URL. The error contains the reason of the parser, unless
+// the reason could quote a password.
 func (t target) broken(reason error) error {
 	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
 	secret := func(part string) bool {
@@ -113,17 +114,17 @@ func (t target) unanswered(wait time.Duration) error {
 	return fmt.Errorf("no answer from Redis at %s before the wait was over%s", t.place(), hint)
 }
 
-// shortWait returns a hint, in parentheses, if a wait may end before a server that works has answered.
-// Otherwise it returns "". 0 means that there is no --wait or that it is 0.
+// shortWait returns a hint, in parentheses, if a wait may end before even a fast server has answered.
+// Otherwise it returns "". wait is 0 if there is no --wait, or if --wait is 0.
 func shortWait(wait time.Duration) string {
 	if wait == 0 || wait >= 100*time.Millisecond {
 		return ""
 	}
 	return fmt.Sprintf(" (--wait %v may be shorter than a round trip to Redis; "+
-		"--wait 0 waits for no holder, but for the answer)", wait)
+		"--wait 0 does not wait for holders, but waits for the answer)", wait)
 }
 
-// place returns the address for people, and says so if it is the default.
+// place returns the address for people. If it is the default address, the text says so.
 func (t target) place() string {
 	if t.byDefault {
 		return t.host() + ", the default without --redis and LOCKLINE_REDIS"
@@ -134,8 +135,8 @@ func (t target) place() string {
 	return t.host()
 }
 
-// located adds the address of Redis to an error that Redis has replied, and a hint if the URL may be wrong.
-// It returns all other errors as they are.
+// located adds the address of Redis to an error that Redis has replied. If the URL may be wrong, it also adds
+// a hint. It returns all other errors unchanged.
 func (t target) located(err error) error {
 	ofKey, ofContact := errors.As(err, new(*wire.ValueError)), errors.As(err, new(*unreachable))
 	if err == nil || !refused(err) || ofKey || ofContact || t.URL == "" {
@@ -149,8 +150,8 @@ func (t target) located(err error) error {
 	return fmt.Errorf("%w (%s%s)", err, at, t.aboutPassword(err))
 }
 
-// aboutPassword returns a hint at the form of the URL if err says that the server has refused the password or
-// wants one. Otherwise it returns "".
+// aboutPassword returns a hint at the form of the URL if the server has refused the password, or requires
+// one. Otherwise it returns "".
 func (t target) aboutPassword(err error) string {
 	wanted := func(word string) bool { return strings.Contains(err.Error(), word) }
 	u, unparsed := url.Parse(t.URL)
@@ -163,7 +164,7 @@ func (t target) aboutPassword(err error) string {
 		return "; the user or the password in the URL is wrong: redis://USER:PASSWORD@HOST:PORT, " +
 			"or redis://:PASSWORD@HOST:PORT for the default user"
 	case u.User.Username() != "":
-		return "; what the URL has before the @ is the user, because it has no colon: " +
+		return "; the text before the @ in the URL has no colon, so it is the user: " +
 			"a password alone is redis://:PASSWORD@HOST:PORT"
 	}
 	return "; the URL has no password: redis://:PASSWORD@HOST:PORT, or redis://USER:PASSWORD@HOST:PORT"
@@ -204,7 +205,7 @@ func (t target) host() string {
 }
 
 // open returns a client of the server, of the whole Cluster to which a node belongs, or of the master that
-// Sentinels name. It waits for an answer until ctx ends, and otherwise for as long as a Lock would. If
+// Sentinels name. It waits for an answer at most until ctx ends, and at most for as long as a Lock would. If
 // nothing answers, the error is an *unreachable.
 func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 	redis.SetLogger(quiet{})
@@ -213,7 +214,7 @@ func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 		err error
 	}
 	opened := make(chan result)
-	go func() { // go-redis does not watch ctx while it waits for an answer
+	go func() { // go-redis does not watch ctx while it waits for a reply
 		rdb, err := t.connect(ctx)
 		select {
 		case opened <- result{rdb, err}:
@@ -262,7 +263,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		options.ConnMaxLifetime = cmp.Or(options.ConnMaxLifetime, lookingLifetime)
 	}
 	first := *options
-	first.OnConnect = nil // a Sentinel gets an error of its own below
+	first.OnConnect = nil // connect returns a special error for a Sentinel below
 	first.DB = 0          // a Cluster and a Sentinel refuse every other database
 	asking := redis.NewClient(&first)
 	defer asking.Close()
@@ -276,7 +277,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
 			"add ?master_name=NAME to the URL of --redis", t.host())
 	}
-	return redis.NewClient(options), nil // if HELLO was refused, the next request shows whether others are
+	return redis.NewClient(options), nil // also if HELLO was refused: the next request returns the error
 }
 
 // hello returns a field of the reply to HELLO, for example "role". Any user may send HELLO without arguments.
@@ -286,14 +287,13 @@ func (t target) hello(ctx context.Context, send sender, name string) (any, error
 	return cmd.Val()[name], err
 }
 
-// lookingLifetime is the longest time for which a command that looks at locks uses a connection. After that,
-// the address may lead to another server, and the old server may be a replica whose data do not change any
-// more.
+// lookingLifetime is the longest time for which a command that looks at locks uses a connection. A longer use
+// could be wrong: the address may lead to another server by then, and the old server may be a replica whose
+// data do not change any more.
 const lookingLifetime = 5 * time.Second
 
 // refuseReplica returns an error if the server is a replica, whose data may be old. It is used as OnConnect.
-// Scripts notice a replica by themselves, but SCAN does not, and neither does a script of a user who may not
-// write.
+// Scripts return an error on a replica, but SCAN does not. Neither does a script of a user who may not write.
 func (t target) refuseReplica(ctx context.Context, c *redis.Conn) error {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	if err := c.Process(ctx, hello); err == nil && isReplica(hello.Val()) {
@@ -309,12 +309,12 @@ func isReplica(hello map[string]any) bool {
 }
 
 // openCluster returns a client of the whole Cluster. It handles some parameters of the URL itself, because
-// the parser of go-redis knows them for single servers only.
+// the parser of go-redis accepts them only for single servers.
 func (t target) openCluster(u *url.URL) (redis.UniversalClient, error) {
 	query := u.Query()
 	if u.Scheme == "unix" {
-		return nil, errors.New("--redis names a node of a Cluster: name its host and port, " +
-			"a socket does not lead to the other nodes")
+		return nil, errors.New("--redis names a node of a Cluster by a socket: name its host and port, " +
+			"because a socket does not lead to the other nodes")
 	}
 	if db := cmp.Or(query.Get("db"), strings.Trim(u.Path, "/"), "0"); db != "0" {
 		return nil, fmt.Errorf("locks on a Cluster are in database 0: take %q out of the URL of --redis", db)
@@ -359,7 +359,7 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, t.broken(err)
 	}
 	if options.RouteByLatency || options.RouteRandomly { // go-redis would panic
-		return nil, errors.New("--redis: route_by_latency and route_randomly do not go with master_name")
+		return nil, errors.New("--redis: route_by_latency and route_randomly cannot be used with master_name")
 	}
 	options.Dialer, err = t.secure(options.TLSConfig, &options.DialerRetries, options.DialTimeout)
 	if err != nil {
@@ -379,7 +379,7 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 }
 
 // findMaster sends a request to all Sentinels at once, and returns nil as soon as one of them knows the
-// master. go-redis would find the master, too, but has a single error for all causes.
+// master. go-redis would find the master, too, but returns the same error for all causes.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string
@@ -420,7 +420,7 @@ func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error 
 	return &unreachable{t.host(), "no Sentinel can be reached", all, passing}
 }
 
-// An unreachable is the error of a Redis that does not answer.
+// An unreachable is the error if Redis does not answer.
 type unreachable struct {
 	host, what string
 	err        error
@@ -433,7 +433,7 @@ func (e *unreachable) Unwrap() error { return e.err }
 // refused reports whether a server has replied with an error.
 func refused(err error) bool { return errors.As(err, new(redis.Error)) }
 
-// once is a request that go-redis does not repeat. With its repetitions, an error to connect would take four
+// once is a request that go-redis does not repeat. With repetitions, a failure to connect would take four
 // times as long.
 type once struct{ redis.Cmder }
 
@@ -441,8 +441,8 @@ func (once) NoRetry() bool { return true }
 
 type sender = func(ctx context.Context, cmd redis.Cmder) error
 
-// request sends a request as the library does. It sends it again if there is no reply, but not if there is no
-// connection.
+// request sends a request as the library does. If there is no reply, it sends the request again. If it cannot
+// connect, it returns the error at once.
 func (t target) request(ctx context.Context, send sender, cmd redis.Cmder) error {
 	for try := 1; ; try++ {
 		err := wire.Explain(ctx, send(ctx, once{cmd}), strings.HasPrefix(t.URL, "rediss:"), false)

@@ -80,7 +80,7 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 func TestAnErrorThatRedisRepliesNamesItsAddressAndWhatTheURLLacks(t *testing.T) {
 	m := theirRedis(t)
 	m.RequireAuth("secret")
-	const alone = "; what the URL has before the @ is the user, because it has no colon: "
+	const alone = "; the text before the @ in the URL has no colon, so it is the user: "
 	for _, test := range []struct{ before, behind, says string }{
 		{"", "", "; the URL has no password: redis://:PASSWORD@HOST:PORT"},
 		{"me@", "", alone},

@@ -10,9 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rightRequests has a request for each right of the ACL rules in docs/operations.md, by the rule. KEY and
-// CHANNEL stand for names that begin with the prefix. None of the requests changes anything: KEY does not
-// exist, and requests that would write have arguments that Redis refuses after it has checked the rights.
+// rightRequests has a request for each right in the ACL rules of docs/operations.md. The rule is the key of
+// the map. KEY and CHANNEL are replaced by names that begin with the prefix. No request changes anything,
+// because KEY does not exist, and requests that would write have arguments that Redis refuses after it has
+// checked the rights.
 var rightRequests = map[string]string{
 	"+eval": "EVAL return 0", "+evalsha": "EVALSHA 0123456789012345678901234567890123456789 0",
 	"+ping": "PING", "+time": "TIME", "+hget": "HGET KEY f", "+hgetall": "HGETALL KEY",
@@ -22,11 +23,11 @@ var rightRequests = map[string]string{
 	"+pubsub|numsub": "PUBSUB NUMSUB",
 }
 
-// missingRights returns the rules that the user lacks for the locks with the prefix, on any master. The error
-// of a script does not have them, because Redis 7.0 does not name the command there. If no rule is found,
-// missingRights returns nil.
+// missingRights returns the ACL rules that the user lacks on any master for the locks with the prefix. It
+// tries single commands, because in the error of a script, Redis 7.0 does not name the command. If no rule is
+// missing, missingRights returns nil.
 func (o *operator) missingRights(ctx context.Context) (rules []string) {
-	if o.redisson { // whose keys have no prefix
+	if o.redisson { // locks with --redisson have no prefix
 		return nil
 	}
 	name := "lockline-doctor-" + rand.Text()

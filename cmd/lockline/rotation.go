@@ -23,11 +23,13 @@ const dialTimeout = 5 * time.Second
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // secure returns the dialer for the files of --cacert, --cert and --key. It reads them again for each
-// connection, because certificates may be replaced while a command runs. If a file cannot be read then, the
-// dialer uses the last ones: a program may be replacing them. The dialer is nil if there are no such files.
+// connection, because certificates may be replaced while a command runs. If a file cannot be read, the dialer
+// uses the certificates that it has read last, because a program may be replacing the files. The dialer is
+// nil if no files are given.
 //
-// c is the TLS configuration that the URL has made, or nil if it has no TLS. A server without TLS may not
-// answer a handshake, and go-redis would dial five times, for five seconds each, so secure lowers dials.
+// c is the TLS configuration that the URL has made, or nil if the URL has no TLS. If a server without TLS
+// does not answer the handshake, go-redis dials five times, for five seconds each. So secure lowers the
+// number of dials.
 func (t target) secure(c *tls.Config, dials *int, timeout time.Duration) (dialer, error) {
 	if c != nil {
 		*dials = cmp.Or(*dials, 2)
@@ -86,9 +88,9 @@ func (t target) withFiles(c *tls.Config) (*tls.Config, error) {
 // credentials is the type of CredentialsProviderContext in the options of go-redis.
 type credentials = func(context.Context) (user, password string, err error)
 
-// rotated returns a function that returns the user and the password of --redis-file, as the file has them at
-// that time. parse reads them from a URL. If the file has no URL then, the function returns the last ones.
-// rotated returns nil if the URL comes from elsewhere.
+// rotated returns a function that reads the user and the password from --redis-file at each call. parse
+// returns the user and the password of a URL. If the file has no URL at that time, the function returns the
+// last user and password. If the URL does not come from a file, rotated returns nil.
 func (t target) rotated(parse func(url string) (user, password string, err error)) credentials {
 	if t.file == "" {
 		return nil

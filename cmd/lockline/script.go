@@ -13,7 +13,7 @@ import (
 const scriptDescription = `Lists the Lua scripts that locks run in Redis, each with the SHA-1 digest by which
 SLOWLOG and MONITOR name it. With a name or a digest, prints that script.
 
-They are those of this version of lockline. It needs no Redis.`
+The scripts are those of this version of lockline. The command needs no Redis.`
 
 func scriptCommand() *cli.Command {
 	return &cli.Command{

@@ -27,9 +27,9 @@ type sentinelView struct {
 	quorum error               // error of SENTINEL CKQUORUM
 }
 
-// checkSentinels looks at the Sentinels of the URL and at further Sentinels that these know. It also returns
-// the address of the master, or "" if they do not agree on one. It returns nothing if the URL names no
-// Sentinels.
+// checkSentinels looks at the Sentinels of the URL, and at further Sentinels that the first ones know. It
+// also returns the address of the master, or "" if they do not agree on one. It returns nothing if the URL
+// names no Sentinels.
 func (t target) checkSentinels(ctx context.Context, lease time.Duration) (found []finding, master string) {
 	options, err := redis.ParseFailoverURL(t.URL)
 	if err != nil || options.MasterName == "" {
@@ -53,7 +53,8 @@ func (t target) checkSentinels(ctx context.Context, lease time.Duration) (found 
 	return judgeSentinels(options.MasterName, views, lease), masterOfAll(views)
 }
 
-// masterOfAll returns the address of the master that all Sentinels name which have answered, or "".
+// masterOfAll returns the address of the master if all Sentinels that have answered name the same one.
+// Otherwise it returns "".
 func masterOfAll(views []sentinelView) (master string) {
 	for _, v := range views {
 		if v.err != nil {
@@ -68,7 +69,8 @@ func masterOfAll(views []sentinelView) (master string) {
 	return master
 }
 
-// named reports whether the URL names a Sentinel that others know, perhaps by another address.
+// named reports whether a Sentinel that another Sentinel knows is already in views, perhaps with another
+// address.
 func named(views []sentinelView, other map[string]string) bool {
 	return slices.ContainsFunc(views, func(v sentinelView) bool {
 		return v.id != "" && v.id == other["runid"]
@@ -100,7 +102,7 @@ func viewsOf(ctx context.Context, options *redis.FailoverOptions, addrs []string
 	return views
 }
 
-const withoutFailover = "if the master fails now, no lock can be had until it is back"
+const withoutFailover = "if the master fails now, no lock can be taken until the master is back"
 
 // judgeSentinels returns the findings about each Sentinel, and about all of them together.
 func judgeSentinels(name string, views []sentinelView, lease time.Duration) (findings []finding) {
@@ -125,8 +127,8 @@ func judgeSentinels(name string, views []sentinelView, lease time.Duration) (fin
 				"give it +sentinel|master, +sentinel|ckquorum and +sentinel|myid there"})
 			continue
 		case v.err != nil:
-			add(server, "reach", judgment{warning, say(v.err), "see that this Sentinel runs, and is not " +
-				"frozen: a failover needs most of them, and programs that start may wait for it"})
+			add(server, "reach", judgment{warning, say(v.err), "check that this Sentinel runs, and is not " +
+				"frozen: a failover needs most Sentinels, and programs that start may wait for this one"})
 			continue
 		}
 		answered++
@@ -156,9 +158,9 @@ func judgeSentinels(name string, views []sentinelView, lease time.Duration) (fin
 			"see the connections between Sentinels: " + withoutFailover})
 	case known < 3:
 		add(all, "quorum", judgment{warning, votes,
-			"have three Sentinels, each on a machine of its own: now the loss of one prevents a failover"})
+			"have three Sentinels, each on its own machine: now the loss of one prevents a failover"})
 	case answered+denied < known:
-		add(all, "quorum", judgment{warning, votes, "bring the others back, before one more fails"})
+		add(all, "quorum", judgment{warning, votes, "bring the other Sentinels back, before one more fails"})
 	default:
 		add(all, "quorum", judgment{fine, votes, ""})
 	}
@@ -168,17 +170,17 @@ func judgeSentinels(name string, views []sentinelView, lease time.Duration) (fin
 			texts = append(texts, opinion)
 		}
 		slices.Sort(texts)
-		add(all, "agreement", judgment{warning, "they differ: " + strings.Join(texts, "; "),
+		add(all, "agreement", judgment{warning, "the Sentinels differ: " + strings.Join(texts, "; "),
 			"give all the same settings (SENTINEL SET), and look again: if the masters differ, " +
-				"a failover is under way, or one of them is cut off"})
+				"a failover is in progress, or a Sentinel is cut off"})
 	}
 	add(all, "down-after", judgeOutage("down-after-milliseconds", slowest, lease,
 		"set down-after-milliseconds 5000 at each Sentinel"))
 	return findings
 }
 
-// judgeOutage compares the time after which a master counts as dead with the part of a lease that is left
-// when renewals begin to fail.
+// judgeOutage compares two times. One is the time after which a master counts as dead. The other is the rest
+// of a lease when renewals begin to fail.
 func judgeOutage(setting string, timeout, lease time.Duration, do string) judgment {
 	left := lease / 3 * 2
 	found := fmt.Sprintf("%s %d, and holders have %v of a lease of %v left at least", setting,

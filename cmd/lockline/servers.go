@@ -12,10 +12,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// inspectServers shows on which servers of a RedLock its holder is.
+// inspectServers shows which servers of a RedLock have its holder.
 func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	if len(o.kinds) == 1 && o.kinds[0].Kind != rlock.KindRedLock {
-		return errors.New("--also is for a RedLock, which alone is on several servers")
+		return errors.New("--also is for a RedLock: other locks are on one server")
 	}
 	var all []lockState
 	votes, most := map[string]int{}, 0
@@ -58,7 +58,7 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// partAt returns the state of a RedLock on one server. If that cannot be read, the state has the error.
+// partAt returns the state of a RedLock on one server. If the state cannot be read, it has the error.
 func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error) {
 	at := &operator{prefix: o.prefix}
 	unknown := at.open(ctx, t)

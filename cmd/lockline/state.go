@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A lockState is the state of a lock, as the commands show it and as their JSON.
+// A lockState is the state of a lock that the commands show. --json prints it as JSON.
 type lockState struct {
 	Name        string `json:"name"`
 	NameBytes   []byte `json:"name_bytes,omitempty"` // the name, if it is not UTF-8
@@ -22,23 +22,23 @@ type lockState struct {
 	Count       int    `json:"count,omitempty"` // hold count, holders, permits in use, or count of a latch
 	RemainingMS int64  `json:"remaining_ms,omitempty"`
 	age
-	Token      int64    `json:"token,omitempty"`       // of a free lock, the last token; 0 if unknown
+	Token      int64    `json:"token,omitempty"`       // for a free lock, the last token; 0 if not known
 	Limit      int      `json:"limit,omitempty"`       // number of permits of a semaphore
-	Holders    []holder `json:"holders,omitempty"`     // all holders, Holder first; of a latch, the parties
+	Holders    []holder `json:"holders,omitempty"`     // all holders, Holder first; for a latch, the parties
 	Value      *string  `json:"value,omitempty"`       // value of an election's leader, by inspect and watch
 	ValueBytes []byte   `json:"value_bytes,omitempty"` // the value, if it is not UTF-8
 	Queue      []waiter `json:"queue,omitempty"`
 	Error      string   `json:"error,omitempty"` // error with which the state could not be read
 }
 
-// A party is the process of a holder or waiter, as its session describes itself.
+// A party describes the process of a holder or a waiter, with the data that its session has stored.
 type party struct {
 	Owner   string `json:"owner"`
 	Session string `json:"session"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Label   string `json:"label,omitempty"`
-	Note    string `json:"note,omitempty"` // note of its call (rlock.WithNote)
+	Note    string `json:"note,omitempty"` // note of the call (rlock.WithNote)
 	speaks
 }
 
@@ -52,14 +52,14 @@ type waiter struct {
 	party
 	AgeMS   int64  `json:"age_ms"`
 	Side    string `json:"side,omitempty"`    // "read" or "write", for a read-write lock
-	Permits int    `json:"permits,omitempty"` // number of permits that it wants, for a semaphore
+	Permits int    `json:"permits,omitempty"` // number of permits that the waiter wants, for a semaphore
 }
 
 // A holder is a holder of a lock or of permits, or a party of a latch.
 type holder struct {
 	party
 	Side        string `json:"side,omitempty"`    // "read" or "write", for a read-write lock
-	Permits     int    `json:"permits,omitempty"` // number of permits that it has, for a semaphore
+	Permits     int    `json:"permits,omitempty"` // number of permits that the holder has, for a semaphore
 	Party       string `json:"party,omitempty"`   // name of the party, for a latch
 	Token       int64  `json:"token"`             // 0 for a party of a latch
 	RemainingMS int64  `json:"remaining_ms"`      // rest of the lease; 0 if the lease of a party has ended
@@ -67,7 +67,7 @@ type holder struct {
 	age
 }
 
-// An age has the time since which a lock is held. It is zero if the token is not known.
+// An age has the time at which a hold began, and its duration. It is zero if the token is not known.
 type age struct {
 	Since  *time.Time `json:"since,omitempty"` // time of the grant by the server's clock
 	HeldMS int64      `json:"held_ms,omitempty"`
@@ -143,8 +143,8 @@ func (h holder) String() string {
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
-// share returns the beginning of the text of a holder or waiter, with the part of the lock that it has or
-// wants. For a lock without parts it returns "".
+// share returns the beginning of the text of a holder or waiter, with the part of the lock that the holder
+// has or the waiter wants. For a lock without parts it returns "".
 func share(side string, permits int) string {
 	switch {
 	case side != "":
@@ -200,7 +200,7 @@ func short(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// String names the process and its host, or the owner field if these are not known.
+// String names the process and its host. If they are not known, it returns the owner field.
 func (p party) String() string {
 	if p.PID == 0 {
 		return printable(p.Owner)
@@ -218,7 +218,8 @@ func (p party) noted() string {
 	return fmt.Sprintf(", note %q", p.Note)
 }
 
-// printable quotes a text that has characters which could change a terminal or break a table.
+// printable returns a text for a terminal. It quotes the text if a character could change the terminal or
+// break a table.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)

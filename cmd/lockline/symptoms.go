@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// The pages to which findings lead.
+// The pages of the documentation that findings name.
 const (
 	operationsPage = "docs/operations.md"
 	failuresPage   = "docs/failures.md"
@@ -38,7 +38,7 @@ var symptoms = map[string]string{
 	"durability":    operationsPage + "#a-redlock-server-restarts",
 }
 
-// symptom returns the page and the heading for a finding, or "" if nothing is wrong.
+// symptom returns the page and the heading for a finding. It returns "" if nothing is wrong.
 func (f finding) symptom() string {
 	see := symptoms[f.Check]
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// checkTime returns an error if a flag's duration is not from least to ten years. The caller must have dealt
-// with a 0 that means something else, see checkTimeOrZero.
+// checkTime returns an error if a flag's duration is shorter than least or longer than ten years. If 0 has a
+// special meaning, use checkTimeOrZero.
 func checkTime(cmd *cli.Command, flag string, least time.Duration) error {
 	switch d := cmd.Duration(flag); {
 	case d < least:
@@ -35,8 +35,8 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 // invalidValue is the error of the flags' parser for a value that it cannot read.
 var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
-// usageError returns the mistake in one line, instead of a page of help. The parser quotes errors of
-// `strconv`, which are replaced.
+// usageError returns an error of one line, instead of a page of help. If the parser quotes an error of
+// `strconv`, usageError replaces it.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
 		value, flag, reason := m[1], m[2], m[3]
@@ -50,12 +50,12 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 		return misused(cmd, "%s: %s%s: %q is not %s", cmd.Name, dashes, flag, value, wanted(reason))
 	}
 	if cmd == cmd.Root() {
-		return misused(cmd, "%w: options stand behind the command, as in lockline ls --redis URL", err)
+		return misused(cmd, "%w: put options after the command, as in lockline ls --redis URL", err)
 	}
 	return misused(cmd, "%w", err)
 }
 
-// wanted names the right sort of value, if the flags' parser has refused another for this reason.
+// wanted names the sort of value that a flag needs. reason is the error of the flags' parser.
 func wanted(reason string) string {
 	switch {
 	case strings.HasPrefix(reason, "time: "):

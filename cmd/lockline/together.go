@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// examineAll examines the server of --redis. If there are others, it examines these, too, and all of them as
-// the servers of a RedLock.
+// examineAll examines the server of --redis. If --also names further servers, it examines each of them, and
+// then all together as the servers of a RedLock.
 func (o *operator) examineAll(ctx context.Context, also []string, now func() time.Time) ([]finding, error) {
 	if len(also) == 0 {
 		return o.examine(ctx, now), nil
@@ -46,7 +46,7 @@ func (o *operator) examineAll(ctx context.Context, also []string, now func() tim
 	return findings, nil
 }
 
-// maxApart is the most by which the clocks of a RedLock's servers may differ.
+// maxApart is the largest allowed difference between the clocks of a RedLock's servers.
 const maxApart = 10 * time.Minute
 
 // judgeTogether returns findings about the servers of a RedLock. seen has the facts of each URL.
@@ -66,10 +66,10 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 	needed := len(seen)/2 + 1
 	switch votes := fmt.Sprintf("%d of %d servers answer, %d are needed", answered, len(seen), needed); {
 	case answered < needed:
-		add("majority", failure, votes, "bring servers back: until then, no RedLock can be had, and holders "+
-			"lose theirs when their leases end")
+		add("majority", failure, votes, "bring servers back: until then, no RedLock can be taken, and "+
+			"holders lose their locks when the leases end")
 	case answered < len(seen):
-		add("majority", warning, votes, "bring the others back, and restart none meanwhile: "+
+		add("majority", warning, votes, "bring the other servers back, and restart no server meanwhile: "+
 			"if too few are left, holders lose their locks")
 	default:
 		add("majority", fine, votes, "")
@@ -93,20 +93,20 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 	}
 	if len(lagging) > 0 {
 		add("independent", failure, strings.Join(lagging, ", ")+": a replica",
-			"name masters that replicate to none of the others: a replica takes no votes")
+			"name masters that do not replicate to each other: a replica cannot vote")
 	}
 	if !slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "independent" }) {
 		add("independent", fine, fmt.Sprintf("%d servers, no two of them the same", answered), "")
 	}
 	if n := len(seen); n%2 == 0 {
 		add("number", warning, fmt.Sprintf("%d servers", n), "use three or five: "+
-			"of an even number, no more may fail than of one less")
+			"with an even number, no more servers may fail than with one server less")
 	}
 	if len(unsynced) > 0 {
 		found := "appendonly is off, or appendfsync is not always: " + strings.Join(unsynced, ", ")
 		add("durability", warning, found, "set appendonly yes and appendfsync always, "+
-			"or leave a server that crashed off for the longest lease: "+
-			"one that forgets its vote may give a second holder a majority")
+			"or keep a server that crashed off for the longest lease: "+
+			"a server that forgets its vote may give a second holder a majority")
 	}
 	byClock := func(a, b facts) int { return int(a.ahead - b.ahead) }
 	if len(all) > 0 {

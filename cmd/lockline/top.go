@@ -19,10 +19,11 @@ import (
 	"golang.org/x/term"
 )
 
-const topDescription = `Shows what lockline ls PATTERN lists, on a page that is refreshed. It needs a
-terminal: in a pipe, use lockline ls or lockline watch.
+const topDescription = `Shows the locks that lockline ls PATTERN lists, on a page that is refreshed. It
+needs a terminal: in a pipe, use lockline ls or lockline watch.
 
-The next look begins --interval after one has ended, or as long after it as it took.
+The next look begins --interval after the last one has ended. If a look takes longer
+than --interval, the next one begins after a pause of the same length.
 
 Keys:
 
@@ -35,7 +36,7 @@ func topCommand() *cli.Command {
 		Name: "top", Usage: "watch all locks on a page that is refreshed", ArgsUsage: onePattern,
 		Description: topDescription,
 		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: time.Second,
-			Usage: "between two looks"}},
+			Usage: "time between two looks"}},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		out := fileOf(cmd.Root().Writer)
 		if !terminal(out) || !terminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
@@ -55,8 +56,8 @@ func terminal(f any) bool {
 	return file != nil && term.IsTerminal(int(file.Fd()))
 }
 
-// Escape sequences for a terminal. takeScreen chooses another screen, without a cursor and without wrapping
-// of wide lines. giveScreen undoes that.
+// Escape sequences for a terminal. takeScreen switches to another screen, without a cursor and without
+// wrapping of wide lines. giveScreen switches back.
 const (
 	takeScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -118,8 +119,8 @@ func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	}
 }
 
-// readKeys sends the keys that are pressed. A key is one byte, or the three bytes of an arrow, which come
-// together.
+// readKeys sends the keys that are pressed. A key is one byte, or the three bytes of an arrow key, which
+// arrive together.
 func readKeys(in *bufio.Reader, keys chan<- string) {
 	for {
 		first, err := in.ReadByte()
@@ -148,8 +149,8 @@ type page struct {
 	states  []lockState // result of the last look that succeeded
 	at      time.Time   // time of that look
 	err     error       // error of the last look
-	failing time.Time   // begin of the first look that failed since at
-	asked   time.Time   // begin of the present look; zero if there is none
+	failing time.Time   // start of the first look that has failed after at
+	asked   time.Time   // start of the present look; zero if there is none
 }
 
 // A look is the result of one look at all locks.
@@ -169,7 +170,7 @@ func (p *page) take(l look) {
 	p.err, p.asked = l.err, time.Time{}
 }
 
-// orders has the orders of the list. Locks that are equal in an order stay sorted by name.
+// orders has the orders of the list. Locks that are equal in an order are sorted by name.
 var orders = []struct {
 	name    string
 	compare func(a, b lockState) int
@@ -188,7 +189,8 @@ func leaseLeft(s lockState) int64 {
 	return s.RemainingMS
 }
 
-// render returns the lines of the screen. There are as many as the screen has, and none is wider.
+// render returns the lines of the screen. The number of lines is the height of the screen, and no line is
+// wider than the screen.
 func (p *page) render(now time.Time) []string {
 	const around = 5 // three lines above the table, the names of the columns, and the keys
 	order := orders[p.by%len(orders)]
@@ -219,7 +221,7 @@ func (p *page) render(now time.Time) []string {
 
 const clock = "15:04:05"
 
-// trouble returns a line about a look that failed or takes long, or "".
+// trouble returns a line about a look that has failed or takes long. Otherwise it returns "".
 func (p *page) trouble(now time.Time) (text string) {
 	switch {
 	case p.err != nil:
@@ -240,7 +242,7 @@ func (p *page) table(states []lockState) (lines []string) {
 	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return c.name == "TOKEN" && p.width < wideScreen || c.name == "COUNT" && p.width < 100
 	})
-	if last := &shown[len(shown)-1]; p.width < wideScreen { // HOLDER
+	if last := &shown[len(shown)-1]; p.width < wideScreen { // the column HOLDER
 		last.cell = func(s lockState) string { return cmp.Or(printable(s.Error), s.brieflyHeldBy()) }
 	}
 	left, shares := p.width-len(shown)+1, 0
@@ -261,8 +263,8 @@ func (p *page) table(states []lockState) (lines []string) {
 // wideScreen is the number of columns that a screen needs for tokens and for holders in full.
 const wideScreen = 110
 
-// brieflyHeldBy names the first holder so that a narrow column shows the process and its host. A holder with
-// a remark is named in full.
+// brieflyHeldBy returns a short text with the first holder, so that a narrow column shows the process and its
+// host. If the holder has a remark, the text is not shortened.
 func (s lockState) brieflyHeldBy() string {
 	if len(s.Holders) == 0 {
 		return ""

@@ -11,24 +11,27 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const unlockDescription = `Frees the lock NAME, whichever process holds it. If waiters stand in its queue,
-the first of them has it at once.
+const unlockDescription = `Frees the lock NAME, whichever process holds it. If there are waiters in its
+queue, the first waiter gets the lock at once.
 
-The holder goes on until its next renewal or request, at most a third of its lease. If the
-lease is fixed, or its process cannot reach Redis, it goes on until the lease ends. Until
-then two can be inside: check tokens. If the holder's process runs, end that instead.
+The former holder continues until its next renewal or request, at most for a third
+of its lease. If the lease is fixed, or the process cannot reach Redis, the former
+holder continues until the lease ends. Until then, two processes can be inside at
+once: check tokens. If the holder's process is running, end that process instead.
 
-With --token N only the holder that was seen with that token, by inspect or ls, loses the
-lock. If another holder has it by now, it is left alone, and that holder is shown. A lock that
-a JVM holds shows token 0, since it is not known: it is freed without --token.
+With --token N, only the holder that inspect or ls has shown with this token loses
+the lock. If another holder has the lock by now, that holder keeps it, and is shown.
+A lock that a JVM holds is shown with token 0, because its token is not known. Free
+such a lock without --token.
 
-Of a read-write lock or a semaphore, all holders lose it without --token. A latch is no
-lock, and is left alone.
+Without --token, all holders of a read-write lock or a semaphore lose it. A latch is
+not a lock, and cannot be freed.
 
-Of a RedLock, the part on this server is freed. Its holder loses it with a majority of them.
+For a RedLock, only the part on this server is freed. The holder loses the RedLock
+when it has lost a majority of the parts.
 
-Exit code: 0 if the lock was freed, 1 if it was not held, or by another holder than --token
-says, and 125 if lockline failed: arguments, Redis.`
+Exit code: 0 if the lock was freed, and 1 if it was not held, or not by the holder
+with this --token. It is 125 if lockline failed: arguments, Redis.`
 
 // freed is the JSON of unlock --force.
 type freed struct {
@@ -42,15 +45,15 @@ func unlockCommand() *cli.Command {
 		UsageText:   "lockline unlock --force [options] NAME",
 		Description: unlockDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Usage: "yes, whichever process holds it"},
+			&cli.BoolFlag{Name: "force", Usage: "free the lock although a process holds it; required"},
 			&cli.Int64Flag{Name: "token", DefaultText: "any",
-				Usage: "only from the holder with the token `N`"},
+				Usage: "take the lock only from the holder with the token `N`"},
 		},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		token := cmd.Int64("token")
 		switch {
 		case !cmd.Bool("force"):
-			return errors.New("unlock frees a lock under its holder; say --force if you mean it")
+			return errors.New("unlock frees a lock while its holder runs; give --force to do that")
 		case cmd.IsSet("token") && token <= 0:
 			return fmt.Errorf("--token must be above 0, not %d; "+
 				"a holder whose token is not known loses the lock without --token", token)
@@ -59,8 +62,8 @@ func unlockCommand() *cli.Command {
 		if err != nil {
 			return err
 		}
-		its := func(h holder) bool { return token == 0 || h.Token == token }
-		others := func(s lockState) bool { return !slices.ContainsFunc(s.Holders, its) }
+		hasToken := func(h holder) bool { return token == 0 || h.Token == token }
+		others := func(s lockState) bool { return !slices.ContainsFunc(s.Holders, hasToken) }
 		meant := slices.DeleteFunc(slices.Clone(held), others)
 		switch len(meant) {
 		case 0:
@@ -78,8 +81,8 @@ func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
-// notFreed returns an error because nothing was freed. It names the present holders, or says that there is
-// none.
+// notFreed returns the error if nothing was freed. The error names the present holders, or says that there
+// are none.
 func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	if len(held) == 0 {
 		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held%s", o.name, o.whereOfKind(),
@@ -99,7 +102,7 @@ func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
 }
 
-// whereOfKind returns the text of where, after the kind if --kind has chosen one.
+// whereOfKind returns the result of where. If --kind has chosen a kind, the kind comes first.
 func (o *operator) whereOfKind() string {
 	if len(o.kinds) == 1 && !o.redisson {
 		return o.kinds[0].String() + ", " + o.where()
@@ -107,8 +110,8 @@ func (o *operator) whereOfKind() string {
 	return o.where()
 }
 
-// insteadHeld names the held locks of the name that --kind has left out, and a latch that counts, which
-// cannot be freed. It returns "" if there are none, or if a request fails.
+// insteadHeld returns a hint at other locks of this name: held locks whose kind --kind has left out, and a
+// latch that is counted down, which cannot be freed. It returns "" if there are none, or if a request fails.
 func (o *operator) insteadHeld(ctx context.Context) (text string) {
 	if o.redisson {
 		return ""
@@ -129,7 +132,7 @@ func (o *operator) insteadHeld(ctx context.Context) (text string) {
 	return text
 }
 
-// forceUnlock frees the lock, and only from the holder with the token, if that is not 0.
+// forceUnlock frees the lock. If token is not 0, it takes the lock only from the holder with this token.
 func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) error {
 	i := slices.IndexFunc(o.kinds, func(k lockKind) bool { return k.String() == was.Kind })
 	lock := o.kinds[i].open(o.session, o.name)

@@ -8,7 +8,7 @@ import (
 
 // An account has all facts about a demo that has ended.
 type account struct {
-	events []event // in the order in which they came to the store
+	events []event // in the order in which the store received them
 	stall  moment  // a process was stopped while it held the lock
 	kill   moment  // a process was killed while it held the lock
 	ends   []end
@@ -23,7 +23,7 @@ type moment struct {
 // An end is the end of a process.
 type end struct {
 	process int
-	planned bool   // the demo ended the process, or it ended by itself when it should
+	planned bool   // the demo ended the process, or the process ended by itself as it should
 	how     string // exit status or signal
 }
 
@@ -39,8 +39,8 @@ func (v verdict) right() bool {
 	return !slices.ContainsFunc(v, func(c check) bool { return !c.ok })
 }
 
-// judge returns the verdict about an account. A check fails if the account has no events for it, for example
-// no process that was killed.
+// judge returns the verdict about an account. If the account has no events for a check, the check fails, for
+// example if no process was killed.
 func judge(h account) verdict {
 	reads := slices.DeleteFunc(slices.Clone(h.events), func(e event) bool { return e.Kind != reading })
 	return verdict{
@@ -55,7 +55,7 @@ func judge(h account) verdict {
 }
 
 // holdsExcludeEachOther checks that no process read the counter while another one held the lock. A process
-// held it from its read to its write, unless it knew that it had lost the lock.
+// held the lock from its read to its write, unless it knew that it had lost the lock.
 func (h account) holdsExcludeEachOther(holds int) check {
 	overlaps := 0
 	read := map[int]int{} // index of the last read of each process
@@ -78,8 +78,8 @@ func (h account) holdsExcludeEachOther(holds int) check {
 	return check{"exclusion", overlaps == 0 && holds > 1, says}
 }
 
-// counterIsExact checks that the counter is the number of increments. If two processes had read the same
-// count, they would have written the same one.
+// counterIsExact checks that the counter equals the number of increments. If two processes had read the same
+// count, they would have written the same new count.
 func (h account) counterIsExact() check {
 	done, count := 0, 0
 	for _, e := range h.events {

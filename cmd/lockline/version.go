@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// version is the version of a release, which is built with -ldflags "-X main.version=1.2.3". If it is "", the
-// version of the module is shown, which names the commit.
+// version is the version of a release, which is built with -ldflags "-X main.version=1.2.3". If version is
+// "", showVersion shows the version of the module, which contains the commit.
 var version string
 
 func showVersion(cmd *cli.Command) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// versionsDo says what to do about sessions of different versions of the protocol.
-const versionsDo = "look at the protocols in CHANGELOG.md: if these do not exclude each other, stop the " +
-	"older programs, wait until their leases have ended, and start the newer ones"
+// versionsDo is the remedy for sessions of different versions of the protocol.
+const versionsDo = "look at the protocols in CHANGELOG.md: if these versions do not exclude each other, " +
+	"stop the older programs, wait until their leases have ended, and start the newer ones"
 
 // String returns the versions of the library and of the protocol, for people.
 func (v speaks) String() string {
@@ -23,8 +23,9 @@ func (v speaks) String() string {
 	return fmt.Sprintf("lockline %s, protocol %d", library, v.Protocol)
 }
 
-// differs returns v as an addition to a line about a session, or "" if v is the protocol of this tool. It
-// also returns "" for a JVM, and for a party of a latch, of which Redis knows no process.
+// differs returns the versions of p as an addition to a line about a session. It returns "" if p has the
+// protocol of this tool. It also returns "" for a JVM and for a party of a latch, because their processes are
+// not known.
 func (p party) differs() string {
 	if p.PID == 0 || p.Protocol == protocol.Version {
 		return ""
@@ -36,7 +37,7 @@ func (p party) differs() string {
 func judgeVersions(states []lockState) judgment {
 	sessions := map[speaks]map[string]bool{}
 	var unread []string // names with keys that this version did not write
-	var others []party  // of sessions of other protocols
+	var others []party  // parties of sessions with other protocols
 	saw := func(p party) {
 		if p.PID == 0 {
 			return
@@ -93,7 +94,7 @@ func judgeVersions(states []lockState) judgment {
 // mostNamed is the number of names that someOf shows.
 const mostNamed = 5
 
-// someOf returns a list for people, which names the first few of all.
+// someOf returns a text for people that names the first few elements of a list.
 func someOf[T any](all []T) string {
 	var texts []string
 	for _, one := range all[:min(len(all), mostNamed)] {

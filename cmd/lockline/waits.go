@@ -15,35 +15,35 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A waitEntry is an entry of a lock's queue, beside the holders for which it waits, and its JSON.
+// A waitEntry is an entry of a lock's queue, with the holders for which it waits. --json prints it as JSON.
 type waitEntry struct {
 	Lock      string    `json:"lock"`
 	LockBytes []byte    `json:"lock_bytes,omitempty"` // the name, if it is not UTF-8
 	Kind      string    `json:"kind"`
 	Waiter    waiter    `json:"waiter"`
-	Since     time.Time `json:"since"` // by this machine's clock
+	Since     time.Time `json:"since"` // start of the wait, by this machine's clock
 	Holders   []holder  `json:"holders"`
-	// Circle numbers the sessions that seem to wait for each other, from 1 on. Zero means that this wait is
-	// part of no circle.
+	// Circle is the number of the circle to which this wait belongs, from 1 on. Zero means that it belongs to
+	// no circle.
 	Circle int `json:"circle,omitempty"`
 }
 
 // A waitingCircle has the waits of sessions that seem to wait for each other.
 type waitingCircle []waitEntry
 
-// leastWait is the age from which on a wait can be part of a circle. Shorter waits mostly end by themselves.
+// leastWait is the shortest wait that can be part of a circle. Most shorter waits end by themselves.
 const leastWait = time.Second
 
-// circleDoubt says why a circle may be none.
-const circleDoubt = "this may be a deadlock, or not: a session has many goroutines, " +
-	"and different ones may hold a lock and wait for another"
+// circleDoubt says why a circle may not be a deadlock.
+const circleDoubt = "this may be a deadlock, or not: a session has many goroutines, and the " +
+	"goroutine that waits for a lock may not be the goroutine that holds another"
 
 // waits returns all entries of queues and the circles among them. The waits are sorted by lock, and of one
-// lock in the order of its queue. If some nodes of a Cluster fail, it returns the waits at the others, and an
-// *incomplete.
+// lock in the order of its queue. If some nodes of a Cluster fail, it returns the waits at the other nodes,
+// and an *incomplete.
 //
-// Locks are inspected one after another. All waits of a circle began before the first inspection, so they
-// lasted at the same time.
+// Locks are inspected one after another. Only waits that began before the first inspection count for a
+// circle, so all waits of a circle lasted at the same time.
 func (o *operator) waits(ctx context.Context) ([]waitEntry, []waitingCircle, error) {
 	begun := time.Now()
 	states, lacking := o.list(ctx)
@@ -68,10 +68,10 @@ func (o *operator) waitsOf(
 				Since: now.Add(-age).UTC(), Holders: slices.Clip(s.Holders)})
 		}
 	}
-	elections := map[string]bool{} // by name: whether the fair lock belongs to an election
+	elections := map[string]bool{} // whether the fair lock of this name belongs to an election
 	for {
 		found := numberCircles(all, least, elections)
-		asked := len(elections)
+		numKnown := len(elections)
 		for _, w := range slices.Concat(found...) {
 			if _, known := elections[w.Lock]; known || w.Kind != rlock.KindFair.String() {
 				continue
@@ -82,7 +82,7 @@ func (o *operator) waitsOf(
 			}
 			elections[w.Lock] = ok
 		}
-		if len(elections) == asked {
+		if len(elections) == numKnown {
 			return all, found, nil
 		}
 	}
@@ -90,8 +90,9 @@ func (o *operator) waitsOf(
 
 // numberCircles sets the Circle of each wait, and returns the circles. It leaves out
 //   - waits shorter than least;
-//   - holders that have unlocked (HoldAtLeast), because their time ends by itself;
-//   - fair locks of elections, by name, because candidates wait for as long as another one leads.
+//   - holders that have unlocked, because the time of HoldAtLeast ends by itself;
+//   - fair locks of elections, because candidates wait as long as another candidate leads. elections has
+//     their names.
 func numberCircles(all []waitEntry, least time.Duration, elections map[string]bool) (found []waitingCircle) {
 	var edges []edge
 	var of []int // index of the wait of each edge
@@ -120,8 +121,8 @@ func numberCircles(all []waitEntry, least time.Duration, elections map[string]bo
 	return found
 }
 
-// inCircle returns the holder for a column with room for one, if possible a member of the circle c. It
-// returns false if the lock has no holder.
+// inCircle returns one holder, for a column with room for only one. If possible, it is a member of the circle
+// c. inCircle returns false if the lock has no holder.
 func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	member := func(h holder) bool {
 		return h.Session != w.Waiter.Session &&
@@ -141,7 +142,7 @@ func (c waitingCircle) since() time.Time {
 	return slices.MaxFunc(c, func(a, b waitEntry) int { return a.Since.Compare(b.Since) }).Since
 }
 
-// String names each session of the circle, the lock for which it waits, and the holder of that.
+// String names each session of the circle, the lock for which it waits, and the holder of that lock.
 func (c waitingCircle) String() string {
 	var parts []string
 	for _, w := range c {
@@ -186,8 +187,8 @@ func (o *operator) listWaits(ctx context.Context, errOut io.Writer) error {
 	return lacking
 }
 
-// showWaits writes the waits for the locks whose names match the pattern, and their circles. If there are
-// none, it says so on a terminal, unless the list is not complete.
+// showWaits writes the waits for the locks whose names match the pattern, and their circles. If there are no
+// waits, it says so on a terminal, but only if the list is complete.
 func (o *operator) showWaits(
 	all []waitEntry, found []waitingCircle, pattern string, complete bool, errOut io.Writer,
 ) error {
@@ -220,7 +221,7 @@ func (o *operator) showWaits(
 	return nil
 }
 
-// waitsPage is the heading about circles.
+// waitsPage is the heading of the documentation about circles.
 const waitsPage = operationsPage + "#sessions-wait-for-each-other"
 
 // cells returns the row of lockline ls --waits.
@@ -248,8 +249,8 @@ func judgeWaits(found []waitingCircle) judgment {
 	for _, c := range found {
 		texts = append(texts, fmt.Sprintf("closed since %s: %v", dated(c.since()), c))
 	}
-	return judgment{warning, strings.Join(texts, "; and "), circleDoubt + ". Look again: if they still " +
-		"wait, print the goroutines of these processes (kill -QUIT PID, which ends them)"}
+	return judgment{warning, strings.Join(texts, "; and "), circleDoubt + ". Run the doctor again: if they " +
+		"still wait, print the goroutines of these processes (kill -QUIT PID, which ends them)"}
 }
 
 // circleSearch searches all locks for circles in the background, while watch looks at a single lock.
@@ -267,7 +268,8 @@ type searched struct {
 	took    time.Duration
 }
 
-// A search needs all keys, so watch begins one at most every circleInterval, and spends a tenth of its time.
+// A search reads all keys, so watch begins a search at most once in circleInterval. After a search, it pauses
+// for at least circleShare times the duration of the search.
 const (
 	circleInterval = 5 * time.Second
 	circleShare    = 10
@@ -282,9 +284,9 @@ func newCircleSearch(o *operator) *circleSearch {
 	return &circleSearch{o: &all, found: make(chan searched, 1)}
 }
 
-// look takes the result of a search that has ended, and begins the next one if it is due and one of these
-// locks is waited for. It does not block. It returns the error of a search that failed, unless the search
-// before failed, too.
+// look takes the result of a search that has ended. It begins the next search if the search is due, and if a
+// waiter has waited long for one of these locks. It does not block. If a search has failed, look returns the
+// error, unless the search before has failed, too.
 func (s *circleSearch) look(ctx context.Context, states []lockState) (err error) {
 	select {
 	case latest := <-s.found:

@@ -12,7 +12,8 @@ import (
 // adoptOrphans makes this process the parent of each descendant whose own parent ends.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// ownProgram returns a path of this program that is right even after a newer one has replaced its file.
+// ownProgram returns a path to this program. The path leads to it even after a newer program has replaced its
+// file.
 func ownProgram() (string, error) { return "/proc/self/exe", nil }
 
 // descendants returns the processes below root that are not in this process group.

@@ -21,7 +21,7 @@ import (
 // below it.
 type warden struct {
 	command int            // process id of the command, and id of its process group
-	news    <-chan instant // new deadlines; closed when exec has closed the pipe
+	news    <-chan instant // new deadlines; closed when exec has closed the pipe or has died
 	reports *json.Encoder
 }
 
@@ -34,8 +34,8 @@ func thisInstant() instant {
 	return instant(t.Nano())
 }
 
-// instantAt converts t. It reads the clock before it subtracts: if this process is stopped in between, the
-// result is early.
+// instantAt converts t to an instant. It reads the clock before it subtracts. So if this process is stopped
+// in between, the result is too early, and not too late.
 func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(t)) }
 
 func (c instant) String() string { return strconv.FormatInt(int64(c), 10) }
@@ -66,12 +66,12 @@ func runWarden(args []string) error {
 		return fmt.Errorf("exec-warden: %w", err)
 	}
 	foreground, path, command := args[3] == "foreground", args[4], args[5:]
-	// Only exec forwards these signals. They are caught here and not ignored, because the command would
-	// inherit that they are ignored.
+	// Only exec forwards these signals. The warden catches them instead of ignoring them, because the command
+	// would inherit ignored signals.
 	defer signal.Stop(listen())
 	adoptOrphans()
 
-	heard := json.NewDecoder(files[0])
+	decoder := json.NewDecoder(files[0])
 	news := make(chan instant)
 	w := &warden{news: news, reports: json.NewEncoder(files[1])}
 	ended, err := w.start(path, command, foreground)
@@ -81,7 +81,7 @@ func runWarden(args []string) error {
 	_ = w.reports.Encode(report{PID: w.command})
 	go func() {
 		defer close(news)
-		for c := instant(0); heard.Decode(&c) == nil; {
+		for c := instant(0); decoder.Decode(&c) == nil; {
 			news <- c
 		}
 	}()
@@ -90,7 +90,8 @@ func runWarden(args []string) error {
 }
 
 // watch watches the command until exec has closed the pipe or has died. exec closes the pipe when it knows
-// that the command has ended. Otherwise it has died, and watch kills the command.
+// that the command has ended. If the pipe is closed before the command has ended, exec has died, and watch
+// kills the command.
 func (w *warden) watch(deadline instant, ended <-chan int) {
 	timer := time.NewTimer(deadline.remaining())
 	over, late := false, false
@@ -116,10 +117,10 @@ func (w *warden) watch(deadline instant, ended <-chan int) {
 
 func (w *warden) kill() { endTree(os.Getpid(), w.command, syscall.SIGKILL) }
 
-// start starts the command in a process group of its own, and then collects the exit codes of all children,
-// also of orphans. ended gets the exit code of the command.
+// start starts the command in a process group of its own. In the background, it then collects the exit codes
+// of all children, also of orphans. ended gets the exit code of the command.
 func (w *warden) start(path string, command []string, foreground bool) (ended <-chan int, err error) {
-	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // the terminal is stdin
+	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // stdin is the terminal
 	dieWithParent(attr)
 	started, code := make(chan error), make(chan int, 1)
 	go func() {
@@ -150,8 +151,8 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 			return
 		case pid != w.command:
 		case status.Stopped() && foreground:
-			// This undoes ctrl-Z. The shell would not notice that the command stopped, and others would wait
-			// for a lock that a stopped command holds.
+			// This undoes ctrl-Z. Otherwise the shell would not notice that the command was stopped, and
+			// other processes would wait for a lock that a stopped command holds.
 			_ = syscall.Kill(-pid, syscall.SIGCONT)
 		case status.Signaled():
 			code <- exitSignalBase + int(status.Signal())
@@ -161,8 +162,8 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 	}
 }
 
-// send sends a signal to a process, or to a group if pid is negative. It also continues a process that was
-// stopped, because only then the process receives the signal.
+// send sends a signal to a process, or to a group if pid is negative. It also continues a stopped process,
+// because only a running process receives the signal.
 func send(pid int, s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 	if s != syscall.SIGKILL {
@@ -170,8 +171,8 @@ func send(pid int, s syscall.Signal) {
 	}
 }
 
-// endTree sends a signal to a process group and to all other descendants of root. Outside of Linux, it does
-// not know these descendants.
+// endTree sends a signal to a process group and to all other descendants of root. On systems other than
+// Linux, endTree does not know these descendants.
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
 	send(-group, s)

@@ -10,23 +10,23 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-const watchDescription = `Looks at the lock NAME again and again, and writes a line whenever its holder, its
-hold count or its queue is another than before, until ctrl-C. It also ends when nobody
-reads its lines any more (exit code 141). Of a latch, it is the count and the parties,
-and of an election also the leader's value. What happens between two looks is not seen.
-While Redis does not answer, it says so and goes on. With --json each line is a JSON
-object.
+const watchDescription = `Reads the lock NAME again and again, and writes a line whenever its holder, its
+hold count or its queue has changed, until ctrl-C. It also ends when nobody reads
+its lines any more (exit code 141). For a latch, it follows the count and the
+parties, and for an election also the leader's value. Changes between two looks are
+not seen. While Redis does not answer, it says so and continues. With --json, each
+line is a JSON object.
 
-While sessions wait for the lock for longer than a second, it also looks, every 5 s at
-most, whether sessions seem to wait for each other: a line says "suspected circle". That
-may be a deadlock or not, see lockline ls --help.`
+If a session has waited for the lock for longer than a second, it also checks, at
+most every 5 s, whether sessions seem to wait for each other. If they do, a line
+says "suspected circle". That may be a deadlock or not, see lockline ls --help.`
 
 func watchCommand() *cli.Command {
 	return operatorCommand(&cli.Command{
 		Name: "watch", Usage: "follow the holder and the waiters of a lock", ArgsUsage: oneName,
 		Description: watchDescription,
 		Flags: []cli.Flag{&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond,
-			Usage: "between two looks"}},
+			Usage: "time between two looks"}},
 	}, func(ctx context.Context, o *operator, cmd *cli.Command) error {
 		ctx, stop := untilSignal(ctx)
 		defer stop()
@@ -43,7 +43,7 @@ type sight struct {
 
 func (o *operator) watch(ctx context.Context, interval time.Duration, trouble func(error)) error {
 	ticks := time.Tick(interval)
-	last := map[string]string{} // the last line and its circle, by kind
+	last := map[string]string{} // last line and its circle, by kind
 	failing := false
 	search := newCircleSearch(o)
 	for first := true; ; first = false {
@@ -98,8 +98,8 @@ func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 	return json.NewEncoder(o.out).Encode(sight{now, s, circle})
 }
 
-// announceSilence reports that Redis does not answer, once after has passed. The function that it returns
-// ends that, and returns true if the report was made.
+// announceSilence reports that Redis does not answer, when the time `after` has passed. The function stop
+// prevents that. It returns true if the report was already made.
 func (o *operator) announceSilence(after time.Duration, report func(error)) (stop func() bool) {
 	said := make(chan struct{})
 	timer := time.AfterFunc(after, func() {
@@ -115,7 +115,7 @@ func (o *operator) announceSilence(after time.Duration, report func(error)) (sto
 	}
 }
 
-// line returns the state of a lock as text, without times, because these change all the time.
+// line returns the state of a lock as text. The text has no times, because times change with each look.
 func (s lockState) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s  %s", s.Kind, s.status())

@@ -494,7 +494,7 @@ var All = []Mutant{
 		Test: [2]string{"./semaphore", "TestALowerLimitReachesASessionThatKeepsIdlePermits"}},
 	{Name: "permits: what stays taken has the token of a further holder", Kind: "semaphore",
 		File: lua + "lock/release.lua",
-		Old:  "local its = toString(math.max(tonumber(s.token), used))", New: "local its = last",
+		Old:  "local ownToken = toString(math.max(tonumber(s.token), used))", New: "local ownToken = last",
 		Test: [2]string{"./proof/keyspace",
 			"TestAForcedUnlockByATokenMeansOneHolderThoughThePermitsOfAnotherStayTaken"}},
 	{Name: "permits: a try that removes dead waiters tells nobody when to look", Kind: "semaphore",

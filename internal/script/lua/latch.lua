@@ -1,41 +1,43 @@
 -- Constants and functions for the scripts of a latch.
 --
--- KEYS[1] the hash of the latch. Its name is also the channel of messages that a run or a lease has ended.
---         Fields during a run:
+-- KEYS[1] the hash of the latch. It is also the name of the channel for messages about the end of a run or of
+--         a lease. Fields during a run:
 --           n        the count
 --           r        the id of the run
 --           k        the lifetime in ms
---           q        the number of parties that have joined and not counted
+--           q        the number of parties that have joined but have not counted down
 --           p:PARTY  the Redis time in µs at which the lease of the party ends, and the id of its join
 --                    request
 --           f        the end and the party of the lease that ends first. The lease may have been renewed
 --                    since. The field is missing after a party has joined or left
---           c:ID     the party that joined by the request with this id has counted
---         Fields that are kept until a Redis time in µs, with which the value begins:
+--           c:ID     the party that joined by the request with this id has counted down
+--         Fields whose value begins with the Redis time in µs until which they are kept:
 --           i:ID     the reply to the request with this id
 --           e:RUN    how the run ended: Z at 0, D deleted
---           w        only that time, which is the time of the next tidy. The field shows that a latch wrote
---                    the hash (see foreignField)
+--         A field that shows that a latch wrote the hash (see foreignField):
+--           w        Redis time in µs of the next tidy
 
--- MEMORY is the time in µs for which a request is remembered after its deadline. A copy within that time can
--- find out whether an earlier copy ran.
+-- MEMORY is the time in µs for which a request is remembered after its deadline. For a copy that arrives
+-- within that time, the script can find out whether an earlier copy ran.
 local MEMORY = 30000000
 
--- ENDED is the time in ms for which the end of a run is remembered. A later request for it gets the reply G.
+-- ENDED is the time in ms for which the end of a run is remembered. A later request for the run gets the
+-- reply G.
 local ENDED = 120000
 
--- keepAlive keeps the key for the lifetime of its run, and for as long as an end is remembered.
+-- keepAlive ensures that the key lives for at least the lifetime of its run, in ms, and for at least ENDED
+-- ms.
 local function keepAlive(lifetime)
   local ms = math.max(ENDED, parseNumber(lifetime or '', 1e13) or 0)
   if redis.call('PTTL', KEYS[1]) < ms then
-    redis.pcall('PEXPIRE', KEYS[1], ms) -- look.lua also does this where nothing can be written
+    redis.pcall('PEXPIRE', KEYS[1], ms) -- pcall, because look.lua must work on a server that refuses writes
   end
 end
 
 -- foreignField returns a field of the hash and its value if no latch wrote the hash. Of several fields, it
 -- returns the first in sorted order, because the order of HGETALL differs from server to server. due is the
 -- field w. The first request that sets a count, counts, joins or deletes writes that field, and nothing
--- removes it. Before, the hash can only have fields i:ID, of leave.lua.
+-- removes it. Before that request, the hash can only have fields i:ID, which leave.lua writes.
 local function foreignField(due)
   local all, field, value = due and {} or redis.call('HGETALL', KEYS[1]), nil, nil
   for i = 1, #all, 2 do
@@ -46,7 +48,7 @@ local function foreignField(due)
   return field, value
 end
 
--- checkIsLatch ends the script if no latch wrote the hash, see foreignField.
+-- checkIsLatch ends the script with an error if no latch wrote the hash, see foreignField.
 local function checkIsLatch(due)
   local field, value = foreignField(due)
   if field then
@@ -54,8 +56,8 @@ local function checkIsLatch(due)
   end
 end
 
--- tidy removes remembered replies and ends whose time has passed. It reads all fields, so it runs at most
--- once in MEMORY. due is the field w.
+-- tidy removes remembered replies and ends whose time has passed. It reads all fields, so it does this at
+-- most once in MEMORY µs. due is the field w.
 local function tidy(now, due)
   if due and (tonumber(due) or 0) > now then
     return
@@ -75,8 +77,8 @@ local function remember(id, deadline, reply)
   keepAlive()
 end
 
--- earlierReply returns the reply to a request if an earlier copy of it ran, or if it comes too late. It
--- returns nil if the request must run now.
+-- earlierReply returns the reply to a request if an earlier copy of the request ran, or if the request comes
+-- too late. Otherwise the request must run now, and earlierReply returns nil.
 local function earlierReply(id, deadline, now)
   local memory = redis.call('HGET', KEYS[1], 'i:' .. id)
   if memory then
@@ -88,9 +90,9 @@ local function earlierReply(id, deadline, now)
 end
 
 -- once runs a request that takes effect only once. ARGV[1] is the id of the request, and ARGV[2] the Redis
--- time in µs after which it is void. act carries it out, and returns the reply without the time. The reply is
--- 'V NOW' if the request came too late and no copy of it ran. It is 'U NOW' if the request came so late that
--- this is not known.
+-- time in µs after which it is void. act carries out the request, and returns the reply without the time. If
+-- the request came too late and no copy of it ran, the reply is 'V NOW'. If the request came so late that
+-- nobody knows whether a copy ran, the reply is 'U NOW'.
 local function once(act)
   local now, stamped = clock()
   local deadline = tonumber(ARGV[2])
@@ -107,7 +109,8 @@ local function once(act)
   return string.sub(reply, 1, 1) .. ' ' .. stamped .. string.sub(reply, 2)
 end
 
--- endOfRun returns Z or D for the end of a former run, or G if that is not known any more.
+-- endOfRun returns how a former run ended: Z at 0, or D deleted. It returns G if the end of the run is not
+-- known any more.
 local function endOfRun(run)
   local memory = redis.call('HGET', KEYS[1], 'e:' .. run)
   return memory and string.match(memory, '^%d+ ([ZD])$') or 'G'
@@ -126,8 +129,8 @@ local function leaseOf(party)
   end
 end
 
--- endRun ends a run, and notifies all waiters. A full server refuses the first write, so nothing is changed
--- then.
+-- endRun ends a run, and notifies all waiters. A full server refuses the first write, and then nothing is
+-- changed.
 local function endRun(run, how, now)
   redis.call('HSET', KEYS[1], 'e:' .. run, toString(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])

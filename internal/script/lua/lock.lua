@@ -1,59 +1,60 @@
--- The fields of the hash of a lock, and the functions that read and write it. Most scripts of locks also use
+-- The fields of a lock's hash, and the functions that read and write the hash. Most scripts of locks also use
 -- internal/script/lua/queue.lua.
 --
--- A read-write lock and a semaphore have permits, and several holders may share them. A writer takes ALL
--- permits, a reader one. The holder of any other lock always has ALL permits. The first holder is in `owner`,
--- as the holder of a lock is. Further holders have fields of their own, and their leases are in KEYS[4]. The
--- functions for them are in internal/script/lua/permits.lua.
+-- A read-write lock and a semaphore have permits, which several holders may share. A writer takes ALL
+-- permits, a reader takes one. The holder of any other lock has ALL permits. The field `owner` names the
+-- first holder. Each further holder has a field of its own, and its lease is in KEYS[4]. The functions for
+-- further holders are in internal/script/lua/permits.lua.
 --
--- KEYS[1]   the lock's hash. It stays for a while after a release, because tokens must grow, and a stale copy
---           of a request must be recognized.
+-- KEYS[1]   the lock's hash. After a release, the hash stays for a while, so that later tokens are higher,
+--           and a stale copy of a request is recognized.
 --             owner      owner field of the holder, SESSION:ATTEMPT. It is missing if nobody holds the lock.
---                        It ends with a '~' while the lock stays taken after the unlock
+--                        A '~' at its end means that the lock stays taken after the unlock
 --             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
 --                        `owner` still names the holder
---             token      first token of the block that a holder in `owner` was granted last. After the
---                        release, the last token that was used
---             floor      no later holder may have this token, or a lower one. It is only there if it is above
---                        `token`
+--             token      last token that was granted to a holder in `owner`. If a whole block was granted,
+--                        its first token. After the release, the last token that was used
+--             floor      every later token must be higher than this token. The field exists only if it is
+--                        above `token`
 --             count      hold count
---             change     number of the last change of the count, within the grant
---             info       holder info, PID@HOST/PROTOCOL:LIBRARY LABEL, and behind a tab the note of the call,
---                        if it has one
---             lingers    the holder's session may keep the lock while no goroutine has it. The value says how
---                        the session is notified
---             released   `token` after the last release by a holder in `owner`. A further holder may still
---                        have that token
+--             change     number of the last change of `count` within the grant
+--             info       holder info, PID@HOST/PROTOCOL:LIBRARY LABEL. If the call has a note, a tab and the
+--                        note follow
+--             lingers    if present, the holder's session may keep the lock while no goroutine has it. The
+--                        value is the session's DELIVERY, see queue.lua
+--             released   value that `token` got at the last release by a holder in `owner`. It may be the
+--                        token of a further holder, who still has it
 --             lost       last token of the last grant that ended without a release
---             releaser   owner field of that holder
+--             releaser   owner field of the holder whose release has set `released`
 --             ticket     last ticket of the queue
---             queued     Redis time in µs until which the keys of the queue live, at least. It is missing if
+--             queued     the keys of the queue live until this Redis time in µs, at least. It is missing if
 --                        the queue is empty
---             lives      Redis time in µs until which this key lives, at least
+--             lives      this key lives until this Redis time in µs, at least
 --             refused    Redis time in µs at which a session was last refused the lock because another
---                        session kept it
---             leader     of an election: OWNER TOKEN NUMBER VALUE, see election/proclaim.lua
---             permits    number of permits of the holder in `owner`. This field and `limit` are missing if
---                        the lock has no permits, and mean ALL then
+--                        session kept it, see `lingers`
+--             leader     only of an election: 'OWNER TOKEN NUMBER VALUE', see election/proclaim.lua
+--             permits    number of permits of the holder in `owner`. If the lock has no permits, this field
+--                        and `limit` are missing, and both count as ALL
 --             shared     number of permits that the further holders have together; 0 if missing
---             held SESSION:ATTEMPT   a further holder: 'PERMITS TOKEN LINGERS INFO'. LINGERS is '-', or has
---                        the meaning that the field `lingers` has for the holder in `owner`
---             lingerers  some further holders may keep their permits while no goroutine has them
---             limit      the number of permits
+--             held SESSION:ATTEMPT   a further holder: 'PERMITS TOKEN LINGERS INFO'. LINGERS is '-', or the
+--                        value that the field `lingers` would have for this holder
+--             lingerers  if present, LINGERS of some further holders may differ from '-'
+--             limit      the number of permits that all holders may have together
 --             limiter    id of the request of limit.lua that has set the limit; missing if the limit came
 --                        with a grant
---             SESSION:ATTEMPT   a tombstone: Redis time in µs until which a copy of this attempt's request
---                        may arrive, though the attempt has ended
--- KEYS[4]   only of a lock with permits: a sorted set of its further holders by the Redis time in µs at which
---           their leases end. Scripts of other locks have no such key. While a slot moves, a request may name
---           KEYS[1] here again. Then the script fails with TRYAGAIN if there are further holders, and adds
---           none
+--             SESSION:ATTEMPT   a tombstone of an attempt that has ended: the Redis time in µs until which
+--                        a copy of its request may arrive
+-- KEYS[4]   only of a lock with permits: a sorted set of the further holders. The score of a holder is the
+--           Redis time in µs at which its lease ends. While a slot moves, a request may name KEYS[1] here
+--           instead. If there are further holders, the script then fails with TRYAGAIN. If there are none,
+--           the script adds none
 --
 -- Arguments of several scripts:
---   KEEP      ms for which the hash is kept after a lease or a release, at least
+--   KEEP      minimum time in ms for which the hash is kept after a lease or a release
 
 -- failNotLock ends the script because the hash with these fields lacks `lives`, which these scripts always
--- write. The error names the field that sorts first. The order of HGETALL differs from server to server.
+-- write. The error names the first field in sorted order, because the order of HGETALL differs from server to
+-- server.
 local function failNotLock(lock)
   local first
   for field in pairs(lock) do
@@ -62,23 +63,24 @@ local function failNotLock(lock)
   failForeign('lock', 'lives', first, lock[first])
 end
 
--- read returns the state of the lock for the request of an attempt. Only read and the common cases of
--- acquire.lua and release.lua look at `owner`, because each must compare the end of the lease with the Redis
--- time. (force.lua looks at it in a damaged hash, which read refuses.) The fields of the result:
+-- read returns the state of the lock for the request of an attempt. Code that reads `owner` must also compare
+-- the end of the lease with the Redis time. So only read and the common cases of acquire.lua and release.lua
+-- read `owner`. (force.lua also reads it in a damaged hash, for which read fails.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
---   owner, token, left   the holder, its token, and ms until its lease ends; owner is nil if the lock is free
+--   owner, token, left   the holder in `owner`, its token, and ms until its lease ends; nil if `owner` is
+--                        missing, or the lease has ended
 --   permits              number of permits of the last holder in `owner`, even if its lease has ended
---   former               the holder whose lease has ended, as long as `owner` still names it
---   shared, limit        as in the hash; limit is nil if it is not known
---   gone                 the further holders that hold nothing any more, as keys of a table. removeDropped
---                        removes them
---   granted              the higher one of `token` and `floor`; 0 if missing
+--   former               the holder in `owner` if its lease has ended; otherwise nil
+--   shared, limit        as in the hash; limit is nil if the hash of a lock with permits does not have it
+--   gone                 a table whose keys are the further holders that hold nothing any more. removeDropped
+--                        removes their fields
+--   granted              the higher one of `token` and `floor`; 0 if both are missing
 --   last                 highest token that may have been used
---   lost                 the same if the last grant was not released; otherwise nil
---   over                 the attempt has ended, so this is a stale copy of its request
+--   lost                 equals last if the last grant was not released; otherwise nil
+--   over                 true if the attempt has ended, so this request is a stale copy
 --   ends, lives, queued, ticket   as in the hash; 0 if missing
 --   change, info, lingers         as in the hash
---   hasLingersOrFloor    the hash has `lingers` or `floor`
+--   hasLingersOrFloor    true if the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
     'lives', 'ticket', 'change', 'info', 'lingers', attempt,
@@ -113,14 +115,15 @@ local function read(attempt, now, keep)
   return s
 end
 
--- set sets fields of the hash, which then lives until KEEP ms after the time `till` in µs, at least.
+-- set writes fields of the hash. It also ensures that the hash lives for at least KEEP ms after `till`, a
+-- Redis time in µs.
 local function set(s, till, ...)
   if s.lives >= till + s.keep * 1000 then
     redis.call('HSET', KEYS[1], ...)
     return
   end
   local new = s.lives == 0
-  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- makes the key, unless the server is full
+  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- creates the key; a full server refuses this
   s.lives = till + 2 * s.keep * 1000
   local ms = toString(math.ceil((s.lives - s.now) / 1000))
   if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then -- the user has no right to PEXPIRE
@@ -130,17 +133,17 @@ local function set(s, till, ...)
   redis.call('HSET', KEYS[1], 'lives', toString(s.lives), ...)
 end
 
--- released reports whether a token was granted and released. Such a token is above the last token that was
--- lost, and not above the last token that was released. The caller must know that no holder has the token.
+-- released reports whether a token was granted and released. Every such token is above the last lost token,
+-- and not above the last released token. The caller must know that no holder has the token.
 local function released(token)
   local known = redis.call('HMGET', KEYS[1], 'released', 'lost')
   return known[1] and tonumber(token) <= readNumber(KEYS[1], 'released', known[1])
     and tonumber(token) > readNumber(KEYS[1], 'lost', known[2])
 end
 
--- writeTombstones stores tombstones for attempts that have ended, because copies of their requests may arrive
--- until the Redis time `late`, in µs. If that is '0', no copy is in flight, and nothing is written. Otherwise
--- writeTombstones also removes the tombstones whose time has passed.
+-- writeTombstones stores tombstones for attempts that have ended. `late` is the Redis time in µs until which
+-- copies of their requests may arrive. If late is '0', no copy is in flight, and nothing is written.
+-- Otherwise writeTombstones also removes the tombstones whose time has passed.
 local function writeTombstones(s, owners, late)
   if late == '0' then
     return

@@ -1,7 +1,7 @@
 -- Functions that grant permits, take back the permits of leases that have ended, and find the lease that ends
--- first. A further holder is a holder that is not in the field `owner`, see internal/script/lua/lock.lua.
--- For a lock without permits, which has one holder at most, these functions do the same without the keys and
--- fields of further holders. internal/script/lua/lock.lua describes the keys.
+-- first. A further holder is a holder that is not in the field `owner`. A lock without permits has no further
+-- holders, so these functions do not use the keys and fields of further holders for it.
+-- internal/script/lua/lock.lua describes the keys and fields.
 
 -- parseShare parses the value of a further holder's field `held SESSION:ATTEMPT`. It returns the permits, the
 -- token, LINGERS (nil instead of '-') and INFO.
@@ -13,11 +13,12 @@ local function parseShare(owner, value)
   return tonumber(permits), token, lingers ~= '-' and lingers or nil, info
 end
 
--- readShare reads the field of a further holder, and the end of its lease in µs. The caller may pass both
--- if it has read them. It returns nil if there is no such field. The fields of the result:
+-- readShare reads the field of a further holder, and the end of its lease in µs. A caller that has already
+-- read them passes them as `value` and `ends`. readShare returns nil if the field is missing. The fields of
+-- the result:
 --   permits, token, lingers, info   as in the field; lingers is nil instead of '-'
---   ends, left                      when its lease ends, as in the result of read
---   valid                           its lease has not ended
+--   ends, left                      end of its lease in µs, and ms until then
+--   valid                           true if its lease has not ended
 local function readShare(s, owner, value, ends)
   value = value or redis.call('HGET', KEYS[1], 'held ' .. owner)
   if not value then
@@ -29,8 +30,8 @@ local function readShare(s, owner, value, ends)
     ends = ends, left = math.ceil((ends - s.now) / 1000), valid = ends > s.now }
 end
 
--- grantOf returns s itself if an attempt is the holder in `owner`, the result of readShare if it is a further
--- holder, and nil if it holds nothing.
+-- grantOf returns the grant of an attempt, or nil if the attempt holds nothing. If the attempt is the holder
+-- in `owner`, the result is s itself. If it is a further holder, grantOf returns the result of readShare.
 local function grantOf(s, owner)
   if s.owner == owner then
     return s
@@ -39,8 +40,8 @@ local function grantOf(s, owner)
   return share and share.valid and share or nil
 end
 
--- unused returns how many permits nobody has. It is negative if the limit was set to less than are in use,
--- and 0 if the limit is not known, because the hash was deleted.
+-- unused returns the number of permits that no holder has. The result is negative if the limit was set below
+-- the number of permits in use. It is 0 if the limit is not known, because the hash was deleted.
 local function unused(s)
   return not s.limit and 0 or s.limit - s.shared - (s.owner and s.permits or 0)
 end
@@ -54,16 +55,17 @@ local function setShareLease(s, owner, ends)
   end
 end
 
--- writeShare sets the field of a further holder.
+-- writeShare writes the field of a further holder. The variadic arguments are further fields of the hash.
 local function writeShare(s, owner, share, ...)
   set(s, share.ends, 'held ' .. owner,
     table.concat({ toString(share.permits), share.token, share.lingers or '-', share.info }, ' '), ...)
 end
 
--- extendLease makes the lease of a holder end no earlier than a Redis time in µs. held is the result of
--- grantOf. The variadic arguments are further fields of the hash.
+-- extendLease extends the lease of a holder until `ends`, a Redis time in µs. A lease that ends later is not
+-- shortened. held is the result of grantOf. The variadic arguments are further fields of the hash, for the
+-- holder in `owner`. They are ignored for a further holder.
 local function extendLease(s, owner, held, ends, ...)
-  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then, and a replica refuses this
+  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
   ends = math.max(held.ends, ends)
   if held == s then
     set(s, ends, 'ends', toString(ends), ...)
@@ -73,8 +75,8 @@ local function extendLease(s, owner, held, ends, ...)
   end
 end
 
--- removeShare takes the permits from a further holder. lost says that the holder has not released them, so
--- its token is lost. removeDropped must follow.
+-- removeShare takes the permits from a further holder. If lost is true, the holder has not released them, so
+-- its token counts as lost. The caller must call removeDropped later.
 local function removeShare(s, owner, share, lost)
   s.shared = math.max(0, s.shared - share.permits)
   s.gone[owner] = true
@@ -83,10 +85,10 @@ local function removeShare(s, owner, share, lost)
   end
 end
 
--- grantBeside is grant for a lock whose permits another holder in `owner` shares.
+-- grantBeside does the same as grant if another holder is in `owner`. It adds a further holder.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- whose lease has ended
+  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- an expired grant of owner
   if before then
     removeShare(s, owner, before, true)
   end
@@ -94,21 +96,22 @@ local function grantBeside(s, owner, permits, info, lease, ...)
   writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
     'shared', toString(s.shared), 'limit', toString(s.limit), 'floor', token, ...)
   setShareLease(s, owner, ends)
-  s.gone[owner] = nil -- an attempt whose earlier lease had ended
+  s.gone[owner] = nil -- may be set, because an earlier lease of this attempt had ended
   return token
 end
 
--- grant makes an attempt a holder of so many permits, for a lease in ms, and returns its token. A holder of
--- ALL permits gets a whole block of tokens, of which this is the first. The variadic arguments are further
--- fields of the hash. At least so many permits must be unused.
+-- grant makes an attempt a holder of `permits` permits, with a lease in ms. It returns the token. A holder of
+-- ALL permits gets a whole block of tokens, and grant returns the first token of the block. The variadic
+-- arguments are further fields of the hash. At least `permits` permits must be unused.
 local function grant(s, owner, permits, info, lease, ...)
   if s.owner then
     return grantBeside(s, owner, permits, info, lease, ...)
   end
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  -- A hash without a token does not know earlier grants. A session that believes in one has lost the lock.
+  -- A hash without a token has no record of earlier grants. If a session still believes that it has an
+  -- earlier grant, the grant is lost.
   local lost = s.lost or s.granted == 0 and token - 1
-  -- First, because a server that is full refuses only the first write.
+  -- This write comes first, because a full server refuses only the first write of a script.
   set(s, ends, 'owner', owner, 'ends', toString(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)
   if KEYS[4] then
@@ -117,7 +120,7 @@ local function grant(s, owner, permits, info, lease, ...)
   if lost then
     redis.call('HSET', KEYS[1], 'lost', toString(lost))
   end
-  if s.hasLingersOrFloor then -- by a holder whose lease has ended
+  if s.hasLingersOrFloor then -- left by a holder whose lease has ended
     redis.call('HDEL', KEYS[1], 'lingers', 'floor')
   end
   s.owner, s.token, s.permits, s.info, s.lingers = owner, token, permits, info, nil
@@ -126,8 +129,9 @@ local function grant(s, owner, permits, info, lease, ...)
   return token
 end
 
--- dropExpired takes back the permits of further holders whose leases have ended. It writes nothing, because a
--- full server accepts every write behind the first one. The caller must call removeDropped later.
+-- dropExpired takes back the permits of further holders whose leases have ended. It changes only s. A write
+-- here would make a full server accept all later writes of the script, which it must be able to refuse. The
+-- caller must call removeDropped later.
 local function dropExpired(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
   if not first then
@@ -166,7 +170,7 @@ local function removeDropped(s)
   if #owners == 0 then
     return
   end
-  for i = 1, #owners, BATCH do -- Lua cannot pass on many thousands at once
+  for i = 1, #owners, BATCH do -- Lua cannot pass many thousands of arguments
     local last = math.min(i + BATCH - 1, #owners)
     redis.call('HDEL', KEYS[1], unpack(fields, i, last))
     redis.call('ZREM', KEYS[4], unpack(owners, i, last))
@@ -183,8 +187,8 @@ local function removeDropped(s)
   s.gone, s.lostShareToken = {}, nil
 end
 
--- removeExpired removes an attempt from the holders if its lease has ended. Otherwise the lease would
--- continue if the clock is set back.
+-- removeExpired removes an attempt from the holders if its lease has ended. Otherwise the lease would be
+-- valid again if the clock were set back.
 local function removeExpired(s, owner)
   if s.former == owner then
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')
@@ -196,8 +200,9 @@ local function removeExpired(s, owner)
   end
 end
 
--- firstHolderToEnd returns the holder whose lease ends first, as read returns the holder in `owner`.
--- removeDropped must have been called. The owner and left of the result are nil if nobody holds permits.
+-- firstHolderToEnd returns the holder whose lease ends first, with the same fields as the result of read for
+-- the holder in `owner`. The owner and left of the result are nil if nobody holds permits. If removeDropped
+-- has not run since dropExpired, the result may be a holder that holds nothing any more.
 local function firstHolderToEnd(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES') or {}
   if s.owner and (not first[1] or s.ends <= tonumber(first[2])) then

@@ -1,27 +1,28 @@
--- The keys of the waiters of a lock, and the functions that read and write them.
+-- The keys of a lock's waiters, and the functions that read and write these keys.
 --
--- KEYS[1]   the lock's hash. Sharded channels have its name
--- KEYS[2]   the queue: waiting attempts by ticket, a sorted set
--- KEYS[3]   the waiters: attempt -> 'ALIVE SIZE LEASE NONCE INFO', a hash
---             ALIVE   Redis time in µs until which the attempt is known to live. Each of its requests
---                     postpones that
---             SIZE    number of goroutines that wait with it. For a lock with permits, the number of permits
---                     that it wants
---             LEASE   the lease in ms that it wants
---             NONCE   proves to its session that a message about a grant is from Redis. A '/' behind it means
---                     that the session is notified by sharded pub/sub. A '+' means that the session had a
---                     subscription at this server. If it has none now, it has ended, or its connection broke
+-- KEYS[1]   the lock's hash. The names of sharded channels contain its name without the prefix
+-- KEYS[2]   the queue, a sorted set: waiting attempts by ticket
+-- KEYS[3]   the waiters, a hash: attempt -> 'ALIVE SIZE LEASE NONCE INFO'
+--             ALIVE   Redis time in µs until which the attempt counts as alive. Each request of the attempt
+--                     sets a later time
+--             SIZE    number of goroutines that wait with the attempt. For a lock with permits, the number
+--                     of permits that the attempt wants
+--             LEASE   lease in ms that the attempt wants
+--             NONCE   random text by which the session recognizes that a grant message comes from Redis. If
+--                     a '/' follows, the session is notified by sharded pub/sub. If a '+' follows, the
+--                     session had a subscription at this server. If the subscription is missing now, the
+--                     session has ended, or its connection broke
 --             INFO    holder info
 --
 -- Arguments of several scripts:
---   CHANNELS  beginning of the names of the sessions' channels
+--   CHANNELS  prefix of the names of all session channels
 --   DELIVERY  how the session is notified
 --               '0'  by PUBLISH, if other servers may have its subscription
 --               '1'  by PUBLISH, if only this server can have its subscription
 --               '2'  by SPUBLISH, on the channel of the session for this lock
 
--- parseWaiter parses the entry of an attempt. If there is none, or if somebody has edited it, the result has
--- only the fields owner and session, and alive = 0.
+-- parseWaiter parses the entry of an attempt. If the entry is missing, or somebody has edited it, the result
+-- has only the fields owner and session, and alive = 0.
 local function parseWaiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
@@ -32,8 +33,8 @@ local function parseWaiter(owner, entry)
     or { owner = owner, session = session(owner), alive = 0 }
 end
 
--- countSubscribers notes in the table `has` which of these channels have subscribers at this server. It notes
--- nothing if the user has no right to find out. It returns the table.
+-- For each of the channels `names`, countSubscribers sets has[name] to true if this server has a subscriber
+-- to the channel, and otherwise to false. If the user may not call PUBSUB, it sets nothing. It returns `has`.
 local function countSubscribers(has, names, sharded)
   local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
   if not count.err then
@@ -44,13 +45,15 @@ local function countSubscribers(has, names, sharded)
   return has
 end
 
--- mayHaveQueue reports whether there may be a queue. If the hash was deleted by hand, that is not known.
+-- mayHaveQueue reports whether the lock may have a queue. If the hash is missing, it returns true, because
+-- somebody may have deleted the hash without the queue.
 local function mayHaveQueue(s)
   return s.queued > 0 or s.lives == 0
 end
 
--- relevant returns the attempts that still matter to lookUp when q.first is known. These are the attempts of
--- the options, and attempts of other sessions than q.apart, of which second may be one.
+-- relevant returns the attempts in `owners` that matter to lookUp. It leaves out attempts of the session
+-- options.but. When q.first is known, it also leaves out attempts of the session q.apart, because they cannot
+-- become q.second. It always keeps options.mine and options.leaving.
 local function relevant(owners, q, options)
   local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
@@ -62,18 +65,18 @@ local function relevant(owners, q, options)
   return rest
 end
 
--- readWaiters reads so many attempts of the queue, from an index on. It returns the attempts that matter to
--- lookUp, and the number that it has read. Each has the fields of the result of parseWaiter. The field
--- `subscribes` says that its session is not known to be without a subscription. q and options belong to
--- lookUp.
+-- readWaiters reads `size` attempts of the queue, from the index `from` on. It returns a list of the attempts
+-- that matter to lookUp, and the number of attempts that it read. Each attempt in the list has the fields of
+-- the result of parseWaiter, and the field `subscribes`. That field is false if the session of the attempt is
+-- known to have no subscription. q and options are the same as in lookUp.
 local function readWaiters(s, channels, from, size, q, options)
   local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
   local count = #owners
-  if size >= 64 then -- skips entries that cannot matter, which may be thousands
+  if size >= 64 then -- there may be thousands of attempts that cannot matter
     owners = relevant(owners, q, options)
   end
   local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
-  local found, names, shardedNames = {}, {}, {} -- the names are of channels
+  local found, names, shardedNames = {}, {}, {} -- names and shardedNames are names of channels
   for i, owner in ipairs(owners) do
     local w = parseWaiter(owner, entries[i])
     q.any, found[i] = q.any or entries[i], w
@@ -84,7 +87,7 @@ local function readWaiters(s, channels, from, size, q, options)
     end
   end
   local own, sharded = nil, options.delivery == '2'
-  -- If nobody is queued, mine is granted the permits that are unused, and needs no subscription.
+  -- If nobody is queued, options.mine gets the unused permits at once, so its session needs no subscription.
   if from == 0 and options.mine and options.delivery ~= '0' and (options.noGrants or owners[1]) then
     own = channel(channels, session(options.mine), sharded)
     local all = sharded and shardedNames or names
@@ -100,21 +103,22 @@ local function readWaiters(s, channels, from, size, q, options)
   return found, count
 end
 
--- MAX_SERVED bounds how many waiters one request serves, so that other requests need not wait long.
+-- MAX_SERVED is the maximum number of waiters that one request serves. It is limited so that other requests
+-- need not wait long.
 local MAX_SERVED = 200
 
--- canServe reports whether a waiter can leave the queue while so many permits are unused. If it wants more
--- permits than there are, it leaves without a grant.
+-- canServe reports whether a waiter can leave the queue if `free` permits are unused. A waiter that wants
+-- more permits than the limit leaves the queue without a grant.
 local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
 -- placeWaiter adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served
 -- while waiters can be served. After that, the waiter may become q.first, q.second or both. Two fields of q
--- are only for placeWaiter:
---   free    number of permits that neither the holders nor the waiters in served use; nil if nobody is to be
---           served
---   apart   the session from which second must differ; nil as long as waiters may be served
+-- are only used while lookUp runs:
+--   free    number of permits that are left for the next waiter, after the holders and the waiters in
+--           served; nil if lookUp must not serve anybody
+--   apart   the waiter in q.second must be of another session than this; nil while more waiters may be served
 local function placeWaiter(s, q, w)
   if q.free and not q.apart and #q.served < MAX_SERVED and canServe(s, w, q.free) then
     q.served[#q.served + 1], q.remove[#q.remove + 1], w.isServed = w, w.owner, true
@@ -131,32 +135,35 @@ local function placeWaiter(s, q, w)
   end
 end
 
--- lookUp reads the queue from its head, as far as it must, and finds the waiters to serve and the next ones
--- behind them. It writes nothing. If the lock has no queue, it does not read the keys of the queue. All
--- options are optional:
---   mine      the attempt of this request, which lives even if its entry does not say so. If it is not in the
---             queue, it may be served behind the last waiter
+-- lookUp reads the queue from its head, as far as necessary. It finds the waiters to serve, and the next
+-- waiters behind them. It writes nothing. If the lock has no queue, it does not read the keys of the queue.
+-- All options are optional:
+--   mine      the attempt of this request, which always counts as alive. If it is not in the queue, it may
+--             be served behind the last waiter
 --   permits, info   number of permits that mine wants, and its holder info
 --   delivery  DELIVERY of mine
 --   asking    the session of this request. It needs no subscription, because the reply notifies it
---   but       a session that is skipped
---   leaving   an attempt that is skipped
---   noGrants  nobody is to be served. Then second is not needed if first is of the session of mine
+--   but       a session whose attempts are skipped
+--   leaving   an attempt that is skipped, because it leaves the queue
+--   noGrants  if true, nobody is served. If first is of the session of mine, lookUp then does not look for
+--             second
 -- The fields of the result:
---   served    the waiters that serve must serve, in their order. There are enough permits for all of them, or
---             they want more than the limit
---   holder    the served waiter that gets all permits there are, as the holder of a lock does
---   first     the first waiter behind served that lives and has a subscription. A waiter whose connection
---             broke is skipped, and keeps its place. The attempt mine may be served although such a waiter
---             is in front of it. But if there is no holder and no first behind BATCH waiters, the first
---             waiter that was skipped counts as subscribed, unless `but` is given
---   second    the first such waiter of another session than holder. Without holder, of another one than first
---   missing   a waiter before first is dead, or its connection broke
+--   served    the waiters to which the function serve must grant permits, in this order. There are enough
+--             permits for them. A waiter that wants more permits than the limit is also in the list
+--   holder    the served waiter that gets all permits up to the limit; nil if there is no such waiter
+--   first     the first waiter behind served that is alive and has a subscription. A waiter whose connection
+--             broke is skipped, but keeps its place. The attempt mine may be served before such a waiter. If
+--             neither holder nor first is found among at least BATCH attempts, the first waiter that was
+--             skipped counts as subscribed, unless `but` is given
+--   second    the first waiter behind served that is alive, has a subscription, and is of another session
+--             than holder. If there is no holder, it is of another session than first
+--   missing   true if a waiter before first is dead, or its connection broke
 --   remove    the dead and the served attempts, which must be removed from the queue
---   mine      the entry of mine. Its field isServed says that it is in served
---   isSubscribed   whether the session of mine has a subscription; nil if that is not known
---   any       an entry of a waiter was found
---   size      the number of attempts in the queue, including remove; nil if not known
+--   mine      the result of parseWaiter for mine. Its field isServed is true if mine is in served
+--   isSubscribed   true if the session of mine has a subscription, false if not; nil if that is not known
+--   any       true if the entry of a waiter was found
+--   size      the number of attempts in the queue, including the attempts in remove; nil if the end of the
+--             queue was not read
 local function lookUp(s, channels, options)
   local free = not options.noGrants and unused(s) or nil
   if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added
@@ -164,12 +171,12 @@ local function lookUp(s, channels, options)
   end
   local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false
   local enough = options.noGrants and session(options.mine)
-  local size = (s.owner or s.shared > 0) and free and free > 0 and 4 or 2 -- usually as many as are needed
+  local size = (s.owner or s.shared > 0) and free and free > 0 and 4 or 2 -- more attempts are rarely needed
   while not q.second and not (q.first and q.first.session == enough) and at - #q.remove < 2 * BATCH do
     local found, count = readWaiters(s, channels, at, size, q, options)
     for _, w in ipairs(found) do
       w.behind = behind
-      if w.owner == options.mine then -- The entry may be missing
+      if w.owner == options.mine then -- the entry may be missing
         q.mine, w.permits, w.info = w, options.permits, options.info
       end
       if w.owner == options.leaving then
@@ -178,7 +185,7 @@ local function lookUp(s, channels, options)
         q.missing = q.missing or not q.first
         q.remove[#q.remove + 1] = w.owner
       elseif w.session == options.but then
-        -- It is passed over.
+        -- Skip this waiter.
       elseif not w.subscribes then
         q.missing, passed = q.missing or not q.first and w.owner ~= options.mine, passed or w
       else
@@ -204,11 +211,12 @@ local function lookUp(s, channels, options)
   return q
 end
 
--- removeFromQueue removes the attempts in q.remove from the queue, and keeps `queued` right. While a slot
--- moves to another node, a queue that this has emptied cannot be read or written again in the same script.
+-- removeFromQueue removes the attempts in q.remove from the queue, and updates the field `queued`. If the
+-- queue is empty then, and its slot is moving to another node, the script must not read or write the queue
+-- again.
 local function removeFromQueue(s, q)
   local gone = 0
-  for i = 1, #q.remove, BATCH do -- Lua cannot pass on many thousands at once
+  for i = 1, #q.remove, BATCH do -- Lua cannot pass many thousands of arguments
     local last = math.min(i + BATCH - 1, #q.remove)
     gone = gone + redis.call('ZREM', KEYS[2], unpack(q.remove, i, last))
     redis.call('HDEL', KEYS[3], unpack(q.remove, i, last))
@@ -217,24 +225,25 @@ local function removeFromQueue(s, q)
   if empty and s.queued > 0 then
     redis.call('HDEL', KEYS[1], 'queued')
     s.queued = 0
-  elseif not empty and s.queued == 0 then -- the hash was deleted by hand, and not the queue
+  elseif not empty and s.queued == 0 then -- somebody deleted the hash, but not the queue
     s.queued = s.now
     set(s, s.now, 'queued', toString(s.now))
   end
 end
 
--- enqueue puts the attempt of an acquire script, whose ARGV it reads, into the queue, or makes it live longer
--- there. q is the result of lookUp for this attempt.
+-- enqueue adds the attempt of acquire.lua to the queue. If the attempt is already in the queue, enqueue
+-- extends the time for which the attempt counts as alive. enqueue reads the ARGV of acquire.lua. q is the
+-- result of lookUp for this attempt.
 local function enqueue(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
   local seen, mine = q.isSubscribed, q.mine
-  if not seen then -- the mark stays, also of an attempt that is too far back for lookUp
+  if not seen then -- keep the '+' of the entry, also if the attempt is too far back for lookUp
     mine = mine or not q.size and parseWaiter(me, redis.call('HGET', KEYS[3], me))
     seen = mine and mine.seen and mine.sharded == sharded
   end
-  if mine and mine.alive > 0 then -- a full server lets a waiter keep its place, but refuses new waiters
-    redis.call('HDEL', KEYS[1], '')
+  if mine and mine.alive > 0 then
+    redis.call('HDEL', KEYS[1], '') -- a full server accepts writes after HDEL, but must refuse new waiters
   end
   redis.call('HSET', KEYS[3], me, table.concat({ toString(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
@@ -255,30 +264,35 @@ local function enqueue(s, q)
   end
 end
 
--- publish sends words to the session of a waiter.
+-- publish publishes a message for the session of a waiter: the owner field of the waiter, and the given
+-- words.
 local function publish(channels, w, ...)
-  -- Not every user may use SPUBLISH, and a server that replaces another may not have it.
+  -- SPUBLISH is called by pcall, because the user may have no right to it, and a server of an older version
+  -- may have taken over.
   redis[w.sharded and 'pcall' or 'call'](w.sharded and 'SPUBLISH' or 'PUBLISH',
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
--- tellNext notifies a waiter behind q.holder, the new holder, when the lease in ms ends. It is a waiter of
--- another session if possible, because the new holder's process may be frozen.
-local function tellNext(channels, q, lease)
+-- notifyNext notifies a waiter behind q.holder, the new holder, of the time in ms after which the holder's
+-- lease ends. If possible, this is a waiter of another session, because the new holder's process may be
+-- frozen.
+local function notifyNext(channels, q, lease)
   local after = q.second or q.first
   if after then
-    publish(channels, after, toString(lease)) -- without its nonce, or any subscriber would know that
+    publish(channels, after, toString(lease)) -- without the nonce, which other subscribers must not see
   end
 end
 
--- notifyHead notifies the first two sessions in the queue of the end of a lease, when they must send their
--- requests again. That is needed whenever the head of the queue changes while the lock stays taken. A waiter
--- is not notified if it sends a heartbeat before, because the reply says the same. The second session sends
--- its request SPARE_DELAY ms later than the first, in case the process of the first is frozen. holder is the
--- holder whose lease ends first.
+-- notifyHead notifies the first two sessions in the queue of the time at which a lease ends. At that time,
+-- they must send their requests again. notifyHead must be called whenever the head of the queue changes while
+-- the lock stays taken. If a waiter sends a heartbeat before the end of the lease, it is not notified,
+-- because the reply to the heartbeat contains the same time. The second session sends its request SPARE_DELAY
+-- ms later than the first, in case the process of the first is frozen. holder is the holder whose lease ends
+-- first.
 --
--- A waiter is notified only if an attempt before it leaves, or if a waiter before the first is missing. Both
--- are always notified if `all` is given, or if nobody holds the lock because its hash was deleted by hand.
+-- A waiter is notified only if an attempt before it leaves the queue, or if q.missing is true. If `all` is
+-- true, both sessions are notified in any case. This is also so if nobody holds the lock, because its hash
+-- was deleted by hand.
 local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
   local function notifyLeft(w, left)
@@ -291,20 +305,20 @@ local function notifyHead(holder, channels, q, all)
 end
 
 -- serve grants the lock, or its unused permits, to the waiters in q.served, and removes them from the queue.
--- Each gets the lease that it wants, but not a longer one than FIRST_LEASE, or than the time for which it is
--- known to live. (The attempt `mine` gets the whole lease.) The next waiters are notified when the first
--- lease ends. A waiter that wants more permits than there are is notified to send its request, whose reply
--- says so.
+-- Each waiter gets the lease that it wants. The lease is limited to FIRST_LEASE, and to the time for which
+-- the waiter counts as alive. (The attempt `mine` gets the whole lease.) The next waiters are notified of the
+-- time at which the first lease ends. If a waiter wants more permits than the limit, serve notifies it to
+-- send its request again, and the reply refuses it.
 --
--- q is the result of lookUp with these options. They may have two more fields:
+-- q is the result of lookUp with these options. The options may have two more fields:
 --   lease   the lease of the attempt `mine`, in ms
---   all     the next waiters must be notified, even if nobody is served
--- The rest are the fields `released` and `releaser` after a release. The first grant writes them, too, which
--- saves a command.
+--   all     if true, the next waiters are notified even if nobody is served
+-- The variadic arguments are fields of the hash that a release must set. The first grant writes them together
+-- with its own fields, which saves a command.
 --
--- It returns the end of a reply, ' OWNER TOKEN LEASE' of each waiter that was served, and the token of
--- `mine`, or nil. For a lock with permits, the reply has only waiters of the session `asking`. The other
--- sessions are notified by messages.
+-- serve returns two values. The first is the end of a reply: ' OWNER TOKEN LEASE' for each waiter that got a
+-- grant, except `mine`. For a lock with permits, the first value contains only waiters of the session
+-- `asking`. The second value is the token of `mine`, or nil. The other sessions are notified by messages.
 local function serve(s, channels, q, options, ...)
   local reply, own, fields, all = '', nil, { ... }, options.all or q.served[1]
   for _, w in ipairs(q.served) do
@@ -316,12 +330,13 @@ local function serve(s, channels, q, options, ...)
       local token = grant(s, w.owner, w.permits, w.info, lease, unpack(fields))
       fields = {}
       if w == q.holder then
-        tellNext(channels, q, lease)
+        notifyNext(channels, q, lease)
       end
       if w.owner == options.mine then
         own = token
       elseif w.session ~= options.asking then
-        -- After tellNext, because Redis sends the last message of a script first.
+        -- This message is published after that of notifyNext, because Redis sends the last message of a
+        -- script first.
         publish(channels, w, token, toString(s.now), toString(lease), w.nonce)
       end
       if w.owner ~= options.mine and (w.session == options.asking or not KEYS[4]) then
@@ -334,7 +349,7 @@ local function serve(s, channels, q, options, ...)
   end
   removeFromQueue(s, q)
   if q.first and not q.holder then
-    if canServe(s, q.first, unused(s)) then -- by another request
+    if canServe(s, q.first, unused(s)) then -- q.first can be served, but only by another request
       publish(channels, q.first, '0')
     end
     if all or q.missing or not options.mine then
@@ -345,17 +360,17 @@ local function serve(s, channels, q, options, ...)
   return reply, own
 end
 
--- sessionToSkip returns the session that is passed over when a lease ends. That is the holder's session,
--- which may be frozen, unless it has unlocked.
+-- sessionToSkip returns the session that may be unable to send a request when the holder's lease ends. That
+-- is the holder's session, because its process may be frozen. If the holder has unlocked, the result is nil.
 local function sessionToSkip(holder)
   return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
 
 -- replyFlags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its
 -- attempt.
---   B   another session sends a request when the lease ends
---   S   another session does so, and this one SPARE_DELAY ms later
---   D   this server has no subscriber to the channel of the session, which must be notified here
+--   B   when the lease ends, another session sends a request
+--   S   when the lease ends, another session sends a request, and this session sends one SPARE_DELAY ms later
+--   D   this server has no subscriber to the session's channel, but this server must notify the session
 --   P   the session may be notified by SPUBLISH
 local function replyFlags(asking, channels, delivery, q)
   local behind = ''
@@ -366,10 +381,10 @@ local function replyFlags(asking, channels, delivery, q)
     (delivery ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
--- mayLinger decides whether the session of an acquire script, whose ARGV it reads, may keep the lock while no
--- goroutine has it. The session must have a subscription, and no other session may have been refused the lock
--- for that reason in the last ARGV[11] µs. It returns the decision, and the flags of the reply. These
--- are K if the session may, and the result of replyFlags.
+-- mayLinger decides whether the session may keep the lock while no goroutine has it. It reads the ARGV of
+-- acquire.lua. It returns false if the session is known to have no subscription. It also returns false if
+-- another session was refused a lock that was kept in this way, less than ARGV[11] µs ago. The second result
+-- is the flags of the reply: K if the session may keep the lock, and the result of replyFlags.
 local function mayLinger(now)
   local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if delivery ~= '0' then
@@ -384,15 +399,16 @@ local function mayLinger(now)
   return true, 'K' .. said
 end
 
--- notifyKeeper notifies the session of a holder, which may keep the lock while no goroutine has it, that
--- another session wants the lock. It notes the time.
+-- notifyKeeper notifies the session of a holder that another session wants the lock. The holder's session
+-- then releases the lock if no goroutine has it. notifyKeeper also writes the time to the field `refused`.
 local function notifyKeeper(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', toString(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end
 
--- notifyKeepers calls notifyKeeper for all holders that may keep the lock, except holders of the session
--- `asking`. It notifies MAX_SERVED further holders at most. The next request that is refused notifies more.
+-- notifyKeepers calls notifyKeeper for all holders that may keep the lock while no goroutine has it, except
+-- holders of the session `asking`. It notifies at most MAX_SERVED further holders. The next request that is
+-- refused notifies more of them.
 local function notifyKeepers(s, asking, channels)
   if s.lingers and session(s.owner) ~= asking then
     redis.call('HDEL', KEYS[1], 'lingers')
@@ -401,7 +417,7 @@ local function notifyKeepers(s, asking, channels)
   local all, notified, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
     and redis.call('HGETALL', KEYS[1]) or {}, 0, false
   if all[1] then
-    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes then
+    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
   end
   for i = 1, #all, 2 do
     local owner = string.match(all[i], '^held (%S+)$')

@@ -1,10 +1,11 @@
--- Functions for the scripts of locks that a JVM takes through Redisson. Redisson's own scripts read and write
--- the first and the last of these keys, and publish on the channel.
+-- Functions for the scripts of locks that Lockline shares with Redisson on a JVM. Redisson's own scripts read
+-- and write KEYS[1] and KEYS[3], and publish on the channel.
 --
--- KEYS[1]   the lock's hash, Redisson's key of this name. Both sides keep owner field -> hold count in it,
---           and its time to live is the lease. A grant of a Lockline session has three more fields:
+-- KEYS[1]   the lock's hash, Redisson's key of this name. Both Lockline and Redisson
+--           store a field OWNER -> hold count in it, and its time to live is the lease. A grant of a Lockline
+--           session has three more fields:
 --             t -> token of the grant   s -> number of the last change of the count   d -> holder info
--- KEYS[2]   the metadata, which Redisson does not know:
+-- KEYS[2]   the metadata, which Redisson does not use:
 --             t -> last token granted   r -> last token released   l -> last token lost
 --             a -> owner field that released last
 --             OWNER -> Redis time in µs until which a copy of this attempt's request may arrive
@@ -14,16 +15,17 @@
 --   CHANNEL   Redisson's channel of the lock
 --   HOW       how messages are published there, see sharding in base.lua
 
--- keepMetadata makes the metadata last for at least ms more. It sets a longer time, so that not every request
--- has to set it.
+-- keepMetadata ensures that the metadata lives for at least `ms` more milliseconds. If it has to set the
+-- expiry, it adds `keep` ms, so that not every request has to set the expiry.
 local function keepMetadata(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
     redis.call('PEXPIRE', KEYS[2], ms + keep)
   end
 end
 
--- holder returns the owner field, the token and the holder info of the hash in KEYS[1]. It returns nil if
--- there is no owner. A hash that cannot be a grant of ours is an error, unless `any` is given.
+-- holder returns the owner field, the token and the holder info of the hash in KEYS[1]. The owner field is
+-- nil if there is no owner. If the hash has a token, Lockline wrote it. If such a hash is damaged, the script
+-- ends with an error, unless `any` is true.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
   local about, owner, other, count, token = ''
@@ -47,12 +49,12 @@ local function holder(any)
   return owner, token or '0', about
 end
 
--- nextToken returns the next token, which is the time or, if that is greater, the last token plus one.
+-- nextToken returns the next token: the Redis time or, if that is higher, the last token plus one.
 local function nextToken(last, now)
   return toString(math.max(now, last + 1))
 end
 
--- grant makes an attempt the owner under a token. lost is the last token that was lost, or nil.
+-- grant makes an attempt the owner, with the given token. lost is the last token that was lost, or nil.
 local function grant(owner, about, lease, token, keep, lost)
   redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   local expires = redis.pcall('PEXPIRE', KEYS[1], lease)
@@ -68,7 +70,7 @@ local function grant(owner, about, lease, token, keep, lost)
   keepMetadata(lease + keep, keep)
 end
 
--- renew makes the lease of a lock that is held at least ms long.
+-- renew extends the lease of a held lock to at least `ms` milliseconds from now.
 local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
     redis.call('PEXPIRE', KEYS[1], ms)
@@ -78,9 +80,10 @@ local function renew(ms, keep)
   end
 end
 
--- update reads the ARGV of a keep script. If ARGV[1] holds the lock under the token ARGV[2], update
--- sets the hold count, and extends the lease to at least ARGV[5] ms. A change that is older than the last one
--- is ignored, so a copy that comes twice or late changes nothing. It returns whether the lock is held.
+-- update reads the ARGV of keep.lua. If ARGV[1] holds the lock under the token ARGV[2], update sets the hold
+-- count, extends the lease to at least ARGV[5] ms, and returns true. A change of the count that is older than
+-- the last change is ignored, so a stale copy does not change the count. If ARGV[1] does not hold the lock,
+-- update returns false.
 local function update()
   local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
   if held[1] ~= ARGV[2] or not held[3] then
@@ -93,22 +96,24 @@ local function update()
     onMaster()
   end
   if not change or tonumber(ARGV[3]) > change then
-    -- The lease comes first. A server short of memory refuses the count, and accepts it the next time.
+    -- The lease is extended first, because a server that is short of memory may refuse to store the count. A
+    -- later request then stores it.
     redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
   end
   return true
 end
 
--- released reports whether a token was granted and released. Such a token is above the last token that was
--- lost, and not above the last token that was released.
+-- released reports whether a token was granted and released. Every such token is above the last lost token,
+-- and not above the last released token.
 local function released(token)
   local metadata = redis.call('HMGET', KEYS[2], 'r', 'l')
   return metadata[1] and tonumber(token) <= readNumber(KEYS[2], 'r', metadata[1])
     and tonumber(token) > readNumber(KEYS[2], 'l', metadata[2])
 end
 
--- writeTombstone stores that an attempt has ended although a copy of its request may arrive until the Redis
--- time late. It removes tombstones whose time has passed, or that have none.
+-- writeTombstone stores that an attempt has ended. `late` is the Redis time in µs until which a copy of its
+-- request may arrive. If late is '0', no copy is in flight, and nothing is written. Otherwise writeTombstone
+-- also removes tombstones whose time has passed or is missing.
 local function writeTombstone(owner, late, keep)
   if late == '0' then
     return
@@ -125,16 +130,16 @@ local function writeTombstone(owner, late, keep)
   end
 end
 
--- endUnknown stores that an attempt has ended although its session does not know that. Late copies of its
--- request must not take the lock again. They were sent before the grant, so they are void before the metadata
--- expires.
+-- endUnknown stores that an attempt has ended although its session does not know it yet. Otherwise a stale
+-- copy of the attempt's request could take the lock again. Such a copy was sent before the grant, so it
+-- becomes void before the metadata expires.
 local function endUnknown(owner, keep)
   local now = clock()
   writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies all waiters that the lock is free, with the message that Redisson uses. It returns how
--- many clients of this server got the message.
+-- publish notifies all waiters that the lock is free, with the message that Redisson uses. It returns the
+-- number of clients of this server that got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
   return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
@@ -147,9 +152,9 @@ local function publishIfGone(how, topic)
   end
 end
 
--- readMetadata reads the metadata for an attempt. It returns the last token; the same token again if that was
--- not released, so that it was lost if the lock is free now; and whether the attempt has ended, so that this
--- is a stale copy of its request.
+-- readMetadata reads the metadata for an attempt, and returns three values. The first is the last token. The
+-- second is the same token if it was not released, otherwise nil: if the lock is free now, this token was
+-- lost. The third is true if the attempt has ended, so that this request is a stale copy.
 local function readMetadata(owner)
   local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
   local last = readNumber(KEYS[2], 't', metadata[1])

@@ -4,9 +4,10 @@
 -- ARGV[1]   the session's channel. It is '' if the session has no subscription, or other servers may have it
 --
 -- Replies
---   L LEFT OWNER TOKEN NUMBER VALUE   the leader. Its lease ends in LEFT ms
+--   L LEFT OWNER TOKEN NUMBER VALUE   the leader, whose lease ends in LEFT ms. For NUMBER and VALUE, see
+--                                     proclaim.lua
 --   N                                 there is no leader with a value
---   A D behind the letter means that this server has no subscriber to the channel in ARGV[1]
+--   A D after the letter means that this server has no subscriber to the channel in ARGV[1]
 
 lookOnMaster()
 local now = clock()

@@ -1,9 +1,10 @@
--- Stores the value of a leader and notifies the observers. Renewals send the value again, in case it was
--- lost.
+-- Stores the value of a leader and notifies the observers. Renewals send the value again, in case Redis has
+-- lost it.
 --
--- Sending the request again is harmless. A value that is stored, or a newer one of the same leader, stays.
+-- Sending the request again is harmless, because the script does not replace a newer value of the same
+-- leader.
 --
--- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
+-- KEYS[1]   see internal/script/lua/lock.lua. The observers' channel has the same name
 -- ARGV[1]   owner field of the leader
 -- ARGV[2]   its token
 -- ARGV[3]   sequence number of the value within this leadership. The highest number of this leader counts
@@ -11,7 +12,7 @@
 -- ARGV[5]   KEEP
 --
 -- Replies
---   K   the value is stored, or a newer one of the same leader
+--   K   the value is stored, or a newer value of the same leader
 --   L   the lock is not held under this token
 
 local now = clock()

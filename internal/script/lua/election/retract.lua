@@ -1,9 +1,9 @@
--- Deletes the value of a leader that has resigned and notifies the observers, unless the next leader has a
--- value already.
+-- Deletes the value of a leader that has resigned, and notifies the observers. If the next leader has already
+-- stored its value, the script does nothing.
 --
--- Sending the request again is harmless. The value of another leader stays.
+-- Sending the request again is harmless, because the script does not delete the value of another leader.
 --
--- KEYS[1]   see internal/script/lua/lock.lua. It is the name of the channel, too
+-- KEYS[1]   see internal/script/lua/lock.lua. The observers' channel has the same name
 -- ARGV[1]   owner field of the leader
 -- ARGV[2]   its token
 --

@@ -1,11 +1,11 @@
--- Counts down by one for a party, once.
+-- Counts down by one for a party. A party counts only once.
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
--- ARGV[3] id of the run that it has joined
+-- ARGV[3] id of the run that the party has joined
 --
 -- Replies
---   C NOW   counted, by this request or an earlier copy of it
+--   C NOW   counted down, by this request or an earlier copy of it
 --   P NOW   the lease of the party has ended
 --   Z NOW, D NOW, G NOW   the run has ended, see look.lua
 

@@ -3,7 +3,7 @@
 -- ARGV    see the function once in latch.lua
 --
 -- Replies
---   C NOW COUNT RUN   counted
+--   C NOW COUNT RUN   counted down to COUNT
 --   C NOW 0           there is no run, so nothing changed
 --   V NOW, U NOW      see once
 

@@ -3,8 +3,8 @@
 -- ARGV    see the function once in latch.lua
 --
 -- Replies
---   D NOW 1        deleted
---   D NOW 0        there is no run
+--   D NOW 1        the run was deleted
+--   D NOW 0        there is no run, so nothing changed
 --   V NOW, U NOW   see once
 
 return once(function(now)

@@ -1,9 +1,9 @@
--- Returns the count and the parties of the current run. It changes nothing, not even the lifetime.
+-- Returns the count and the parties of the current run. It changes nothing, and does not extend the lifetime.
 --
 -- Reply
---   I NOW COUNT {NAME: LEASE, ...}   COUNT is 0 if there is no run. NAME and LEASE are of each party that has
---                                    joined and not counted. LEASE is the Redis time in µs at which its lease
---                                    ends, and the id of its join request
+--   I NOW COUNT {NAME: LEASE, ...}   COUNT is 0 if there is no run. The object has each party that has joined
+--                                    but has not counted down. LEASE is the Redis time in µs at which the
+--                                    party's lease ends, and the id of its join request
 
 lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])
@@ -18,5 +18,5 @@ for i = 1, #all, 2 do
   end
 end
 checkIsLatch(due)
-local joined = next(parties) and cjson.encode(parties) or '{}' -- an empty table may be an array
+local joined = next(parties) and cjson.encode(parties) or '{}' -- cjson may encode an empty table as []
 return 'I ' .. select(2, clock()) .. ' ' .. toString(count) .. ' ' .. joined

@@ -1,9 +1,10 @@
--- Ends the lease of a party that does not count.
+-- Ends the lease of a party that does not count down.
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
--- ARGV[3] 0 if the party has joined and gives up. Waiters are notified. If it is not known whether the party
---         has joined: the Redis time in µs after which its join request is void. No trace of it is left then
+-- ARGV[3] 0 if the party has joined and gives up. Then waiters are notified. If the session does not know
+--         whether the party has joined, the Redis time in µs after which the join request is void. Then the
+--         script removes the party as if it had never joined
 --
 -- Reply: 'L NOW'
 
@@ -18,7 +19,8 @@ if ARGV[3] == '0' then
   end
   return onMaster('L ' .. stamped)
 end
--- A copy that comes now must not join. It could not if no latch wrote the hash, which is left as it is.
+-- A copy of the join request that arrives later must not join. If no latch wrote the hash, such a copy fails,
+-- and the hash is left unchanged.
 if now <= tonumber(ARGV[3]) and not foreignField(redis.call('HGET', KEYS[1], 'w')) then
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end

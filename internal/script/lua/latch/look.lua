@@ -1,16 +1,16 @@
--- Returns the state of a run, and keeps the current run for its lifetime.
+-- Returns the state of a run, and lets the lifetime of the current run start again.
 --
 -- ARGV[1] id of the run, or '' for the current run
 -- ARGV[2] the session's channel. It is '' if the session has no subscription, or other servers may have it
 --
 -- Replies
---   R NOW COUNT LEFT HEARD RUN PARTY   the run has not ended. The lease of PARTY is the first to end, in
---                                      LEFT ms unless it is renewed. LEFT is 0 if it has ended, and -1 if
---                                      there is no lease. HEARD is D if this server has no subscriber to
---                                      ARGV[2]
---   Z NOW                              it ended at 0, or there is no current run
---   D NOW                              it was deleted
---   G NOW                              it is not known
+--   R NOW COUNT LEFT FLAG RUN PARTY   the run has not ended. Of all leases, that of PARTY ends first, in
+--                                     LEFT ms unless it is renewed. LEFT is 0 if this lease has ended, and
+--                                     -1 if there is no lease. FLAG is D if this server has no subscriber to
+--                                     ARGV[2], otherwise '-'
+--   Z NOW                             the run ended at 0, or there is no current run
+--   D NOW                             the run was deleted
+--   G NOW                             the run is not known
 
 onMaster()
 local now, stamped = clock()
@@ -29,7 +29,7 @@ if run[4] ~= '0' then
   first = tonumber(first)
   if not first or first <= now and leaseOf(party) ~= first then
     first = nil
-    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored for other waiters
+    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored in f
     for i = 1, #all, 2 do
       local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
       if till and (not first or till < first) then
@@ -43,5 +43,5 @@ if run[4] ~= '0' then
 end
 keepAlive(run[3])
 local left = first and toString(math.max(math.ceil((first - now) / 1000), 0)) or '-1'
-local heard = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and 'D' or '-'
-return table.concat({ 'R', stamped, toString(n), left, heard, run[2] or '', first and party or '' }, ' ')
+local flag = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and 'D' or '-'
+return table.concat({ 'R', stamped, toString(n), left, flag, run[2] or '', first and party or '' }, ' ')

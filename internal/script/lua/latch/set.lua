@@ -1,12 +1,12 @@
--- Sets the count, which begins a run, if there is no run.
+-- If there is no run, begins a run by setting the count.
 --
 -- ARGV[1], ARGV[2] see the function once in latch.lua. The id is also the id of the run
 -- ARGV[3] count
 -- ARGV[4] lifetime in ms
 --
 -- Replies
---   S NOW 1        set
---   S NOW 0        there is a run
+--   S NOW 1        the count was set
+--   S NOW 0        there already is a run, so nothing changed
 --   V NOW, U NOW   see once
 
 return once(function()

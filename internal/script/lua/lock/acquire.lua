@@ -1,44 +1,46 @@
 -- Takes a free lock, or unused permits, if there are no waiters. Otherwise the attempt waits in the queue, or
 -- is refused.
--- Free permits are granted to the waiters in the order of the queue. Waiters that are dead, or that have lost
--- their subscription, are passed over.
+-- If there are waiters, a free lock or unused permits are granted to them in the order of the queue. Waiters
+-- that are dead, or that have lost their subscription, are skipped.
 --
 -- Sending the request again is harmless. A holder gets its token again, and its lease lasts for at least
--- ARGV[4] ms from now. A waiter keeps its place, and is known to live for longer.
+-- ARGV[4] ms from now. A waiter keeps its place, and counts as alive for ARGV[7] ms from now.
 --
 -- KEYS      see internal/script/lua/queue.lua
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   how many goroutines wait with this attempt. For a lock with permits, the number of permits that
---           it wants
+-- ARGV[2]   number of goroutines that wait with this attempt. For a lock with permits, the number of permits
+--           that the attempt wants
 -- ARGV[3]   Redis time in µs after which this request is void
 -- ARGV[4]   lease in ms
 -- ARGV[5]   holder info, see internal/script/lua/lock.lua
 -- ARGV[6]   KEEP
--- ARGV[7]   ms for which the attempt is known to live. 0 means that it does not wait
+-- ARGV[7]   ms for which a waiting attempt counts as alive. 0 means that the attempt does not wait
 -- ARGV[8]   CHANNELS
--- ARGV[9]   nonce, which comes back in the message of a grant, so that no other client can forge one
+-- ARGV[9]   nonce, which the message of a grant contains, so that no other client can forge such a message
 -- ARGV[10]  DELIVERY
--- ARGV[11]  '' or missing, unless the session wants to keep the lock while no goroutine has it. It may do so
---           unless others wait, or another session was refused a kept lock less than this number of µs ago
+-- ARGV[11]  '' or missing, unless the session wants to keep the lock while no goroutine has it. Otherwise a
+--           time in µs. The session may keep the lock if nobody waits, and if no other session was refused a
+--           lock that was kept in this way, less than this time ago
 -- Only for a lock with permits:
--- ARGV[12]  the limit, unless Redis has another one
--- ARGV[13]  owner field of a holder of this session, or ''. If there are no waiters, its lease is prolonged
---           instead of a grant
+-- ARGV[12]  the limit that the caller expects. It becomes the limit if Redis has none
+-- ARGV[13]  owner field of a holder of this session, or ''. If this holder has a valid lease and there are no
+--           waiters, its lease is extended, and the attempt gets no grant
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. The G may be followed,
 --                           without a space, by the flags that mayLinger in queue.lua returns
---   K NOW                   the lease of ARGV[13] was prolonged
---   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is its
---                           holder info. If several share the lock, OWNER is the first whose lease ends. If
---                           only waiters are in the way, OWNER is '-'. The Q may be followed, without a
---                           space, by flags of queue.lua
+--   K NOW                   the lease of ARGV[13] was extended
+--   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is the
+--                           holder info of OWNER. If several holders share the lock, OWNER is the holder
+--                           whose lease ends first. If nobody holds the lock, but others wait for it, OWNER
+--                           is '-'. The Q may be followed, without a space, by the flags that replyFlags in
+--                           queue.lua returns
 --   N NOW LIMIT             refused, because LIMIT is less than the attempt wants, or differs from ARGV[12]
 --                           and was not set by limit.lua
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
--- G, Q and N are followed by ' OWNER TOKEN LEASE' for each other attempt of this session that was granted
--- permits
+-- For a lock with permits, G, Q and N are followed by ' OWNER TOKEN LEASE' for each other attempt of this
+-- session that was granted permits
 
 local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
@@ -91,7 +93,7 @@ if s then
   local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, nil, ''
   dropExpired(s)
   if limited then
-    if mayHaveQueue(s) then -- the attempt has waited since before the limit was set
+    if mayHaveQueue(s) then -- the attempt may be queued since before the limit was set
       options = { asking = session(me), leaving = me }
       q = lookUp(s, ARGV[8], options)
       q.remove[#q.remove + 1] = me
@@ -102,7 +104,7 @@ if s then
   end
   if unused(s) > 0 then
     q = lookUp(s, ARGV[8], options)
-    -- The attempt is queued before serve, which could empty the queue, see removeFromQueue.
+    -- The attempt is queued before serve is called, because serve could empty the queue, see removeFromQueue.
     if waits and q.remove[1] and not (q.mine and q.mine.isServed) then
       enqueue(s, q)
       enqueued = true
@@ -126,7 +128,7 @@ if s then
       end
     end
     notifyKeepers(s, session(me), ARGV[8])
-    if not waits then -- nothing may have been written
+    if not waits then -- the script may have written nothing
       onMaster()
     end
     return table.concat({ 'Q' .. said, stamped, toString(holder.left or 0), holder.owner or '-',

@@ -1,36 +1,38 @@
--- Takes the lock by force from a holder of ALL permits, from all holders of fewer, or from the holder with a
--- given token. The lock, or the permits, are then granted as in release.lua. A holder finds out with its next
--- request that it has lost the lock, or at once if its session keeps the lock while no goroutine has it. A
--- hash that somebody has damaged is deleted.
+-- Takes the lock by force from a holder of ALL permits, from all holders of fewer permits, or from the holder
+-- with a given token. The lock or the permits are then granted to waiters, as in release.lua. The former
+-- holder notices its loss with its next request. If its session keeps the lock while no goroutine has it, the
+-- session is notified at once. If somebody has damaged the hash, the script deletes it.
 --
--- Sending the request again with a token is harmless. That token is not granted again.
+-- Sending a request with a token again is harmless, because no token is granted twice.
 --
--- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
---           fails with TRYAGAIN, see release.lua
+-- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
+--           it fails with TRYAGAIN, see release.lua
 -- ARGV[1]   CHANNELS
 -- ARGV[2]   KEEP
--- ARGV[3]   '' for the holder of ALL permits, 'r' for all holders of fewer, or the token of one holder
+-- ARGV[3]   '' for the holder of ALL permits, 'r' for all holders of fewer permits, or the token of a holder
 --
 -- Reply: the number of holders that have lost the lock; 1 if a damaged hash was deleted
 
--- look returns the state, the owner fields of the holders that are meant, and the results of readShare for
--- the further holders among them. It raises an error if somebody has damaged the hash.
+-- look returns the result of read, a list of the owner fields of the holders that ARGV[3] selects, and a
+-- table with the results of readShare for the further holders among them. If the request has not all keys
+-- that are needed, look returns only the first result. If somebody has damaged the hash, look raises an
+-- error.
 local function look(now)
   local s, forced, shares = read('', now, ARGV[2]), {}, {}
-  local function meant(permits, token)
+  local function isSelected(permits, token)
     return ARGV[3] == token or ARGV[3] == (permits == ALL and '' or 'r')
   end
   if not KEYS[2] and (s.queued > 0 or s.shared > 0) or KEYS[4] == KEYS[1] and s.shared > 0 then
     return s
   end
   dropExpired(s)
-  if s.owner and meant(s.permits, s.token) then
+  if s.owner and isSelected(s.permits, s.token) then
     forced[1] = s.owner
   end
   local all = s.shared > 0 and redis.call('HGETALL', KEYS[1]) or {}
   for i = 1, #all, 2 do
     local owner = string.match(all[i], '^held (%S+)$')
-    if owner and not s.gone[owner] and meant(parseShare(owner, all[i + 1])) then
+    if owner and not s.gone[owner] and isSelected(parseShare(owner, all[i + 1])) then
       forced[#forced + 1], shares[owner] = owner, readShare(s, owner, all[i + 1])
     end
   end
@@ -40,7 +42,7 @@ end
 local now = clock()
 local held = redis.call('HMGET', KEYS[1], 'owner', 'token', 'shared')
 if KEYS[4] and KEYS[4] ~= KEYS[1] then
-  redis.call('ZSCORE', KEYS[4], '') -- raises the error if this key is no sorted set
+  redis.call('ZSCORE', KEYS[4], '') -- raises an error if KEYS[4] is not a sorted set
 end
 local sane, s, forced, shares = pcall(look, now)
 if not sane and not held[1] and not held[3] then
@@ -66,9 +68,9 @@ for _, owner in ipairs(forced) do
     ownerForced, lingers[owner], s.owner, s.lingers = true, s.lingers, nil, nil
   end
 end
--- Somebody may have damaged the queue, so it is read before the first write.
+-- The queue is read before the first write, because reading fails if somebody has damaged the queue.
 local q = lookUp(s, ARGV[1], {})
-redis.call('HDEL', KEYS[1], '') -- a server that is full takes what follows then, and a replica refuses this
+redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
 if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end

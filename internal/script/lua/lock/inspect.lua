@@ -1,11 +1,11 @@
--- Reads all that is known of a lock at one instant.
+-- Returns all data of a lock at one instant.
 --
--- KEYS    see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
---           fails with TRYAGAIN: see release.lua
+-- KEYS    see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
+--         it fails with TRYAGAIN, see release.lua
 --
 -- Reply: JSON {"now": MICROSECONDS, "lock": {FIELD: VALUE}, "queue": [ATTEMPT, TICKET, ...],
---        "waiters": {ATTEMPT: ENTRY}, "leases": [OWNER, END, ...]}. The leases are of further holders,
---        and END and TICKET are Redis times in µs
+--        "waiters": {ATTEMPT: ENTRY}, "leases": [OWNER, END, ...]}. "leases" has the further holders.
+--        END and TICKET are Redis times in µs
 
 lookOnMaster()
 local lock = map(KEYS[1])

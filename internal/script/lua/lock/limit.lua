@@ -1,13 +1,13 @@
--- Sets the limit, which is the number of permits. If some are unused then, waiters get them. If the limit is
--- lower than before, holders keep their permits. But sessions that may keep permits while no goroutine has
--- them are notified, and release such permits.
+-- Sets the limit, which is the number of permits. If permits are unused then, waiters get them. If more
+-- permits are in use than the new limit, the holders keep them. But sessions that may keep permits while no
+-- goroutine has them are notified, and release such permits.
 --
--- Sending the request again is harmless. A copy that comes after ARGV[6] is void.
+-- Sending the request again is harmless. A copy that arrives after ARGV[6] is void.
 --
--- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it
---           fails with TRYAGAIN, see release.lua
+-- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
+--           it fails with TRYAGAIN, see release.lua
 -- ARGV[1]   the limit
--- ARGV[2]   '1' if the limit is only set if Redis has none, otherwise '0'
+-- ARGV[2]   '1': set the limit only if Redis has none. '0': set the limit in any case
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
 -- ARGV[5]   id of the request, which all its copies have
@@ -31,7 +31,7 @@ if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == 
 end
 dropExpired(s)
 s.limit = tonumber(ARGV[1])
-local q = lookUp(s, ARGV[3], {}) -- before the first write, since somebody may have damaged the queue
+local q = lookUp(s, ARGV[3], {}) -- lookUp fails if the queue is damaged, so it precedes all writes
 set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
 serve(s, ARGV[3], q, {})
 if unused(s) < 0 then

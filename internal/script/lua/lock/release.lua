@@ -1,30 +1,33 @@
--- Ends an attempt. The attempt leaves the queue, and releases the lock or its permits if it holds any. These
--- are then granted in the order of the queue. Dead waiters, and waiters that have lost their subscription,
--- are skipped. With ARGV[7], the lock or the permits stay taken for a time. The owner field changes, so that
--- no request of the attempt can change that any more.
+-- Ends an attempt. The attempt leaves the queue, and releases the lock or its permits if it holds any. The
+-- lock or the permits are then granted to waiters in the order of the queue. Waiters that are dead, or that
+-- have lost their subscription, are skipped.
+--
+-- With ARGV[7], the lock or the permits stay taken for a time. The owner field then changes, so that no later
+-- request of the attempt can end or extend this time.
 --
 -- With ARGV[8], the holder keeps some of its permits. A writer downgrades to a reader by such a request.
 --
--- Sending the request again is harmless. An attempt that has ended holds nothing.
+-- Sending the request again is harmless, because an attempt that has ended holds nothing.
 --
--- KEYS      see internal/script/lua/queue.lua. If a request has only the first, but more are needed, it fails
---           with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request of which only some
---           keys exist, and often there is only the first. So a session then sends that alone
+-- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
+--           it fails with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request if only
+--           some of its keys exist. Often only KEYS[1] exists. So the session then sends a request with only
+--           KEYS[1]
 -- ARGV[1]   owner field, SESSION:ATTEMPT
--- ARGV[2]   token of its grant, or '' for any. Any grant of the attempt ends. Only the reply depends on the
---           token
+-- ARGV[2]   token of the grant, or '' for any token. The grant of the attempt ends even if it has another
+--           token. But then nothing stays taken, all tokens of its block count as used, and the reply is L
 -- ARGV[3]   CHANNELS
 -- ARGV[4]   KEEP
--- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive, and must find that the
---           attempt has ended. 0 means that no copy is in flight
--- ARGV[6]   last token used of the grant's block, so that the rest of it can be granted. 0 means that no
---           token was used. '' means that this is not known, so the whole block counts as used
--- ARGV[7]   ms for which the lock or the permits stay taken. '' or missing if they do not
--- ARGV[8]   number of its ALL permits that the holder keeps. Missing if it keeps none
+-- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive. The copy must find that
+--           the attempt has ended. 0 means that no copy is in flight
+-- ARGV[6]   last token used of the grant's block, so that the rest of the block can be granted. 0 means that
+--           no token was used. '' means that the last token is not known, so the whole block counts as used
+-- ARGV[7]   ms for which the lock or the permits stay taken. '' or missing if they do not stay taken
+-- ARGV[8]   number of permits that a holder of ALL permits keeps. Missing if it keeps none
 --
 -- Replies
---   R   released, by this request or an earlier copy of it. (After an earlier copy, a further holder may get
---       L)
+--   R   released, by this request or an earlier copy of it. (If an earlier copy released the permits of a
+--       further holder, the reply may be L)
 --   L   lost, because the attempt does not hold the lock under this token, and has not released it
 --   Both are followed by ' OWNER TOKEN LEASE' for each waiter that was granted the lock for LEASE ms. For a
 --   lock with permits, only waiters of this session are named
@@ -46,12 +49,12 @@ if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0)
   return redis.error_reply('TRYAGAIN the other keys may be needed')
 end
 local mine = grantOf(s, owner)
--- Any grant of the attempt ends. Under another token than the present one, the whole block counts as used,
--- and nothing stays taken.
+-- The grant of the attempt ends even if its token differs from ARGV[2]. But then the whole block counts as
+-- used, and nothing stays taken.
 local matches = mine and (token == '' or token == mine.token)
-local lost = not mine and s.shared > 0 and readShare(s, owner) -- as a further holder whose lease has ended
+local lost = not mine and s.shared > 0 and readShare(s, owner) -- an expired grant of a further holder
 local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
-if ARGV[8] and (not matches or mine.permits ~= ALL) then -- the second, after an earlier copy of the request
+if ARGV[8] and (not matches or mine.permits ~= ALL) then -- an earlier copy leaves fewer than ALL
   return onMaster(reply)
 end
 local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
@@ -77,13 +80,13 @@ elseif mine then
     mine.lingers, mine.ends, s.shared = nil, now + stays * 1000, s.shared + mine.permits
   end
 end
--- An attempt that holds nothing may be in the queue, and is removed from it. The queue is read before the
--- first write, since somebody may have damaged it.
+-- If the attempt holds nothing, it may be in the queue, and is removed from the queue. The queue is read
+-- before the first write, because reading fails if somebody has damaged the queue.
 local options = { leaving = owner, all = stays }
 if unused(s) > 0 then
-  options.asking = session(owner) -- otherwise it needs a subscription as any other session does
+  options.asking = session(owner) -- the reply has the grants of this session
 else
-  local first = firstHolderToEnd(s) -- settle comes later, so the holder may have nothing any more
+  local first = firstHolderToEnd(s) -- the lease of first may have ended, because removeDropped runs later
   options.but = not stays and not s.gone[first.owner or ''] and sessionToSkip(first) or nil
 end
 local q = lookUp(s, ARGV[3], options)
@@ -91,7 +94,7 @@ if not mine and mayHaveQueue(s) then
   q.remove[#q.remove + 1] = owner
 end
 local last, fields = toString(s.last), {}
--- The first write is an HDEL: a full server accepts the next ones then, and a replica refuses it.
+-- The first write is an HDEL. After it, a full server accepts the next writes. A replica refuses HDEL.
 if mine ~= s then
   call('HDEL', KEYS[1], '')
 end
@@ -104,12 +107,13 @@ elseif mine == s and ARGV[8] then
     call('HSET', KEYS[1], 'floor', last)
   end
 elseif mine == s and stays then
-  local its = toString(math.max(tonumber(s.token), used)) -- last may be the token of a further holder
+  local ownToken = toString(math.max(tonumber(s.token), used)) -- last may be the token of a further holder
   call('HDEL', KEYS[1], 'lingers')
-  if its == last then
+  if ownToken == last then
     call('HDEL', KEYS[1], 'floor')
   end
-  set(s, s.ends, 'owner', rest, 'ends', toString(s.ends), 'token', its, 'released', its, 'releaser', owner)
+  set(s, s.ends, 'owner', rest, 'ends', toString(s.ends), 'token', ownToken, 'released', ownToken,
+    'releaser', owner)
 elseif mine == s then
   call('HDEL', KEYS[1], 'owner', 'lingers', 'floor')
   fields = { 'released', last, 'releaser', owner }

@@ -1,22 +1,23 @@
--- Sets the hold count of a held lock, and extends its lease to at least ARGV[5] ms. It serves re-entry,
--- the unlock of a nested hold, renewal and Extend.
+-- Sets the hold count of a held lock, and extends its lease to at least ARGV[5] ms. Re-entry, the unlock of a
+-- nested hold, renewal and Extend use this script.
 --
--- Sending the request again is harmless, even late, because it sets and never adds, and ignores an old count.
+-- Sending the request again is harmless, even if it arrives late, because the script does not add to the hold
+-- count but sets it, and ignores an old count.
 --
--- KEYS      see internal/script/lua/lock.lua. A lock without permits needs only the first
+-- KEYS      see internal/script/lua/lock.lua. For a lock without permits, only KEYS[1] is needed
 -- ARGV[1]   owner field
 -- ARGV[2]   token of the grant
--- ARGV[3]   number of this change of the count within the grant. If it is not above the last one, the count
---           is ignored
+-- ARGV[3]   number of this change of the count within the grant. If the number is not above that of the
+--           last change, the count is ignored
 -- ARGV[4]   hold count
--- ARGV[5]   lease in ms, or 0 for the present lease
+-- ARGV[5]   lease in ms, or 0 to leave the lease as it is
 -- ARGV[6]   KEEP
 -- ARGV[7]   a token above which all later tokens must be, or 0
--- For a further holder, ARGV[3], [4] and [7] mean nothing
+-- For a further holder, ARGV[3], ARGV[4] and ARGV[7] are ignored
 --
 -- Replies
 --   K   the lock is held under this token
---   L   it is not
+--   L   the lock is not held under this token
 
 local now = clock()
 local s = read('', now, ARGV[6])

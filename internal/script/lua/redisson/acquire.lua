@@ -1,6 +1,7 @@
 -- Takes the lock if it is free.
 --
--- Sending the request again is harmless. A holder gets its token again, and its whole lease.
+-- Sending the request again is harmless. A holder gets its token again, and its lease lasts for at least
+-- ARGV[3] ms from now.
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field, SESSION:ATTEMPT
@@ -8,16 +9,17 @@
 -- ARGV[3]   lease in ms
 -- ARGV[4]   holder info, see internal/script/lua/lock.lua
 -- ARGV[5]   ms for which the metadata outlives the lease
--- ARGV[6]   the session's channel, if no other server can have subscribers of it; otherwise ''
--- ARGV[7]   CHANNEL, and ARGV[8] HOW
+-- ARGV[6]   the session's channel, if only this server can have subscribers to it; otherwise ''
+-- ARGV[7]   CHANNEL
+-- ARGV[8]   HOW
 -- ARGV[9]   first value of the token counter, or '' if a missing counter must not be created
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it
---   Q NOW LEFT OWNER TOKEN  held by OWNER for LEFT ms. The second line of the reply is its holder
---                           info. TOKEN is 0 if a JVM holds the lock. A P behind the Q means that a release
---                           is published by SPUBLISH, and a D that this server has no subscriber to the
---                           channel in ARGV[6]
+--   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is the
+--                           holder info of OWNER. TOKEN is 0 if a JVM holds the lock. A P after the Q means
+--                           that a release is published by SPUBLISH. A D after the Q or the P means that
+--                           this server has no subscriber to the channel in ARGV[6]
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
 
@@ -32,8 +34,8 @@ if owner and owner ~= ARGV[1] then
     failDamaged(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
   end
   onMaster()
-  local deaf = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
-  local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (deaf and 'D' or '')
+  local unsubscribed = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
+  local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (unsubscribed and 'D' or '')
   return table.concat({ status, stamped, toString(left), owner, token }, ' ') .. '\n' .. about
 end
 local lease, keep = tonumber(ARGV[3]), tonumber(ARGV[5])

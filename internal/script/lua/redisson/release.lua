@@ -1,27 +1,30 @@
--- Ends an attempt. If it holds the lock, the lock is freed, and all waiters are notified.
+-- Ends an attempt. If the attempt holds the lock, the lock is freed, and all waiters are notified.
 --
 -- Sending the request again is harmless. The reply is the same, and a later holder keeps the lock.
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field
--- ARGV[2]   token of its grant, or '' for any. The hold ends under any token. The reply depends on the token
+-- ARGV[2]   token of the grant, or '' for any. The hold ends even if it has another token, but the reply
+--           is L then
 -- ARGV[3]   ms for which the metadata of a free lock is kept
--- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive, and must find the
---           attempt ended. 0 means that no copy can arrive
--- ARGV[5]   CHANNEL, and ARGV[6] HOW
+-- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive. The copy must find that
+--           the attempt has ended. 0 means that no copy is in flight
+-- ARGV[5]   CHANNEL
+-- ARGV[6]   HOW
 --
 -- Replies
 --   R   released under this token, by this request or an earlier copy of it
 --   L   lost, because the lock is not held, and was never released under this token
--- If this request freed the lock, the reply also has the number of clients of this server that were notified.
+-- If this request freed the lock, a space and the number of clients of this server that were notified follow
 
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held, reply = redis.call('HMGET', KEYS[1], owner, 't'), nil
 if held[1] then
   readNumber(KEYS[1], 't', held[2] or '')
   redis.call('DEL', KEYS[1])
-  -- A server short of memory refuses this, and releases all the same. The metadata outlives the lease by
-  -- more than keep, unless it was evicted. All three fields are new then.
+  -- A server that is short of memory may refuse this HSET, but the lock is released all the same. Usually the
+  -- metadata outlives the lease by more than `keep`. If the metadata was evicted, all three fields are new,
+  -- and the key needs an expiry.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
     redis.call('PEXPIRE', KEYS[2], keep)
   end
