@@ -273,10 +273,10 @@ func (w *waiter) try() (*Grant, error) {
 		if !mayFree {
 			return g, err
 		}
-		switch heard, ended := w.bounds.Sleep(time.Until(w.begun.Add(ownRelease)), released); {
+		switch notified, ended := w.bounds.Sleep(time.Until(w.begun.Add(ownRelease)), released); {
 		case ended:
 			return nil, w.endedError()
-		case !heard:
+		case !notified:
 			return nil, err
 		}
 	}

@@ -192,11 +192,11 @@ func (g *Grant) endLinger() {
 	}
 }
 
-// end ends a grant without an Unlock, because the grant was lost or the session closes. reason is why it was
-// lost. The contexts of its holds are canceled before any waiter is woken. Unless the timer is late, this
-// happens before Redis can grant the lock to others, because the lease in Redis ends after the deadline. The
-// caller, or the Unlock of a hold, must release the grant. But if a lost grant has no entries, no Unlock will
-// follow, so end releases the grant.
+// end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
+// its cause. The contexts of its holds are canceled before any waiter is woken. Unless the timer is late,
+// this happens before Redis can grant the lock to others, because the lease in Redis ends after the deadline.
+// The caller, or the Unlock of a hold, must release the grant. But if a lost grant has no entries, no Unlock
+// will follow, so end releases the grant.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {

@@ -374,7 +374,7 @@ var All = []Mutant{
 		Test: [2]string{"./multilock", "TestOneOfManyThatTryAFreeMultiLockAtOnceGetsIt"}},
 	{Name: "RedLock: a try waits for a hold that has ended by its lease", Kind: "redlock3",
 		File: "internal/engine/grant.go",
-		Old:  "	l.notifyReleaseDone() // a TryLock of the session may have waited for its Unlock\n",
+		Old:  "	l.notifyReleaseDone() // a TryLock of the session may wait for the end of the grant\n",
 		New:  "",
 		Test: [2]string{"./internal/engine",
 			"TestATryThatWaitsForAHoldOfItsSessionLearnsOfTheEndOfItsLease"}},
