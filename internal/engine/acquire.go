@@ -20,12 +20,12 @@ type waiter struct {
 	l      *lockState
 	ctx    context.Context // context of the caller
 	want   Want
-	noWait bool // TryLock: the call waits for the reply of Redis, and not for other holders
+	noWait bool // the call waits for a reply of Redis, but not for other holders (TryLock)
 	cfg    Config
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // Lost or Closed if a hold from which ctx descends has ended so; otherwise Held
+	lost         handle.State // Lost or Closed if a former hold of ctx was lost or closed; otherwise Held
 	waitReported bool         // the observer got EventWaiting for this call
 	waitedHere   bool         // the call has waited for another hold nested in the same outer hold
 
@@ -33,7 +33,7 @@ type waiter struct {
 	attemptUsed   bool    // inlineAttempt has been used; guarded by lockState.mu
 
 	// The following fields are of a wait in a lane, and are guarded by lockState.mu. Once the goroutine of
-	// the call knows that the call was answered, it reads grant and err without the mutex.
+	// the call knows that answered is true, it reads grant and err without the mutex.
 	lane      *lane
 	news      chan news // nil until listen makes it; has room for one of each kind of news
 	answered  bool      // grant or err is set
@@ -221,13 +221,13 @@ const ownRelease = 250 * time.Millisecond
 // There is one exception. While its own session is releasing the lock, try waits for up to ownRelease, unless
 // other goroutines of the session come first. Otherwise try could report a lock as taken that this process
 // has already unlocked. A try for some of the permits sends its request again after such a release, but at
-// most once for each release that was in flight when it began. Later releases do not count, because in a busy
-// session they never stop.
+// most once for each release that was in flight when try began. Later releases do not count, because in a
+// busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. Redis hands the lock over to this waiter in the same request, so that no try
-//     overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis sees that its
-//     session has no subscription;
+//     overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis sees that the
+//     waiter's session has no subscription;
 //   - another goroutine of its own session waits, even if the lane of that goroutine is still filling;
 //   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.
 func (w *waiter) try() (*Grant, error) {
@@ -245,7 +245,7 @@ func (w *waiter) try() (*Grant, error) {
 		}
 		for _, g := range l.grants {
 			if g.numEntries == 0 {
-				g.endLinger() // the call cannot use the grant, but Redis may refuse the call because of it
+				g.endLinger() // an unused grant that cannot serve the call could keep the call out
 			}
 		}
 		l.settle(&fx)
@@ -255,7 +255,7 @@ func (w *waiter) try() (*Grant, error) {
 		all := w.want.exclusive()
 		busy, mayFree := ln != nil && len(ln.waiters) > 0 || all && len(l.grants) > 0, l.mayFree()
 		if busy {
-			mayFree = l.kind.Alone // otherwise other goroutines come first
+			mayFree = l.kind.Alone // in all other kinds, other goroutines come first
 		}
 		var released <-chan struct{} // nil means this is the last try
 		if mayFree {

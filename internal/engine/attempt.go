@@ -28,7 +28,7 @@ const (
 	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
 	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
 	withdrawn                     // no goroutine waits for the attempt, and it is being released in Redis
-	done                          // the attempt was granted or refused; later replies grant it nothing
+	done                          // the attempt was granted or refused; later replies change nothing
 )
 
 func (s attemptState) String() string {
@@ -68,7 +68,7 @@ type attempt struct {
 
 	// From the last reply that queued the attempt. baseLocal and baseRedis convert the Redis time in a
 	// message about a grant to local time.
-	baseLocal   time.Time // time before that request was sent; at first, when the attempt began
+	baseLocal   time.Time // time before its request was sent; at first, the beginning of the attempt
 	baseRedis   int64     // Redis time in µs in that reply; 0 means there was none
 	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher one
 
@@ -178,7 +178,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if l.kind.Fair && a.numWaiters == 0 {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	if a.state == requested || a.state == queued { // afterward, copies must be void by staleUntil
+	if a.state == requested || a.state == queued { // a copy after the end must be void by staleUntil
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")
@@ -275,7 +275,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
-	case r.Status == protocol.Stale && mayRepeat: // the attempt has ended in Redis, as by force
+	case r.Status == protocol.Stale && mayRepeat: // the attempt has ended, for example by force
 		ln.numLateBefore = a.numLate + 1
 		a.setState(done, fx) // settle begins another attempt
 	case r.Status == protocol.Stale:
@@ -290,7 +290,8 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	stays := a.state == queued && strings.Contains(err.Error(), "OOM ") // a full server keeps its place
+	// A full server keeps an attempt that is queued already.
+	stays := a.state == queued && strings.Contains(err.Error(), "OOM ")
 	if ln.noWait || !stays && !wire.Judge(err).Transient {
 		a.fail(l.kind.Failed(l.keys, err), fx)
 		a.conclude(fx)
@@ -337,7 +338,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
 	if !a.mayLinger { // otherwise onGrant replaces the attempt in the inbox, so that no message is lost
-		l.registry.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
+		l.registry.inbox.remove(a.owner.(string)) // from now on, no message reaches the attempt
 	}
 }
 
@@ -598,7 +599,7 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 // caller must not hold l.mu.
 func (l *lockState) notifyServed(s protocol.Served, base time.Time) {
 	if a, ok := l.registry.inbox.find(s.Owner).(*attempt); ok {
-		fx := a.lane.l.begin() // not l if this lock has a newer lockState
+		fx := a.lane.l.begin() // the attempt may belong to a newer lockState than l
 		a.onGrantNotice(s.Token, base, s.Lease, &fx)
 		fx.commit()
 	}

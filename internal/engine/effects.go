@@ -2,18 +2,18 @@ package engine
 
 import "time"
 
-// effects collects the consequences of one event which must not happen under the mutex of the lock. These
-// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event
-// of a lock is handled in three steps:
+// effects collects those consequences of one event that must not happen under the mutex of the lock. These
+// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event of
+// a lock is handled in three steps:
 //
 //	fx := l.begin()  // locks l.mu
 //	...              // changes the state of the lock, and adds effects
 //	fx.commit()      // decides what follows (settle), unlocks l.mu, and carries out the effects
 //
-// So each function with a parameter of type *effects runs under the mutex.
+// The mutex is locked until commit. So each function with a parameter of type *effects runs under the mutex.
 type effects struct {
 	l    *lockState
-	age  time.Duration // of the session, when the event began
+	age  time.Duration // age of the session when the event began
 	uses int           // change of the number of uses of l
 
 	// closed means that the session is closed, and that its Shutdown does not wait for this event. So the
@@ -33,7 +33,7 @@ type effects struct {
 }
 
 // begin locks the mutex for an event. If the event may send requests or run functions in the background, the
-// caller must be counted by session.Begin, or must set closed.
+// caller must be counted by session.Begin, or must set fx.closed.
 func (l *lockState) begin() effects {
 	l.mu.Lock()
 	return effects{l: l, age: l.age()}

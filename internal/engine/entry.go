@@ -32,7 +32,7 @@ type Entry struct {
 	chain    chain               // the chain of a root; not used in other entries
 	outer    *Entry              // the live hold in which this one is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested in this one
-	changed  chan struct{}       // closed when a waiting call may nest in this hold; nil: none waits
+	changed  chan struct{}       // closed when a waiting call may nest in this hold; nil: no call waits
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers get one EventReleased or

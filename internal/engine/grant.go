@@ -30,13 +30,13 @@ type Grant struct {
 
 	// lockState.mu guards the following.
 	lane           *lane         // the lane whose goroutines may get the grant
-	reservedFor    *lane         // the lane for which Redis has just granted it; nil after that event
+	reservedFor    *lane         // the lane whose attempt has just got the grant; nil after that event
 	holds          []*Entry      // the live holds
 	permits        int64         // number of permits; All excludes all other holders
 	token          int64         // token of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
 	revision       int64         // number of the last change of the hold count; Redis ignores older ones
-	minNextToken   int64         // no later grant may have this token or one below; 0 means not set
+	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which permits stay taken, even without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)

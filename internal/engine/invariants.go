@@ -174,7 +174,8 @@ func (g *Grant) brokenHold(e *Entry) error {
 		}
 	}
 	switch {
-	case e.g != g || e.state != handle.Held: // Unlock in a closing session leaves it Held
+	// An Unlock in a closing session leaves the hold Held until Shutdown.
+	case e.g != g || e.state != handle.Held:
 		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
 	case e.outer != nil && !slices.Contains(g.holds, e.outer):
 		return errors.New("a hold is nested in a hold that has ended")

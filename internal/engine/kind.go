@@ -24,7 +24,7 @@ type Kind struct {
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
-	// Limited returns the error of a call that Redis refused because of the limit that it stores, for example
+	// Limited returns the error of a call that Redis refused because of the limit in Redis, for example
 	// because the call wants more permits than the limit. Limited is nil for a kind without a limit.
 	Limited func(name string, want Want, limit int64) error
 }
@@ -37,7 +37,7 @@ func NewLock(letter string, fair bool) *Kind {
 // Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is Named for the error of a request. It adds a hint if the keys may be damaged.
+// Failed is like Named, but for the error of a request. It adds a hint if the keys may be damaged.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // locked returns the error for a lock that is not free.

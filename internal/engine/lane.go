@@ -89,7 +89,7 @@ func (ln *lane) reset(l *lockState, w Want) {
 	ln.attempts, ln.waiters = ln.inlineAttempt[:0], ln.inlineWaiter[:0]
 }
 
-// isUnused reports whether nothing needs the lane.
+// isUnused reports whether the lane has nothing left, so that it can be removed.
 func (ln *lane) isUnused() bool {
 	return len(ln.waiters) == 0 && len(ln.attempts) == 0 && ln.numGrants == 0 && ln.numWithdrawing == 0
 }
@@ -139,17 +139,17 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 }
 
 // watchOutage makes sure that endWaitsInOutage runs at this age of the session, or earlier. An error of a
-// request can also end a wait in an outage (call.Bounds.ToleratesOutage). But a request that is stuck for
-// longer than the lease returns no error in time.
+// request can also end a wait in an outage (call.Bounds.ToleratesOutage). But this is not enough, because a
+// request that is stuck for longer than the lease returns no error in time.
 func (ln *lane) watchOutage(at time.Duration) {
 	if ln.outageAt == 0 || at < ln.outageAt {
 		ln.outageAt = at
 	}
 }
 
-// endWaitsInOutage ends each wait without a deadline during which an outage has lasted for the session's
-// lease. If other waits without a deadline remain, endWaitsInOutage runs again when the first of them may
-// have to end.
+// endWaitsInOutage ends each wait that has no deadline, and has been in an outage for as long as the
+// session's lease. If other waits without a deadline remain, endWaitsInOutage runs again when the first of
+// them may have to end.
 func (ln *lane) endWaitsInOutage() {
 	l := ln.l
 	since, err := l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey()) // without the mutex, because Trouble may block

@@ -76,11 +76,11 @@ func (r *registry) use(kind *Kind, keys *protocol.Keys) *lockState {
 	return l
 }
 
-// change adds by to the number of uses of a lock. When no use is left, the registry forgets the state. The
+// change adds delta to the number of uses of a lock. When no use is left, the registry forgets the state. The
 // caller must not hold the mutex of the lock.
-func (r *registry) change(l *lockState, by int) {
+func (r *registry) change(l *lockState, delta int) {
 	r.mu.Lock()
-	l.uses += by
+	l.uses += delta
 	// If l belongs to a lost hold that is unlocked late, the registry may already have another state for this
 	// lock.
 	unused := l.uses == 0 && r.locks[l.keys.LockKey()] == l
@@ -157,7 +157,7 @@ func (l *lockState) notifyReleaseDone() {
 // mayFree reports whether the session may soon release something in Redis.
 func (l *lockState) mayFree() bool {
 	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
-		return time.Since(a.changedAt) < ownRelease // an older request may be lost
+		return time.Since(a.changedAt) < ownRelease // the request of an older attempt may be lost
 	})
 }
 

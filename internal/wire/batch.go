@@ -34,7 +34,7 @@ func (s *server) full(n int) bool {
 type batch struct {
 	ctx      context.Context // the pipeline's context
 	requests []*Request
-	done     chan struct{} // closed when all requests have a reply or an error, or a single one was not sent
+	done     chan struct{} // closed when each request has a reply or an error, or the batch is not sent
 }
 
 func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, done: make(chan struct{})} }
@@ -211,7 +211,7 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 type gathering struct {
 	batches map[*redis.Client]*batch
 	link    *Link      // the Link of one of the requests
-	begun   chan error // gets nil when a call adds its request, or the error of a call that added none
+	begun   chan error // gets nil from a call that adds a request, and its error from any other call
 }
 
 type gatheringKey struct{}

@@ -230,7 +230,8 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	if !s.answers.Load() || s.isSilent() {
 		defer l.watchRequest(s)()
 	}
-	// Set since before counting the request. Otherwise the server would look silent since its last reply.
+	// Set s.since before the request is counted. Otherwise the server would count as silent since its last
+	// reply.
 	if s.inFlight.Load() == 0 {
 		s.since.Store(int64(time.Since(epoch)))
 	}

@@ -96,7 +96,7 @@ func (l *Link) WaitReplicas(
 // tooFewReplicas returns the error of a wait that ctx has ended. trouble is the last error, if any.
 func tooFewReplicas(ctx context.Context, known, n int, trouble error) error {
 	err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
-	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err has it already
+	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err has the end of ctx already
 		return err
 	}
 	return failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
