@@ -1,13 +1,14 @@
 // Package call sends requests whose callers may leave before the reply arrives. It also has the bounds of a
 // call, and the loop of a goroutine that follows a value in Redis (Watch). Begin with Bounds.
 //
-// A request that was sent may run even if its caller leaves. So a caller that leaves abandons its call. A
-// call is in flight until it is either answered or abandoned. If it is answered, the reply belongs to the
-// caller. If it is abandoned, a goroutine that is counted in the session's work rolls it back once.
+// A request that was sent may run even if its caller leaves. So a caller that leaves abandons its request. A
+// request is in flight until it is either answered or abandoned. If the request is answered, the reply
+// belongs to the caller. If the request is abandoned, a goroutine that is counted in the session's work rolls
+// it back once.
 //
-// The earliest bound that is known when a request begins is the deadline of that request. It comes from the
-// caller's context or from WaitAtMost. If neither sets one, the library limits the wait for the reply. The
-// call returns at its bound even if its request is stuck (see [Ask]).
+// The earliest bound that is known when a request begins is the deadline of that request. The bound comes
+// from the caller's context or from WaitAtMost. If neither sets a bound, the library limits the wait for the
+// reply. The call returns at its bound even if its request is stuck (see [Ask]).
 package call
 
 import (
@@ -27,7 +28,7 @@ import (
 
 // Bounds are the events that end a wait: the end of a context, and the end of the session.
 type Bounds struct {
-	Until   context.Context // the call's context, with its WaitAtMost
+	Until   context.Context // the call's context, with the bound of WaitAtMost
 	Closing <-chan struct{} // closed when the session ends; nil means never
 }
 
@@ -35,8 +36,8 @@ type Bounds struct {
 func (b *Bounds) Over() bool { return b.Until.Err() != nil || wire.Closed(b.Closing) }
 
 // ToleratesOutage reports whether a call that began at begun keeps waiting in an outage that began at
-// failing. A call with a deadline always does, because the deadline will end it. Other calls wait for
-// atMost, counted from the later of the two times.
+// failing. A call with a deadline keeps waiting, because the deadline will end its wait. Any other call waits
+// for atMost, counted from the later of the two times.
 func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration) bool {
 	if _, bounded := b.Until.Deadline(); bounded {
 		return true
@@ -47,9 +48,9 @@ func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration)
 	return time.Since(failing) <= atMost
 }
 
-// Sleep waits until there is news, but not longer than d. news may be nil. If a bound ended the wait, ended
-// is true.
-func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (heard, ended bool) {
+// Sleep waits until there is news, but not longer than d. news may be nil. notified is true if there was
+// news, and ended is true if a bound ended the wait.
+func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (notified, ended bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -78,9 +79,9 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 const LeavingTime = 100 * time.Millisecond
 
 // AwaitLeaving waits until a waiter has left its queue in Redis, because it should not be granted anything
-// after its call has returned. gone is closed when it has left; nil means it is not queued. If Redis does not
-// reply within LeavingTime, or the session ends, AwaitLeaving returns all the same. The request then
-// continues in the background, and Shutdown waits for it.
+// after its call has returned. gone is closed when the waiter has left; nil means that it is not queued. If
+// Redis does not reply within LeavingTime, or the session ends, AwaitLeaving returns all the same. The
+// request that removes the waiter then continues in the background, and Shutdown waits for it.
 func AwaitLeaving(gone, closing <-chan struct{}) {
 	if gone == nil {
 		return
@@ -109,12 +110,12 @@ func (Func) RollBack(wire.Outcome) {}
 
 var never atomic.Bool // never set: a caller that sends the request itself cannot leave
 
-// Ask sends a request, and waits for the reply as long as b lasts. If b has no deadline, it waits for atMost.
-// A reply that comes at the very end counts. Otherwise ok is false, and the request is rolled back when it is
-// answered.
+// Ask sends a request, and waits for the reply until a bound of b ends. If b has no deadline, the wait takes
+// at most atMost. A reply that arrives just when the wait ends still counts. If there is no reply in time, ok
+// is false, and the request is rolled back when it is answered.
 //
-// The first copy is sent by the caller's goroutine, unless that could take longer than the call may. Further
-// copies are sent by another goroutine.
+// The first copy is sent by the caller's goroutine, unless its reply could take longer than the call may
+// take. Further copies are sent by another goroutine.
 func Ask(
 	b *Bounds, s *session.Session, key string, r Request, atMost time.Duration,
 ) (o wire.Outcome, ok bool) {
@@ -133,10 +134,10 @@ func Ask(
 	return apart(&Bounds{Until: ctx, Closing: b.Closing}, s, r, o.Unanswered)
 }
 
-// Do sends a request like [Ask], for a caller that is not counted in the work of s, and waits for the reply
-// as long as ctx and s last. If ctx has no deadline, it waits for at most the session's lease, because an
-// outage may last that long. If the reply is an error, the request is rolled back. The argument noun is
-// passed to failure.Of.
+// Do sends a request like [Ask], for a caller that is not counted in the work of s. It waits for the reply
+// until ctx or s ends. If ctx has no deadline, Do waits for at most the session's lease, because an outage
+// may last that long. If the reply is an error, the request is rolled back. The argument noun is passed to
+// failure.Of.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {
@@ -163,9 +164,9 @@ func Do(
 	return o, nil
 }
 
-// Unanswered returns the error of a call that began at begun and did not wait for the reply any longer.
-// Either b has ended, or the time that the library sets. The error has the state of the server if the session
-// knows it. The argument noun is passed to failure.Of.
+// Unanswered returns the error of a call that began at begun and has stopped waiting for the reply, because a
+// bound of b or the library's own limit has ended the wait. If the server is known to have a problem, the
+// error names the problem. The argument noun is passed to failure.Of.
 func Unanswered(b *Bounds, s *session.Session, keys *protocol.Keys, noun string, begun time.Time) error {
 	err := failure.Of(noun, keys.Name, failure.ErrNoAnswer)
 	if b.Over() {
@@ -178,7 +179,7 @@ func Unanswered(b *Bounds, s *session.Session, keys *protocol.Keys, noun string,
 	return failure.Troubled(err, fmt.Errorf("%w%s", trouble, wire.Hint(trouble)))
 }
 
-// timedOut reports whether a request failed because its time, or its context, has ended.
+// timedOut reports whether a request failed because of a timeout, or because its context has ended.
 func timedOut(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled)

@@ -90,7 +90,8 @@ func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 	})
 }
 
-// twice is a request whose first copy takes a second in the caller's goroutine, as the others do in another.
+// twice is a request whose first copy is sent in the caller's goroutine, and takes as long as the later
+// copies, which are sent in another goroutine.
 type twice struct {
 	request
 	first wire.Outcome

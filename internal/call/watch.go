@@ -13,8 +13,8 @@ import (
 )
 
 // A Watch follows a value in Redis for one goroutine. The goroutine reads the value, and then waits until a
-// message announces a change or it is time to read again. No change is missed in between, because each
-// confirmation of the subscription, the first one and later ones, is a reason to read again.
+// message announces a change or it is time to read again. No change is missed in between, because the
+// goroutine also reads after each confirmation of the subscription.
 type Watch struct {
 	Bounds
 	Next    time.Time // time of the next read, unless a message comes first; zero means at once
@@ -23,7 +23,7 @@ type Watch struct {
 
 	s         *session.Session
 	channel   string
-	news, own *pubsub.Subscription // to channel and to the session's channel; nil before the first wait
+	news, own *pubsub.Subscription // subscriptions to channel and the session's channel; nil at first
 	readAt    time.Time            // start of the last read
 	failures  int                  // number of reads that have failed since the last success
 }
@@ -61,8 +61,8 @@ func (w *Watch) Wait() (messages []string) {
 func (w *Watch) Due() bool { return !time.Now().Before(w.Next) }
 
 // Answered notes that a read succeeded, and plans the next one after rest. If unsubscribed is true, the
-// server has no subscriber to the session's channel. The connection of the subscription may lead to another
-// server then, and is replaced.
+// server has no subscriber to the session's channel. Then the connection of the subscription may lead to
+// another server, so Answered replaces the connection.
 func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 	if unsubscribed && w.own != nil {
 		w.own.Unheard(w.readAt)
@@ -71,13 +71,13 @@ func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 }
 
 // EndOfWatch returns the error of a watch that a bound has ended. err is the error of a read that returned
-// after that; nil means there was none. name prefixes an error with the name of the lock.
+// after the end of the bound; nil means that there is none. name prefixes an error with the name of the lock.
 func (w *Watch) EndOfWatch(err error, name func(error) error) error {
 	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // the bound ended the read
 		if w.Last == nil {
 			return err
 		}
-		err = nil // the read before it failed, and its error says more
+		err = nil // the earlier read failed, too, and its error is more useful
 	}
 	return failure.Troubled(name(failure.Ended(w.Until)), cmp.Or(err, w.Last))
 }

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 )
 
-// Child is a process. Closing Orders is the order to end.
+// Child is a process. It ends when the caller closes Orders.
 type Child struct {
 	Number int
 	Orders io.WriteCloser
@@ -19,7 +19,8 @@ type Child struct {
 	cmd *exec.Cmd
 }
 
-// News is an event of a process, or its end. Err is how it ended, or what was wrong with a line.
+// News is an event that a process has reported, or the end of the process. Err is the error with which the
+// process ended, or describes a line that could not be decoded.
 type News[E any] struct {
 	Child int
 	Event E
@@ -27,8 +28,8 @@ type News[E any] struct {
 	Err   error
 }
 
-// Start starts cmd, gives it the assignment, and sends to what it reports, then its end. What it writes to
-// stderr is passed on.
+// Start starts cmd and sends it the assignment. The channel `to` gets each event that the process reports,
+// and then its end. The process shares the stderr of the caller.
 func Start[E any](cmd *exec.Cmd, number int, assignment any, to chan<- News[E]) (*Child, error) {
 	cmd.Stderr = os.Stderr
 	orders, err := cmd.StdinPipe()
@@ -44,7 +45,7 @@ func Start[E any](cmd *exec.Cmd, number int, assignment any, to chan<- News[E]) 
 	}
 	c := &Child{number, orders, cmd}
 	go listen(c, reports, to)
-	// A process that is gone already is noticed by its end.
+	// If the process has ended already, listen reports that.
 	_ = json.NewEncoder(orders).Encode(assignment)
 	return c, nil
 }
@@ -61,11 +62,11 @@ func listen[E any](c *Child, reports io.Reader, to chan<- News[E]) {
 	to <- News[E]{Child: c.Number, Ended: true, Err: c.cmd.Wait()}
 }
 
-// PID is its process id.
+// PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Signal sends it a signal. One that has ended does not mind.
+// Signal sends the process a signal. If the process has ended, Signal does nothing.
 func (c *Child) Signal(sig os.Signal) { _ = c.cmd.Process.Signal(sig) }
 
-// Kill ends it with SIGKILL.
+// Kill ends the process with SIGKILL.
 func (c *Child) Kill() { c.Signal(os.Kill) }

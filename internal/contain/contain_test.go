@@ -29,7 +29,7 @@ func TestAPanicIsLoggedAndContained(t *testing.T) {
 	}
 }
 
-// unable panics where it should log.
+// unable is a handler that panics instead of logging.
 type unable struct{ slog.Handler }
 
 func (unable) Handle(context.Context, slog.Record) error { panic("logger") }

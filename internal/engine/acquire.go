@@ -14,45 +14,46 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// waiter is one call of Lock or TryLock. Only the goroutine of the call uses it, apart from what mu guards.
+// waiter is one call of Lock or TryLock. Only the goroutine of the call uses it, except for the fields that
+// lockState.mu guards.
 type waiter struct {
 	l      *lockState
-	ctx    context.Context // of the caller
+	ctx    context.Context // context of the caller
 	want   Want
-	noWait bool // TryLock: the call waits for the reply of Redis, and not for other holders
+	noWait bool // the call waits for a reply of Redis, but not for other holders (TryLock)
 	cfg    Config
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // how all holds ended from which ctx descends; Held means no loss
-	waitReported bool         // the observer got EventWaiting
-	waitedHere   bool         // the call has waited for another hold that is nested in the same outer hold
+	lost         handle.State // Lost or Closed if a former hold of ctx was lost or closed; otherwise Held
+	waitReported bool         // the observer got EventWaiting for this call
+	waitedHere   bool         // the call has waited for another hold nested in the same outer hold
 
 	inlineAttempt attempt // the first attempt that was begun for the call; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used; guarded by lockState.mu
 
-	// A wait in a lane. lockState.mu guards the following. The goroutine of the call reads the answer without
-	// the mutex once it knows that there is one.
+	// The following fields are of a wait in a lane, and are guarded by lockState.mu. Once the goroutine of
+	// the call knows that answered is true, it reads grant and err without the mutex.
 	lane      *lane
-	news      chan news // nil while the goroutine does not listen; has room for one of each kind of news
+	news      chan news // nil until listen makes it; has room for one of each kind of news
 	answered  bool      // grant or err is set
 	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
 	nextWoken *waiter // see effects.woken
-	lastError error   // of the last request in an outage that the call rides out; nil means none
+	lastError error   // error of the last request if the call waits in spite of it; nil means none
 }
 
 // news is a notice to a waiter.
 type news uint8
 
 const (
-	newsQueued   news = iota // the waiter is queued in Redis, so the wait may take longer
+	newsQueued   news = iota // the waiter is queued in Redis, so the call has to wait
 	newsAnswered             // the wait has ended
 )
 
-// Acquire waits until the permits of want are held, or tries once. After an error, the returned context is
-// ctx, and nothing is held. If an unanswered request may have taken permits, they are released in the
-// background.
+// Acquire waits until it has the permits of want. If try is true, it does not wait for other holders. After
+// an error, the returned context is ctx, and nothing is held. If a request without a reply may have taken
+// permits, they are released in the background.
 func (lk *Lock) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -67,7 +68,7 @@ func (lk *Lock) Acquire(
 	return ctx, hd, nil
 }
 
-// AcquireEntry is Acquire for a caller that unlocks the entry on every path. It makes no Hold.
+// AcquireEntry is like Acquire, but makes no Hold. So the caller must unlock the entry on every path.
 func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 	if want == (Want{}) {
 		want = lk.kind.Want
 	}
-	want.Shared = want.Shared && cfg.Lease == 0 // nobody joins a lease that one goroutine chose for itself
+	want.Shared = want.Shared && cfg.Lease == 0 // a grant with a fixed lease is not shared
 	if lk.kind.Fair || !want.exclusive() {
 		want.Lease = cfg.Lease
 	}
@@ -87,7 +88,7 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 	w := &waiter{l: l, ctx: ctx, want: want, noWait: cfg.Once(try), cfg: cfg, begun: time.Now()}
 	e, err := w.acquire()
 	if err != nil {
-		if errors.Is(err, wire.ErrUnsent) { // the call has requested nothing
+		if errors.Is(err, wire.ErrUnsent) { // no request was sent, so there is nothing to report
 			return nil, err
 		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(w.begun), Err: err})
@@ -96,8 +97,8 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 	return e, nil
 }
 
-// acquire enters the hold that the context descends from, or gets a grant. It blocks until then, or until the
-// wait ends.
+// acquire nests in the live hold from which the context descends. If there is none, acquire gets a grant. It
+// blocks until the call has its hold, or until its wait ends.
 func (w *waiter) acquire() (*Entry, error) {
 	l := w.l
 	s := l.s
@@ -111,7 +112,7 @@ func (w *waiter) acquire() (*Entry, error) {
 	if w.ctx.Err() != nil {
 		return nil, l.named(failure.OfContext(w.ctx))
 	}
-	for again := false; ; again = true { // a grant may have ended before its entry became a hold
+	for again := false; ; again = true { // repeated if the grant or the outer hold ended meanwhile
 		var outer *Entry
 		if l.kind.Reentrant {
 			var err error
@@ -120,7 +121,7 @@ func (w *waiter) acquire() (*Entry, error) {
 			}
 		}
 		if again && w.bounds.Over() { // ctx may have ended with the outer hold
-			return nil, w.endedError(nil)
+			return nil, w.endedError()
 		}
 		if outer != nil {
 			if e, err := w.nest(outer); e != nil || err != nil {
@@ -148,13 +149,13 @@ func (w *waiter) wait() (*Grant, error) {
 	ln := w.l.laneFor(w.want, &fx)
 	for _, g := range w.l.grants {
 		if g.lane != ln {
-			g.endLinger() // Redis does not notify a session that one of its own goroutines wants the lock
+			g.endLinger() // Redis only notifies a session when another session wants the lock
 		}
 	}
 	return w.waitIn(ln, &fx)
 }
 
-// waitIn waits in this lane. It commits the event fx.
+// waitIn waits in the lane ln for an entry of a grant. It ends the event fx.
 func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	l := w.l
 	w.lane, w.news = ln, nil
@@ -176,14 +177,14 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 		return w.grant, w.err
 	}
 	w.listen(fx)
-	// While an attempt is in flight, its reply tells whether this is a wait.
+	// While the first request of an attempt is in flight, it is not known yet whether the call has to wait.
 	waits := ln.numQueued > 0 || len(ln.attempts) == 0
 	fx.run()
 	if waits {
 		w.reportWaiting()
 	}
 	for {
-		if w.bounds.Over() { // also if there is an answer at the same time
+		if w.bounds.Over() { // even if the answer has come at the same time
 			return nil, w.giveUp()
 		}
 		select {
@@ -198,7 +199,7 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	}
 }
 
-// listen makes a channel for the news of the waiter, and plans the looks that its wait needs.
+// listen makes the channel for the news of the waiter, and plans the checks that a long wait needs.
 func (w *waiter) listen(fx *effects) {
 	l := w.l
 	w.news = make(chan news, 2)
@@ -211,23 +212,24 @@ func (w *waiter) listen(fx *effects) {
 	l.setTimer(fx)
 }
 
-// ownRelease bounds the time, from its beginning, for which a TryLock waits for releases of its own session.
-// An outage should not make it wait longer.
+// ownRelease is the time for which a TryLock, counted from its beginning, waits for releases of its own
+// session. It is short, because a TryLock should return soon even in an outage.
 const ownRelease = 250 * time.Millisecond
 
 // try gets an entry of a grant without waiting for other holders.
 //
-// But while its own session is releasing, it waits for up to ownRelease, unless other goroutines of the
-// session come first. Otherwise it could report a lock as taken that this process has already unlocked. A
-// try for some of the permits sends its request again, at most once for each release that was in flight at
-// its beginning. In a busy session there are always more.
+// There is one exception. While its own session is releasing the lock, try waits for up to ownRelease, unless
+// other goroutines of the session come first. Otherwise try could report a lock as taken that this process
+// has already unlocked. A try for some of the permits sends its request again after such a release, but at
+// most once for each release that was in flight when try began. Later releases do not count, because in a
+// busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
-//   - a waiter is queued, to which Redis hands the lock over in the same request. A dead waiter counts until
-//     its waiter timeout ends, unless Redis sees that its session has no subscription. So no try overtakes a
-//     living waiter;
-//   - a goroutine of its own session waits, even if the lane of that goroutine is still filling;
-//   - HoldAtLeast keeps the lock taken, or a release of its session lasts for longer than ownRelease.
+//   - a waiter is queued. Redis hands the lock over to this waiter in the same request, so that no try
+//     overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis sees that the
+//     waiter's session has no subscription;
+//   - another goroutine of its own session waits, even if the lane of that goroutine is still filling;
+//   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.
 func (w *waiter) try() (*Grant, error) {
 	l := w.l
 	maxRetries := int32(0)
@@ -243,7 +245,7 @@ func (w *waiter) try() (*Grant, error) {
 		}
 		for _, g := range l.grants {
 			if g.numEntries == 0 {
-				g.endLinger() // of no use to this call, and maybe in its way
+				g.endLinger() // an unused grant that cannot serve the call could keep the call out
 			}
 		}
 		l.settle(&fx)
@@ -253,7 +255,7 @@ func (w *waiter) try() (*Grant, error) {
 		all := w.want.exclusive()
 		busy, mayFree := ln != nil && len(ln.waiters) > 0 || all && len(l.grants) > 0, l.mayFree()
 		if busy {
-			mayFree = l.kind.Alone // otherwise other goroutines come first
+			mayFree = l.kind.Alone // in all other kinds, other goroutines come first
 		}
 		var released <-chan struct{} // nil means this is the last try
 		if mayFree {
@@ -261,7 +263,7 @@ func (w *waiter) try() (*Grant, error) {
 		}
 		var g *Grant
 		var err error
-		if busy || all && mayFree { // Redis would refuse it
+		if busy || all && mayFree { // Redis would refuse a request
 			err = l.kind.locked(cmp.Or(w.holder(nil), &failure.LockedError{Name: l.keys.Name}))
 			fx.run()
 		} else {
@@ -271,10 +273,10 @@ func (w *waiter) try() (*Grant, error) {
 		if !mayFree {
 			return g, err
 		}
-		switch heard, ended := w.bounds.Sleep(time.Until(w.begun.Add(ownRelease)), released); {
+		switch notified, ended := w.bounds.Sleep(time.Until(w.begun.Add(ownRelease)), released); {
 		case ended:
-			return nil, w.endedError(nil)
-		case !heard:
+			return nil, w.endedError()
+		case !notified:
 			return nil, err
 		}
 	}
@@ -286,7 +288,7 @@ func (w *waiter) unbounded() bool {
 	return !bounded
 }
 
-// reportWaiting calls the observer, at most once for each call.
+// reportWaiting reports EventWaiting to the observer, at most once for each call.
 func (w *waiter) reportWaiting() {
 	if !w.waitReported {
 		w.waitReported = true
@@ -302,35 +304,36 @@ func (w *waiter) notifyQueued() {
 	}
 }
 
-// giveUp ends a wait in a lane. It waits until the place in the queue is given up, if Redis replies in time.
+// giveUp ends a wait in a lane, and returns its error. If this withdraws the lane's place in the queue,
+// giveUp waits until Redis has removed that place, but not longer than call.LeavingTime.
 func (w *waiter) giveUp() error {
 	l := w.l
 	fx := l.begin()
-	waiting := w.lane.remove(w) // false if the waiter was answered at that moment
+	waiting := w.lane.remove(w) // false if the waiter was answered just before
 	var holder *failure.LockedError
 	if !w.noWait { // a TryLock has only waited for a reply, so its error names no holder
 		holder = w.holder(w.grant)
 	}
 	err := w.endOfWait(holder)
 	if !waiting {
-		if w.err == nil { // the next waiter may have it
+		if w.err == nil { // settle gives the grant to the next waiter, or releases it
 			w.grant.dropEntry(&fx)
 		}
 		fx.commit()
 		return err
 	}
 	fx.commit()
-	if fx.withdrawn != nil && !w.noWait { // an attempt of a TryLock has no place
+	if fx.withdrawn != nil && !w.noWait { // an attempt of a TryLock is never queued
 		call.AwaitLeaving(fx.withdrawn.gone, l.s.Closing())
 	}
 	return err
 }
 
-// endedError is endOfWait for a call that does not wait in a lane. granted is a parameter of holder.
-func (w *waiter) endedError(granted *Grant) error {
+// endedError is endOfWait for a call that does not wait in a lane. The caller must not hold l.mu.
+func (w *waiter) endedError() error {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
-	return w.endOfWait(w.holder(granted))
+	return w.endOfWait(w.holder(nil))
 }
 
 // endOfWait returns the error of a wait that its bounds have ended. The caller must hold l.mu.
@@ -365,18 +368,18 @@ func (w *waiter) refusedSubscription() string {
 		"at its next heartbeat: %v%s)", err, wire.Hint(err))
 }
 
-// holder returns a holder that kept out a wait that has ended. It returns nil if no holder is known. If a
-// grant came when the wait ended, granted is that grant, and otherwise nil. Such a grant shows that no other
-// grant of this session kept the waiter out any more. It has kept the waiter out itself only if it was
-// passed on. The caller must hold l.mu.
+// holder returns the holder that kept the waiter out until its wait ended. It returns nil if no holder is
+// known. granted is the grant that arrived just when the wait ended; nil means none did. If granted is not
+// nil, no other grant of this session kept the waiter out at the end. granted itself kept the waiter out only
+// if it was passed on to the waiter. The caller must hold l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {
-		for _, g := range l.grants { // any one will do, because the error names one holder
+		for _, g := range l.grants { // the first one suffices, because the error names one holder
 			return w.lockedHere(g)
 		}
 	}
-	var queuedSince *time.Time // when Redis last said that the lane has to wait
+	var queuedSince *time.Time // time of the last request to which Redis replied that the lane must wait
 	for _, ln := range l.lanes {
 		for _, a := range ln.attempts {
 			if ln.want == w.want && a.state == queued {
@@ -394,8 +397,8 @@ func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 
-// hint returns a mistake that the caller may have made if its own session keeps it out. g is the grant that
-// keeps it out, or nil if that has ended.
+// hint describes a mistake that the caller may have made, for a call that its own session keeps out. g is the
+// grant that keeps the call out; nil means that this grant has ended.
 func (w *waiter) hint(g *Grant) string {
 	kind := w.l.kind
 	switch {
@@ -413,14 +416,14 @@ func (w *waiter) hint(g *Grant) string {
 	return failure.SelfHint
 }
 
-// hold makes a hold of the entry that the waiter has in a grant. It returns nil if the grant has ended
-// meanwhile: the caller must try again.
+// hold turns the entry that the waiter has in a grant into a hold. If the grant has ended meanwhile, hold
+// returns nil, and the caller must try again.
 func (w *waiter) hold(g *Grant) *Entry {
 	l := w.l
 	e := w.newEntry(g) // without the mutex, because the caller's context may run code of its own
 	fx := l.begin()
 	if expired := !time.Now().Before(g.deadline()); !g.held() || expired {
-		g.releaseLost(&fx) // there is no Hold whose Unlock would release it
+		g.releaseLost(&fx) // there is no Hold whose Unlock would release the grant
 		if g.held() {      // the timer that ends the grant is late
 			g.end(handle.Lost, failure.ErrExpired, &fx)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is the state of an attempt.
+// attemptState is the state of an attempt. The transitions:
 //
 //	requested --reply: wait--> queued
 //	    |                        |
@@ -25,36 +25,37 @@ import (
 type attemptState uint8
 
 const (
-	requested attemptState = iota // the first request was or is about to be sent, without a reply yet
-	queued                        // the attempt waits in the queue in Redis, and sends a request now and then
-	withdrawn                     // no goroutine waits for it, and it is being released in Redis
-	done                          // the attempt was granted or refused; later replies grant it nothing
+	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
+	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
+	withdrawn                     // no goroutine waits for the attempt, and it is being released in Redis
+	done                          // the attempt was granted or refused; later replies change nothing
 )
 
 func (s attemptState) String() string {
 	return [...]string{"requested", "queued", "withdrawn", "done"}[s]
 }
 
-// attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has one
-// request in flight at a time. Usually the goroutine of a waiter sends the first request (sendFirst), which
-// saves waking another one. Each later request has a goroutine of its own (send).
+// attempt requests a grant from Redis on behalf of a lane, and may wait in the queue there. It has at most
+// one request in flight. Usually the goroutine of a waiter sends the first request (sendFirst), which saves
+// starting another goroutine. Each later request has a goroutine of its own (send).
 //
-// If a reply is lost, Redis may have run the request, and a copy may still run later. So the request is sent
-// again, and a holder gets the same grant again (acquire.lua). inRedis and staleUntil remember what Redis
-// may have. The release of the attempt leaves a tombstone until staleUntil, so that a later copy has no
-// effect. If nobody waits any more, abandoned stops further copies.
+// If a reply is lost, Redis may have run the request, or may still run a copy of it later. So the request is
+// sent again. If the attempt was granted before, the reply repeats that grant (acquire.lua). inRedis and
+// staleUntil record what Redis may have for the attempt. The release of the attempt leaves a tombstone until
+// staleUntil, so that a later copy has no effect. When no goroutine waits any more, abandoned stops further
+// copies.
 type attempt struct {
 	// The following never change.
 	lane  *lane
-	lease time.Duration   // a lease that one goroutine chose; 0 means the session's lease
+	lease time.Duration   // fixed lease of the call; 0 means the session's lease
 	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
-	joins *Grant          // the shared grant that Redis may confirm instead, if nobody waits; nil means none
-	owner any             // string, the owner field in Redis, SESSION:ATTEMPT
-	info  any             // string, the holder info, with the note of the call of the first waiter
-	ctx   context.Context // of the first waiter, for traces; its end does not end the request
+	joins *Grant          // shared grant whose lease Redis may prolong instead, if nobody waits; nil: none
+	owner any             // string, owner field in Redis, SESSION:ATTEMPT
+	info  any             // string, holder info with the note of a waiting call
+	ctx   context.Context // context of the first waiter, for traces; its end does not end a request
 
 	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
-	earlier   error       // error of a first copy that was not answered; for the goroutine that sends
+	earlier   error       // error of the first copy, if it got no reply; used only by the sending goroutine
 
 	// lockState.mu guards the following.
 	state         attemptState
@@ -65,21 +66,22 @@ type attempt struct {
 	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0 means none
 	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt
 
-	// From the last reply that said to wait. The first two date a grant that a message brings.
-	baseLocal   time.Time // before the request was sent; at first, the beginning of the attempt
-	baseRedis   int64     // Redis time in µs in the reply; 0 means there was none
-	lastRefused int64     // token in use when the attempt was refused last; a new grant has a higher one
+	// From the last reply that queued the attempt. baseLocal and baseRedis convert the Redis time in a
+	// message about a grant to local time.
+	baseLocal   time.Time // time before its request was sent; at first, the beginning of the attempt
+	baseRedis   int64     // Redis time in µs in that reply; 0 means there was none
+	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher one
 
-	numLate     int           // how often in a row a request, or a grant, was late
+	numLate     int           // how often in a row a request or a grant arrived too late
 	numFailures int           // how often in a row a request has failed
 	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
-	wanted      bool          // another session may have wanted that grant before it was there
-	numWaiters  int           // waiters of a fair lane at the first request; 0 before, or if not fair
-	gone        chan struct{} // closed when a withdrawn attempt has left Redis; nil means not withdrawn
+	wanted      bool          // another session may have wanted the grant before its reply arrived
+	numWaiters  int           // waiters in the lane of a fair lock at the first request; 0 otherwise
+	gone        chan struct{} // closed when the withdrawn attempt was released in Redis; nil: not withdrawn
 }
 
-// newAttempt begins an attempt for the waiters of the lane. If the goroutine of one of them handles the
-// event, it sends the first request.
+// newAttempt begins an attempt for the waiters of the lane. If the event is that a waiter joins this lane,
+// the goroutine of that waiter sends the first request.
 func (ln *lane) newAttempt(fx *effects) {
 	l := ln.l
 	first := ln.waiters[0]
@@ -88,7 +90,7 @@ func (ln *lane) newAttempt(fx *effects) {
 		a = new(attempt)
 	}
 	first.attemptUsed = true
-	note := ln.waiters[len(ln.attempts)].cfg.Note // there are fewer attempts than waiters, see needsAttempt
+	note := ln.waiters[len(ln.attempts)].cfg.Note // there are fewer attempts than waiters (needsAttempt)
 	*a = attempt{
 		lane: ln, lease: first.cfg.Lease, owner: l.s.Attempt(), info: l.s.Args.Info(note),
 		ctx: first.ctx, joins: ln.sharedGrant(),
@@ -99,12 +101,12 @@ func (ln *lane) newAttempt(fx *effects) {
 		a.nonce = rand.Text()
 	}
 	ln.attempts = append(ln.attempts, a)
-	// Before the first request, because a message may arrive before the reply.
+	// Add the attempt before its first request, because a message may arrive before the reply.
 	l.registry.inbox.add(a.owner.(string), a)
 	if l.kind.Alone {
 		l.pending = append(l.pending, a)
 	}
-	fx.uses++ // until finish
+	fx.uses++ // finish ends this use
 	if fx.caller != nil && fx.caller.lane == ln && fx.ownAttempt == nil {
 		fx.ownAttempt = a
 	} else {
@@ -112,7 +114,7 @@ func (ln *lane) newAttempt(fx *effects) {
 	}
 }
 
-// sharedGrant returns the latest grant that goroutines which want the same have together; nil if there is
+// sharedGrant returns the latest grant that the waiters of the lane could share. It returns nil if there is
 // none.
 func (ln *lane) sharedGrant() *Grant {
 	if ln.want.Shared {
@@ -134,8 +136,8 @@ func (a *attempt) sendIfDue(fx *effects) {
 }
 
 // sendFirst sends the first request in the goroutine of a waiter, and handles the reply. If the request may
-// block for longer than the call may take, or has to be sent again, sendFirst starts a goroutine (send) and
-// returns. Shutdown must be waiting for the caller.
+// block for longer than the call may take, or must be sent again, sendFirst starts a goroutine for that
+// (send) and returns. The caller must be counted by session.Begin.
 func (a *attempt) sendFirst(until context.Context) {
 	l := a.lane.l
 	if l.s.Link.NeedsGoroutine(until, l.keys.LockKey(), l.s.Lease) {
@@ -158,7 +160,7 @@ func (a *attempt) send() {
 	a.onReply(o)
 }
 
-// requestedLease returns the lease that the attempt wants.
+// requestedLease returns the lease that the attempt requests.
 func (a *attempt) requestedLease() time.Duration { return cmp.Or(a.lease, a.lane.l.s.Lease) }
 
 // Request makes the next copy of the request. It implements wire.Copier.
@@ -168,7 +170,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	s := l.s
 	var until int64
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
-		// A handed-over grant ends after the waiter timeout.
+		// The waiter timeout counts, too, because the first lease of a handed-over grant is not longer.
 		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
 	fx := l.begin()
@@ -176,7 +178,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if l.kind.Fair && a.numWaiters == 0 {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	if a.state == requested || a.state == queued { // otherwise the release has named an earlier time already
+	if a.state == requested || a.state == queued { // a copy after the end must be void by staleUntil
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")
@@ -190,13 +192,13 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	}
 	aliveFor, mode := args.WaiterTimeout, any("0")
 	if ln.noWait {
-		aliveFor = "0" // no place in the queue
+		aliveFor = "0" // the attempt does not join the queue
 	}
-	lingers := l.mayLinger(a.lease)
+	lingers := l.requestsLinger(a.lease)
 	if !ln.noWait || lingers {
 		mode = l.registry.inbox.mode(l.keys.LockKey())
 	}
-	argv := append(make([]any, 0, 13), // of constant size, so it does not escape
+	argv := append(make([]any, 0, 13), // of constant size, so the slice does not escape
 		a.owner, max(a.numWaiters, 1), a.notAfter, lease, a.info, args.Retention, aliveFor, args.Channels,
 		a.nonce, mode)
 	quiet := any("")
@@ -213,9 +215,9 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	return l.keys.Request(acquireScript, argv...)
 }
 
-// mayLinger reports whether the session asks Redis to let it keep a grant while no goroutine has it
-// (WithLinger). It does not if one goroutine chose the lease for itself.
-func (l *lockState) mayLinger(fixed time.Duration) bool {
+// requestsLinger reports whether an attempt requests that the session may keep its grant while no goroutine
+// has it (WithLinger). fixed is the fixed lease of the attempt, or 0.
+func (l *lockState) requestsLinger(fixed time.Duration) bool {
 	return fixed == 0 && l.s.Linger > 0 && l.kind.Lingers
 }
 
@@ -235,7 +237,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
 		r.Status == protocol.Queued && !ln.noWait || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
-	case a.state == withdrawn || a.state == done: // done: a message or another reply has brought the grant
+	case a.state == withdrawn || a.state == done: // done: a message or another reply was faster
 		a.conclude(&fx)
 	case err != nil:
 		a.onError(o, err, &fx)
@@ -269,13 +271,13 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		a.fail(ln.refused(r), fx)
 	case r.Status == protocol.Expired && mayRepeat:
 		a.numLate++
-		a.nextRequestAt = fx.age // the reply has brought the time
+		a.nextRequestAt = fx.age // the reply has set the clock
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
-	case r.Status == protocol.Stale && mayRepeat: // the lock was taken from the attempt by force
+	case r.Status == protocol.Stale && mayRepeat: // the attempt has ended, for example by force
 		ln.numLateBefore = a.numLate + 1
-		a.setState(done, fx) // the waiters get another attempt
+		a.setState(done, fx) // settle begins another attempt
 	case r.Status == protocol.Stale:
 		a.fail(l.named(protocol.ErrGrantEnded), fx)
 	case r.Status == protocol.Limited:
@@ -284,12 +286,12 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	a.conclude(fx)
 }
 
-// onError handles the error of a request. An outage only makes the wait longer, unless the call does not
-// wait.
+// onError handles the error of a request. In an outage, a Lock keeps waiting, but a TryLock fails.
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	stays := a.state == queued && strings.Contains(err.Error(), "OOM ") // a full server keeps it queued
+	// A full server keeps an attempt that is queued already.
+	stays := a.state == queued && strings.Contains(err.Error(), "OOM ")
 	if ln.noWait || !stays && !wire.Judge(err).Transient {
 		a.fail(l.kind.Failed(l.keys, err), fx)
 		a.conclude(fx)
@@ -306,19 +308,20 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	a.nextRequestAt = fx.age + wire.Backoff(1+a.numFailures, 20*time.Millisecond, time.Second)
 }
 
-// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. The
-// attempt is released in the background if Redis may have something of it.
+// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. If Redis
+// may have a grant or a place for the attempt, the attempt is released in the background.
 func (a *attempt) fail(err error, fx *effects) {
 	a.setState(done, fx)
 	a.releaseLater(fx)
 	a.lane.fail(err, fx)
 }
 
-// setState ends the attempt for its lane, unless the new state is queued.
+// setState sets the state of the attempt. Unless the new state is queued, the attempt has ended, and leaves
+// its lane.
 func (a *attempt) setState(to attemptState, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	if a.state == requested && l.kind.Fair { // lanes behind this one have waited for the reply
+	if a.state == requested && l.kind.Fair { // later lanes have filled while they waited for the reply
 		for _, other := range l.lanes {
 			other.fillUntil = 0
 		}
@@ -334,12 +337,12 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 	if i := slices.Index(ln.attempts, a); i >= 0 {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
-	if !a.mayLinger { // otherwise onGrant replaces it in the inbox, so no message is lost in between
-		l.registry.inbox.remove(a.owner.(string)) // from now on no message can grant it anything
+	if !a.mayLinger { // otherwise onGrant replaces the attempt in the inbox, so that no message is lost
+		l.registry.inbox.remove(a.owner.(string)) // from now on, no message reaches the attempt
 	}
 }
 
-// withdraw ends an attempt that no goroutine waits for any more.
+// withdraw ends an attempt that no waiter needs any more.
 func (a *attempt) withdraw(fx *effects) {
 	ln := a.lane
 	if seen := ln.l.lastHolder; a.state == queued && seen != nil {
@@ -356,8 +359,8 @@ func (a *attempt) withdraw(fx *effects) {
 	a.conclude(fx)
 }
 
-// conclude ends an attempt that is withdrawn or done, once no request is in flight. A withdrawn attempt is
-// released in Redis first.
+// conclude finishes an attempt that is withdrawn or done. While a request is in flight, conclude does
+// nothing, because the reply calls it again. A withdrawn attempt is released in Redis before it is finished.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -376,8 +379,8 @@ func (a *attempt) conclude(fx *effects) {
 	}
 }
 
-// finish ends an attempt. Everything that Redis still has of it is a grant of the session, or is being
-// released.
+// finish ends the use of the lock state by the attempt. If Redis still has something for the attempt, it is a
+// Grant of this session, or it is being released.
 func (a *attempt) finish(fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -406,13 +409,13 @@ func (a *attempt) releaseLater(fx *effects) {
 // copy of its request.
 func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 }
 
-// giveUpReleasingAt returns the time at which all that the attempt may have in Redis has ended by itself. A
-// place in the queue may be granted until the waiter timeout ends.
+// giveUpReleasingAt returns the time by which everything that Redis may have for the attempt has expired. The
+// waiter timeout counts, too, because a place in the queue may be granted until then.
 func (a *attempt) giveUpReleasingAt() time.Time {
 	return time.Now().Add(a.requestedLease() + a.lane.l.s.WaiterTimeout)
 }
 
-// onQueued handles the reply that the attempt is queued, or still is.
+// onQueued handles the reply that the attempt is queued, or is still queued.
 func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -424,7 +427,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	until := now.Add(max(0, r.Left))
 	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: until}
 	a.baseLocal, a.baseRedis, a.lastRefused = sent, r.Now, max(a.lastRefused, r.Token)
-	rest := l.s.WaiterTimeout / 5 * 3 // which leaves time to repeat the request
+	rest := l.s.WaiterTimeout / 5 * 3 // so there is time to send the request again
 	switch {
 	case r.Left < 0 || r.Behind:
 	case r.Spare:
@@ -450,7 +453,7 @@ func (a *attempt) requestWithin(d time.Duration, fx *effects) {
 // refused returns the error of a TryLock that Redis has refused.
 func (ln *lane) refused(r protocol.Answer) error {
 	e := r.Locked(ln.l.keys.Name)
-	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // without a waiter, nobody needs the hint
+	if len(ln.waiters) > 0 && ln.l.s.Holds(r.Holder) { // without a waiter, no hint is needed
 		e.Hint = ln.waiters[0].hint(ln.l.grantOf(r.Holder))
 	}
 	return ln.l.kind.locked(e)
@@ -462,7 +465,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 	l := ln.l
 	a.setState(done, fx)
 	home := ln
-	if ln.noWait && !l.kind.Fair { // other goroutines may have the grant after the TryLock
+	if ln.noWait && !l.kind.Fair { // the grant may later be passed on to other goroutines
 		home = l.laneFor(ln.want, fx)
 	}
 	g, err := l.newGrant(a, home, token, base, lease, fx)
@@ -475,7 +478,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 	switch {
 	case err == nil:
 	case err == ErrTooLate && a.numLate < protocol.MaxExpired:
-		ln.numLateBefore = a.numLate + 1 // the waiters get another attempt
+		ln.numLateBefore = a.numLate + 1 // settle begins another attempt
 		a.inRedis = true
 		a.releaseLater(fx)
 	default:
@@ -489,12 +492,12 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.customLease { // released or lost meanwhile
+	if !g.held() || g.customLease { // the grant has ended, or its lease was changed
 		return
 	}
 	ln.hadToQueue = false
 	g.reservedFor = ln
-	g.queueCheckedAt = fx.age // goroutines may join for as long again
+	g.queueCheckedAt = fx.age // so goroutines may join for another passOnTime
 	ln.l.s.Watchdog.Extend(&g.lease, sent.Add(protocol.Valid(a.requestedLease())))
 }
 
@@ -503,11 +506,12 @@ func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 
 // OnMessage handles a message for the attempt. The words are
-//   - TOKEN NOW LEASE NONCE: it was granted. A grant counts only with the nonce, which only Redis has;
-//   - LEFT: it is the next in the queue, and the lease of the holder ends in LEFT ms;
-//   - none: another session wants the grant, or messages may have been missed.
+//   - TOKEN NOW LEASE NONCE: the attempt was granted. The message counts only with the nonce, which no other
+//     client knows;
+//   - LEFT: the attempt must send its request in LEFT ms, because the lease of the holder then ends;
+//   - no words: another session wants the grant of the attempt, or messages may have been missed.
 //
-// Whatever anybody else may have sent costs no more than a request.
+// A message that another client has forged cannot grant anything, and causes at most one request.
 func (a *attempt) OnMessage(words []string) {
 	l := a.lane.l
 	fx := l.begin()
@@ -531,24 +535,25 @@ func (a *attempt) OnMessage(words []string) {
 	fx.commit()
 }
 
-// onGrantNotice handles a grant that a message, or the reply to another request, has brought.
+// onGrantNotice handles a notice that the attempt was granted, from a message or from the reply to another
+// request.
 func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration, fx *effects) {
 	if a.state != requested && a.state != queued || token <= a.lastRefused {
-		return // a reply was faster, no goroutine waits, or the grant had ended when a reply said to wait
+		return // a reply was faster, no goroutine waits, or the grant ended before the last reply
 	}
-	if a.inFlight { // the copy may arrive when the grant has ended
+	if a.inFlight { // a copy of the request may arrive after the grant has ended
 		a.staleUntil = a.notAfter
 	}
 	if !time.Now().Before(base.Add(protocol.Valid(lease))) {
-		a.requestWithin(0, fx) // the lease seems to have ended. If it has not, the reply brings a whole lease
+		a.requestWithin(0, fx) // the lease may have ended. If it has not, the next reply brings a whole lease
 		return
 	}
 	a.onGrant(token, base, lease, fx)
 	a.conclude(fx)
 }
 
-// subscribe subscribes the session to messages about the lock in the way that a reply has named. sent is the
-// time before the request of that reply was sent.
+// subscribe subscribes the session to messages about the lock, by the kind of pub/sub that the reply r
+// allows. sent is a time before the request of that reply was sent.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
 	if r.NoSubscriber {
@@ -556,12 +561,12 @@ func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	}
 }
 
-// read reads the reply to a request, and notifies other attempts of this session of grants to them in the
-// same reply. of is the attempt that sent the request, or nil for other requests. The caller must not hold
-// l.mu.
+// read decodes the reply to a request. If the reply also has grants to other attempts of this session, read
+// notifies these attempts. of is the attempt that sent the request; nil means that the request is of no
+// attempt. The caller must not hold l.mu.
 func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
-	if o.Unanswered != nil { // the lost reply may have told of a grant to another attempt of this session
+	if o.Unanswered != nil { // the lost reply may have had a grant to another attempt of this session
 		fx := l.begin()
 		for _, ln := range l.lanes {
 			for _, a := range ln.attempts {
@@ -579,9 +584,9 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 		l.s.Clock.Sync(r.Now, o.Sent)
 	}
 	for _, s := range r.Served {
-		l.notifyServed(s, o.Sent) // the lock was granted after the request was sent
+		l.notifyServed(s, o.Sent) // the grant came after o.Sent
 	}
-	if r.Status == protocol.Granted && (r.MayLinger || r.NoSubscriber) { // no other grant does
+	if r.Status == protocol.Granted && (r.MayLinger || r.NoSubscriber) { // other grants need no messages
 		l.subscribe(r, o.Sent)
 	}
 	if r.Status == protocol.Queued { // the holder may be another attempt of this session
@@ -590,10 +595,11 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	return r, nil
 }
 
-// notifyServed gives a grant to its attempt, if that still waits here. The caller must not hold l.mu.
+// notifyServed notifies an attempt that it was granted, if the attempt still waits in this session. The
+// caller must not hold l.mu.
 func (l *lockState) notifyServed(s protocol.Served, base time.Time) {
 	if a, ok := l.registry.inbox.find(s.Owner).(*attempt); ok {
-		fx := a.lane.l.begin() // of another state if a hold of that was lost
+		fx := a.lane.l.begin() // the attempt may belong to a newer lockState than l
 		a.onGrantNotice(s.Token, base, s.Lease, &fx)
 		fx.commit()
 	}

@@ -90,7 +90,7 @@ func TestAGrantThatComesBetweenTheTimeToAskAndTheRequestBarsACopy(t *testing.T) 
 	})
 }
 
-// Each of them would have a place in the queue, and a request, for nothing.
+// Otherwise each of these goroutines would cost a request and a place in the queue that nobody needs.
 func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -118,7 +118,7 @@ func TestGoroutinesOfALaneThatHasTheLockAskNothing(t *testing.T) {
 	})
 }
 
-// Redis tells the session by message only if another one has asked.
+// Redis notifies a session of its grant by a message only if another session has caused the grant.
 func TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -139,8 +139,7 @@ func TestARefusalThatNamesAnotherAttemptOfTheSessionIsItsGrant(t *testing.T) {
 	})
 }
 
-// A client that may only publish can make an attempt look, and not keep it from looking.
-// Proves: messages
+// A client that may only publish can make an attempt send a request earlier, but not later. Proves: messages
 func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 	const look = time.Second + time.Millisecond
 	for _, c := range []struct {
@@ -216,8 +215,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 	})
 }
 
-// The answer by which a message's time is known took long, so the lease of the grant may seem over when it is
-// not.
+// The reply that dates the message took long. So the lease of the grant may seem to have ended although it
+// has not.
 func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 	for _, c := range []struct {
 		what, answer string

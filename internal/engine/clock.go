@@ -7,10 +7,10 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// LearnClock sets the session's estimate of the clock of Redis. It does nothing if the session has one
-// already. Until then, its requests for a lock are void, and are sent again when the reply has brought the
-// time (see attempt.Request). LearnClock sends such a void request, as a try has it, which changes nothing.
-// It blocks for the reply, not longer than ctx.
+// LearnClock sets the session's estimate of the clock of Redis, unless the session already has an estimate.
+// Without an estimate, the first request for a lock is void. It is sent again when the reply has brought the
+// Redis time (see attempt.Request). LearnClock sends such a void request, which changes nothing in Redis. It
+// blocks for the reply, at most until ctx ends.
 func (lk *Lock) LearnClock(ctx context.Context) error {
 	s := lk.s
 	if s.Clock.Now(time.Now()) != 0 {

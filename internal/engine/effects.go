@@ -2,44 +2,44 @@ package engine
 
 import "time"
 
-// effects collects the consequences of one event which must not happen under the mutex of the lock. These
-// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event
-// of a lock is handled in three steps:
+// effects collects those consequences of one event that must not happen under the mutex of the lock. These
+// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event of
+// a lock is handled in three steps:
 //
 //	fx := l.begin()  // locks l.mu
 //	...              // changes the state of the lock, and adds effects
 //	fx.commit()      // decides what follows (settle), unlocks l.mu, and carries out the effects
 //
-// Whoever has effects holds l.mu. So each function with a parameter of this type runs under the mutex.
+// The mutex is locked until commit. So each function with a parameter of type *effects runs under the mutex.
 type effects struct {
 	l    *lockState
-	age  time.Duration // of the session, when the event began
-	uses int           // by how much the event changes the number of uses of l
+	age  time.Duration // age of the session when the event began
+	uses int           // change of the number of uses of l
 
-	// closed means that the session is closed, and that its Shutdown does not wait for this event. No request
-	// is sent then. A grant that is left in Redis ends with its lease.
+	// closed means that the session is closed, and that its Shutdown does not wait for this event. So the
+	// event sends no request, and a grant that is left in Redis ends with its lease.
 	closed bool
 
-	caller      *waiter    // the waiter that joins a lane by the event; nil means the event is another one
+	caller      *waiter    // the waiter that joins a lane in this event; nil means that none does
 	ownAttempt  *attempt   // the attempt whose first request the goroutine of caller sends; nil means none
 	unlocked    *Entry     // the entry that the event unlocks; nil means none
-	ownRelease  *release   // the release of the grant of unlocked, which its Unlock sends; nil means none
+	ownRelease  *release   // the request that the Unlock of this event must send; nil means none
 	withdrawn   *attempt   // the last attempt that the event withdrew; nil means none
-	woken       *waiter    // the first waiter to wake; nextWoken links the others. nil: none
+	woken       *waiter    // the first waiter to wake; nextWoken links the others. nil means none
 	lastWoken   *waiter    // the last waiter to wake
-	attempts    []*attempt // whose next requests are sent in the background
-	calls       []func()   // run one after the other, before waiters are woken
-	backgrounds []func()   // run in goroutines of their own, for which Shutdown waits
+	attempts    []*attempt // attempts whose next requests are sent in the background
+	calls       []func()   // functions to run one after the other, before waiters are woken
+	backgrounds []func()   // functions to run in goroutines of their own, for which Shutdown waits
 }
 
 // begin locks the mutex for an event. If the event may send requests or run functions in the background, the
-// caller must be counted by session.Begin, or must set closed.
+// caller must be counted by session.Begin, or must set fx.closed.
 func (l *lockState) begin() effects {
 	l.mu.Lock()
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds a waiter that was answered, and whose goroutine waits for news.
+// wake adds a waiter, which run will wake. The waiter was answered, and its goroutine waits for news.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w
@@ -49,10 +49,10 @@ func (fx *effects) wake(w *waiter) {
 	fx.lastWoken = w
 }
 
-// call adds a function that must run without the mutex, and that does not block.
+// call adds a function that runs without the mutex. The function must not block.
 func (fx *effects) call(f func()) { fx.calls = append(fx.calls, f) }
 
-// background adds a function that may block.
+// background adds a function that runs in the background, and that may block.
 func (fx *effects) background(f func()) {
 	if !fx.closed {
 		fx.backgrounds = append(fx.backgrounds, f)
@@ -65,7 +65,7 @@ func (fx *effects) commit() {
 	fx.run()
 }
 
-// run unlocks the mutex and carries out the effects. ownAttempt and ownRelease are left to the caller.
+// run unlocks the mutex and carries out the effects. The caller must send ownAttempt and ownRelease.
 func (fx *effects) run() {
 	l := fx.l
 	l.mu.Unlock()
@@ -73,14 +73,14 @@ func (fx *effects) run() {
 		l.registry.change(l, fx.uses)
 	}
 	if fx.unlocked != nil {
-		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters are woken and the release is sent
+		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters wake and the release is sent
 	}
 	for _, f := range fx.calls {
 		f()
 	}
 	for w := fx.woken; w != nil; {
 		next := w.nextWoken
-		w.nextWoken = nil // before the waiter is awake, because its call may wait again
+		w.nextWoken = nil // must be cleared before the waiter is awake, because its call may wait again
 		w.news <- newsAnswered
 		w = next
 	}
@@ -95,5 +95,5 @@ func (fx *effects) run() {
 	}
 }
 
-// unlock ends an event that has no effects and after which there is nothing to decide.
+// unlock ends an event that has no effects and needs no decision of settle.
 func (fx *effects) unlock() { fx.l.mu.Unlock() }

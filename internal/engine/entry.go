@@ -10,9 +10,9 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Entry is the share of one goroutine in a grant, which becomes its hold when the call returns. Before the
-// Entry is made, the grant already counts it in numEntries. An Entry must not refer to its Hold, which its
-// user may forget.
+// Entry is the share of one goroutine in a grant. It becomes a hold before the call returns. The grant counts
+// the entry in numEntries even before the Entry is made. An Entry must not refer to its handle.Hold, because
+// otherwise the garbage collector could not find a Hold that its user has forgotten.
 type Entry struct {
 	// The following never change once the entry is a hold.
 	ctx    context.Context // ends with the hold; the user's context descends from it
@@ -20,34 +20,34 @@ type Entry struct {
 	g      *Grant
 	token  int64
 	write  bool            // the hold excludes others
-	began  time.Duration   // age of the session
+	began  time.Duration   // age of the session when the hold began
 	given  context.Context // the context of the call that took the outermost hold
 
 	// lockState.mu guards the following.
 	state    handle.State
 	fixed    bool // the holder chose a lease, which is not renewed
 	unlocked bool
-	last     bool                // its Unlock has ended the last hold of its chain
-	root     *Entry              // outermost hold of its chain; itself, if it is not nested
-	chain    chain               // of the holds below root; used in the root alone
-	outer    *Entry              // the live hold in which it is nested; nil means none
-	inner    map[*Entry]struct{} // the live holds that are nested in it
-	changed  chan struct{}       // closed when another hold may nest here; nil means no goroutine waits
+	last     bool                // the Unlock of this entry has ended its chain
+	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
+	chain    chain               // the chain of a root; not used in other entries
+	outer    *Entry              // the live hold in which this one is nested; nil means none
+	inner    map[*Entry]struct{} // the live holds that are nested in this one
+	changed  chan struct{}       // closed when a waiting call may nest in this hold; nil: no call waits
 }
 
-// chain is an outermost hold and all holds that are nested in it. Observers see it as one: Acquired, and then
-// Released or Lost when the last of these holds has ended.
+// chain is an outermost hold and all holds that are nested in it. Observers get one EventReleased or
+// EventLost for the whole chain, when the last of these holds has ended.
 type chain struct {
-	holds     int32          // live holds
-	announced bool           // the observer knows that the root was acquired
-	lost      *session.Event // the end of the chain, if that came before the announcement
+	holds     int32          // number of live holds
+	announced bool           // the observer got EventAcquired for the root
+	lost      *session.Event // the event of the chain's end, if the chain ended before it was announced
 }
 
-// newEntry makes an entry of the waiter's goroutine, which is not a hold yet. The caller must not hold l.mu,
-// because the caller's context may run code of its own.
+// newEntry makes an entry for the waiter's goroutine. The entry is not a hold yet. The caller must not hold
+// l.mu, because the caller's context may run code of its own.
 func (w *waiter) newEntry(g *Grant) *Entry {
 	e := new(Entry)
-	if g.inlineEntry.g == nil && w.want.exclusive() { // such a grant has one goroutine at a time
+	if g.inlineEntry.g == nil && w.want.exclusive() { // an exclusive grant has one goroutine at a time
 		e = &g.inlineEntry
 	}
 	*e = Entry{g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, given: w.ctx}
@@ -56,7 +56,7 @@ func (w *waiter) newEntry(g *Grant) *Entry {
 	return e
 }
 
-// addHold makes an entry, which counts among numEntries already, a hold.
+// addHold turns an entry into a hold. numEntries must already count the entry.
 func (g *Grant) addHold(e *Entry, fx *effects) {
 	if e.write {
 		g.numWriters++
@@ -71,7 +71,7 @@ func (g *Grant) addHold(e *Entry, fx *effects) {
 	}
 }
 
-// removeHold ends a hold. Its entry is still counted.
+// removeHold removes a hold from the grant. numEntries still counts its entry.
 func (g *Grant) removeHold(e *Entry) {
 	if e.write {
 		g.numWriters--
@@ -81,11 +81,12 @@ func (g *Grant) removeHold(e *Entry) {
 	e.root.chain.holds--
 	if !e.fixed {
 		g.numRenewed--
-		g.renew(g.numRenewed > 0 || g.numEntries == 1) // a grant that is passed on is renewed
+		g.renew(g.numRenewed > 0 || g.numEntries == 1) // the grant may be passed on, and is then renewed
 	}
 }
 
-// announce notes that the observer knows of the hold, and reports a loss that came before that.
+// announce records that the observer got EventAcquired for the hold. If the hold was lost before, announce
+// reports the loss.
 func (e *Entry) announce() {
 	l := e.g.l
 	if l.s.Observer == nil {
@@ -112,11 +113,12 @@ func (e *Entry) Parts() []*handle.Hold { return nil }
 
 func (e *Entry) Context() context.Context { return e.ctx }
 
-// Find returns the entry for a call that looks for a live hold of its name (descent).
+// Find returns the entry if key is the descent of a call for the same lock, and the hold is live. If the hold
+// was lost or closed, Find records that in descent.lost.
 func (e *Entry) Find(key any) any {
 	l := e.g.l
 	d, ok := key.(*descent)
-	// The states are not compared, because a lost hold may be of a former state of the name.
+	// Compare keys and not lockStates, because a lost hold may belong to a former lockState of the lock.
 	if !ok || d.l.s != l.s || d.l.keys.LockKey() != l.keys.LockKey() {
 		return nil
 	}
@@ -131,20 +133,21 @@ func (e *Entry) Find(key any) any {
 	return nil
 }
 
-// Err returns nil while the hold is held, and then the error of its end.
+// Err returns nil while the hold is held. Afterward, it returns the error that describes its end.
 func (e *Entry) Err() error {
 	l := e.g.l
 	l.mu.Lock()
 	err := handle.ErrorOf(e.state)
 	l.mu.Unlock()
-	// The timer may be late, in a process that was stopped for a while.
+	// The timer that ends the grant may be late, because the process may have been stopped for a while.
 	if err == nil && !time.Now().Before(e.g.deadline()) {
 		return failure.ErrLost
 	}
 	return err
 }
 
-// LossReason returns the reason of a loss, or nil if it is not known.
+// LossReason returns why the hold was lost. It returns nil if the hold was not lost, or if the reason is not
+// known.
 func (e *Entry) LossReason() error {
 	l := e.g.l
 	l.mu.Lock()
@@ -152,7 +155,7 @@ func (e *Entry) LossReason() error {
 	return e.g.lossReason
 }
 
-// Stay keeps the permits taken until d from now, whenever they are released.
+// Stay keeps the permits taken until d from now, even if they are released earlier.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	fx := g.l.begin()
@@ -161,7 +164,7 @@ func (e *Entry) Stay(d time.Duration) {
 	if e.write {
 		g.allTakenUntil = max(g.allTakenUntil, until)
 	}
-	fx.unlock() // the next Unlock uses the time
+	fx.unlock() // without settle, because only the next Unlock uses the time
 }
 
 // WaitReplicas blocks until n replicas have the grant.
@@ -174,7 +177,8 @@ func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return l.s.Link.WaitReplicas(ctx, e, l.keys.LockKey(), n, l.s.Go)
 }
 
-// Renew switches the renewal of the lease on or off. It is on, unless the holder chose a lease.
+// Renew switches the renewal of the lease on or off. By default, a fixed lease is not renewed, and any other
+// lease is.
 func (e *Entry) Renew(on bool) {
 	g := e.g
 	fx := g.l.begin()
@@ -191,8 +195,8 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.numRenewed > 0)
 }
 
-// Reserve makes Redis grant no later holder this token or one below. The next request that keeps or releases
-// the lock stores the token there, and Extend sends one at once.
+// Reserve makes sure that Redis grants later holders only higher tokens than this one. The next renewal or
+// release stores the token in Redis. To store it at once, call Extend.
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
@@ -230,11 +234,11 @@ func (e *Entry) Forgotten() {
 	}()
 }
 
-// OwnerField returns the field by which Redis knows the grant.
+// OwnerField returns the owner field of the grant in Redis.
 func (e *Entry) OwnerField() string { return e.g.owner.(string) }
 
-// OwnerField returns the field by which Redis knows a hold of one lock. For a RedLock, it returns the
-// beginning of the fields, which is the same on all servers. For any other hold, it returns "".
+// OwnerField returns the owner field of a hold in Redis. For a RedLock, it returns the part of the owner
+// fields that is the same on all servers. For any other hold of several locks, it returns "".
 func OwnerField(hd *handle.Hold) string {
 	if one, ok := hd.Of().(interface{ OwnerField() string }); ok {
 		return one.OwnerField()

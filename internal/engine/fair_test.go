@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// While its session has a fair lock, or stands in the queue, a goroutine waits a moment for others.
+// While the session has a fair lock or is queued for it, a goroutine waits a moment for other goroutines.
 func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 	for _, c := range []struct {
 		what           string
@@ -56,7 +56,8 @@ func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 	}
 }
 
-// At a release the next lane asks. Where others wait, too, it waits on for the goroutine that has unlocked.
+// At a release, the next lane sends its request. If other sessions wait, the lane waits longer for the
+// goroutine that has unlocked.
 func TestAReleaseLetsTheNextLaneAsk(t *testing.T) {
 	for _, rivals := range []bool{false, true} { // other sessions wait, as far as is known
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +128,8 @@ func TestOneLaneAsksAtATime(t *testing.T) {
 	})
 }
 
-// The context of the former one ends, and its Err says so, before a goroutine enters the later one.
+// The context of the former hold has ended, and its Err returns an error, before a goroutine gets the later
+// grant.
 func TestALaterGrantEndsAFormerOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -146,7 +148,7 @@ func TestALaterGrantEndsAFormerOne(t *testing.T) {
 	})
 }
 
-// Otherwise each release would cost a lane of few goroutines, and so a request for each of them.
+// Otherwise each release would begin a lane of few goroutines, so nearly each goroutine would need a request.
 func TestALaneFillsOnAtAReleaseIfItsSessionWaitsInRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -214,7 +216,7 @@ func TestALaneRequestsWhenAnAttemptIsWithdrawnThatItHasWaitedFor(t *testing.T) {
 	})
 }
 
-// Lanes stand in the queue in the order of their making, also where one waits for others to join.
+// Lanes are queued in the order in which they were made, even if a lane waits for more goroutines.
 func TestALaneThatFormsIsNotOvertakenByALaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}

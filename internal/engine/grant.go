@@ -17,68 +17,68 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Grant is a lease that Redis granted to one attempt, with the entries that goroutines have in it. Its
-// state is held, and then, once, released, lost or closed (handle.State).
+// Grant is a lease that Redis granted to one attempt, with the entries that goroutines have in it. Its state
+// is first held. It changes once, to released, lost or closed (handle.State).
 type Grant struct {
 	// The following never change.
 	l          *lockState
-	owner      any // string, the owner field of the attempt
+	owner      any // string, owner field of the attempt
 	firstToken any // int64, the first token of the block that Redis granted
 	info       any // string, the holder info of the attempt
 
 	lease watchdog.Lease // guarded by the watchdog
 
 	// lockState.mu guards the following.
-	lane           *lane         // the lane whose goroutines may have it
-	reservedFor    *lane         // the lane that got it from Redis, until that event ends; nil afterwards
+	lane           *lane         // the lane whose goroutines may get the grant
+	reservedFor    *lane         // the lane whose attempt has just got the grant; nil after that event
 	holds          []*Entry      // the live holds
-	permits        int64         // how many permits it is of; All excludes all others
-	token          int64         // of the present holder
+	permits        int64         // number of permits; All excludes all other holders
+	token          int64         // token of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
-	revision       int64         // number of the last change of entries, so Redis can ignore stale requests
-	minNextToken   int64         // no later grant may have this token or one below; 0 means not set
+	revision       int64         // number of the last change of the hold count; Redis ignores older ones
+	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
-	takenUntil     time.Duration // age until which permits stay taken, also without a hold (HoldAtLeast)
-	allTakenUntil  time.Duration // age until which all permits stay taken, as a writer has chosen
-	numPasses      int32         // how many goroutines had it before the present one
-	numEntries     int32         // entries of goroutines, including waiters that are about to return
-	numWriters     int32         // how many of the holds exclude others
-	numRenewed     int32         // how many holds want the lease renewed
+	takenUntil     time.Duration // age until which permits stay taken, even without a hold (HoldAtLeast)
+	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)
+	numPasses      int32         // how often an exclusive grant was passed on in memory
+	numEntries     int32         // number of entries, including those of waiters that have no hold yet
+	numWriters     int32         // number of holds that exclude others
+	numRenewed     int32         // number of holds that want the lease renewed
 	state          handle.State
-	used           bool // a goroutine has had it
+	used           bool // a goroutine has had a hold in this grant
 	customLease    bool // a holder chose the lease, or made it longer
 	fixedLease     bool // the lease is not renewed
-	warnedOfItself bool // the log says that the session waits for itself
+	warnedOfItself bool // a wait of the session for itself was logged for this grant
 	lingers        bool // the session may keep the grant while no goroutine has it (WithLinger)
 
-	renewError   error         // of the last renewal that failed; nil means none has
+	renewError   error         // error of the last renewal that failed; nil means none failed
 	renewErrorAt time.Duration // age of the session when renewError was set
-	lossReason   error         // nil means the grant was not lost
+	lossReason   error         // why the grant was lost; nil means it was not lost
 
-	// Most grants have one hold at a time. To have room for it here saves allocations.
+	// Space for the first hold. Most grants have one hold at a time, so this saves allocations.
 	inlineEntry Entry
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes a grant that Redis has granted to an attempt, for the lane of the attempt or another one.
-// base is a local time not after the grant. The error is ErrTooLate, ErrClosed or ErrNoToken. After an error
-// the caller must release the grant in Redis.
+// newGrant makes the Grant for an attempt that Redis has granted. home is the lane of the grant, which is not
+// always the lane of the attempt. base is a local time that is not after the grant. The error is ErrTooLate,
+// ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
 func (l *lockState) newGrant(
 	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // the lock was forced before the reply came
+	later := func(g *Grant) bool { return g.token > token } // freed by force before the reply came
 	switch {
-	case wire.Closed(s.Closing()): // under the mutex, so Shutdown finds each grant that is made
+	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
 	case token == 0:
 		return nil, failure.ErrNoToken
 	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	if exclusive { // a former grant was lost, or Redis would not have granted again
+	if exclusive { // Redis grants again only after the former grant was lost
 		for _, former := range slices.Clone(l.grants) { // end removes grants
 			former.end(handle.Lost, failure.ErrGone, fx)
 		}
@@ -91,13 +91,13 @@ func (l *lockState) newGrant(
 	g.lease.Owner, g.holds = g, g.inlineHolds[:0]
 	home.numGrants++
 	l.grants = append(l.grants, g)
-	fx.uses++ // until it is lost, or its release has ended
+	fx.uses++ // the loss or the release of the grant ends this use
 	every := s.Lease / 3
 	if g.fixedLease {
-		every = 0 // watched, and not renewed
+		every = 0 // the watchdog ends the lease, but does not renew it
 	}
 	s.Watchdog.Add(&g.lease, deadline, every)
-	if lease < a.lease { // the first lease of a grant that was handed over
+	if lease < a.lease { // a handed-over grant has a short first lease
 		fx.background(func() { g.completeLease(base.Add(a.lease)) })
 	}
 	return g, nil
@@ -106,14 +106,14 @@ func (l *lockState) newGrant(
 // ErrTooLate is the error of a grant that arrived when its lease had ended.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// completeLease extends the short first lease of a grant that was handed over to the fixed lease that the
-// caller chose, which ends at until. The watchdog does not renew that lease, so completeLease tries again
-// until the grant or its lease ends.
+// completeLease extends the lease of a handed-over grant, whose first lease is short, until the time at which
+// the caller's fixed lease must end. The watchdog does not renew a fixed lease. So completeLease tries again
+// until it succeeds, or the grant or its lease ends.
 func (g *Grant) completeLease(until time.Time) {
 	s := g.l.s
 	for try := 1; ; try++ {
 		d := time.Until(until)
-		// One copy at a time: after each, the grant may have been released.
+		// Send one copy at a time, because the grant may be released after each copy.
 		o := s.Link.Call(s.Ctx, &update{g, protocol.Milliseconds(d)}, 1, nil)
 		err := g.onUpdate(o, d)
 		if err == nil || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) ||
@@ -123,7 +123,8 @@ func (g *Grant) completeLease(until time.Time) {
 	}
 }
 
-// pause waits for d, and reports whether the grant is still held. It returns early if the grant is released.
+// pause waits for d, and reports whether the grant is still held. If the grant ends earlier, pause returns at
+// once.
 func (g *Grant) pause(d time.Duration) bool {
 	l := g.l
 	b, at := call.Bounds{Until: l.s.Ctx}, time.Now().Add(d)
@@ -150,8 +151,9 @@ func (g *Grant) exclusive() bool { return g.permits == All }
 // deadline returns the local time at which the grant expires.
 func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// addEntry counts an entry for a waiter that the grant serves. Unless Redis has just granted it, the grant is
-// passed on. An exclusive grant moves to the next token of its block then, because each holder has its own.
+// addEntry counts an entry for a waiter that the grant serves. If Redis has not just granted it, the grant is
+// passed on in memory. Then an exclusive grant moves to the next token of its block, because each holder has
+// its own token.
 func (g *Grant) addEntry() {
 	if g.reservedFor == nil && g.exclusive() {
 		g.token++
@@ -160,15 +162,15 @@ func (g *Grant) addEntry() {
 	g.numEntries++
 }
 
-// about returns the holder info that Redis has of the grant.
+// about returns the holder info that Redis has for the grant.
 func (g *Grant) about() string { return strings.TrimSpace(g.info.(string)) }
 
-// leave ends a grant for its session.
+// leave sets the state of a grant that has ended, and removes it from the grants of its session.
 func (g *Grant) leave(why handle.State) {
 	l := g.l
 	g.state = why
 	for _, ln := range l.lanes {
-		if len(ln.waiters) > 0 { // waiters remember the holder until another is known
+		if len(ln.waiters) > 0 { // errors name this holder until another one is known
 			now := time.Now()
 			owner := g.owner.(string)
 			l.lastHolder = &failure.Sighting{Holder: owner, About: g.about(), At: now, Until: now}
@@ -190,10 +192,11 @@ func (g *Grant) endLinger() {
 	}
 }
 
-// end ends a grant without an Unlock, because it was lost for a reason or the session closes. The contexts
-// of its holds are canceled before any waiter is woken. Unless the timer is late, that is before Redis can
-// grant the lock to others, because the lease in Redis ends after the deadline. The grant is released by the
-// caller, or by the Unlock of a hold. If it has no hold that could be unlocked, end releases it.
+// end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
+// its cause. The contexts of its holds are canceled before any waiter is woken. Unless the timer is late,
+// this happens before Redis can grant the lock to others, because the lease in Redis ends after the deadline.
+// The caller, or the Unlock of a hold, must release the grant. But if a lost grant has no entries, no Unlock
+// will follow, so end releases the grant.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
@@ -203,12 +206,12 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	if why == handle.Lost {
 		g.lossReason = reason
 	}
-	holds := g.holds // which do not change any more
+	holds := g.holds // the list does not change any more
 	for _, e := range holds {
 		e.state = why
-		e.notifyChanged() // goroutines that wait to nest in it
+		e.notifyChanged() // wakes goroutines that wait to nest in e
 	}
-	l.notifyReleaseDone() // a TryLock of the session may have waited for its Unlock
+	l.notifyReleaseDone() // a TryLock of the session may wait for the end of the grant
 	held, token := fx.age-g.queueCheckedAt, g.token
 	events := g.endChains(why, reason, fx)
 	if g.numEntries == 0 && why == handle.Lost {
@@ -228,7 +231,7 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	}
 	closed := fx.closed
 	fx.call(func() {
-		// Nested holds first, or the end of the outer one would be the cause with which their contexts end.
+		// Cancel nested holds first. Otherwise the end of the outer hold would be the cause of their end.
 		for _, e := range slices.Backward(holds) {
 			held = max(held, l.age()-e.began)
 			e.cancel(handle.ErrorOf(why))
@@ -248,7 +251,7 @@ func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events [
 	for _, e := range g.holds {
 		c := &e.root.chain
 		if c.holds == 0 {
-			continue // another of its holds was before this one
+			continue // an earlier hold in the list has ended this chain
 		}
 		c.holds = 0
 		event := session.Event{
@@ -280,7 +283,7 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed returns the last token that was used of the grant, for scripts.
+// lastUsed returns the last token of the grant's block that is used, as an argument of scripts.
 func (g *Grant) lastUsed() any {
 	if last := max(g.token, g.minNextToken); last != g.firstToken.(int64) {
 		return last
@@ -288,13 +291,13 @@ func (g *Grant) lastUsed() any {
 	return g.firstToken // the usual case, which needs no allocation
 }
 
-// extend makes the lease at least d, unless that is 0, and sends Redis the hold count. It blocks for the
-// reply. If ctx ends first, the request is still carried out.
+// extend makes the lease last for at least d from now, and sends Redis the hold count. If d is 0, the lease
+// stays as it is. It blocks for the reply. If ctx ends first, the request is still carried out.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	s := l.s
 	fx := l.begin()
-	g.customLease = g.customLease || d > s.Lease // now, because the request may work though its reply is lost
+	g.customLease = g.customLease || d > s.Lease // before the reply, which may be lost
 	fx.commit()
 	r := &update{g, protocol.Milliseconds(d)}
 	send := func(ctx context.Context, maxTries int, _ *atomic.Bool) wire.Outcome {
@@ -308,7 +311,7 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	return g.onUpdate(o, d)
 }
 
-// onUpdate handles the reply to an update that makes the lease at least d.
+// onUpdate handles the reply to an update that makes the lease last for at least d.
 func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	l := g.l
 	switch {
@@ -316,7 +319,7 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 		return l.kind.Failed(l.keys, o.Err)
 	case !strings.HasPrefix(o.Reply, "K"):
 		fx := l.begin()
-		g.end(handle.Lost, failure.ErrGone, &fx) // nothing happens if it was unlocked meanwhile
+		g.end(handle.Lost, failure.ErrGone, &fx) // does nothing if g has ended already
 		err := l.named(g.errorOf(g.state))
 		fx.commit()
 		return err
@@ -326,11 +329,12 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that makes the lease at least ms milliseconds. If Redis has the hold count of the
-// kind, it also sends that. It sets and never adds, so a stale or second copy changes nothing.
+// update is a request that makes the lease last for at least ms milliseconds. For a kind whose holds Redis
+// counts, it also sets the hold count. It sets values and never adds to them, so a stale or second copy does
+// no harm.
 type update struct {
 	g  *Grant
-	ms any // string, milliseconds; "0" means the present lease
+	ms any // string, milliseconds; "0" keeps the present lease
 }
 
 // Request returns the next copy of the request, with the present hold count.
@@ -342,7 +346,7 @@ func (u *update) Request(time.Time) *wire.Request {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	holds := max(g.numEntries, 1) // a grant that is kept is for the next goroutine
+	holds := max(g.numEntries, 1) // an unused grant that is kept counts as one hold
 	return l.keys.RequestFew(renewScript, g.owner, g.firstToken, g.revision, holds, u.ms, keep,
 		g.minNextToken)
 }
@@ -362,7 +366,7 @@ func (g *Grant) Renewal() (r *wire.Request, prolongs bool) {
 	return (&update{g, lease}).Request(time.Time{}), prolongs
 }
 
-// LeaseLost handles the event that the watchdog has given the lease up.
+// LeaseLost handles the event that the watchdog has ended the lease.
 func (g *Grant) LeaseLost(deadlinePassed bool) {
 	reason := g.whyLost(deadlinePassed)
 	closed := !g.l.s.Begin()
@@ -385,7 +389,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
 	l.mu.Unlock()
-	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed since
+	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed after that error
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {
@@ -423,7 +427,8 @@ func (g *Grant) renew(on bool) {
 
 func (g *Grant) Key() string { return g.l.keys.LockKey() }
 
-// OnMessage handles the message, without words, that another session was refused the lock, or may have been.
+// OnMessage handles a message without words: another session was refused the lock, or messages may have been
+// missed. So the session may no longer keep the grant while no goroutine has it.
 func (g *Grant) OnMessage(words []string) {
 	if len(words) == 0 {
 		fx := g.l.begin()
@@ -432,15 +437,15 @@ func (g *Grant) OnMessage(words []string) {
 	}
 }
 
-// LongWait is the time after which a wait for the session's own holder is logged, with the text
-// WaitsForItself. The wait may have no end.
+// LongWait is the time after which a wait for a holder of the same session is logged, with the text
+// WaitsForItself. Such a wait may never end.
 const (
 	LongWait       = 10 * time.Second
-	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; if the waiter was " +
-		"called by the holder, it must be passed the context that the holder's Lock returned"
+	WaitsForItself = "goroutines have waited for 10 s for a holder of this same session; if the holder " +
+		"called the waiter, pass the waiter the context that the holder's Lock returned"
 )
 
-// warnOfItself logs, once for each grant, that goroutines have waited for long for a holder of their own
+// warnOfItself logs, once for each grant, that goroutines have waited for LongWait for a holder of their own
 // session.
 func (l *lockState) warnOfItself(fx *effects) {
 	l.suspectAt = 0

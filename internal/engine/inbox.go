@@ -9,32 +9,33 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// recipient is an attempt that waits in the queue in Redis, or a grant that the session may have to release
-// when another session wants it. Its methods must not block. They are called without a mutex, and Shutdown
-// waits for the caller.
+// recipient is an attempt that may be queued in Redis, or a grant that the session may keep while no
+// goroutine has it, until another session wants the lock. Its methods must not block. OnMessage is called
+// without a mutex, and Shutdown waits for the caller.
 type recipient interface {
 	// Key returns the first key of the lock.
 	Key() string
-	// OnMessage handles a message. words are its words behind the owner field of the recipient. Any client
-	// that may publish could have sent them. If there are no words, messages to the recipient may have been
-	// missed.
+	// OnMessage handles a message. words are the words of the message after the owner field of the recipient.
+	// The message may be forged by any client that may publish. If there are no words, another session wants
+	// the lock, or messages to the recipient may have been missed.
 	OnMessage(words []string)
 }
 
 // inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
-// over publishes to a channel of the session whose attempt is next. By classic pub/sub a session has one
-// channel. By sharded pub/sub it has one for each lock for which it waits, in the slot of that lock. The
-// entry of an attempt in the queue names the channel to use (queue.lua). The inbox neither orders nor
-// checks messages: an attempt knows by its nonce which messages Redis has sent.
+// over publishes to a channel of the session whose attempt is next. With classic pub/sub, a session has one
+// channel. With sharded pub/sub, it has one channel for each lock for which it waits, in the slot of that
+// lock. The entry of an attempt in the queue says which kind of pub/sub a script must use (queue.lua). The
+// inbox neither orders nor checks messages. An attempt itself checks the nonce, which shows that the message
+// of a grant is from Redis.
 type inbox struct {
 	s     *session.Session
-	ready chan struct{} // cap 1: a message has arrived on one of the channels
+	ready chan struct{} // with room for one notice that messages have arrived on a channel
 
-	// mu guards the following. It may be locked while a lockState.mu is held. Only the mutexes of the
-	// session and of the hubs are locked while it is held.
+	// mu guards the following. A goroutine that holds a lockState.mu may lock mu. While mu is held, only the
+	// mutexes of the session and of the hubs may be locked.
 	mu         sync.Mutex
-	recipients map[string]recipient            // by owner field
-	channels   map[string]*pubsub.Subscription // by name; a goroutine listens while there are any
+	recipients map[string]recipient            // recipients by owner field
+	channels   map[string]*pubsub.Subscription // subscriptions by channel name; run ends when none is left
 }
 
 func newInbox(s *session.Session) *inbox {
@@ -42,7 +43,7 @@ func newInbox(s *session.Session) *inbox {
 		recipients: map[string]recipient{}, channels: map[string]*pubsub.Subscription{}}
 }
 
-// add makes a recipient known under an owner field.
+// add registers a recipient under an owner field.
 func (in *inbox) add(owner string, r recipient) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -69,20 +70,20 @@ func (in *inbox) receive(message string) {
 	if len(words) == 0 {
 		return
 	}
-	if r := in.find(words[0]); r != nil { // otherwise the attempt has ended, or it is not for us
+	if r := in.find(words[0]); r != nil { // otherwise the recipient has ended, or the message is forged
 		r.OnMessage(words[1:])
 	}
 }
 
-// shardedChannel returns the channel of the session for a lock by sharded pub/sub. The scripts make the
-// same name.
+// shardedChannel returns the name of the session's channel for a lock in sharded pub/sub. The scripts make
+// the same name.
 func (in *inbox) shardedChannel(key string) string {
 	prefix := in.s.Args.Channels.(string) // the prefix of all keys, and then "s:"
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// mode returns the argument that tells scripts how to notify the session about the lock with this key, see
-// queue.lua.
+// mode returns the argument by which scripts decide how to notify the session about the lock with this key,
+// see queue.lua.
 func (in *inbox) mode(key string) any {
 	switch {
 	case in.s.Link.Single():
@@ -98,10 +99,10 @@ func (in *inbox) mode(key string) any {
 	return "2"
 }
 
-// subscribe makes the session receive messages about a lock while an attempt of this session is queued for
-// it, and a little longer. The server has said whether the session may be notified by sharded pub/sub.
-// After each confirmation of the subscription, attempts send their requests again, which tells Redis how to
-// notify the session. Shutdown must be waiting for the caller.
+// subscribe makes the session receive messages about a lock while the session has an attempt for it, and a
+// little longer. maySharded is true if the server can notify the session by sharded pub/sub. After each
+// confirmation of the subscription, attempts send their requests again. These requests show Redis how to
+// notify the session. The caller must be counted by session.Begin.
 func (in *inbox) subscribe(key string, maySharded bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -116,7 +117,7 @@ func (in *inbox) subscribe(key string, maySharded bool) {
 			delete(in.channels, sharded)
 		}
 	}
-	if in.channels[name] != nil || !in.s.Begin() { // a session that closes would not end the subscription
+	if in.channels[name] != nil || !in.s.Begin() { // a closing session would never end the subscription
 		return
 	}
 	defer in.s.End()
@@ -126,8 +127,8 @@ func (in *inbox) subscribe(key string, maySharded bool) {
 	}
 }
 
-// reportUnsubscribed handles the reply of a server, to a request that was sent at sent, that it has no
-// subscriber to the channel of the session.
+// reportUnsubscribed handles the reply that the server of a lock has no subscriber to the channel of the
+// session. sent is the time at which the request was sent.
 func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -136,9 +137,9 @@ func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	}
 }
 
-// tidyInterval is the time between two looks for channels that no attempt needs. A busy lock usually has an
-// attempt at that moment, so its channel is kept. Otherwise the hub keeps the subscription for a while. So
-// the next attempt costs one request more, and no SUBSCRIBE.
+// tidyInterval is the time between two searches for channels that no recipient needs. A busy lock usually has
+// an attempt at that moment, so its channel is kept. If a channel is closed, the hub keeps its subscription
+// for a while. So the next attempt costs one more request, but no SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
 // run passes on the messages that arrive on the session's channels.
@@ -185,7 +186,7 @@ func (in *inbox) dispatch() {
 			}
 		}
 	}
-	in.mu.Unlock() // a recipient locks the mutex of its lock, which comes before this one
+	in.mu.Unlock() // OnMessage locks a lockState.mu, which must not be locked while mu is held
 	for _, m := range messages {
 		in.receive(m)
 	}
@@ -198,7 +199,8 @@ func (in *inbox) dispatch() {
 func (in *inbox) tidy() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	// Other sessions may want a kept grant at any time.
+	// With WithLinger, the classic channel is always needed, because other sessions may want an unused grant
+	// at any time.
 	needed := map[string]bool{in.s.Channel(): in.s.Linger > 0}
 	for _, r := range in.recipients {
 		needed[in.channelOf(r.Key())] = true

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// note notes what it is told.
+// note is a recipient that records its messages.
 type note struct {
 	told [][]string
 }

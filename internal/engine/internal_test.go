@@ -18,9 +18,9 @@ import (
 
 var kind = NewLock("f", true)
 
-// What follows serves the tests of what is not exported. They run in fake time.
+// The helpers in this file are for tests of unexported code, which run in fake time.
 
-// request is one that the server got.
+// request is a request that the server got.
 type request struct {
 	kind  string // ask or release
 	at    time.Time
@@ -28,7 +28,8 @@ type request struct {
 	size  int    // how many wait with it
 }
 
-// server answers requests for the lock as a test says, and releases everything.
+// server answers requests for the lock with the replies that a test sends on answers. It accepts each
+// release.
 type server struct {
 	answers chan string // to those that ask, one after the other; the others are answered when the test ends
 	served  string      // whom a release serves, as its reply says
@@ -51,7 +52,7 @@ func (s *server) answer(c fake.Call) (string, error) {
 	return "R" + s.served, nil
 }
 
-// got are the requests since the last call, once everything is at rest.
+// got waits until all goroutines of the bubble are blocked, and returns the requests since its last call.
 func (s *server) got() []request {
 	synctest.Wait()
 	s.mu.Lock()
@@ -61,7 +62,7 @@ func (s *server) got() []request {
 	return got
 }
 
-// kinds are those of requests, in their order.
+// kinds returns the kinds of the requests, in their order.
 func kinds(all []request) string {
 	var words []string
 	for _, r := range all {
@@ -70,7 +71,7 @@ func kinds(all []request) string {
 	return strings.Join(words, " ")
 }
 
-// newLock is a lock on the server, whose pool is known until the test ends.
+// newLock returns a lock on the server, and the lock's state, which is kept until the test ends.
 func newLock(t *testing.T, s *server) (*Lock, *lockState) {
 	t.Helper()
 	s.answers = make(chan string, 10)
@@ -81,15 +82,15 @@ func newLock(t *testing.T, s *server) (*Lock, *lockState) {
 	return &m, p
 }
 
-// got is what Lock has returned.
+// got has the results of Lock.
 type got struct {
 	ctx  context.Context
 	hold *handle.Hold
 	err  error
 }
 
-// lock calls Lock in a goroutine, and returns when that is at rest. The hold is kept from being collected,
-// which would unlock it from outside of the fake time.
+// lock calls Lock in a goroutine, and returns when that goroutine is blocked or has ended. lock keeps the
+// hold reachable, because the garbage collector would unlock it from outside the bubble.
 func lock(t *testing.T, m *Lock, ctx context.Context) <-chan got {
 	c := make(chan got, 1)
 	go func() {
@@ -101,7 +102,7 @@ func lock(t *testing.T, m *Lock, ctx context.Context) <-chan got {
 	return c
 }
 
-// granted is the hold that c has by now.
+// granted returns the hold that c has by now.
 func granted(t *testing.T, c <-chan got) *handle.Hold {
 	t.Helper()
 	synctest.Wait()
@@ -124,10 +125,10 @@ func unlock(t *testing.T, hold *handle.Hold) {
 	}
 }
 
-// held is the answer that another session holds the lock, with this token.
+// held returns the reply that another session holds the lock with this token.
 func held(token int) string { return fmt.Sprintf("Q 1000000 60000 other:1 %d\nme", token) }
 
-// attemptOf is the one of a lane that waits.
+// attemptOf returns the only attempt of the lane with this index.
 func attemptOf(t *testing.T, p *lockState, lane int) *attempt {
 	t.Helper()
 	p.mu.Lock()
@@ -138,19 +139,19 @@ func attemptOf(t *testing.T, p *lockState, lane int) *attempt {
 	return p.lanes[lane].attempts[0]
 }
 
-// now is the attempt's state.
+// now returns the state of the attempt.
 func (a *attempt) now() attemptState {
 	a.lane.l.mu.Lock()
 	defer a.lane.l.mu.Unlock()
 	return a.state
 }
 
-// message is a message of a grant to an attempt.
+// message delivers a message that grants the lock to an attempt.
 func (p *lockState) message(a *attempt, token, at int64, lease time.Duration) {
 	p.registry.inbox.receive(fmt.Sprintf("%s %d %d %d %s", a.owner, token, at, lease.Milliseconds(), a.nonce))
 }
 
-// The goroutine that it was on its way to has left in that instant, so no Hold tells Redis.
+// The goroutine that should get the grant has left in that instant, so no Unlock will release the grant.
 func TestAGrantThatIsLostBeforeItsGoroutineHasItIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}

@@ -9,11 +9,13 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 )
 
-// reportBroken is called with the first invariant that an event has broken. If it is nil, none is checked.
+// reportBroken is called with an error that describes the first invariant that an event has broken. If
+// reportBroken is nil, no invariant is checked.
 var reportBroken func(error)
 
-// CheckInvariants makes every event of every session check the state that it leaves. It is for tests, and
-// must be called before the first session is made. report is called under the mutex of a lock.
+// CheckInvariants makes every event of every session check the state of its lock afterward. CheckInvariants
+// is for tests, and must be called before the first session is made. report is called under the mutex of the
+// lock.
 func CheckInvariants(report func(error)) { reportBroken = report }
 
 // brokenInvariant returns an error that describes an invariant which the state violates after settle, or
@@ -31,15 +33,15 @@ func (l *lockState) brokenInvariant(fx *effects) error {
 	case numExclusive > 1:
 		return fmt.Errorf("%d exclusive grants at once", numExclusive)
 	case slices.ContainsFunc(l.lanes, isTry), slices.ContainsFunc(l.tries, isLock):
-		return errors.New("a lane of Lock is among those of TryLock, or the reverse")
+		return errors.New("a lane of Lock is among the lanes of TryLock, or the reverse")
 	case l.numReleases < 0:
 		return fmt.Errorf("%d releases in flight", l.numReleases)
 	case len(l.pending) > 0 && !l.kind.Alone:
-		return errors.New("attempts are pending, which no TryLock waits for")
+		return errors.New("attempts are pending, although no TryLock of this kind waits for them")
 	case l.timerAt != 0 && l.timer == nil:
 		return fmt.Errorf("no timer fires at %v", l.timerAt)
 	case l.suspectAt != 0 && !l.timerFiresBy(l.suspectAt):
-		return fmt.Errorf("no timer fires for the look for a wait for itself at %v", l.suspectAt)
+		return fmt.Errorf("no timer fires at %v to check whether the session waits for itself", l.suspectAt)
 	}
 	for _, ln := range slices.Concat(l.lanes, l.tries) {
 		if err := ln.brokenInvariant(fx); err != nil {
@@ -91,7 +93,7 @@ func (ln *lane) brokenInvariant(fx *effects) error {
 	case len(ln.attempts) > mostAttempts:
 		return fmt.Errorf("%d waiters have %d attempts", len(ln.waiters), len(ln.attempts))
 	case ln.outageAt != 0 && !l.timerFiresBy(ln.outageAt):
-		return fmt.Errorf("no timer fires for the look for an outage at %v", ln.outageAt)
+		return fmt.Errorf("no timer fires at %v to check whether an outage ends waits", ln.outageAt)
 	}
 	return ln.brokenWait(fx)
 }
@@ -104,7 +106,7 @@ func (ln *lane) brokenAttempt(a *attempt) error {
 	case a.state != requested && a.state != queued:
 		return fmt.Errorf("a lane has an attempt that is %v", a.state)
 	case !a.inFlight && !ln.l.timerFiresBy(a.nextRequestAt):
-		return fmt.Errorf("no timer fires for the next request of an attempt at %v", a.nextRequestAt)
+		return fmt.Errorf("no timer fires at %v for the next request of an attempt", a.nextRequestAt)
 	}
 	return nil
 }
@@ -114,7 +116,7 @@ func (ln *lane) brokenWait(fx *effects) error {
 	l := ln.l
 	for _, w := range ln.waiters {
 		if w.answered || w.lane != ln || w.want != ln.want {
-			return errors.New("a waiter has an answer, or is in the lane of another want")
+			return errors.New("a waiter in a lane has an answer, another lane, or another Want")
 		}
 	}
 	if len(ln.waiters) == 0 || len(ln.attempts) > 0 || ln.numGrants > 0 || ln.numWithdrawing > 0 {
@@ -145,15 +147,15 @@ func (g *Grant) brokenInvariant() error {
 	first := g.firstToken.(int64)
 	switch {
 	case !g.held():
-		return fmt.Errorf("a grant that is %v is among the held ones", g.state)
+		return fmt.Errorf("a grant that is %v is among the held grants", g.state)
 	case !slices.Contains(l.lanes, g.lane) && !slices.Contains(l.tries, g.lane):
-		return errors.New("a grant is of a lane that is forgotten")
+		return errors.New("a grant belongs to a lane that was removed")
 	case g.reservedFor != nil:
 		return errors.New("a grant is reserved after the event that brought it")
 	case int(g.numEntries) < len(g.holds):
 		return fmt.Errorf("%d holds have %d entries", len(g.holds), g.numEntries)
 	case g.numEntries == 0 && !g.lingers:
-		return errors.New("a grant is kept without an entry")
+		return errors.New("a grant without an entry is kept")
 	case g.numWriters != numWriters || g.numRenewed != numRenewed:
 		return fmt.Errorf("%d writers and %d renewed holds, but %d and %d are counted",
 			numWriters, numRenewed, g.numWriters, g.numRenewed)
@@ -172,16 +174,17 @@ func (g *Grant) brokenHold(e *Entry) error {
 		}
 	}
 	switch {
-	case e.g != g || e.state != handle.Held: // an Unlock in a closing session leaves it held until Shutdown
+	// An Unlock in a closing session leaves the hold Held until Shutdown.
+	case e.g != g || e.state != handle.Held:
 		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
 	case e.outer != nil && !slices.Contains(g.holds, e.outer):
-		return errors.New("a hold is nested in one that has ended")
+		return errors.New("a hold is nested in a hold that has ended")
 	case e.root.chain.holds != numInChain:
 		return fmt.Errorf("a chain has %d holds, but %d are counted", numInChain, e.root.chain.holds)
 	}
 	for in := range e.inner {
 		if in.outer != e || !slices.Contains(g.holds, in) {
-			return errors.New("a hold has a nested one that has ended, or is elsewhere")
+			return errors.New("a nested hold has ended, or has another outer hold")
 		}
 	}
 	return nil

@@ -11,25 +11,25 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Kind has all differences between the kinds of locks.
+// Kind describes one kind of locks: its letter, its noun, and the rules in which it differs from other kinds.
 type Kind struct {
-	Letter string // in keys and events
-	Want   Want   // of its Lock, unless the call has another one
+	Letter string // letter of the kind in keys and events
+	Want   Want   // what its Lock wants, unless the call says otherwise
 
 	Reentrant bool // a call whose context descends from a hold nests in that hold
-	Counts    bool // Redis has the hold count, so each nested Lock and Unlock sends a request
+	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
-	Lingers   bool // a session may keep it while no goroutine has it (WithLinger)
-	Alone     bool // a TryLock waits for grants and attempts of its session, which end soon
+	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
+	Alone     bool // a TryLock waits for grants and attempts of its own session, because they end soon
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
-	// Limited returns the error of a call that wants more permits than the limit in Redis, so its wait
-	// would never end. It is nil for a kind without a limit.
+	// Limited returns the error of a call that Redis refused because of the limit in Redis, for example
+	// because the call wants more permits than the limit. Limited is nil for a kind without a limit.
 	Limited func(name string, want Want, limit int64) error
 }
 
-// NewLock returns a kind of lock with this letter.
+// NewLock returns the Kind of an exclusive, reentrant lock. letter is part of its keys.
 func NewLock(letter string, fair bool) *Kind {
 	return &Kind{Letter: letter, Want: Exclusive, Counts: true, Fair: fair, Reentrant: true}
 }
@@ -37,7 +37,7 @@ func NewLock(letter string, fair bool) *Kind {
 // Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is Named for the error of a request. It adds a hint if the keys may be damaged.
+// Failed is like Named, but for the error of a request. It adds a hint if the keys may be damaged.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // locked returns the error for a lock that is not free.
@@ -49,7 +49,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // without permits, there is one holder, and no key for further holders
+	if k.Counts { // an exclusive lock has no further holders, and so no key for them
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
@@ -59,13 +59,13 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// Want says how many permits a call requests, and how. Calls of a session with equal Wants wait in one
-// lane. The zero Want means the Want of the kind.
+// A Want is what a call requests. Calls of a session with equal Wants wait in one lane. The zero Want means
+// the Want of the kind.
 type Want struct {
-	N      int64         // permits; All excludes all others
-	Limit  int64         // how many there are, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease; 0 means the session's, or a lock in whose lane leases may differ
-	Shared bool          // goroutines of the session that want the same have one grant together
+	N      int64         // number of permits; All excludes all other holders
+	Limit  int64         // total number of permits, unless SetLimit has set another number
+	Lease  time.Duration // fixed lease of the lane; 0: the session's lease, or leases in the lane may differ
+	Shared bool          // goroutines of the session with equal Wants share one grant
 }
 
 func (w Want) exclusive() bool { return w.N == All }
@@ -73,7 +73,7 @@ func (w Want) exclusive() bool { return w.N == All }
 // Exclusive is the Want of a lock.
 var Exclusive = Want{N: All, Limit: All}
 
-// All is the number of permits of a holder that excludes all others.
+// All is the number of permits that a holder has if it excludes all other holders.
 const All = protocol.All
 
 // The scripts of all kinds.
@@ -88,9 +88,9 @@ var (
 
 // Config has the options of one call. It does not change once the call has begun.
 type Config struct {
-	Lease   time.Duration // fixed, not renewed; 0 means the session's, renewed
-	AtLeast time.Duration // for how long the lock stays taken, also after its Unlock; 0 means not so
-	Wait    time.Duration // bound of the wait, only if Bounded
+	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
+	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
+	Wait    time.Duration // longest time to wait; it counts only if Bounded is true
 	Bounded bool
 	Note    string // note of this call in the holder info; "" means none
 }
@@ -122,8 +122,8 @@ func (c Config) Check() error {
 // Once reports whether the call does not wait for other holders: it is a TryLock, or has WaitAtMost(0).
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
-// Until returns ctx with the bound of the wait as a deadline. WaitAtMost(0) sets none, because the call
-// waits for the reply.
+// Until returns ctx with the bound of the wait as a deadline. WaitAtMost(0) sets no deadline, because such a
+// call still waits for the reply.
 func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !c.Bounded || c.Wait <= 0 {
 		return ctx, func() {}
@@ -135,7 +135,7 @@ func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc)
 // cannot import.
 func NewConfig[O any](c Config, options []O) Config {
 	if len(options) == 0 {
-		return c // which would else escape
+		return c // otherwise c would escape to the heap
 	}
 	return applied(c, options)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// lease is an option as rlock has them.
+// lease is an option like the options of package rlock.
 type lease time.Duration
 
 func (l lease) Apply(c *Config) { c.Lease = time.Duration(l) }

@@ -8,37 +8,38 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// A lane is the place of all calls of a session that want the same of one lock. Its attempts request that
-// from Redis on behalf of all of them. Whichever attempt is granted, the first waiter is served. A TryLock
-// that sends a request has a lane to itself. All fields are guarded by lockState.mu.
+// A lane has the calls of a session that wait for one lock with equal Wants. Its attempts request grants from
+// Redis on behalf of all these calls. A grant serves the first waiter, no matter which attempt was granted. A
+// TryLock that sends a request has a lane to itself. All fields are guarded by lockState.mu.
 //
-// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane has the
-// goroutines that had come when its request was sent. The lane is sealed then, and goroutines that come
-// later make the next lane. A grant is passed on in memory within its lane alone. The lanes send their first
-// requests one after the other, so that they are queued in the order in which they were made.
+// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane of a
+// fair lock has only goroutines that came before its first request was sent. Then the lane is sealed, and
+// goroutines that come later join a new lane. A grant is passed on in memory only within its lane. The lanes
+// send their first requests one after the other, so that they are queued in the order in which they were
+// made.
 type lane struct {
 	l              *lockState
 	want           Want
-	waiters        []*waiter     // first come, first served
-	attempts       []*attempt    // requested or queued, the oldest first
-	numQueued      int32         // attempts that wait in the queue in Redis
-	numGrants      int32         // grants that are held, and that only this lane passes on or joins
-	numWithdrawing int32         // withdrawn attempts that may have a place; 0 of fair locks and permits
-	numLateBefore  int           // attempt.numLate with which the next attempt begins
-	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0 means not
-	outageAt       time.Duration // age at which to look for waiters that an outage ends; 0 means not needed
+	waiters        []*waiter     // waiting calls, which are served in this order
+	attempts       []*attempt    // attempts that are requested or queued, the oldest first
+	numQueued      int32         // number of attempts that wait in the queue in Redis
+	numGrants      int32         // number of held grants that belong to this lane
+	numWithdrawing int32         // withdrawn attempts that may still be queued; 0 for fair locks and permits
+	numLateBefore  int           // initial value of attempt.numLate for the next attempt
+	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
+	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
 	noWait         bool          // the lane of a TryLock
 	hadToQueue     bool          // the last attempt that got a reply had to wait in the queue in Redis
-	sealed         bool          // goroutines that come now make another lane
+	sealed         bool          // goroutines that come now join another lane
 
-	// Where attempts and waiters begin. Most lanes need no more, which saves allocations.
+	// Initial space for attempts and waiters. Most lanes need no more, so this saves allocations.
 	inlineAttempt [1]*attempt
 	inlineWaiter  [1]*waiter
 }
 
 // laneFillTime is the time for which a fair lane waits for more goroutines before its first request, if the
-// session has the lock or waits for it already. So the goroutines may be queued in Redis up to 1 ms later.
-// Without it, each goroutine of a busy session would cost two requests.
+// session already has the lock or waits for it. So the lane may be queued in Redis up to 1 ms later. Without
+// this wait, each goroutine of a busy session would have a lane of its own, which costs two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.
@@ -51,7 +52,8 @@ func (l *lockState) findLane(w Want) *lane {
 	return nil
 }
 
-// laneFor returns findLane, or makes a lane behind all others.
+// laneFor returns the lane that a waiter joins. If findLane finds none, laneFor makes a lane behind all
+// others.
 func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	if ln := l.findLane(w); ln != nil {
 		return ln
@@ -62,7 +64,7 @@ func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	}
 	ln.reset(l, w)
 	if n := len(l.lanes); n > 0 && l.kind.Fair {
-		l.lanes[n-1].sealed = true // goroutines that come now are behind its waiters
+		l.lanes[n-1].sealed = true // otherwise later goroutines could join it and overtake the new lane
 		l.lanes[n-1].fillUntil = 0
 	}
 	l.lanes = append(l.lanes, ln)
@@ -72,7 +74,7 @@ func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	return ln
 }
 
-// tryLane returns a lane for one TryLock.
+// tryLane makes a lane for one TryLock.
 func (l *lockState) tryLane(w Want) *lane {
 	ln := new(lane)
 	ln.reset(l, w)
@@ -87,7 +89,7 @@ func (ln *lane) reset(l *lockState, w Want) {
 	ln.attempts, ln.waiters = ln.inlineAttempt[:0], ln.inlineWaiter[:0]
 }
 
-// isUnused reports whether nothing needs the lane.
+// isUnused reports whether the lane has nothing left, so that it can be removed.
 func (ln *lane) isUnused() bool {
 	return len(ln.waiters) == 0 && len(ln.attempts) == 0 && ln.numGrants == 0 && ln.numWithdrawing == 0
 }
@@ -96,7 +98,7 @@ func (ln *lane) isUnused() bool {
 func (ln *lane) remove(w *waiter) bool {
 	i := slices.Index(ln.waiters, w)
 	switch {
-	case i == 0 && len(ln.waiters) > 1: // without moving the others, of which there may be very many
+	case i == 0 && len(ln.waiters) > 1: // do not move the other waiters, of which there may be very many
 		ln.waiters[0] = nil
 		ln.waiters = ln.waiters[1:]
 	case i >= 0:
@@ -125,7 +127,8 @@ func (ln *lane) fail(err error, fx *effects) {
 	}
 }
 
-// answer takes a waiter out of the lane, unless it was answered before, and wakes it.
+// answer gives a waiter its grant or its error, takes it out of the lane, and wakes it. If the waiter was
+// answered before, answer does nothing.
 func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 	if ln.remove(w) {
 		w.grant, w.err, w.answered = g, err, true
@@ -135,27 +138,28 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 	}
 }
 
-// watchOutage makes sure that endWaitsInOutage runs, at the latest at this age of the session. An error of a
-// request can also end a wait in an outage (call.Bounds.ToleratesOutage). This look is for requests that are
-// stuck for longer than the lease.
+// watchOutage makes sure that endWaitsInOutage runs at this age of the session, or earlier. An error of a
+// request can also end a wait in an outage (call.Bounds.ToleratesOutage). But this is not enough, because a
+// request that is stuck for longer than the lease returns no error in time.
 func (ln *lane) watchOutage(at time.Duration) {
 	if ln.outageAt == 0 || at < ln.outageAt {
 		ln.outageAt = at
 	}
 }
 
-// endWaitsInOutage ends waits without a deadline that have been in an outage for the session's lease. If
-// other such waits remain, it runs again when the first of them may have to end.
+// endWaitsInOutage ends each wait that has no deadline, and has been in an outage for as long as the
+// session's lease. If other waits without a deadline remain, endWaitsInOutage runs again when the first of
+// them may have to end.
 func (ln *lane) endWaitsInOutage() {
 	l := ln.l
-	since, err := l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey()) // without the mutex, since it may block
+	since, err := l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey()) // without the mutex, because Trouble may block
 	fx := l.begin()
 	now := time.Now()
 	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
 		if !w.unbounded() {
 			continue
 		}
-		begun := since // of the outage, as far as it concerns this waiter
+		begun := since // start of the outage, or of the wait if that is later
 		if begun.Before(w.begun) {
 			begun = w.begun
 		}

@@ -78,7 +78,7 @@ func TestAWaiterThatWaitsAgainIsWokenAlone(t *testing.T) {
 	}
 }
 
-// newSession is a session that sends nothing.
+// newSession returns a session whose requests all fail.
 func newSession(t *testing.T) *session.Session {
 	return fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "", errors.New("down") }))
 }
@@ -111,7 +111,7 @@ func TestATryWaitsForAHoldOfItsSessionIfThatIsOnItsWayOut(t *testing.T) {
 	}
 }
 
-// The hold of a fixed lease ends by itself: the Unlock that the try waits for may never come.
+// A hold with a fixed lease ends by itself, so the Unlock for which the try waits may never come.
 func TestATryThatWaitsForAHoldOfItsSessionLearnsOfTheEndOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server server

@@ -9,18 +9,18 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Lock is a lock or a semaphore with a name, of one kind, used by one session. rlock.Mutex and its like are
-// made of it. It has no state of any call.
+// Lock names a lock or a semaphore of one kind, for one session. rlock.Mutex and similar types are built on
+// Lock. A Lock never changes, so it has no state of calls.
 type Lock struct {
 	s    *session.Session
 	all  *registry
 	kind *Kind
 	keys *protocol.Keys
 	cfg  Config
-	err  error // of New, returned by every use
+	err  error // error of New; every use returns it
 }
 
-// New returns the Lock with this name. Each call of Acquire starts from cfg. If the session or the name is
+// New returns the Lock with this name. cfg has its default options, see Config. If the session or the name is
 // not valid, every use returns an error that says so.
 func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
 	lk := Lock{s: s, kind: kind, cfg: cfg}
@@ -41,7 +41,7 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
 var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
 	"make one with New")
 
-// CheckUse returns an error if a call with this context cannot work.
+// CheckUse returns an error if the Lock or ctx is not valid.
 func (lk *Lock) CheckUse(ctx context.Context) error {
 	switch {
 	case lk == nil || lk.s == nil && lk.err == nil:
@@ -54,7 +54,7 @@ func (lk *Lock) CheckUse(ctx context.Context) error {
 	return nil
 }
 
-// Name returns the name, or "" if there is none.
+// Name returns the name of the lock. It returns "" if the Lock is nil or not valid.
 func (lk *Lock) Name() string {
 	if lk == nil || lk.keys == nil {
 		return ""
@@ -62,7 +62,7 @@ func (lk *Lock) Name() string {
 	return lk.keys.Name
 }
 
-// Config returns the options from which each call starts.
+// Config returns the options that a call has by default.
 func (lk *Lock) Config() (c Config) {
 	if lk != nil {
 		c = lk.cfg
@@ -70,7 +70,7 @@ func (lk *Lock) Config() (c Config) {
 	return c
 }
 
-// ID returns a value that is equal for Locks with the same name in the same session.
+// ID returns a value that is equal for two Locks if they have the same session, kind and name.
 func (lk *Lock) ID() any { return lockID{lk.s, lk.keys.LockKey()} }
 
 type lockID struct {
@@ -83,8 +83,8 @@ func (lk *Lock) Session() *session.Session { return lk.s }
 func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
 func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted reports whether goroutines of this session wait for the lock or release it, and whether other
-// sessions are known to want it. It sends no request.
+// Wanted sends no request. It sets here if goroutines of this session wait for the lock or are releasing it,
+// and elsewhere if another session is known to want the lock.
 func (lk *Lock) Wanted() (here, elsewhere bool) {
 	if lk.err != nil {
 		return false, false

@@ -14,8 +14,8 @@ import (
 
 var bg = context.Background()
 
-// The request that makes the lease longer reaches Redis before the lease ends there, and the answer comes
-// when the deadline of the outer hold has passed. The caller's context has not ended with that.
+// The request that extends the lease reaches Redis before the lease ends. Its reply arrives after the
+// deadline of the outer hold. The caller's context has not ended then.
 func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m, other := rwlock.New(testlock.NewSession(t, w.Client), "x"),

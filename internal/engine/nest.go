@@ -12,18 +12,19 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Re-entry: a call whose context descends from a live hold of the same name nests in that hold. It gets
-// another entry of the same grant, without waiting for Redis.
+// This file has re-entry. If the context of a call descends from a live hold of the same lock, the call nests
+// in that hold. It gets another entry of the same grant, and does not wait for other holders.
 
 // ErrUpgrade is the error of a holder of one permit that wants all permits.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
-// descent is a waiter as the key by which it finds, in its context, the nearest live hold of its name.
+// descent is a waiter, converted to a context key. By this key, the waiter finds the nearest live hold of its
+// lock in its context.
 type descent waiter
 
-// outer returns the nearest live hold from which the context descends. It returns nil if there never was one,
-// and an error if all have ended by a loss. The caller must not hold l.mu, because contexts may run code of
-// their own.
+// outer returns the nearest live hold from which the context descends. If there is no live hold, but one was
+// lost or closed, outer returns an error. Otherwise it returns nil. The caller must not hold l.mu, because
+// contexts may run code of their own.
 func (w *waiter) outer() (*Entry, error) {
 	d := (*descent)(w)
 	d.lost = handle.Held
@@ -31,12 +32,12 @@ func (w *waiter) outer() (*Entry, error) {
 		return e, nil
 	}
 	if d.lost != handle.Held {
-		return nil, w.l.named(handle.ErrorOf(d.lost)) // to acquire the lock anew would hide the loss
+		return nil, w.l.named(handle.ErrorOf(d.lost)) // a new grant would hide the loss
 	}
 	return nil, nil
 }
 
-// nest enters the grant of the hold outer. If both results are nil, outer has ended, and the caller must look
+// nest nests the call in the hold outer. If both results are nil, outer has ended, and the caller must look
 // for another hold.
 func (w *waiter) nest(outer *Entry) (*Entry, error) {
 	l, g := w.l, outer.g
@@ -46,15 +47,15 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 		e.cancel(nil) // frees the context, which nobody has received
 		return nil, err
 	}
-	if w.cfg.Lease != 0 || l.kind.Counts { // the grant lasts as long as any of its holds wants
+	if w.cfg.Lease != 0 || l.kind.Counts { // the call may want a longer lease; Redis stores the count
 		err := g.extend(w.bounds.Until, cmp.Or(w.cfg.Lease, l.s.Lease))
 		switch lossError := e.Err(); {
-		case lossError != nil: // while the request was in flight
+		case lossError != nil: // the hold ended while the request was in flight
 			err = cmp.Or(err, l.named(lossError))
 		case w.bounds.Over(): // a bound has ended the call, even if the reply has come
 			var holder *failure.LockedError
 			l.mu.Lock()
-			if w.waitedHere { // otherwise the call has waited for Redis alone
+			if w.waitedHere { // otherwise the call has only waited for Redis
 				holder = w.lockedHere(g)
 			}
 			err = w.endOfWait(holder)
@@ -71,29 +72,31 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 	return e, nil
 }
 
-// newNested makes an entry that is to be nested in outer. The caller must not hold l.mu.
+// newNested makes an entry that the caller can nest in outer. The caller must not hold l.mu.
 func (w *waiter) newNested(outer *Entry) *Entry {
 	if w.want.exclusive() {
 		e := w.newEntry(outer.g)
 		e.given, e.root = outer.given, outer.root
 		return e
 	}
-	// A reader may be nested in a writer that is unlocked first. The reader's context must not end then,
-	// although it descends from the writer's context. It then depends on the context of the outermost call.
+	// If a reader is nested in a writer, the writer may be unlocked first. Then the reader's context must not
+	// end, although it descends from the writer's context. From then on, the reader's context ends with the
+	// context of the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
 		stop := context.AfterFunc(of, ended)
-		context.AfterFunc(ctx, func() { stop() }) // otherwise `of` would keep the entry while it lives
+		context.AfterFunc(ctx, func() { stop() }) // otherwise the entry would stay reachable as long as `of`
 	}
 	follow(w.ctx, func() {
-		// A loss, the end of the session, or the caller ends the hold. An Unlock above it does not.
+		// A loss, the end of the session, or a cancellation by the caller ends the context of the hold. The
+		// Unlock of an outer hold does not.
 		if !errors.Is(context.Cause(w.ctx), failure.ErrUnlocked) {
 			cancel(failure.OfContext(w.ctx))
 			return
 		}
-		// A writer above was unlocked, and the caller's own context still counts.
+		// An outer writer was unlocked. The context that was given to the outermost call still counts.
 		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
 	})
 	return e
@@ -109,7 +112,7 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 		case outer.state != handle.Held:
 			fx.unlock()
 			return 0, nil
-		case w.want.exclusive() && !g.exclusive(): // or the grant was downgraded meanwhile
+		case w.want.exclusive() && !g.exclusive(): // a reader, or the grant was downgraded meanwhile
 			fx.unlock()
 			return 0, l.named(ErrUpgrade)
 		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
@@ -163,8 +166,8 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	return depth
 }
 
-// hasRoom reports whether the call may nest in e now, beside the holds that are nested there. The rule is
-// that of a read-write lock: many readers, or one writer.
+// hasRoom reports whether the call may nest in e now, beside the holds that are already nested in e. As in a
+// read-write lock, these are many readers or one writer.
 func (e *Entry) hasRoom(w *waiter) bool {
 	for in := range e.inner {
 		if in.write || w.want.exclusive() {
@@ -174,7 +177,7 @@ func (e *Entry) hasRoom(w *waiter) bool {
 	return true
 }
 
-// notifyChanged wakes goroutines that wait to nest in e. They look again.
+// notifyChanged wakes the goroutines that wait to nest in e, so that they check again whether they can.
 func (e *Entry) notifyChanged() {
 	if e.changed != nil {
 		close(e.changed)
@@ -182,7 +185,8 @@ func (e *Entry) notifyChanged() {
 	}
 }
 
-// unnest takes e out of the hold in which it is nested. The holds that are nested in e go on there.
+// unnest removes e from the hold in which e is nested. The holds that were nested in e are then nested in
+// that outer hold.
 func (e *Entry) unnest() {
 	outer := e.outer
 	if outer != nil {
@@ -197,6 +201,6 @@ func (e *Entry) unnest() {
 	e.inner = nil
 	e.notifyChanged()
 	if outer != nil {
-		outer.notifyChanged() // there may be room beside e now
+		outer.notifyChanged() // there may be room in outer now
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// The calls of operators: they inspect locks, set limits, and take locks from holders by force. They neither
-// hold anything nor wait for holders.
+// This file has the calls of operators, which inspect locks, set limits, and take locks from holders by
+// force. These calls neither hold locks nor wait for holders.
 
 // Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
 // closes. Its error has the name of the lock. The caller must have called CheckUse.
@@ -49,18 +49,18 @@ func (lk *Lock) Inspect(ctx context.Context) (protocol.State, error) {
 
 // Values of the parameter target of Force.
 const (
-	ForceExclusive = ""  // the holder that excludes all others
-	ForceShared    = "r" // all other holders
+	ForceExclusive = ""  // the holder of all permits, which excludes all others
+	ForceShared    = "r" // all holders of fewer permits
 )
 
-// Force takes the lock from holders, and returns how many there were. target is ForceExclusive, ForceShared,
-// or the token of one holder. The holders notice that at their next request or renewal. Force blocks for one
+// Force takes the lock from holders, and returns their number. target is ForceExclusive, ForceShared, or the
+// token of one holder. The holders notice the loss at their next request or renewal. Force blocks for one
 // request, at most until ctx ends.
 func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
 	}
-	args := &lk.s.Args // its Channels are a prefix, because the script may notify any session
+	args := &lk.s.Args // Channels is a prefix, because the script may notify any session
 	text, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, target)
 	if err != nil {
 		return 0, err
@@ -72,36 +72,37 @@ func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	return n, nil
 }
 
-// ForceToken is Force for the holder whose token Inspect has returned. It reports whether there was one. A
-// server never grants a token twice.
+// ForceToken takes the lock from the holder with this token, which Inspect has returned. It reports whether
+// there was such a holder. The token names only this holder, because a server never grants a token twice.
 func (lk *Lock) ForceToken(ctx context.Context, token int64) (bool, error) {
-	if token <= 0 { // which the script could take for ForceExclusive or ForceShared
+	if token <= 0 { // no holder has such a token
 		return false, failure.Named(lk.Name(), fmt.Errorf("a token is above 0, not %d", token))
 	}
 	n, err := lk.Force(ctx, protocol.Number(token))
 	return n > 0, err
 }
 
-// SetLimit sets the limit, which is the number of permits, and reports whether it was set. If only is set,
-// it does nothing if Redis has a limit. It blocks until Redis has replied, at most until ctx ends. If a
-// request arrives too late, it is sent again.
-func (lk *Lock) SetLimit(ctx context.Context, n int64, only bool) (bool, error) {
+// SetLimit sets the limit, which is the number of permits, and reports whether it was set. If ifUnset is
+// true, SetLimit does nothing when Redis already has a limit. It blocks until Redis has replied, at most
+// until ctx ends. A request that arrives too late is sent again.
+func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return false, err
 	}
-	try := "0"
-	if only {
-		try = "1"
+	onlyIfUnset := "0"
+	if ifUnset {
+		onlyIfUnset = "1"
 	}
 	s := lk.s
-	for expired := 1; ; expired++ { // each request is void after a time, so it cannot undo a later one
+	for expired := 1; ; expired++ { // a late request is void, so it undoes no later one
 		sent, until := time.Now(), int64(0)
 		// While the clock is unknown, 0 is sent, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
-		// By its id, the script recognizes a second copy of the request.
-		text, err := lk.ask(ctx, limitScript, n, try, s.Args.Channels, s.Args.Retention, s.Attempt(), until)
+		// The id from s.Attempt lets the script recognize a second copy of the request.
+		text, err := lk.ask(ctx, limitScript,
+			n, onlyIfUnset, s.Args.Channels, s.Args.Retention, s.Attempt(), until)
 		now, late := strings.CutPrefix(text, "V ")
 		switch {
 		case err != nil || text == "S" || text == "N":

@@ -18,18 +18,18 @@ import (
 
 var kind = engine.NewLock(protocol.Reentrant, false)
 
-// newMutex is a lock on a server that answers so.
+// newMutex returns a lock on a server that replies with the results of answer.
 func newMutex(t *testing.T, answer func(fake.Call) (string, error)) *engine.Lock {
 	m := engine.New(fake.Session(t, fake.Client(t, answer)), kind, "x", engine.Config{})
 	return &m
 }
 
-// replies answers each request so.
+// replies returns a function that answers each request with this reply.
 func replies(reply string) func(fake.Call) (string, error) {
 	return func(fake.Call) (string, error) { return reply, nil }
 }
 
-// all are the ways to look at a lock, or to free it.
+// all has the calls that inspect a lock or free it by force.
 var all = map[string]func(context.Context, *engine.Lock) error{
 	"Inspect": func(ctx context.Context, m *engine.Lock) error {
 		_, err := m.Inspect(ctx)

@@ -42,7 +42,7 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	}
 }
 
-// Where a server's clock was set back, the time of a grant does not tell that it has ended.
+// If the clock of a server was set back, the time in a message does not show that the grant has ended.
 func TestAMessageOfAGrantThatIsOverIsIgnored(t *testing.T) {
 	l := &lockState{s: newSession(t)}
 	a := &attempt{lane: &lane{l: l}, state: queued, lastRefused: 7}

@@ -9,23 +9,24 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// settle decides what follows from an event. No other function makes these decisions, so settle is called
-// after each event that may change one of them:
+// settle decides what follows from an event. No other function makes the following decisions, so settle is
+// called after each event that may change one of them:
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
-//   - when to look again (setTimer)
+//   - when the timer fires (setTimer)
 //
 // The events are
 //   - a call begins to wait, or gives up (acquire.go)
-//   - a request has its reply, or a message has arrived (attempt.go)
-//   - a hold is unlocked, or its release has a reply (unlock.go)
+//   - a reply or a message has arrived (attempt.go)
+//   - a hold is unlocked, or the reply to its release has arrived (unlock.go)
 //   - a grant is lost, or its lease was changed (grant.go)
 //   - an outage may have ended waits (lane.go)
-//   - the time has come that setTimer has chosen
+//   - the timer fires
 //
-// A grant or an attempt that ended otherwise, as by a loss or an error, is released by the event itself. A
-// TryLock looks at the grants by itself, with mayServe, before it waits for a reply.
+// If a grant or an attempt ends in another way, for example by a loss or an error, the function that handles
+// this event releases it. Before a TryLock sends a request, it checks itself, with mayServe, whether a grant
+// can serve it.
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -49,7 +50,7 @@ func (l *lockState) settle(fx *effects) {
 	}
 }
 
-// serveFromGrants serves waiters as long as a grant of the session may serve the first one.
+// serveFromGrants serves the first waiter of each lane as long as a grant of the session may serve it.
 func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 	for _, ln := range lanes {
 		for len(ln.waiters) > 0 {
@@ -67,8 +68,9 @@ func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 	}
 }
 
-// settleAttempts withdraws and begins attempts, and sends requests that are due. It withdraws in all lanes
-// first, because an attempt may keep another lane of a fair lock from beginning one.
+// settleAttempts withdraws and begins attempts, and sends requests that are due. It withdraws the attempts of
+// all lanes first, because in a fair lock an attempt of one lane may keep another lane from beginning an
+// attempt.
 func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	for _, ln := range lanes {
 		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
@@ -85,8 +87,8 @@ func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	}
 }
 
-// servable returns a grant that the next waiter of the lane may have without a request. It returns nil if
-// there is none.
+// servable returns a grant that w, a waiter of the lane, may get without a request. It returns nil if there
+// is none.
 func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 	for _, g := range l.grants {
 		if l.mayServe(g, ln, w, fx) {
@@ -96,21 +98,24 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 	return nil
 }
 
-// mayServe reports whether a waiter of the lane may have a grant of this session without a request to Redis.
+// mayServe reports whether w, a waiter of the lane, may get the grant g of this session without a request to
+// Redis.
 //
-// A grant that has just come from Redis is for the lane that requested it: for the first waiter, or for all
-// if they share it. The same holds when Redis has confirmed a shared grant because no other session waits.
+// A grant that has just arrived from Redis serves only the lane that requested it. It serves the first waiter
+// of this lane, or all of them if they share the grant. The same rule applies when Redis has just prolonged a
+// shared grant (onConfirmed).
 //
 // Later, a grant does not serve a waiter
-//   - if the grant is of another lane, because that wants something else, or has another place in the queue;
-//   - if the waiter or a holder chose a lease, because that lease is not for others;
-//   - if the grant is not shared and somebody has it, or HoldAtLeast keeps it taken;
-//   - if the time of WithHandover has passed since Redis last said whether another session waits, because
-//     other sessions must not wait indefinitely. If the session may keep the grant, the time of WithLinger
-//     counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane after
-//     its first request;
-//   - if the tokens of its block are used up;
-//   - if too little of its lease is left, or the session is closing.
+//   - if the grant belongs to another lane, which has another Want or another place in the queue;
+//   - if the waiter wants a fixed lease, or a holder has chosen or lengthened the lease, because such a lease
+//     suits only the caller that chose it;
+//   - if the grant is not shared, and another goroutine has it or HoldAtLeast keeps it taken;
+//   - if the time of WithHandover has passed since Redis last replied whether another session waits, because
+//     otherwise other sessions could wait forever. If the session may keep an unused grant, the time of
+//     WithLinger counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane
+//     after its first request;
+//   - if all tokens of the grant's block are used up;
+//   - if too little of the grant's lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
 	switch {
 	case g.reservedFor != nil:
@@ -133,7 +138,7 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 	case !l.kind.Fair && fx.age-g.queueCheckedAt >= g.passOnTime():
 		return false
 	}
-	// The first lease of a grant that Redis handed over in the queue is at most the smallest of these three.
+	// The smallest of these three counts, because the first lease of a handed-over grant is not longer.
 	return !wire.Closed(l.s.Closing()) &&
 		time.Until(g.deadline()) >= min(l.s.Lease, l.s.WaiterTimeout, protocol.FirstLease)/4
 }
@@ -146,8 +151,8 @@ func (g *Grant) passOnTime() time.Duration {
 	return g.l.s.Handover
 }
 
-// mayKeep reports whether the session may keep an unused grant. It may if Redis allows it (WithLinger), no
-// call of Lock waits, HoldAtLeast has passed, and the grant may still be passed on.
+// mayKeep reports whether the session may keep an unused grant. This is so if Redis allows it (WithLinger),
+// no call of Lock waits, the time of HoldAtLeast has passed, and the grant may still be passed on.
 func (l *lockState) mayKeep(g *Grant, fx *effects) bool {
 	return g.lingers && g.reservedFor == nil && fx.age >= g.takenUntil && g.mayPassOn(fx) && !l.hasWaiters()
 }
@@ -157,8 +162,8 @@ func (l *lockState) hasWaiters() bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
 }
 
-// willPassOn reports whether a grant is expected to be passed on to the lane when its holder unlocks. If it
-// is released instead, the lane may begin an attempt in that event.
+// willPassOn reports whether a grant will probably be passed on to the lane when its holder unlocks. If the
+// Unlock releases the grant instead, the lane may begin an attempt in that event.
 func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 	if !ln.want.exclusive() || ln.waiters[0].cfg.Lease != 0 {
 		return false
@@ -169,14 +174,15 @@ func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 }
 
 // needsAttempt reports whether the lane should begin another attempt. A lane has no more attempts than
-// waiters, and only one if one grant can serve the whole lane, or if another session wants the lock.
+// waiters. It has at most one attempt if one grant can serve the whole lane, or if its last attempt had to
+// wait in the queue in Redis.
 //
 // The lane of a TryLock begins its attempt at once. Any other lane begins none while
 //   - one of its attempts is queued in Redis, which is the place of the whole lane;
-//   - a withdrawn attempt may still be queued: the lane would wait behind itself;
-//   - a grant of this session is going to be passed on to it;
-//   - another lane of a fair lock waits for its first reply, because lanes must be queued in order;
-//   - it waits for more goroutines, as isFilling says.
+//   - a withdrawn attempt of the lane may still be queued, because a new attempt would wait behind it;
+//   - a grant of this session will probably be passed on to the lane (willPassOn);
+//   - a lane of a fair lock waits for its first reply, because lanes must be queued in order;
+//   - the lane waits for more goroutines (isFilling).
 func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 	most := len(ln.waiters)
 	if ln.hadToQueue || ln.want.Shared || ln.want.exclusive() {
@@ -200,28 +206,30 @@ func (l *lockState) awaitsFirstReply() bool {
 	})
 }
 
-// isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). If the session
-// has nothing any more, it does not wait on: its request may come before the release, which then serves it.
-// But if another session wants the lock, that one is next, and the goroutine that has just unlocked may
-// come back.
+// isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). When the session
+// no longer has a grant or an attempt, the lane stops waiting: its request may reach Redis before the last
+// release does, and then that release serves the lane. But if another session wants the lock, that session is
+// next. So the lane keeps waiting, because the goroutine that has just unlocked may want the lock again.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }
 
-// isBusy reports whether the session has the lock, or waits for it in Redis.
+// isBusy reports whether the session has a grant or an attempt.
 func (l *lockState) isBusy() bool {
 	hasAttempts := func(ln *lane) bool { return len(ln.attempts) > 0 }
 	return len(l.grants) > 0 || slices.ContainsFunc(l.lanes, hasAttempts)
 }
 
-// isSurplus reports whether no waiter needs the attempt with this index, which is the last of the lane: there
-// are more attempts than waiters, or the first waiter wants another lease.
+// isSurplus reports whether no waiter needs the attempt with index i, which is the last of the lane. This is
+// so if there are more attempts than waiters, or if the attempt of an exclusive lock requests another lease
+// than the first waiter wants.
 func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }
 
 // setTimer sets the timer to the next time at which settle may decide differently without another event. A
-// timer that is set is only ever made to fire earlier. If it fires too early, settle runs once more.
+// timer that is set already is only changed to fire earlier. If the timer fires too early, settle runs once
+// more and sets it again.
 func (l *lockState) setTimer(fx *effects) {
 	next := time.Duration(0)
 	lookAt := func(at time.Duration) {
@@ -244,7 +252,7 @@ func (l *lockState) setTimer(fx *effects) {
 		}
 	}
 	for _, g := range l.grants {
-		if g.numEntries == 0 { // which the session keeps
+		if g.numEntries == 0 { // the session keeps the grant
 			lookAt(g.queueCheckedAt + g.passOnTime())
 		}
 	}
@@ -259,7 +267,7 @@ func (l *lockState) setTimer(fx *effects) {
 	}
 }
 
-// onTimer handles the event that time has passed.
+// onTimer handles the event that the timer fires.
 func (l *lockState) onTimer() {
 	if !l.s.Begin() {
 		return // waiters and grants end because the session closes

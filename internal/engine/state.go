@@ -20,23 +20,24 @@ type lockState struct {
 	kind     *Kind
 	keys     *protocol.Keys
 	registry *registry
-	uses     int // calls, attempts, grants and releases that need the state; guarded by registry.mu
+	uses     int // number of calls, attempts, grants and releases that need the state; guarded by registry.mu
 
-	// mu guards the following, and all of lanes, waiters, attempts, grants and entries that may change.
+	// mu guards the following fields, and the fields of lanes, waiters, attempts, grants and entries that may
+	// change.
 	mu          sync.Mutex
-	lanes       []*lane           // where calls of Lock wait, the oldest lane first
-	tries       []*lane           // each has one call of TryLock
-	grants      []*Grant          // the grants that are held
-	lastHolder  *failure.Sighting // the holder that was seen last; nil means none was
+	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
+	tries       []*lane           // lanes of TryLock, each with one call
+	grants      []*Grant          // grants that are held
+	lastHolder  *failure.Sighting // the last holder that was seen; nil means none was seen
 	numReleases int32             // releases in flight
-	contended   bool              // another session wants the lock, as far as is known
+	contended   bool              // another session is known to want the lock
 	pending     []*attempt        // only if kind.Alone: attempts that have not ended in Redis
-	releaseDone chan struct{}     // closed when a release or an attempt has ended; nil means nobody waits
-	timer       *time.Timer       // calls onTimer; nil means it was never needed
+	releaseDone chan struct{}     // closed when the next release or attempt ends; nil means nobody waits
+	timer       *time.Timer       // calls onTimer; nil means it was never set
 	timerAt     time.Duration     // age of the session at which the timer fires; 0 means it is not set
-	suspectAt   time.Duration     // age at which to look whether the session waits for itself; 0 means never
+	suspectAt   time.Duration     // age at which to check whether the session waits for itself; 0 means never
 
-	inlineLane lane // the first lane; saves an allocation
+	inlineLane lane // used for the first lane, which saves an allocation
 }
 
 // registryKey is the key of the registry among the parts of a session.
@@ -47,21 +48,22 @@ type registry struct {
 	s     *session.Session
 	inbox *inbox
 
-	mu    sync.Mutex            // guards the following, and lockState.uses; no other mutex is locked under it
-	locks map[string]*lockState // by the first key of the lock
+	mu    sync.Mutex            // guards locks and lockState.uses; no other mutex is locked under it
+	locks map[string]*lockState // by LockKey
 }
 
 func newRegistry(s *session.Session) *registry {
 	return &registry{s: s, inbox: newInbox(s), locks: map[string]*lockState{}}
 }
 
-// use finds or makes the state of a lock, and counts one use of it. The caller must end the use by change.
+// use returns the state of a lock, and counts one more use of this state. If there is no state, use makes
+// one. The caller must end the use with change(l, -1).
 func (r *registry) use(kind *Kind, keys *protocol.Keys) *lockState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.locks[keys.LockKey()]
 	if l == nil {
-		all := &struct { // in one allocation, because a session may hold very many locks
+		all := &struct { // one allocation for all, because a session may hold very many locks
 			lockState
 			lanes  [1]*lane
 			grants [1]*Grant
@@ -74,12 +76,13 @@ func (r *registry) use(kind *Kind, keys *protocol.Keys) *lockState {
 	return l
 }
 
-// change adds by to the number of uses of a lock. Without a use, the state is forgotten. The caller must not
-// hold the mutex of the lock.
-func (r *registry) change(l *lockState, by int) {
+// change adds delta to the number of uses of a lock. When no use is left, the registry forgets the state. The
+// caller must not hold the mutex of the lock.
+func (r *registry) change(l *lockState, delta int) {
 	r.mu.Lock()
-	l.uses += by
-	// A lost hold may be unlocked when the name has another state already.
+	l.uses += delta
+	// If l belongs to a lost hold that is unlocked late, the registry may already have another state for this
+	// lock.
 	unused := l.uses == 0 && r.locks[l.keys.LockKey()] == l
 	if unused {
 		delete(r.locks, l.keys.LockKey())
@@ -94,7 +97,8 @@ func (r *registry) change(l *lockState, by int) {
 	}
 }
 
-// Shutdown releases all that is held. It blocks until Redis has replied, not longer than ctx.
+// Shutdown releases all grants. It blocks until Redis has replied. After the end of ctx, it sends no further
+// requests.
 func (r *registry) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	var locks []*lockState
@@ -106,7 +110,7 @@ func (r *registry) Shutdown(ctx context.Context) error {
 	var errs []error
 	var mu sync.Mutex // guards errs
 	var wg sync.WaitGroup
-	limit := make(chan struct{}, 100) // requests at once: many requests at once share pipelines
+	limit := make(chan struct{}, 100) // at most 100 requests at once; they share pipelines
 	for _, l := range locks {
 		fx := l.begin()
 		for _, g := range slices.Clone(l.grants) { // end removes grants
@@ -117,7 +121,7 @@ func (r *registry) Shutdown(ctx context.Context) error {
 				defer func() { <-limit }()
 				if ctx.Err() != nil {
 					r.change(l, -1)
-					return // the session reports that
+					return // the session reports that ctx has ended
 				}
 				if err := back.call(ctx); err != nil && !errors.Is(err, failure.ErrLost) {
 					mu.Lock()
@@ -133,7 +137,7 @@ func (r *registry) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// nextRelease returns a channel that is closed when the next release, or attempt, has ended. The caller must
+// nextRelease returns a channel that is closed when the next release or attempt has ended. The caller must
 // hold l.mu.
 func (l *lockState) nextRelease() <-chan struct{} {
 	if l.releaseDone == nil {
@@ -153,11 +157,12 @@ func (l *lockState) notifyReleaseDone() {
 // mayFree reports whether the session may soon release something in Redis.
 func (l *lockState) mayFree() bool {
 	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
-		return time.Since(a.changedAt) < ownRelease // after that time, its request may be lost
+		return time.Since(a.changedAt) < ownRelease // the request of an older attempt may be lost
 	})
 }
 
-// grantOf returns the grant of an attempt of this session; nil if it has none. The caller must hold l.mu.
+// grantOf returns the grant that has this owner field. It returns nil if the session has no such grant. The
+// caller must hold l.mu.
 func (l *lockState) grantOf(owner string) *Grant {
 	for _, g := range l.grants {
 		if g.owner == owner {
@@ -170,7 +175,7 @@ func (l *lockState) grantOf(owner string) *Grant {
 // age returns the age of the session. It is never 0, so that a time of 0 can mean "never".
 func (l *lockState) age() time.Duration { return l.s.Age() + 1 }
 
-// observe calls the observer of the session. The caller must not hold l.mu.
+// observe calls the observer of the session with an event of this lock. The caller must not hold l.mu.
 func (l *lockState) observe(ctx context.Context, e session.Event) {
 	l.s.Observe(ctx, l.kind.Letter, l.keys.Name, e)
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold. If that ends the grant, or changes the hold count in Redis, Unlock sends a request
-// and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
+// Unlock ends the hold. If this ends or downgrades the grant, or changes the hold count in Redis, Unlock
+// sends a request and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
 	return e.sendUnlock(ctx, r, err)
 }
 
-// Leave is the first half of an Unlock: the hold has ended when Leave returns. The second half, which it
-// returns, must follow.
+// Leave is the first half of an Unlock: when Leave returns, the hold has ended. The caller must call the
+// returned function, which is the second half.
 func (e *Entry) Leave() func(context.Context) error {
 	r, err := e.beginUnlock()
 	return func(ctx context.Context) error { return e.sendUnlock(ctx, r, err) }
 }
 
-// beginUnlock ends the hold in this session. If both results are nil, Redis need not know of it. Unless
-// there is an error, Shutdown waits until endUnlock.
+// beginUnlock ends the hold in this session, and returns the request that sendUnlock must send. If both
+// results are nil, no request is needed. If the error is nil, Shutdown waits until endUnlock is called.
 func (e *Entry) beginUnlock() (*release, error) {
 	g := e.g
 	l := g.l
@@ -56,7 +56,7 @@ func (e *Entry) beginUnlock() (*release, error) {
 }
 
 // unlocked is the cause with which the context of an unlocked Entry has ended. It is the Entry itself,
-// converted, which saves an allocation.
+// converted to another type, which saves an allocation.
 type unlocked Entry
 
 func (u *unlocked) Error() string {
@@ -65,7 +65,8 @@ func (u *unlocked) Error() string {
 
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// sendUnlock sends the request of beginUnlock, unless there is none.
+// sendUnlock is the second half of an Unlock. It sends the request r and waits for the reply. If r is nil, it
+// sends nothing. If err is not nil, the Unlock has failed already, and sendUnlock returns err.
 func (e *Entry) sendUnlock(ctx context.Context, r *release, err error) error {
 	switch {
 	case err != nil:
@@ -83,11 +84,12 @@ func (e *Entry) sendUnlock(ctx context.Context, r *release, err error) error {
 	return e.endUnlock(ctx, r.onReply(r, o))
 }
 
-// endUnlock reports the end of a chain of holds.
+// endUnlock ends the work that beginUnlock began. If this Unlock has ended the last hold of its chain,
+// endUnlock reports the end of the chain to the observer.
 func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	l := e.g.l
 	defer l.s.End()
-	if !e.last { // other holds of its chain are left
+	if !e.last { // its chain has other holds
 		return err
 	}
 	root := e.root
@@ -102,7 +104,7 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	return err
 }
 
-// unlockError returns the error of an Unlock that ends no hold. counted means that Shutdown waits for the
+// unlockError returns the error of an Unlock that ends no hold. counted is true if Shutdown waits for the
 // caller.
 func (e *Entry) unlockError(counted bool) error {
 	g := e.g
@@ -126,8 +128,9 @@ func (e *Entry) unlockError(counted bool) error {
 	return err
 }
 
-// dropEntry ends one entry of the grant. If the grant has other entries, Redis may have to be notified of the
-// hold count or the downgrade. settle decides about a grant without entries.
+// dropEntry removes one entry from the grant. If the grant has other entries, dropEntry sends Redis the new
+// hold count or a downgrade, where the kind of lock requires that. If no entry is left, settle decides
+// whether the grant is kept, passed on or released.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
 	g.numEntries--
@@ -146,13 +149,13 @@ func (g *Grant) dropEntry(fx *effects) {
 	}
 }
 
-// releaseLost releases, in the background, a grant that has ended here without an Unlock. Its lease may still
-// count in Redis, and no waiter should wait for that. It does not stop at the deadline, since a copy of the
-// request may still come.
+// releaseLost releases a grant in the background after the grant has ended in this session without an Unlock.
+// The lease in Redis may not have ended yet, and waiters should not have to wait for its end. The release is
+// repeated even after the deadline of the grant, because a copy of the attempt's request may still arrive.
 func (g *Grant) releaseLost(fx *effects) {
 	lastUsed := any("")
 	if g.minNextToken != 0 {
-		lastUsed = max(g.token, g.minNextToken) // which stays the last one used
+		lastUsed = max(g.token, g.minNextToken) // later tokens must be above minNextToken
 	}
 	r := g.l.releaseRequest(g.owner, "", g.staleUntil, lastUsed)
 	g.l.repeatLater(&r, time.Now().Add(g.l.s.Lease), fx)
@@ -165,24 +168,25 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 	g.newRelease(fx).send(fx)
 }
 
-// release is the request that an Unlock, Shutdown or settle sends for a grant. It ends the grant, or reduces
-// a writer's grant to one permit for the readers that are nested in it, or sends Redis the new hold count.
+// release is the request that an Unlock, Shutdown or settle sends for a grant. It has one of three effects:
+// it ends the grant, it reduces a writer's grant to one permit for the nested readers, or it sets the hold
+// count in Redis.
 type release struct {
 	protocol.FixedRequest
 	g          *Grant
 	takenUntil time.Duration // age of the session until which permits stay taken; 0 means they do not
 	onReply    func(r *release, o wire.Outcome) error
 
-	// Of an Unlock, whose caller may leave before the reply.
+	// Only for the request of an Unlock, whose caller may leave before the reply.
 	ctx   context.Context
 	entry *Entry
 }
 
-// newRelease begins the release of a grant that has ended for its session. The release must be sent.
+// newRelease makes the release of a grant that has ended in this session. The caller must send the release.
 func (g *Grant) newRelease(fx *effects) *release {
 	l := g.l
 	l.numReleases++
-	fx.uses++ // until onRelease
+	fx.uses++ // onRelease ends this use
 	same := l.releaseRequest(g.owner, g.firstToken, g.staleUntil, g.lastUsed())
 	r := &release{FixedRequest: same, g: g, onReply: (*release).onRelease}
 	if g.takenUntil > fx.age {
@@ -191,7 +195,8 @@ func (g *Grant) newRelease(fx *effects) *release {
 	return r
 }
 
-// send has the Unlock of this event send the request, or sends it in the background.
+// send leaves the request to the Unlock of this event if there is one for this grant. Otherwise send sends
+// the request in the background.
 func (r *release) send(fx *effects) {
 	if fx.unlocked != nil && fx.unlocked.g == r.g {
 		fx.ownRelease = r
@@ -202,7 +207,7 @@ func (r *release) send(fx *effects) {
 	token, held := g.token, fx.age-g.queueCheckedAt
 	fx.background(func() {
 		err := r.call(context.WithoutCancel(l.s.Ctx))
-		if errors.Is(err, failure.ErrLost) && g.used { // observers know that its holds were released
+		if errors.Is(err, failure.ErrLost) && g.used { // the observer already got EventReleased
 			l.warnLost(token, held, failure.ErrGone)
 		}
 	})
@@ -213,8 +218,8 @@ func (r *release) call(ctx context.Context) error {
 	return r.onReply(r, r.Send(ctx, wire.Tries, nil))
 }
 
-// Request returns the next copy of the request, with the hold count, or the rest of HoldAtLeast, as of now.
-// It implements wire.Copier.
+// Request returns the next copy of the request, with the present hold count or the time that is left of
+// HoldAtLeast. It implements wire.Copier.
 func (r *release) Request(now time.Time) *wire.Request {
 	switch {
 	case r.Argv == nil:
@@ -222,7 +227,8 @@ func (r *release) Request(now time.Time) *wire.Request {
 	case r.takenUntil == 0:
 		return r.FixedRequest.Request(now)
 	}
-	// Not a point in time, because the clocks of a Cluster's nodes differ. So each copy has the time left.
+	// The copy has the time that is left, and not a point in time, because the clocks of a Cluster's nodes
+	// differ.
 	left := max(0, r.takenUntil-r.g.l.age()) + time.Millisecond - 1
 	same := r.FixedRequest
 	same.Argv = append(slices.Clip(r.Argv), protocol.Milliseconds(left))
@@ -235,7 +241,8 @@ func (r *release) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire.O
 	return r.g.l.s.Link.Call(ctx, r, maxTries, nil)
 }
 
-// RollBack handles the reply after the caller of Unlock has left. The Unlock is valid all the same.
+// RollBack handles the reply after the caller of Unlock has left. It undoes nothing, because the Unlock stays
+// valid.
 func (r *release) RollBack(o wire.Outcome) {
 	_ = r.entry.endUnlock(context.WithoutCancel(r.ctx), r.onReply(r, o))
 }
@@ -250,7 +257,7 @@ func (r *release) onRelease(o wire.Outcome) error {
 	answer, err := l.read(o, nil)
 	fx := l.begin()
 	fx.uses--
-	// That the lock went to this session again says nothing of others.
+	// If this session got the lock again, the reply does not show whether other sessions want it.
 	if err == nil && (len(answer.Served) == 0 || !l.s.Owns(answer.Served[0].Owner)) {
 		l.contended = len(answer.Served) > 0
 	}
@@ -264,8 +271,8 @@ func (r *release) onRelease(o wire.Outcome) error {
 		err = r.onError(err, &fx)
 	}
 	fx.commit()
-	firstCopyWorked := o.Unanswered != nil
-	if err == nil && answer.Status == protocol.Lost && !firstCopyWorked {
+	earlierCopyMayHaveRun := o.Unanswered != nil
+	if err == nil && answer.Status == protocol.Lost && !earlierCopyMayHaveRun {
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
 	return err
@@ -285,13 +292,13 @@ func (r *release) onError(err error, fx *effects) error {
 
 // onCount handles the reply to a hold count.
 func (r *release) onCount(o wire.Outcome) error {
-	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // or the last Unlock was faster
+	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // the last Unlock was faster
 		return err
 	}
 	return nil
 }
 
-// downgrade keeps one permit of a writer's grant, for the readers that are nested in it.
+// downgrade releases all permits of a writer's grant except one, which is for the readers nested in it.
 func (g *Grant) downgrade(fx *effects) {
 	l := g.l
 	l.numReleases++
@@ -308,7 +315,8 @@ func (g *Grant) downgrade(fx *effects) {
 	(&release{FixedRequest: same, g: g, onReply: (*release).onDowngrade}).send(fx)
 }
 
-// onDowngrade handles the reply to a downgrade. If it failed, the last reader releases all that is held.
+// onDowngrade handles the reply to a downgrade. If the downgrade failed, the Unlock of the last reader
+// releases all permits.
 func (r *release) onDowngrade(o wire.Outcome) error {
 	l := r.g.l
 	answer, err := l.read(o, nil)
@@ -318,7 +326,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // otherwise the release of the last reader was faster
+	case answer.Status == protocol.Lost && r.g.held(): // otherwise the last reader's Unlock was faster
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
@@ -326,20 +334,20 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	return err
 }
 
-// releaseRequest returns a request that removes an attempt from the queue, and releases its grant. Without a
-// last token, all tokens of its block count as used.
+// releaseRequest returns a request that removes an attempt from the queue, and releases its grant. If
+// lastUsed is "", all tokens of the grant's block count as used.
 func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed any) protocol.FixedRequest {
 	args := &l.s.Args
 	argv := []any{owner, token, args.Channels, args.Retention, staleUntil, lastUsed}
 	return protocol.FixedRequest{Script: releaseScript, Keys: l.keys, Argv: argv}
 }
 
-// repeat sends a request that ends an attempt until there is a reply, or until when it may matter. It blocks
-// that long.
+// repeat sends a request that ends an attempt, again and again. It returns when a reply has arrived, when an
+// error shows that further requests would not help, or after the time `until`.
 func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	s := l.s
 	for try := 1; ; try++ {
-		o := s.Link.Call(s.Ctx, r, 1, nil) // a single copy, because this loop sends the next
+		o := s.Link.Call(s.Ctx, r, 1, nil) // a single copy, because this loop sends the next copies
 		_, err := l.read(o, nil)
 		over := err == nil || !wire.Judge(err).Again(s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {

@@ -3,8 +3,8 @@
 // Users see these errors as types of package rlock, whose documentation shows every field. [Public] converts
 // the structs of this package to these types.
 //
-// The error of a lock has the name of the lock (Named). The error of a wait that has ended also has the
-// holder (OfWait), so that its reader need not send a request to find out.
+// The error of a lock has the name of the lock (Named). The error of a wait that has ended also names the
+// holder (OfWait), so that its reader need not inspect the lock.
 //
 // Each text begins with "lockline: " once. A function that prefixes another error removes the prefix of that
 // error.
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// The errors with which users compare errors by errors.Is. Package rlock exports them.
+// Users compare an error with these errors by errors.Is. Package rlock exports them.
 var (
 	ErrLocked  = errors.New("lockline: locked by another holder")
 	ErrLost    = errors.New("lockline: lock lost")
@@ -34,9 +34,9 @@ var (
 	// ErrUnlocked is matched by the cause of the context of an unlocked hold. The cause names the lock, as
 	// UnlockedText does.
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
-	// ErrUnlockedBefore is the error of a call of a hold that was unlocked.
+	// ErrUnlockedBefore is the error of a method of a Hold that was unlocked before.
 	ErrUnlockedBefore = fmt.Errorf("%w: it was unlocked before", ErrNotHeld)
-	// ErrNilHold is the error of a call of a nil Hold.
+	// ErrNilHold is the error of a method of a nil Hold.
 	ErrNilHold = fmt.Errorf("%w: the Hold is nil, because the call that should have returned it failed: "+
 		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
@@ -45,9 +45,9 @@ var (
 	ErrNilSession = errors.New("lockline: the session is nil or a zero value; make one with rlock.NewSession")
 )
 
-// UnlockedText returns the text of the cause with which Unlock ends the context of a hold, for code that
-// uses that context afterward. what is the noun of the kind, as for Of. The text names the lock, because the
-// context may have been used to acquire another lock.
+// UnlockedText returns the text of the cause with which Unlock ends the context of a hold. Code that uses the
+// context afterward gets this text. what is the noun of the kind, as for Of. The text names the lock, because
+// the context may have been used to acquire another lock.
 func UnlockedText(what, name string) string {
 	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
 		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)
@@ -57,8 +57,8 @@ func UnlockedText(what, name string) string {
 const SelfHint = " (held by this same session: if the holder called this Lock, " +
 	"it must pass the context that its own Lock returned)"
 
-// SelfPermitsHint returns the hint of the error of a wait for permits, of which the waiter's own session
-// holds n.
+// SelfPermitsHint returns the hint of the error of a wait for permits if the waiter's own session holds n of
+// them.
 func SelfPermitsHint(n int64) string {
 	return fmt.Sprintf(" (permits that this same session holds: %d; "+
 		"if their holder called this Acquire, it waits for itself)", n)
@@ -97,12 +97,12 @@ func (e *LockedError) taken() string {
 	return "not enough permits are free; some are held"
 }
 
-// versions matches a process id and a host in a holder info, and the versions behind these, which would only
-// make a message longer.
+// versions matches a process id and a host in a holder info, with the versions that follow. Messages leave
+// the versions out, because they would only make a message longer.
 var versions = regexp.MustCompile(`^(\S*)/\d+(:\S*)?`)
 
-// by returns the part of the text about the holder, as far as it is known. If its owner field ends in "~",
-// its hold was unlocked.
+// by returns the part of the text about the holder, as far as the holder is known. If the owner field ends in
+// "~", the hold was unlocked.
 func (e *LockedError) by() (msg string) {
 	holder, stays := strings.CutSuffix(e.Holder, "~")
 	if holder != "" {
@@ -211,7 +211,7 @@ var (
 		"or data was lost")
 )
 
-// Lost returns the error of a hold that was lost for a reason. The reason is nil if it is not known.
+// Lost returns the error of a hold that was lost for a reason. reason is nil if the reason is not known.
 func Lost(reason error) error {
 	if reason == nil {
 		return ErrLost
@@ -227,8 +227,8 @@ func LossReason(deadlinePassed bool) error {
 	return ErrGone
 }
 
-// ErrForgotten is the cause with which contexts end if the garbage collector has found their Hold, and it
-// was not unlocked.
+// ErrForgotten is the cause with which the context of a hold ends if the garbage collector finds its Hold
+// without an Unlock.
 var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be reached any more, "+
 	"so it was released", ErrNotHeld)
 
@@ -236,8 +236,8 @@ var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
 // Outage returns the error of a call that has waited for Redis for as long as an outage may last. err is the
-// error of the last request. That request may have been canceled by another goroutine. Since this call was
-// not canceled, the result does not match context.Canceled.
+// error of the last request. Another goroutine may have canceled that request. The result does not match
+// context.Canceled, because this call was not canceled.
 func Outage(since time.Time, err error) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())
@@ -260,9 +260,9 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %s", err, Unnamed(last))
 }
 
-// Unanswered returns the error of a wait in which Redis has not replied and no request has failed, with the
-// time that was waited. err is the result of OfWait without a holder. atMost is the time of WaitAtMost, or 0
-// without that option. hint is a likely reason in parentheses, or "" if none is known.
+// Unanswered returns the error of a wait in which Redis has not replied and no request has failed. waited is
+// the length of the wait. err is the result of OfWait without a holder. atMost is the time of WaitAtMost, or
+// 0 without that option. hint is a likely reason in parentheses, or "" if none is known.
 func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	n, ok := err.(*named)
 	waited = max(waited.Round(time.Millisecond), time.Millisecond)
@@ -304,10 +304,10 @@ type Sighting struct {
 	Until         time.Time // when the lease of the holder would have ended
 }
 
-// Locked returns the error for a wait that has begun at begun and was kept out by this holder. It returns
-// nil if the sighting is older than the wait, and the lease had ended by then. There is one exception. If
-// the waiter's lane has been queued since queuedSince, a sighting after that time counts, too, because it is
-// still the turn of others. queuedSince is nil if the lane is not queued.
+// Locked returns the error for a wait that began at begun and was kept out by this holder. If the sighting is
+// older than the wait, and the holder's lease had ended when the wait began, Locked returns nil. There is one
+// exception: if the waiter's lane has been queued since queuedSince, a sighting after that time counts,
+// because other sessions are still served first. queuedSince is nil if the lane is not queued.
 func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
 	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {

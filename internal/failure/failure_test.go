@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ended is a context that has ended, for a reason if there is one.
+// ended returns a context that has ended. cause is the reason, or nil.
 func ended(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
@@ -130,7 +130,7 @@ func TestAWaitThatEndsInAnOutageSaysWhetherRedisAnswered(t *testing.T) {
 	}
 }
 
-// The request that failed last may have been another caller's, who gave up.
+// The last failed request may have belonged to another caller, which gave up.
 func TestAnOutageIsNoCanceledWait(t *testing.T) {
 	err := Outage(time.Now(), fmt.Errorf("x: %w", context.Canceled))
 	if errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "context canceled") {
@@ -183,7 +183,7 @@ func TestAnEndedWaitKnowsTheHolderAndIsNoErrLocked(t *testing.T) {
 	}
 }
 
-// publicLocked is the error by which users know a LockedError.
+// publicLocked stands for the public type to which a LockedError is converted.
 type publicLocked LockedError
 
 func (e *publicLocked) Error() string { return (*LockedError)(e).Error() }

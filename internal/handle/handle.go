@@ -18,7 +18,8 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Holding is implemented by the acquisition behind a Hold, of one lock or of several locks together.
+// Holding is one lock that is held, or several locks that are held together. The user has a Hold as its
+// handle.
 type Holding interface {
 	Name() string
 	Token() int64
@@ -31,7 +32,7 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 	// Parts returns the holds of the members, or nil if the Holding is of one lock.
 	Parts() []*Hold
-	// Context ends with the hold.
+	// Context returns the context that ends with the hold.
 	Context() context.Context
 	// Find returns the Holding in which a call can nest. The call uses a context key of its own type to find
 	// it. Find returns nil for any other key.
@@ -73,8 +74,8 @@ func (k kept) forgotten() {
 	k.of.Forgotten()
 }
 
-// Forget ends a Hold as if the garbage collector had found it. The caller knows that no goroutine can use it
-// any more.
+// Forget ends a Hold as if the garbage collector had found it. The caller must know that no goroutine can use
+// the Hold any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
 	Drop(hd)
@@ -82,7 +83,7 @@ func (hd *Hold) Forget() {
 }
 
 // heldContext is the context that Lock returns. It is the Hold, converted to another type. So both are one
-// allocation, and the collector forgets neither as long as one of them can be reached.
+// allocation, and the garbage collector frees neither of them while the other one can be reached.
 type heldContext Hold
 
 // Context returns the context that Lock returned with the hold.
@@ -94,7 +95,7 @@ func (c *heldContext) Done() <-chan struct{} { return c.of.Context().Done() }
 
 func (c *heldContext) Err() error { return c.of.Context().Err() }
 
-// fromKey finds the innermost Hold in a context.
+// fromKey is the context key by which From finds the innermost Hold.
 type fromKey struct{}
 
 // From returns the innermost Hold that ctx descends from. It returns nil if there is none, or ctx is nil.
@@ -106,7 +107,7 @@ func From(ctx context.Context) *Hold {
 	return hd
 }
 
-// Value makes calls find the hold if their context descends from c.
+// Value lets a call find the hold if the context of the call descends from c.
 func (c *heldContext) Value(key any) any {
 	if key == (fromKey{}) {
 		return (*Hold)(c)
@@ -148,7 +149,8 @@ func (hd *Hold) Stay(d time.Duration) {
 	}
 }
 
-// check returns an error if a call cannot send its request. A loss goes before a wrong argument.
+// check returns an error if a call cannot send its request. The error of a loss is returned before the error
+// of a wrong argument.
 func (hd *Hold) check(ctx context.Context) error {
 	switch err := hd.Err(); {
 	case hd.Of() == nil:
@@ -161,7 +163,7 @@ func (hd *Hold) check(ctx context.Context) error {
 	return nil
 }
 
-// why returns the error of a hold that has ended with more words than err, which is its Err.
+// why returns a more detailed error for a hold that has ended. err is its Err.
 func (hd *Hold) why(err error) error {
 	if of, ok := hd.of.(interface{ LossReason() error }); ok && err == failure.ErrLost {
 		return failure.Lost(of.LossReason())
@@ -196,7 +198,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if ctx == nil { // a mistake, which should leave no lock held
 		ctx = context.Background()
 	}
-	hd.cleanup.Stop() // first, because otherwise the collector could release it, too
+	hd.cleanup.Stop() // first, because otherwise the garbage collector could release the hold, too
 	Drop(hd)
 	hd.owner.remove(hd.of)
 	return hd.of.Unlock(ctx)
@@ -205,8 +207,8 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 // Do runs fn with the context of the hold, and then unlocks, even if fn panics or calls runtime.Goexit.
 func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
-		if e := hd.Unlock(held); e != nil { // held ends with the hold, so Unlock waits for at most UnlockWait
-			err = failure.Join(err, e) // fn may have succeeded without having the lock
+		if e := hd.Unlock(held); e != nil { // Unlock ends held, and so waits for at most UnlockWait
+			err = failure.Join(err, e) // fn may have returned nil although the lock was lost
 		}
 	}()
 	return fn(held)
@@ -215,8 +217,8 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 // UnlockWait bounds the wait of an Unlock whose context has no bound.
 const UnlockWait = 5 * time.Second
 
-// UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, its values are
-// used without its end.
+// UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, the result has
+// its values but does not end.
 func UnlockContext(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		return context.WithoutCancel(ctx)
@@ -224,9 +226,9 @@ func UnlockContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// UnlockBounds returns the bounds of an Unlock with this context: its UnlockContext, and how long it waits
-// for the reply if that has no deadline. An Unlock whose context can end waits for that, but not longer than
-// an outage may last.
+// UnlockBounds returns the bounds of an Unlock with this context. until is its UnlockContext. If until has no
+// deadline, the Unlock waits for the reply for at most atMost. This is outage, the longest time that an
+// outage may last, or UnlockWait if until never ends.
 func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Context, atMost time.Duration) {
 	if until = UnlockContext(ctx); until.Done() == nil {
 		return until, UnlockWait
@@ -237,13 +239,14 @@ func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Cont
 // UnlockError returns the error of an Unlock that stopped waiting for the reply. until is its UnlockContext.
 func UnlockError(until context.Context) error {
 	why := failure.OfContext(until)
-	if why == nil { // the library's bound is over
+	if why == nil { // the library's own limit has ended the wait
 		why = context.DeadlineExceeded
 	}
 	return fmt.Errorf("no answer from Redis to the release, which is sent again in the background: %w", why)
 }
 
-// UnlockBound returns the bounds of UnlockBounds as one context.
+// UnlockBound returns a context that bounds an Unlock: its UnlockContext, which ends after UnlockWait if it
+// would not end otherwise.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx = UnlockContext(ctx); ctx.Done() != nil {
 		return ctx, func() {} // ctx ends the wait
@@ -256,8 +259,8 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 type Owner struct {
 	context.Context
 
-	mu    sync.Mutex // guards holds; a leaf
-	holds []Holding  // neither unlocked nor forgotten, the latest last
+	mu    sync.Mutex // guards holds; no other mutex is locked under it
+	holds []Holding  // holds that are neither unlocked nor forgotten, the latest last
 }
 
 type ownerKey struct{}
@@ -277,8 +280,8 @@ func WithOwner(ctx context.Context) context.Context {
 	return &Owner{Context: ctx}
 }
 
-// As returns a context below which holds are added to the owner o, whatever owner ctx has. If o is nil, they
-// are added to none.
+// As returns a context below which holds are added to the owner o, and not to the owner of ctx. If o is nil,
+// the holds are added to no owner.
 func As(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
@@ -292,7 +295,7 @@ func (o *Owner) Value(key any) any {
 	o.mu.Lock()
 	holds := slices.Clone(o.holds)
 	o.mu.Unlock()
-	for _, of := range slices.Backward(holds) { // Find may take other mutexes
+	for _, of := range slices.Backward(holds) { // without o.mu, because Find may lock other mutexes
 		if found := of.Find(key); found != nil {
 			return found
 		}
@@ -302,7 +305,7 @@ func (o *Owner) Value(key any) any {
 
 func (o *Owner) String() string { return "lockline.WithOwner" }
 
-// remove removes a hold. A nil owner has none.
+// remove removes a hold. It does nothing for a nil owner.
 func (o *Owner) remove(of Holding) {
 	if o == nil {
 		return
@@ -317,8 +320,8 @@ type State uint8
 
 const (
 	Held     State = iota
-	Released       // by its last Unlock
-	Lost           // its lease ended, or Redis does not have it any more
+	Released       // released by the last Unlock
+	Lost           // its lease has ended, or Redis does not have it any more
 	Closed         // released because its session closed
 )
 

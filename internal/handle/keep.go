@@ -9,13 +9,14 @@ import (
 var keeping struct {
 	callers atomic.Int32 // calls of KeepAll that have not ended
 
-	mu   sync.Mutex       // guards kept; a leaf
-	kept map[any]struct{} // pointers
+	mu   sync.Mutex       // guards kept; no other mutex is locked under it
+	kept map[any]struct{} // the keys are pointers
 }
 
 // KeepAll keeps every Hold and Leadership that is made from now on reachable until it is unlocked, or until
-// end is called. So none of them counts as forgotten. KeepAll is for tests in a synctest bubble: the runtime
-// reports a forgotten Hold from outside the bubble, and to release the Hold from there would end the program.
+// end is called. So none of them counts as forgotten. KeepAll is for tests in a synctest bubble, because the
+// runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there would end the
+// program.
 func KeepAll() (end func()) {
 	keeping.callers.Add(1)
 	return sync.OnceFunc(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 )
 
-// forgets reports whether the collector finds something that keep was called with, within a few cycles.
+// forgets reports whether the garbage collector finds, within a few cycles, a value that was passed to keep.
 func forgets(keep func(*[16]byte)) bool {
 	var found atomic.Bool
 	func() {

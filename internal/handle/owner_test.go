@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// holding is one that a key of its own finds.
+// holding is a Holding that the key "held" finds.
 type holding struct {
 	handle.Holding
 	ctx       context.Context

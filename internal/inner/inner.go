@@ -3,8 +3,8 @@
 //
 // # Why some types have two names
 //
-// Users only see the types of package rlock, which are documented field by field, and cannot reach anything
-// behind them. The engine cannot import package rlock. So these connections are needed:
+// Users only see the types of package rlock, which are documented field by field, and cannot reach the types
+// behind them. The engine cannot import package rlock. So there are these connections:
 //
 //   - rlock.Session, Mutex and Hold are other names of session.Outer, engine.Lock and handle.Hold. A
 //     conversion costs nothing, whereas a struct around a Hold would cost each Lock an allocation.
@@ -38,12 +38,12 @@ func New(s *rlock.Session, kind *engine.Kind, name string, options []rlock.Optio
 	return (*rlock.Mutex)(&lock)
 }
 
-// Acquire is the Lock of m, or its TryLock, for another Want than that of its kind.
+// Acquire is like the Lock of m, or like its TryLock if try is true, but acquires the given Want.
 func Acquire(
 	ctx context.Context, m *rlock.Mutex, want engine.Want, options []rlock.Option, try bool,
 ) (context.Context, *rlock.Hold, error) {
-	ps := Mutex(m)
-	ctx, hold, err := ps.Acquire(ctx, want, engine.NewConfig(ps.Config(), options), try)
+	lock := Mutex(m)
+	ctx, hold, err := lock.Acquire(ctx, want, engine.NewConfig(lock.Config(), options), try)
 	return ctx, (*rlock.Hold)(hold), err
 }
 

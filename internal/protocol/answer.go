@@ -16,10 +16,10 @@ import (
 type Status byte
 
 const (
-	Granted  Status = 'G' // by this request, or by an earlier copy of it
+	Granted  Status = 'G' // granted by this request, or by an earlier copy of it
 	GoesOn   Status = 'K' // the grant that the request named was prolonged
-	Queued   Status = 'Q' // or refused, if the attempt does not wait
-	Limited  Status = 'N' // refused, because the limit is lower or another one
+	Queued   Status = 'Q' // queued, or refused if the attempt does not wait
+	Limited  Status = 'N' // refused, because of the limit in Redis
 	Expired  Status = 'V' // void, because the request came too late
 	Stale    Status = 'S' // the attempt had ended already
 	Released Status = 'R'
@@ -35,17 +35,17 @@ type Answer struct {
 	Limit     int64 // the limit in Redis (Limited)
 
 	// Only in a reply Queued:
-	Left   time.Duration // until the first lease of a holder ends; negative: it has no end
-	Holder string        // owner field; "" means that there is no holder
+	Left   time.Duration // time until the first lease of a holder ends; negative means that it has no end
+	Holder string        // owner field of that holder; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
 	Behind bool          // another session is next, and sends a request when the lease in Left ends
-	Spare  bool          // as Behind, and this session sends a request SpareDelay later
+	Spare  bool          // like Behind, but this session also sends a request SpareDelay later
 
 	// Only in a reply Queued, or Granted with MayLinger:
 	NoSubscriber bool // the server has no subscriber to the channel of this session
 	Sharded      bool // the session may be notified by SPUBLISH
 
-	Served []Served // by this request
+	Served []Served // grants by this request to other attempts of this session
 }
 
 // Served is a grant to another attempt of the session, by the same request.
@@ -56,7 +56,7 @@ type Served struct {
 }
 
 // Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. Read
-// returns the error of the outcome, or an error if no script replies like that.
+// returns the error of the outcome. If no script gives such a reply, it returns wire.Unexpected.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
@@ -82,7 +82,7 @@ func Read(o wire.Outcome) (Answer, error) {
 		return d
 	}
 	a := Answer{Status: Status(status[0]), About: strings.TrimSpace(about)}
-	may := "" // the marks that are possible with this status
+	may := "" // the flags that are possible with this status
 	switch a.Status {
 	case Granted:
 		may = "KDP"
@@ -124,19 +124,19 @@ func Token(s string) (token int64, ok bool) {
 	return int64(n), true
 }
 
-// TokenOrZero is Token. It returns 0 if s is not a token.
+// TokenOrZero reads a token. It returns 0 if s is not a token.
 func TokenOrZero(s string) int64 {
 	n, _ := Token(s)
 	return n
 }
 
-// MaxLeft is the longest remaining time that is shown, because anybody can set any time to live.
+// MaxLeft is the longest remaining time that is shown. There is a limit because anybody can set any time to
+// live.
 const MaxLeft = 100 * 365 * 24 * time.Hour
 
 // Remaining reads a time to live in milliseconds, in the form of PTTL. It returns a negative time for -1,
-// which means that the key has no time to live. It returns 0 for -2, which means that the key has ended
-// since the previous command. That can happen where the clock does not stop during a script, as in
-// miniredis.
+// which means that the key has no time to live. It returns 0 for -2, which means that the key has expired
+// since the previous command. This can happen in miniredis, whose clock does not stop during a script.
 func Remaining(ms string) (left time.Duration, ok bool) {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	if n == -2 {
@@ -157,7 +157,7 @@ func (a Answer) Locked(name string) *failure.LockedError {
 }
 
 // Block is the number of tokens that a grant reserves, one for each goroutine to which the grant may be
-// passed on in memory. The release returns unused ones. Scripts have it as BLOCK.
+// passed on in memory. The release returns the tokens that were not used. Scripts have it as BLOCK.
 const Block = 1000
 
 // All is the number of permits of a holder that excludes all others. Scripts have it as ALL, in base.lua. The
@@ -171,8 +171,8 @@ const DefaultLease = 15 * time.Second
 const MinLease = 10 * time.Millisecond
 
 // Retention is the least time for which Redis keeps the hash of a free lock, and with it the last token and
-// the tombstones. A stale copy of a request must find them. A copy of a lock request arrives within 10 s
-// (Patience), or is void.
+// the tombstones. A stale copy of a request must find its tombstone. A copy of a lock request arrives within
+// 10 s (Patience), or is void.
 const Retention = 15 * time.Second
 
 // MaxLease is the longest lease and waiter timeout, ten years. Scripts consider a time that lies decades
@@ -188,7 +188,7 @@ const NoLease = time.Duration(math.MinInt64)
 const MinTime = time.Millisecond
 
 // MinHandover is the lower bound of WithHandover. A request to Redis takes longer, so a shorter time would
-// save none.
+// save no request.
 const MinHandover = 100 * time.Microsecond
 
 // CheckLease returns an error if d is not from MinLease to MaxLease. option is the name of the option for
@@ -231,8 +231,8 @@ func Patience(lease time.Duration) time.Duration {
 // FirstLease is the longest first lease of a lock that is handed over. Scripts have it as FIRST_LEASE.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is the time by which the second session in the queue sends its request later than the first
-// one, when the lease of the holder ends. Scripts have it as SPARE_DELAY.
+// SpareDelay is a time after the end of a holder's lease. When the lease ends, the first session in the queue
+// sends a request. The second session sends its request SpareDelay later. Scripts have it as SPARE_DELAY.
 const SpareDelay = 250 * time.Millisecond
 
 // MaxExpired bounds how often in a row a request of an attempt may be void because it came too late.
@@ -243,12 +243,13 @@ func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
 }
 
-// ErrGrantEnded means that a copy of the request was granted, and that the grant ended before a reply came.
-var ErrGrantEnded = errors.New("granted, and over (forced, or its lease ran out) before the answer came")
+// ErrGrantEnded means that a copy of the request was granted, but the grant ended before a reply came.
+var ErrGrantEnded = errors.New("it was granted, but the grant ended (forced, or its lease ran out) " +
+	"before the answer came")
 
-// GrantTime converts the Redis time of a grant to a local time that is not after it. When the clock of Redis
-// showed redis, the local clock showed base or more. Between that time and the grant, the rates of the two
-// clocks may differ by 1 %. If redis is 0, GrantTime returns base.
+// GrantTime converts at, the Redis time of a grant, to a local time that is not after the grant. base is a
+// local time that is not after the moment at which the clock of Redis showed redis. GrantTime allows for
+// rates of the two clocks that differ by 1 %. If redis is 0, it returns base.
 func GrantTime(at, redis int64, base time.Time) time.Time {
 	if redis == 0 {
 		return base
@@ -261,7 +262,7 @@ func GrantTime(at, redis int64, base time.Time) time.Time {
 	return t
 }
 
-// Valid returns for how long a lease is valid to its holder, counted from before its request was sent. It is
-// less than the lease, because the rates of two clocks differ, and Redis counts in milliseconds. The margin
-// of 1 % and 2 ms is that of the reference implementations of Redlock.
+// Valid returns the time for which a holder may rely on a lease, counted from before its request was sent. It
+// is less than the lease, because the rates of two clocks differ, and Redis counts in milliseconds. The
+// reference implementations of Redlock have the same margin of 1 % and 2 ms.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

@@ -1,6 +1,6 @@
 // Package protocol has the data that sessions and scripts exchange: the names of keys, the replies of
 // scripts, the validity of requests and leases, and the state of a lock. It starts no goroutine and sends no
-// request. Package wire does.
+// request. Package wire sends the requests.
 //
 // Begin with Answer in answer.go, the reply to a request for a lock.
 //
@@ -9,7 +9,7 @@
 //	state.go   the result of Inspect
 //	info.go    holder info
 //
-// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience changes
-// nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua holds exactly (Token),
-// and all keys of a lock share a slot (Keys).
+// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience changes nothing,
+// and a hold ends before its lease does (Valid). Tokens are numbers that Lua represents exactly (Token), and
+// all keys of a lock share a slot (Keys).
 package protocol

@@ -8,22 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// The holder info of an attempt has the form 'PID@HOST/PROTOCOL:LIBRARY LABEL', or
-// 'PID@HOST/PROTOCOL:LIBRARY LABEL<tab>NOTE' if its call has a note. PROTOCOL is Version, and LIBRARY the
-// version of this library. Without a version of the library, ':LIBRARY' is missing. LABEL may be empty. A
-// version of the library that does not know of notes takes a note for the end of the label.
+// The holder info of an attempt has the form 'PID@HOST/PROTOCOL:LIBRARY LABEL', or 'PID@HOST/PROTOCOL:LIBRARY
+// LABEL<tab>NOTE' if its call has a note. PROTOCOL is Version, and LIBRARY the version of this library.
+// Without a version of the library, ':LIBRARY' is missing. LABEL may be empty. A version of the library
+// without notes reads a note as the end of the label.
 
 // MaxText is the longest label or note, in bytes. Each is in every entry of the queue, and in every request
 // for a lock.
 const MaxText = 512
 
-// CheckText returns an error if the text, which the option got, is no label or note: longer than MaxText, not
-// UTF-8, or with control characters, one of which ends the label.
+// CheckText returns an error if text is not valid as a label or a note. A valid text has at most MaxText
+// bytes, is UTF-8, and has no control characters, because a tab ends the label. option is the name of the
+// option, for the error.
 func CheckText(option, text string) error {
 	why := ""
 	switch {
 	case len(text) > MaxText:
-		why = fmt.Sprintf("a text of %d bytes, and at most %d are allowed", len(text), MaxText)
+		why = fmt.Sprintf("the text has %d bytes, but at most %d are allowed", len(text), MaxText)
 	case !utf8.ValidString(text):
 		why = "the text is not valid UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
@@ -57,8 +58,8 @@ type Info struct {
 	Note     string
 }
 
-// ReadInfo reads an owner field and a holder info. Infos of older sessions have no versions, and another
-// library may write anything.
+// ReadInfo reads an owner field and a holder info. The holder info of an older session has no versions, and
+// the info of another library may be any text.
 func ReadInfo(owner, info string) (i Info) {
 	i.Session, _, _ = strings.Cut(owner, ":")
 	info, i.Note, _ = strings.Cut(info, "\t")

@@ -15,19 +15,20 @@ import (
 // MaxName is the longest name of a lock, in bytes.
 const MaxName = 512
 
-// The kinds of locks, as keys and events name them: each has a lower-case letter.
+// The kinds of locks. Keys and events name each kind by a lower-case letter.
 const (
 	Reentrant = "r"
 	Fair      = "f"
 	RedLock   = "q"
-	Turnstile = "t" // of the lock at which waiters for a RedLock are queued; users have no such lock
+	Turnstile = "t" // a lock in whose queue waiters for a RedLock wait; users have no such lock
 	ReadWrite = "w"
 	Semaphore = "p" // for permits
-	Latch     = "l" // of package latch, which has no locks
+	Latch     = "l" // for package latch, which has no locks
 	Redisson  = "j" // only in events
 )
 
-// Prefixes of further keys of the locks of package redisson. No prefix of a session may begin like that.
+// Prefixes of further keys of the locks of package redisson. No prefix of a session may begin with one of
+// them.
 const (
 	RedissonMetadata = "lockline_lock_memory:"
 	RedissonToken    = "redisson_lock_token:"
@@ -37,7 +38,7 @@ const (
 // boxed once, because a session may have very many locks.
 type Keys struct {
 	Name   string
-	Queued bool  // the further keys are of a queue, which only a release with waiters needs
+	Queued bool  // the further keys are of a queue; a release needs them only if there are waiters
 	boxed  []any // strings
 	few    int   // number of keys that RequestFew names
 }
@@ -71,7 +72,7 @@ type keySet uint8
 const (
 	allKeys    keySet = iota
 	fewKeys           // see RequestFew
-	ownKeys           // as allKeys, with the hash instead of the key of further holders
+	ownKeys           // like allKeys, but with the hash instead of the key of further holders
 	numKeySets        // for a lock with permits
 )
 
@@ -88,9 +89,9 @@ func (s *FixedRequest) Request(time.Time) *wire.Request {
 	return k.Request(s.Script, s.Argv...)
 }
 
-// Failed prepares the next copy after one that was not answered. While a slot moves, a Cluster refuses a
-// request if only some of its keys exist. Often there is no queue, and no further holder of permits. So the
-// next copies name fewer keys, and the script returns an error if it needs the others.
+// Failed prepares the next copy after a copy that failed with err. While a slot moves, a Cluster refuses a
+// request if only some of its keys exist. Often the keys of the queue and of further holders do not exist. So
+// the next copies name fewer keys, and the script returns an error if it needs the other keys.
 func (s *FixedRequest) Failed(err error) {
 	sets := numKeySets
 	if len(s.Keys.boxed) < 4 { // without permits
@@ -116,8 +117,9 @@ func (k *Keys) Failed(what string, err error) error {
 	return failure.Of(what, k.Name, fmt.Errorf("%w%s", err, hint))
 }
 
-// NamedKeys returns the keys of a lock whose keys are not named as by NewKeys. The first is the hash of the
-// lock, and the second its metadata, which RequestFew also names. All must be in one slot.
+// NamedKeys returns the Keys of a lock whose keys have other names than NewKeys gives them. The first key is
+// the hash of the lock, and the second key is its metadata. RequestFew names these two. All keys must be in
+// one slot.
 func NamedKeys(name string, keys ...string) *Keys {
 	boxed := make([]any, len(keys))
 	for i, key := range keys {
@@ -141,7 +143,7 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	lock := prefix + ":" + kind + ":{" + tag + "}"
 	boxed := make([]any, 1, 1+len(more))
 	boxed[0] = lock
-	var all strings.Builder // of one piece: there may be very many locks
+	var all strings.Builder // a single string, because there may be very many locks
 	all.Grow(len(more) * (len(lock) + 2))
 	for _, end := range more {
 		from := all.Len()
@@ -202,7 +204,7 @@ func CheckPrefix(prefix string) error {
 		return fmt.Errorf("lockline: WithPrefix: the braces of %q are no hash tag", prefix)
 	case KindPart(prefix) != "":
 		return fmt.Errorf("lockline: WithPrefix: %q contains %q: "+
-			"its keys could be those of another prefix and name", prefix, KindPart(prefix))
+			"its keys could be the keys of another prefix and name", prefix, KindPart(prefix))
 	case Reserved(prefix+":") != "":
 		return fmt.Errorf("lockline: WithPrefix: %q begins as keys of locks that are shared with Redisson do",
 			prefix)

@@ -83,7 +83,7 @@ func TestAllKeysOfALockShareASlot(t *testing.T) {
 	}
 }
 
-// hashTag is the part of a key that decides its cluster slot.
+// hashTag returns the part of a key that determines the cluster slot of the key.
 func hashTag(key string) string {
 	_, tag, _ := strings.Cut(key, "{")
 	if tag, _, ok := strings.Cut(tag, "}"); ok && tag != "" {

@@ -21,8 +21,8 @@ type State struct {
 	Queue   []Waiter
 	Limit   int
 
-	Floor int64    // the highest token that was granted or reserved; a later holder has a higher one
-	Over  []string // attempts with a tombstone
+	Floor int64    // the highest token that was granted or reserved; a later holder gets a higher one
+	Over  []string // owner fields of the attempts that have a tombstone
 }
 
 // Holder is rlock.Holder.
@@ -83,7 +83,7 @@ func DecodeLock(name, reply string) (State, error) {
 	}
 	for i := 0; i+1 < len(raw.Leases); i += 2 {
 		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
-		part := words(lock["held "+h.Owner], 3) // permits, token, whether the session may keep them
+		part := words(lock["held "+h.Owner], 3) // permits, token, "-" unless the session may keep the grant
 		if end <= now || part[1] == "" {
 			continue // the next request of a waiter removes this holder
 		}
@@ -124,8 +124,8 @@ func (p permits) shown() int {
 	return int(p.limit)
 }
 
-// of reads a number of permits. It returns whether a read-write lock is shared by that, and the permits of a
-// semaphore.
+// of reads n, the number of permits of a holder or waiter. shared is true for a reader of a read-write lock.
+// number is the number of permits of a semaphore, and 0 for any other lock.
 func (p permits) of(n string) (shared bool, number int) {
 	switch n := TokenOrZero(n); {
 	case p.limit == 0 || n == All:
@@ -199,7 +199,7 @@ func waiting(queue []string, now float64) iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		for i := 0; i+1 < len(queue); i += 2 {
 			var age time.Duration
-			// A ticket is the Redis time in µs at which the attempt was queued, or a little more, since
+			// A ticket is the Redis time in µs at which the attempt was queued, or a little more, because
 			// tickets must increase.
 			if ticket, err := strconv.ParseFloat(queue[i+1], 64); err == nil {
 				age = micros(now - ticket)
@@ -229,7 +229,7 @@ func micros(n float64) time.Duration {
 	return time.Duration(max(0, min(n, float64(MaxLeft.Microseconds())))) * time.Microsecond
 }
 
-// words returns the first n words of s, and the rest.
+// words returns the first n words of s, and then the rest of s.
 func words(s string, n int) []string {
-	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // there may be fewer
+	return append(strings.SplitN(s, " ", n+1), make([]string, n)...) // at least n+1 elements
 }

@@ -1,13 +1,14 @@
-// Package script has the library's Lua scripts, each by its name, as lock/release.
+// Package script has the Lua scripts of the library. Each has a name, for example lock/release.
 //
-// A script is put together when a program uses it first. Its source is a file in a folder of lua. The files
-// beside these folders are libraries, whose headers say what the KEYS are. A script begins with the header of
-// its source. Then come the source's statements. A function or constant of a library stands immediately
-// before the first statement that needs it, so that a script that returns earlier does not spend time on it.
-//
-// Sources are not parsed but split by their form: a statement at top level begins in column 0. No other line
-// does, except one that closes or continues it (end, else, a bracket). No local has the name of a library's
+// A script is assembled when a program first uses it. Its source is a file in a subfolder of lua. The files
+// directly in lua are libraries, whose headers describe the KEYS. A script begins with the header of its
+// source, and the statements of the source follow. A function or constant of a library is placed immediately
+// before the first statement that needs it. So a script that returns earlier does not spend time on the
 // definition.
+//
+// Sources are not parsed. They are split into statements by the rule that a statement at top level begins in
+// column 0. No other line begins there, except a line that closes or continues a statement (end, else, a
+// bracket). No local variable may have the name of a definition in a library.
 package script
 
 import (
@@ -22,7 +23,7 @@ import (
 //go:embed lua
 var files embed.FS
 
-// libraries of the scripts in each folder. A definition uses only what is before it.
+// libraries has the libraries of the scripts in each folder. A definition uses only definitions before it.
 var libraries = map[string][]string{
 	"lock":     {"base.lua", "lock.lua", "permits.lua", "queue.lua"},
 	"latch":    {"base.lua", "latch.lua"},
@@ -30,11 +31,12 @@ var libraries = map[string][]string{
 	"redisson": {"base.lua", "redisson.lua"},
 }
 
-// Text is a whole script. Its first line is the command that prints it. It panics if there is none of this
-// name.
+// Text returns the text of a script. The first line is the command that prints the script. Text panics if
+// there is no script with this name.
 var Text = textOf(read)
 
-// With is Text with another text of one file in lua, for tests that break it.
+// With returns a function like Text in which one file of lua has another text. It is for tests that break a
+// script.
 func With(file, text string) func(name string) string {
 	return textOf(func(f string) string {
 		if f == file {
@@ -44,7 +46,7 @@ func With(file, text string) func(name string) string {
 	})
 }
 
-// Names are those of all scripts.
+// Names returns the names of all scripts.
 func Names() (names []string) {
 	sources, err := fs.Glob(files, "lua/*/*.lua")
 	if err != nil {
@@ -64,8 +66,8 @@ func read(file string) string {
 	return string(text)
 }
 
-// textOf makes scripts of the files that read returns. Libraries are read once, and only for a script that
-// needs them.
+// textOf returns a function that assembles scripts from the files that read returns. Libraries are read once,
+// and only for a script that needs them.
 func textOf(read func(file string) string) func(name string) string {
 	folders := map[string]func() *library{}
 	for folder, files := range libraries {
@@ -84,14 +86,14 @@ func textOf(read func(file string) string) func(name string) string {
 	}
 }
 
-// A library is all that the scripts of a folder can use.
+// A library has all definitions that the scripts of a folder can use.
 type library struct {
 	definitions []definition
-	index       map[string]int // in definitions, by name
+	index       map[string]int // index in definitions, by name
 }
 
 type definition struct {
-	text string // with a blank line behind it
+	text string // followed by a blank line
 	uses []int
 }
 
@@ -108,7 +110,7 @@ func (l *library) add(text string) {
 	}
 }
 
-// uses are the definitions whose names occur in code.
+// uses returns the indexes of the definitions whose names occur in code.
 func (l *library) uses(code string) (all []int) {
 	for word := range words(code) {
 		if i, ok := l.index[word]; ok && !slices.Contains(all, i) {
@@ -118,7 +120,7 @@ func (l *library) uses(code string) (all []int) {
 	return all
 }
 
-// script puts a script together.
+// script assembles a script.
 func (l *library) script(name, source string) string {
 	header, statements := split(source)
 	var text strings.Builder
@@ -150,10 +152,10 @@ func (l *library) script(name, source string) string {
 }
 
 // split returns the header of a file and its statements at top level, each with the comment before it and the
-// blank lines behind it.
+// blank lines after it.
 func split(text string) (header string, statements []string) {
 	header, text, _ = strings.Cut(text, "\n\n")
-	begin, at, comment := 0, 0, false // comment: the line before is one
+	begin, at, comment := 0, 0, false // comment: the previous line is a comment
 	for line := range strings.Lines(text) {
 		if at > begin && !comment && begins(line) {
 			statements = append(statements, text[begin:at])
@@ -165,7 +167,7 @@ func split(text string) (header string, statements []string) {
 	return header, append(statements, text[begin:])
 }
 
-// begins: the line does not belong to the statement before it.
+// begins reports whether the line begins a statement.
 func begins(line string) bool {
 	if strings.IndexByte(" \n)}]", line[0]) >= 0 {
 		return false
@@ -177,7 +179,8 @@ func begins(line string) bool {
 	return true
 }
 
-// words are the names and keywords in code, but for names of fields and what is in comments and strings.
+// words yields the names and keywords in code, except names of fields, and except the text of comments and
+// strings.
 func words(code string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := 0; i < len(code); {
@@ -207,7 +210,7 @@ func words(code string) iter.Seq[string] {
 	}
 }
 
-// length of the word or number that code begins with.
+// length returns the length of the word or number with which code begins.
 func length(code string) int {
 	for i := range len(code) {
 		if !wordy(code[i]) {
@@ -217,7 +220,7 @@ func length(code string) int {
 	return len(code)
 }
 
-// wordy: c may be in words and numbers.
+// wordy reports whether c may be part of a word or a number.
 func wordy(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }

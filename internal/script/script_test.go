@@ -18,7 +18,7 @@ var (
 	local   = regexp.MustCompile(`\b(?:(?:local )?function ?\w*\(|(?:local|for) )((?:\w+, )*\w+)`)
 )
 
-// found are the names in the lists that a pattern finds in code.
+// found returns the names in the lists that a pattern finds in code.
 func found(pattern *regexp.Regexp, code string) (names []string) {
 	for _, m := range pattern.FindAllStringSubmatch(noCode.ReplaceAllString(code, ""), -1) {
 		names = append(names, strings.Split(m[1], ", ")...)
@@ -26,7 +26,7 @@ func found(pattern *regexp.Regexp, code string) (names []string) {
 	return names
 }
 
-// defined are the names that the libraries of a script define.
+// defined returns the names that the libraries of a script define.
 func defined(name string) (names []string) {
 	for _, file := range libraries[path.Dir(name)] {
 		names = append(names, found(visible, read(file))...)
@@ -53,7 +53,7 @@ func TestAScriptHasTheDefinitionsThatItUsesAndNoOthers(t *testing.T) {
 	}
 }
 
-// Creating functions is a good part of what a short script costs.
+// The creation of functions takes a large part of the time of a short script.
 func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		common string
@@ -93,7 +93,7 @@ func TestDefinitionsStandBeforeTheFirstStatementThatNeedsThem(t *testing.T) {
 	}
 }
 
-// example has a script lock/x of a library and a source.
+// example returns a function like Text that has one script, lock/x, made from this library and this source.
 func example(library, source string) func(name string) string {
 	return textOf(func(file string) string {
 		return map[string]string{"base.lua": library, "lock/x.lua": source, "lock.lua": "-- No\n\n",
@@ -112,7 +112,7 @@ func TestAScriptOfABrokenLibraryIsBroken(t *testing.T) {
 	}
 }
 
-// BenchmarkText is what all scripts together cost a program when it starts.
+// BenchmarkText measures the time in which a program assembles all scripts.
 func BenchmarkText(b *testing.B) {
 	names := Names()
 	for b.Loop() {

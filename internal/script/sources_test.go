@@ -20,7 +20,7 @@ func TestSourcesMeanWhatTheyWouldInAScript(t *testing.T) {
 	}
 }
 
-// check says why a source does not mean in a script what it says.
+// check returns an error if a source would have another meaning in an assembled script.
 func check(library, source string) error {
 	if header, rest, _ := strings.Cut(source, "\n\n"); !strings.HasPrefix(header, "--") || rest == "" {
 		return fmt.Errorf("it has no header, or nothing behind it")

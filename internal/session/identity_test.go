@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// zeros is a source of random numbers that always gives the same ones.
+// zeros is a source of random numbers that are always the same.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -16,7 +16,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A program may want ids that repeat, as for a simulation. Those of sessions must not.
+// A program may want ids that repeat, for example in a simulation. But the ids of sessions must never repeat.
 func TestSessionsDifferWhateverRandomNumbersTheProgramHasChosen(t *testing.T) {
 	uuid.SetRand(zeros{})
 	defer uuid.SetRand(nil)

@@ -17,12 +17,12 @@ import (
 
 var script = wire.NewScript("return 'K'")
 
-// hold is a Lessee, and what it is told.
+// hold is a Lessee that records the calls of its methods.
 type hold struct {
 	watchdog.Lease
 	name   string
 	failed []error
-	ended  chan bool // whether its deadline had passed
+	ended  chan bool // gets the argument of LeaseLost
 }
 
 func newHold(name string) *hold {
@@ -43,7 +43,7 @@ func (h *hold) RenewalFailed(err error) { h.failed = append(h.failed, err) }
 
 const onTheWay = 10 * time.Millisecond
 
-// server answers renewals by the name of the hold: with a word, or an error.
+// server has the reply to the renewal of each hold, by the name of the hold. A reply is a word or an error.
 type server map[string]any
 
 // open makes a session on a client whose pipelines the server answers.

@@ -13,20 +13,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sound is a Config that is not refused.
+// sound is a Config that New accepts.
 var sound = Config{Prefix: "p", Lease: time.Minute, WaiterTimeout: time.Second,
 	Logger: slog.New(slog.DiscardHandler)}
 
-// nowhere is a client that nothing is asked of.
+// nowhere is a client to which no request is sent.
 type nowhere struct{ wire.Client }
 
-// open makes a session without a server, which ends with the test.
+// open makes a session without a server. The session ends with the test.
 func open(t *testing.T) *Session {
 	t.Helper()
 	return openAs(t, sound)
 }
 
-// openAs is open with another Config.
+// openAs is like open, but with another Config.
 func openAs(t *testing.T, cfg Config) *Session {
 	t.Helper()
 	s, err := New(&nowhere{}, cfg)
@@ -37,7 +37,7 @@ func openAs(t *testing.T, cfg Config) *Session {
 	return s
 }
 
-// bounded is a context that no test needs to its end.
+// bounded returns a context with a timeout that no test should reach.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)

@@ -43,7 +43,7 @@ func TestOnlyClientsOfAClusterHaveShardedPubSub(t *testing.T) {
 	}
 }
 
-// clusterOf is a Cluster's client. A node has the keys that end with its number.
+// clusterOf is the client of a Cluster. Each node has the keys that end with the number of the node.
 type clusterOf struct {
 	wire.Client
 	nodes []*redis.Client

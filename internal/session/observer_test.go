@@ -54,7 +54,7 @@ func TestWithoutAnObserverNothingIsLogged(t *testing.T) {
 	}
 }
 
-// panicking is a logger that always does.
+// panicking is a logger that always panics.
 type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { panic("a mistake") }

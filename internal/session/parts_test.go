@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 )
 
-// piece is a part that does what its test says.
+// piece is a part with a Shutdown that its test sets.
 type piece struct {
 	shutdown func(ctx context.Context) error
 }
@@ -27,10 +27,10 @@ func (p *piece) Shutdown(ctx context.Context) error {
 	return p.shutdown(ctx)
 }
 
-// key is for parts.
+// key is the type of the keys of parts.
 type key string
 
-// add gives a session a part.
+// add adds a part to a session.
 func add(t *testing.T, s *Session, k key, shutdown func(context.Context) error) {
 	t.Helper()
 	if _, err := PartOf(s, k, func(*Session) *piece { return &piece{shutdown} }); err != nil {

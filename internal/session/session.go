@@ -1,11 +1,12 @@
 // Package session has the Session: the identity of a process that holds locks. All locks of a session share
-// its connection to Redis, its subscriptions, and its watchdog. The package knows no kinds of locks.
+// its connection to Redis, its subscriptions, and its watchdog. The package does not depend on the kinds of
+// locks.
 //
 // Each kind keeps its state in a Part of the session. Each object with a lease is a Lessee, which the
 // watchdog renews through keeper.
 //
-// A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are
-// released. Shutdown waits for all work that has begun. If its context ends first, the locks that Redis
+// A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are released.
+// Shutdown waits for all work that has begun. If the context of Shutdown ends first, the locks that Redis
 // still has end with their leases. So this package keeps the invariant "no trace" of docs/design.md.
 package session
 
@@ -38,13 +39,13 @@ import (
 // Config has the options of a session.
 type Config struct {
 	Prefix        string
-	Lease         time.Duration // of renewed locks: the watchdog timeout
+	Lease         time.Duration // lease of renewed locks: the watchdog timeout
 	WaiterTimeout time.Duration // the waiter timeout
-	Handover      time.Duration // for how long a grant is passed on in memory (WithHandover)
-	Linger        time.Duration // for how long an unused grant may be kept (WithLinger)
+	Handover      time.Duration // time for which a grant is passed on in memory (WithHandover)
+	Linger        time.Duration // time for which an unused grant may be kept (WithLinger)
 	Label         string
 	Logger        *slog.Logger
-	Classic       bool      // no sharded pub/sub, even where it is possible
+	Classic       bool      // no sharded pub/sub, even if the server has it
 	Only          EventKind // the only kind of event that is observed; 0 means all kinds
 
 	// Observer is called without any mutex held. The operation to which the event belongs waits for it.
@@ -56,8 +57,8 @@ type Args struct {
 	HolderInfo     any // string, the holder info without a note
 	Lease          any // string, the lease of renewed locks in milliseconds
 	WaiterTimeout  any // string, the waiter timeout in milliseconds
-	LingerCooldown any // string, after a refusal, no unused grant is kept for this time, in microseconds
-	Retention      any // string, for how long the hash of a free lock is kept, in milliseconds
+	LingerCooldown any // string, time after a refusal in which no unused grant is kept, in microseconds
+	Retention      any // string, time for which the hash of a free lock is kept, in milliseconds
 	Channels       any // string, the prefix of the names of the sessions' channels
 }
 
@@ -69,8 +70,8 @@ func (a *Args) Info(note string) any {
 	return protocol.WithNote(a.HolderInfo.(string), note)
 }
 
-// Session is the identity of a process, or of one component of it, with all that its locks share. It is safe
-// for concurrent use.
+// Session is the identity of a process or of a component of a process, with everything that its locks share.
+// It is safe for concurrent use.
 type Session struct {
 	// The following never change.
 	Config
@@ -78,21 +79,21 @@ type Session struct {
 	Link *wire.Link
 	Hub  *pubsub.Hub
 
-	// ShardedHub is for sharded channels. It is nil if none are used.
+	// ShardedHub is for sharded channels. It is nil if the session uses no sharded channels.
 	ShardedHub *pubsub.Hub
 
 	Watchdog *watchdog.Watchdog
-	Clock    *wire.Clock     // of Redis
+	Clock    *wire.Clock     // estimate of the clock of Redis
 	Ctx      context.Context // ends at the end of Shutdown, which ends background work
 	id       string
 	onEnd    func()
 	born     time.Time
-	cancel   context.CancelFunc // of Ctx
+	cancel   context.CancelFunc // cancels Ctx
 	closing  chan struct{}      // closed when Shutdown begins
 	over     chan struct{}      // closed at the end of Shutdown
 
 	attempts atomic.Int64
-	// Shutdown waits for work. It is only incremented while mu is held and the session is open, or by a
+	// Shutdown waits for work. work is only incremented while mu is held and the session is open, or by a
 	// caller that is counted already.
 	work sync.WaitGroup
 
@@ -186,7 +187,7 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 }
 
 // NewBeside returns a session that uses the client, the subscriptions and the clock of another session, and
-// must end before that. It has an id and leases of its own.
+// must end before that session. It has an id and leases of its own.
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock = s.Link, s.Hub, s.ShardedHub, s.Clock
@@ -247,7 +248,7 @@ func (s *Session) SoleChannel() any {
 // ID returns the id of the session, with which the owner field of each of its locks begins.
 func (s *Session) ID() string { return s.id }
 
-// Owns reports whether an owner field is of this session.
+// Owns reports whether an owner field belongs to this session.
 func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id) }
 
 // Holds reports whether a hold of this session has this owner field. If the field ends in "~", the hold has
@@ -266,8 +267,8 @@ func (s *Session) Attempt() string {
 	return string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
 }
 
-// Begin counts work of the caller, for which Shutdown waits until End. It returns false if the session is
-// closed.
+// Begin counts work of the caller. Shutdown waits for this work until the caller calls End. It returns false
+// if the session is closed.
 func (s *Session) Begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,9 +293,9 @@ func (s *Session) Warn(msg string, args ...any) {
 // About returns the holder info of a lock that the session holds by a call with this note.
 func (s *Session) About(note string) string { return strings.TrimSpace(s.Args.Info(note).(string)) }
 
-// PartOf returns the part of a session that has this key, which is a value of a type of the caller. If there
-// is none, PartOf makes it. make is called with a mutex held, so it must not use the session. PartOf returns
-// ErrClosed if the session is closed.
+// PartOf returns the part of a session that has this key. The type of the key belongs to the caller's
+// package. If there is no such part, PartOf makes one. make is called with a mutex held, so it must not use
+// the session. PartOf returns ErrClosed if the session is closed.
 func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,8 +313,8 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	return p, nil
 }
 
-// Forget removes the part with this key, which has ended before the session. It does nothing if there is
-// none.
+// Forget removes the part with this key, which has ended before the session. If there is no such part, Forget
+// does nothing.
 func (s *Session) Forget(key any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +351,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 			s.Failed(p.Shutdown(ctx))
 		}
 		s.work.Wait()
-		done <- failure.Join(s.failed...) // no more can be added
+		done <- failure.Join(s.failed...) // no more errors can be added
 	}()
 	var err error
 	select {
@@ -396,9 +397,9 @@ func (s *Session) Failed(err error) {
 type Lessee interface {
 	// LeaseKey returns the key that determines the server of the lease.
 	LeaseKey() string
-	// Renewal returns the request that renews the lease to the lease of the session. If the lease is fixed,
-	// prolongs is false, and the request only finds out whether Redis has it. A reply other than 'K' means
-	// that Redis does not have it any more.
+	// Renewal returns the request that prolongs the lease to the lease of the session. If the lease is fixed,
+	// prolongs is false, and the request only checks whether Redis still has the lease. A reply other than
+	// 'K' means that Redis does not have the lease any more.
 	Renewal() (r *wire.Request, prolongs bool)
 	// LeaseLost is called once, when the deadline has passed or a renewal has found that the lease is lost.
 	LeaseLost(deadlinePassed bool)

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is the number of requests to a server that may be in flight before further ones share pipelines.
-// If fewer goroutines share a pipeline, they begin to run in step, and client and server wait for each other
-// in turn. In BenchmarkSharing of package rlock, shared pipelines are slower with 8 goroutines, make no
-// difference with 16, and are faster with more.
+// batching is the number of requests to a server that may be in flight before further requests share
+// pipelines. If fewer goroutines share a pipeline, they begin to run in step, and client and server wait for
+// each other in turn. In BenchmarkSharing of package rlock, shared pipelines are slower with 8 goroutines,
+// make no difference with 16, and are faster with more.
 const batching = 16
 
-// A batch has at most a quarter of the requests in flight, because with few large batches, client and server
-// wait for each other in turn. It has at most maxBatch requests, so that it keeps the server busy for no more
-// than about a millisecond.
+// A batch has at most minBatch requests, or a quarter of the requests in flight if that is more. With few
+// large batches, client and server would wait for each other in turn. A batch never has more than maxBatch
+// requests, so that it keeps the server busy for no more than about a millisecond.
 const (
 	minBatch = batching / 2
 	maxBatch = 100
@@ -34,7 +34,7 @@ func (s *server) full(n int) bool {
 type batch struct {
 	ctx      context.Context // the pipeline's context
 	requests []*Request
-	done     chan struct{} // closed when each request has a reply or an error, or the only one was not sent
+	done     chan struct{} // closed when each request has a reply or an error, or the batch is not sent
 }
 
 func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, done: make(chan struct{})} }
@@ -116,8 +116,8 @@ func (l *Link) pipeline(to Client, b *batch) {
 	returned = true
 }
 
-// exec sends requests in a pipeline. go-redis does not set the error of the requests if a hook refused the
-// pipeline, or the server a new connection. exec sets it then.
+// exec sends requests in a pipeline. If a hook refused the pipeline, or the server refused a new connection,
+// go-redis does not set the error of the requests. Then exec sets it.
 func exec(ctx context.Context, to Client, requests []*Request) {
 	pipe := to.Pipeline()
 	for _, r := range requests {
@@ -127,7 +127,7 @@ func exec(ctx context.Context, to Client, requests []*Request) {
 		for _, r := range requests {
 			r.fail(err)
 		}
-		if orphaned(err) { // pipelines can have a pool of their own
+		if orphaned(err) { // pipelines may have connections of their own
 			_ = pipe.Process(ctx, newParting())
 			_, _ = pipe.Exec(ctx)
 		}
@@ -160,7 +160,7 @@ func (l *Link) Batch(
 }
 
 // ErrUnsent is the error of a request that was not sent, because an earlier call of Gather had failed.
-var ErrUnsent = errors.New("lockline: not asked for, since another one cannot be had")
+var ErrUnsent = errors.New("lockline: not requested, because another lock cannot be acquired")
 
 // Gather calls f for 0 to n-1, each in its own goroutine, and returns their errors when all calls have
 // returned. It sends the first requests of all calls together, in one pipeline for each server and in the
@@ -180,8 +180,8 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 			errs[i] = ErrUnsent
 			continue
 		}
-		// Set until the call makes its first request or returns. The context of a hold that the call takes
-		// lives on, and refers to this pointer alone.
+		// free is set until the call makes its first request or returns. The context of a hold that the call
+		// acquires lives longer. It refers only to free, and not to the gathering.
 		free := new(atomic.Pointer[gathering])
 		free.Store(g)
 		calls.Go(func() {
@@ -211,7 +211,7 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 type gathering struct {
 	batches map[*redis.Client]*batch
 	link    *Link      // the Link of one of the requests
-	begun   chan error // gets nil when a call adds its request, or the error of a call that added none
+	begun   chan error // gets nil from a call that adds a request, and its error from any other call
 }
 
 type gatheringKey struct{}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ending is a client that ends the goroutine which calls it.
+// ending is a client that ends the goroutine that calls it.
 type ending struct{ Client }
 
 func (ending) Pipeline() redis.Pipeliner { runtime.Goexit(); return nil }
@@ -44,8 +44,8 @@ func TestWhoSharesAPipelineIsNotLeftWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// With larger batches client and server wait for each other in turn, and with smaller ones more is written
-// than need be.
+// With larger batches, client and server wait for each other in turn. With smaller batches, there are more
+// writes than necessary.
 func TestABatchHasAQuarterOfTheRequestsUnderWayAtMost(t *testing.T) {
 	for _, c := range []struct{ inFlight, most int }{{17, minBatch}, {32, 8}, {128, 32}, {400, 100},
 		{2000, maxBatch}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 )
 
-// The address of a client leads to another server than its pooled connections do.
+// The address of the client leads to another server than its pooled connections.
 func TestARequestIsAnsweredThoughAllPooledConnectionsLeadToADemotedServer(t *testing.T) {
 	for what, refusal := range map[string]string{
 		"Redis 7": "READONLY You can't write against a read only replica. script: f00, on @user_script:3.",
@@ -49,7 +49,7 @@ func TestARequestIsAnsweredThoughAllPooledConnectionsLeadToADemotedServer(t *tes
 	}
 }
 
-// A failover may not have ended when the endpoint leads to the replica already.
+// The endpoint may lead to the replica before the failover has ended.
 func TestARequestIsNotSentWithoutEndToAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
@@ -70,7 +70,7 @@ func TestARequestIsNotSentWithoutEndToAReplica(t *testing.T) {
 	})
 }
 
-// fill makes n connections of the client to a server, which are idle afterwards.
+// fill makes n connections of the client to a server. The connections are idle afterward.
 func fill(t *testing.T, endpoint *faultproxy.Proxy, client *redis.Client, n int) {
 	t.Helper()
 	release := make(chan struct{})

@@ -1,16 +1,15 @@
-// Package wire sends requests to a server, or to the master in a Cluster that has the key, and reports how
-// each one ended. It knows scripts, but not locks.
+// Package wire sends requests to a server, or to the master of a Cluster that has the key, and reports how
+// each request ended. It runs scripts, but has no code that is specific to locks.
 //
 // A [Request] calls a [Script] by its digest, or with its full text if the server does not know the script.
 // [Link.Call] sends copies of a request until one is answered. [Judge] alone decides the meaning of an error.
 // If many goroutines send requests at the same time, the requests share pipelines (batch.go).
 // [Link.WaitReplicas] waits until replicas have a lock (replicas.go). A [Clock] estimates the clock of Redis.
-// Requests carry
-// a deadline by that clock, after which Redis refuses copies of them.
+// Each request carries a deadline in Redis time, after which Redis refuses copies of the request.
 //
-// Invariants (docs/design.md): go-redis never sends a request again by itself. Each
-// request ends with a reply or an error, even if a hook of the client panics. A pipeline never waits for
-// two servers. A request that was sent is not interrupted, because its outcome would be unknown.
+// Invariants (docs/design.md): go-redis never sends a request again by itself. Each request ends with a reply
+// or an error, even if a hook of the client panics. A pipeline never waits for two servers. A request that
+// was sent is not interrupted, because its outcome would be unknown.
 //
 // Begin with Link in link.go.
 package wire

@@ -155,7 +155,7 @@ func (r onlyScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A program may begin with a MultiLock.
+// The first call of a program may be the Lock of a MultiLock.
 func TestTheVeryFirstRequestsToAClusterLeaveTogether(t *testing.T) {
 	r := &recording{}
 	l := r.cluster(t)
@@ -167,7 +167,7 @@ func TestTheVeryFirstRequestsToAClusterLeaveTogether(t *testing.T) {
 	}
 }
 
-// "If a call fails without a request, nothing is sent of the calls before it."
+// If a call returns an error without a request, Gather sends no request of the earlier calls.
 func TestACallThatFailsKeepsTheVeryFirstRequestsFromACluster(t *testing.T) {
 	r := &recording{}
 	l := r.cluster(t)

@@ -27,11 +27,11 @@ type Verdict struct {
 	Refused   bool // the request did nothing, and fails until rights or a key of another type are mended
 }
 
-// Unsettled reports whether it makes sense to send a request that failed like this again later.
+// Unsettled reports whether it makes sense to send the failed request again later.
 func (v Verdict) Unsettled() bool { return v.Unknown || v.Transient }
 
-// Again reports whether a release that failed like this should be sent again later. If Redis refused the
-// release, only an operator can mend that, so a session that is closing does not wait for it.
+// Again reports whether a failed release should be sent again later. If Redis refused the release, only an
+// operator can remove the cause, and a session that is closing does not wait for an operator.
 func (v Verdict) Again(closing <-chan struct{}) bool {
 	return v.Refused && !Closed(closing) || v.Unsettled()
 }
@@ -56,8 +56,9 @@ var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) 
 // notRedis matches the error of go-redis about a reply that an HTTP server gave.
 var notRedis = regexp.MustCompile(`redis: .*"HTTP/1\.[01] `)
 
-// unmendable reports whether err is the error of an address to which no dial will succeed. A name that the
-// DNS does not know is not such an address: it may be known in a moment, as in Kubernetes.
+// unmendable reports whether err is the error of an address to which no dial will succeed. An address whose
+// host name DNS cannot resolve is not meant, because DNS may resolve the name a moment later, for example in
+// Kubernetes.
 func unmendable(err error) bool {
 	if addr := (*net.AddrError)(nil); errors.As(err, &addr) {
 		return addr.Err != "no suitable address" && addr.Err != "no suitable address found"
@@ -75,7 +76,7 @@ func Judge(err error) Verdict {
 	case errors.Is(err, errMisdirected):
 		return Verdict{Refused: true}
 	case errors.As(err, &panicked):
-		// A client that panics is likely to panic again. That is a mistake of its user, and no outage.
+		// A client that panics is likely to panic again. A panic is a mistake in the program, and no outage.
 		return Verdict{Unknown: true, Resend: panicked.shared, Transient: panicked.shared}
 	case errors.As(err, &reply):
 		// The server refused the request. Scripts read before they write, so they fail before they change
@@ -119,29 +120,31 @@ func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error
 // newParting returns a request after which go-redis closes the connection that carried it. This is usually
 // the connection that was used last. go-redis closes a connection to a replica that refuses to write, because
 // the address may lead to the new master. It does not close a connection to a replica that has lost its
-// master. But it also closes a connection if it cannot read a reply, and newParting reads the reply to HELLO
-// as a number, which it is not. Every user may send HELLO.
+// master. But go-redis also closes a connection if it cannot parse a reply. So newParting expects a number as
+// the reply to HELLO, whose reply is never a number. Every user may send HELLO.
 func newParting() redis.Cmder { return redis.NewIntCmd(context.Background(), "hello") }
 
-// Unexpected is a reply that no script gives unless its keys were changed by hand.
+// Unexpected is a reply that a script gives only if its keys were changed by hand.
 type Unexpected string
 
 func (reply Unexpected) Error() string { return fmt.Sprintf("unexpected reply %q", string(reply)) }
 
-// A panicError is the error of a request under which the client, or one of its hooks, panicked.
+// A panicError is the error of a request during which the client, or one of its hooks, panicked.
 type panicError struct {
 	value  any
 	shared bool // another request of the same pipeline may have caused the panic
 }
 
-// Error has the value, which is not unwrapped: if it is an error, it is none about the lock.
+// Error includes the value of the panic. The value is not unwrapped, because even if it is an error, it does
+// not describe the state of the lock.
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
 
-// ValueError is the error of a script that found a value in a key that Lockline did not write (bad in
-// base.lua). Why is a clause, or the words of foreign in base.lua.
+// ValueError is the error of a script that found, in a key, a value that Lockline did not write (bad in
+// base.lua). Why is a clause about the value, or the text that foreign in base.lua makes.
 type ValueError struct{ Key, Field, Value, Why string }
 
-// RedisError marks it as the server's answer, which will be the same until the key is mended.
+// RedisError marks a ValueError as a reply of the server. The reply will be the same until somebody repairs
+// the key.
 func (e *ValueError) RedisError() {}
 
 func (e *ValueError) Error() string {
@@ -156,11 +159,12 @@ func (e *ValueError) Error() string {
 		field = fmt.Sprintf(" in its field %q", e.Field)
 	}
 	return fmt.Sprintf("the key %q has %q%s, %s, which Lockline did not write; delete that key, "+
-		"of a lock once it is free or was freed by force: tokens go on from the server's clock",
+		"but the key of a lock only once the lock is free or was freed by force: "+
+		"later tokens continue from the server's clock",
 		e.Key, e.Value, field, e.Why)
 }
 
-// refusal decodes an error that a script of Lockline's raised, and returns any other and nil as it is.
+// refusal decodes an error that a script of Lockline raised. It returns nil and any other error unchanged.
 func refusal(err error) error {
 	if err == nil {
 		return nil
@@ -179,11 +183,10 @@ func refusal(err error) error {
 
 const giveRights = "give the user the rights of docs/operations.md#acl-rules" + RunDoctor
 
-// RunDoctor is the part of a hint that leads to lockline doctor, which leaves it out itself.
+// RunDoctor is the part of a hint that recommends lockline doctor. The doctor itself leaves this part out.
 const RunDoctor = ": lockline doctor, run as that user, shows which one is missing"
 
-// hints are advice about errors that Redis replies, by words in the text of the error. The first match
-// counts.
+// hints has advice about error replies of Redis. words is a part of the error's text. The first match counts.
 var hints = []struct{ words, hint string }{
 	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
 		"use redis.NewClusterClient"},
@@ -276,14 +279,15 @@ var (
 	// errHungUp means that the server has closed the connection, although it never answered a request.
 	errHungUp = errors.New("the server hung up")
 	// errNotRedis means that an HTTP server has answered, and that no server of this client ever answered as
-	// Redis does. Such a server has done nothing. After an answer of a Redis, an HTTP server at its address
-	// counts as an outage: a proxy may show an error page while it cannot reach the Redis behind it.
+	// Redis does. The HTTP server did not run the request. If a Redis has answered before, the answer of an
+	// HTTP server counts as an outage instead, because a proxy may return an error page while it cannot reach
+	// its Redis.
 	errNotRedis = errors.New("the server speaks HTTP")
 )
 
-// Explain marks the error of a request with ctx, for Hint and Judge, if client and server may not agree about
-// TLS, or if the server is no Redis. secure reports whether the client speaks TLS, and answered whether the
-// server has ever answered a request.
+// Explain marks the error of a request with context ctx, so that Hint and Judge recognize two causes: client
+// and server may not agree about TLS, or the server is no Redis. secure is true if the client speaks TLS.
+// answered is true if a server has ever answered a request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {

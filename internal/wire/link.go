@@ -36,7 +36,7 @@ type Link struct {
 	client  Client
 	reading reading
 
-	// Batching is the number of requests to a server that may be in flight before further ones share
+	// Batching is the number of requests to a server that may be in flight before further requests share
 	// pipelines. If it is negative, requests never share pipelines. Tests set it before the first request.
 	Batching int
 
@@ -68,7 +68,8 @@ func (l *Link) Addr() string {
 	return ""
 }
 
-// Leads reports whether both links lead to the same place. Two addresses of one server are not noticed.
+// Leads reports whether both links lead to the same place. Leads does not notice that two addresses belong to
+// the same server.
 func (l *Link) Leads(to *Link) bool {
 	if l.client == to.client {
 		return true
@@ -109,8 +110,8 @@ func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err 
 type Outcome struct {
 	Reply string
 	Sent  time.Time // time just before the last copy was sent
-	// Unanswered is the error of the last copy that got no reply, and may have run or may still run; nil:
-	// there was no such copy.
+	// Unanswered is the error of the last copy that got no reply, and may have run or may still run. nil
+	// means that there was no such copy.
 	Unanswered error
 	Err        error     // error of the last copy
 	Again      bool      // sending the request again at once makes sense
@@ -120,10 +121,10 @@ type Outcome struct {
 // Tries is the largest number of copies of a request. go-redis sends as many by default.
 const Tries = 4
 
-// Call sends copies of a request until one is answered, but not more than most. A goroutine that waits for
-// the reply sets left when it leaves. After that, or after Closing is closed, the request is not sent again.
-// If left is nil, no goroutine waits. ctx may carry a trace. It can keep a copy from being sent, but does not
-// interrupt a copy that was sent.
+// Call sends copies of a request until one is answered, but at most `most` copies. left is set when the
+// goroutine that waits for the reply leaves. After that, or after Closing is closed, the request is not sent
+// again. If no goroutine waits for the reply, left is nil, and Closing does not matter. ctx may carry a
+// trace. If ctx ends, no further copy is sent, but a copy that was sent is not interrupted.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	again, extra := false, -1
 	for try := 1; ; try++ {
@@ -171,8 +172,8 @@ func (l *Link) stale() int {
 	return 0
 }
 
-// explained returns the error of a request that was sent to s at this time, marked with its cause if the Link
-// knows it (see marked).
+// explained returns err with its cause, if the Link recognizes the cause (see marked). err is the error of a
+// request to s, which was sent at the time sent.
 func (l *Link) explained(ctx context.Context, s *server, sent time.Time, err error) error {
 	if err == nil {
 		return nil
@@ -222,13 +223,15 @@ func Closed(c <-chan struct{}) bool {
 }
 
 // process sends a request, in a pipeline with other requests or by itself, and waits for the reply. If the
-// request is sent again, it goes by itself: another request of its pipeline may have caused the failure.
+// request is sent again, it is sent by itself, because another request of its pipeline may have caused the
+// failure.
 func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
 	s, to := l.server(ctx, r.Args()[3].(string)) // the first key; all keys are in one slot
 	if !s.answers.Load() || s.isSilent() {
 		defer l.watchRequest(s)()
 	}
-	// Set since before counting the request. Otherwise the server would look silent since its last reply.
+	// Set s.since before the request is counted. Otherwise the server would count as silent since its last
+	// reply.
 	if s.inFlight.Load() == 0 {
 		s.since.Store(int64(time.Since(epoch)))
 	}
@@ -266,7 +269,7 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 		select {
 		case <-b.done:
 		case <-ctx.Done():
-			if !Closed(b.done) { // the pipeline still uses r
+			if !Closed(b.done) { // r must not be used, because the pipeline still uses it
 				return "", ctx.Err()
 			}
 		}
@@ -287,8 +290,8 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 	return r.Result()
 }
 
-// survive makes a panic of the client an error. It is deferred around each call of the client. Otherwise a
-// panic would end the process, or leave the caller's work unfinished.
+// survive turns a panic of the client into an error. It is deferred around each call of the client. Otherwise
+// a panic would end the process, or leave the caller's work unfinished.
 func (l *Link) survive(err *error) {
 	if p := recover(); p != nil {
 		*err = l.panicked(p)
@@ -354,13 +357,13 @@ var errSilent = errors.New("it has not answered for a while")
 // Silent reports whether an error of Trouble means that the server is silent.
 func Silent(err error) bool { return errors.Is(err, errSilent) }
 
-// isSilent reports whether requests are in flight, and the server has answered none of them for slow.
+// isSilent reports whether requests are in flight, and the server has sent no reply for longer than slow.
 func (s *server) isSilent() bool {
 	return s.inFlight.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
 }
 
-// Trouble returns why the server of a key is known to carry out no request, or not to answer, and since when.
-// The error is nil if neither is known.
+// Trouble returns an error if the server of a key is known to carry out no requests or not to answer, and the
+// time since which this is so. Otherwise the error is nil.
 func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
 	if s.isSilent() { // the silence may have begun before the outage
@@ -459,8 +462,9 @@ func (c *Clock) Now(local time.Time) int64 {
 	return 0
 }
 
-// Sync sets the clock by the server's time in a reply. It takes that for the time at which the request was
-// sent. So an estimate is too late rather than too early, and no request expires before its time.
+// Sync sets the clock. now is the server's time in the reply to a request. Sync assumes that the clock showed
+// now when the request was sent, although the server read its clock later. So the estimate is never behind
+// the server's clock, and no request expires too early.
 func (c *Clock) Sync(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(epoch).Microseconds())
 }

@@ -17,19 +17,20 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// A call that waits rides out an outage, and returns no error before its bound ends it. So the Link logs an
-// outage while it lasts, because the cause may be a wrong address or a missing TLSConfig.
+// In an outage, a waiting call keeps waiting until its bounds end the wait, and returns no error before. So
+// the Link logs an outage while the outage lasts, because the cause may be a wrong address or a missing
+// TLSConfig.
 
 const (
 	// outageLogAfter is the length of an outage after which it is logged.
 	outageLogAfter = 2 * time.Second
-	// outageLogPause is the least time between an outage that was logged and the line of the next one.
+	// outageLogPause is the least time between a line about one outage and a line about the next outage.
 	outageLogPause = time.Minute
 )
 
 // outageListeners notifies sessions that a server may have lost data, because its connections broke or it is
-// not the master any more. There is one notice when that is noticed, and one when a server carries out
-// requests again. The zero value is ready to use.
+// not the master any more. The sessions get one notice when the Link notices this, and another one when the
+// server carries out requests again. The zero value is ready to use.
 type outageListeners struct {
 	mu   sync.Mutex // guards the fields below; no other mutex is locked while it is held
 	last int        // id of the latest listener
@@ -68,7 +69,7 @@ func (o *outageListeners) notify(since time.Time) {
 }
 
 // mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced
-// by another one. An answer that does not come in time is no such failure: the server may only be slow.
+// by another one. A timeout is no such failure, because the server may only be slow.
 func mayHaveLost(err error) bool {
 	if errors.As(err, new(redis.Error)) {
 		msg := inScript.ReplaceAllString(err.Error(), "")
@@ -88,7 +89,7 @@ func mayHaveLost(err error) bool {
 
 // An outageLog remembers which lines about a server's outage were logged.
 type outageLog struct {
-	lines  atomic.Int32 // 0 means nothing, 1 that there is no answer, and 2 the error of a request
+	lines  atomic.Int32 // 0: no line; 1: a line that no answer comes; 2: a line with an error
 	lastAt atomic.Int64 // time of the last line, counted from epoch; 0 means there was none
 	since  atomic.Int64 // time at which the outage of the last line began, counted from epoch
 }
@@ -132,8 +133,8 @@ func (l *Link) watchRequest(s *server) (stop func() bool) {
 }
 
 // logFailure logs that a server has carried out no request for a while, after one more has failed. Renewals
-// and releases in the background have no caller who gets their error, so it is logged also if no repetition
-// helps, as after a change of the password.
+// and releases in the background have no caller that gets their error. So the error is logged even if sending
+// the request again does not help, for example after a change of the password.
 func (l *Link) logFailure(s *server, failing time.Time, err error) {
 	lasted := time.Since(failing)
 	if lasted < outageLogAfter || !concernsServer(err) || !s.logged.due(2, failing.Sub(epoch)) {
@@ -148,9 +149,9 @@ func (l *Link) logFailure(s *server, failing time.Time, err error) {
 	l.warnOutage(msg, s, lasted, err.Error()+hint, err)
 }
 
-// concernsServer reports whether other requests to the server are likely to fail like this one. That is not
-// so if the key or the caller is the reason, or a mistake in the client's options, which the first call
-// returns at once.
+// concernsServer reports whether other requests to the server are likely to fail like this one. This is not
+// so if the key or the caller is the cause. Mistakes in the client's options do not count either, because the
+// first call returns their error at once.
 func concernsServer(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, errMisdirected), errors.As(err, new(*ValueError)):
@@ -161,8 +162,7 @@ func concernsServer(err error) bool {
 	return Judge(err).Transient || tlsRefused.MatchString(err.Error())
 }
 
-// logEnd logs that a server carries out requests again, after an outage that was logged and lasted for so
-// long.
+// logEnd logs that a server carries out requests again. lasted is the length of the outage, which was logged.
 func (l *Link) logEnd(s *server, lasted time.Duration) {
 	contain.Run(l.options.Logger, "lockline: the logger", func() {
 		l.options.Logger.Info("lockline: Redis answers again", "server", l.nameOf(s, nil),
@@ -184,8 +184,8 @@ func (l *Link) NameOf(key string) string {
 	return l.nameOf(s, nil)
 }
 
-// nameOf returns the address of a server. If that is not known, it describes the server by the client. Of a
-// server that Sentinels name, the error of a request may have the address. err may be nil.
+// nameOf returns the address of a server. If the address is not known, nameOf describes the server by the
+// client. err is the error of a request, or nil. If Sentinels name the server, err may contain the address.
 func (l *Link) nameOf(s *server, err error) string {
 	if s.addr != "" {
 		return s.addr

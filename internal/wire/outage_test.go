@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lines are the lines that a logger has written. It empties itself when it is read.
+// lines has the lines that a logger has written. take returns and removes them.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +40,7 @@ func (l *lines) take() (all []string) {
 	return all
 }
 
-// outages is a Link to a server that fails as a test wants, with its log.
+// outages is a Link to a server that a test can make fail, with the log of the Link.
 type outages struct {
 	*answering
 	*Link
@@ -138,7 +138,7 @@ func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
 	})
 }
 
-// A renewal has no caller who gets the error.
+// A renewal has no caller that gets the error.
 func TestARefusalOfAllRequestsIsLoggedThoughNoRepetitionHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {

@@ -9,25 +9,25 @@ import (
 )
 
 // The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs
-// more than the request. Then it can leave only when go-redis returns. go-redis does not interrupt a read
-// when a context ends. It ends the read at the deadline that the context had when the request began, if the
-// client has the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
+// more than the request. So this goroutine can leave only when go-redis returns. go-redis does not interrupt
+// a read when a context ends. It ends the read at the deadline that the context had when the request began,
+// if the client has the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
 //
-// So each request gets a deadline: the earliest bound that is known when the request begins. Where its sender
-// could still be kept longer, the request has a goroutine of its own, which the caller can leave behind
-// (NeedsGoroutine). One case is left: a context that is canceled before its deadline does not end a request
-// that is in flight as Redis falls silent. Such a call returns after the client's ReadTimeout.
+// So each request gets a deadline: the earliest bound that is known when the request begins. If the request
+// could still keep its sender for longer, another goroutine sends the request, so that the caller can leave
+// (NeedsGoroutine). One case remains: the cancellation of a context does not end a request that was already
+// in flight when Redis fell silent. Such a call returns after the client's ReadTimeout.
 
 // A reading has the options by which a client ends a read that gets no reply.
 type reading struct {
-	keepsDeadlines bool          // at the deadline of the request's context
-	timeout        time.Duration // otherwise after this time
-	speaksTLS      bool          // false also if the client does not show its options
+	keepsDeadlines bool          // a read ends at the deadline of the request's context
+	timeout        time.Duration // otherwise a read ends after this time
+	speaksTLS      bool          // also false if the client does not show its options
 }
 
-// readingOf looks at the options of a client. A client that does not show them counts as one of go-redis that
-// has none. go-redis fills in defaults. After that, a ReadTimeout of 0 means that a read without a deadline
-// never ends. A negative ReadTimeout means that no read ends.
+// readingOf reads the options of a client. A client that does not show its options is treated like a client
+// of go-redis that was made without options. go-redis fills in defaults. After that, a ReadTimeout of 0 means
+// that a read without a deadline never ends. A negative ReadTimeout means that no read ends.
 func readingOf(c Client) reading {
 	r := reading{timeout: 5 * time.Second}
 	switch c := c.(type) {
@@ -44,9 +44,9 @@ func readingOf(c Client) reading {
 	return r
 }
 
-// slow is the time after which a server is silent if it has replied to none of the requests in flight.
-// NeedsGoroutine also allows for it: a caller may send a request itself if the client's ReadTimeout ends the
-// read at most this long after the caller's deadline.
+// slow is the time without a reply after which a server with requests in flight counts as silent.
+// NeedsGoroutine uses slow, too: a caller may send a request itself if the client's ReadTimeout ends the read
+// at most this long after the caller's deadline.
 const slow = 100 * time.Millisecond
 
 // Silent reports whether the server of a key is silent. For a Cluster, go-redis may have to load the
@@ -59,9 +59,9 @@ func (l *Link) Silent(ctx context.Context, key string) bool {
 	return !s.answers.Load() || s.isSilent()
 }
 
-// NeedsGoroutine reports whether a request could block longer than its call may take: until the deadline of
-// ctx or, if ctx has none, for atMost. It does not count the wait for a connection of an exhausted pool: that
-// wait ends at the deadline of ctx, or else after the client's PoolTimeout.
+// NeedsGoroutine reports whether a request could block longer than its call may take. The call may take until
+// the deadline of ctx or, if ctx has no deadline, for atMost. The wait for a connection of an exhausted pool
+// does not count, because it ends at the deadline of ctx or after the client's PoolTimeout.
 func (l *Link) NeedsGoroutine(ctx context.Context, key string, atMost time.Duration) bool {
 	if l.Silent(ctx, key) {
 		return true

@@ -17,9 +17,9 @@ import (
 const waitRound = 100 * time.Millisecond
 
 // touch is a script that writes to a key but does not change it: it sets the expiry that the key already has.
-// WAIT counts replicas that have the writes of its own connection, but another connection may have written
-// the grant. So touch runs before WAIT in the same pipeline. Replicas apply writes in order, so a replica
-// that has this write has all earlier writes.
+// WAIT counts the replicas that have the writes of the connection that sends it, but another connection may
+// have written the grant. So touch runs before WAIT in the same pipeline. Replicas apply writes in order, so
+// a replica that has this write has all earlier writes.
 const touch = `local left = redis.call('PTTL', KEYS[1])
 return left > 0 and redis.call('PEXPIRE', KEYS[1], left) or 0`
 
@@ -30,31 +30,32 @@ type Hold interface {
 	Extend(ctx context.Context, d time.Duration) error
 }
 
-// waitLook is the time between two looks whether a hold has ended while its request is in flight.
+// waitLook is the time between two checks whether a hold has ended while its request is in flight.
 const waitLook = 20 * time.Millisecond
 
-// round is the result of one WAIT, and of the look that follows.
+// round is the result of one WAIT, and of the confirmation that follows.
 type round struct {
 	acknowledged int
-	err          error // of WAIT
-	extended     error // of the request that confirms the hold
+	err          error // error of WAIT
+	extended     error // error of the request that confirms the hold
 }
 
-// WaitReplicas blocks until n replicas of the server that has key have all that was written there before.
-// Then it confirms that the server has the hold, because a failover meanwhile may have forgotten it. It tries
-// again until ctx, the hold or the session ends, or until an error that time does not mend. It returns then
-// even if its request is stuck. start runs a function in a goroutine that is counted in the session's work.
+// WaitReplicas blocks until n replicas have all earlier writes to the server of key. Then it confirms that
+// the server still has the hold, because a failover may have lost the hold meanwhile. If this fails,
+// WaitReplicas tries again until ctx, the hold or the session ends, or until an error occurs that will not go
+// away. Then WaitReplicas returns even if its request is stuck. start runs a function in a goroutine that is
+// counted in the session's work.
 func (l *Link) WaitReplicas(
 	ctx context.Context, hold Hold, key string, n int, start func(func()),
 ) error {
 	fail := func(err error) error { return failure.Named(hold.Name(), fmt.Errorf("WaitReplicas: %w", err)) }
 	if n < 1 {
-		return fail(fmt.Errorf("the number of replicas is at least 1, not %d", n))
+		return fail(fmt.Errorf("the number of replicas must be at least 1, not %d", n))
 	}
 	var last round
 	known := 0 // number of replicas that had the hold by the last reply to WAIT
 	for {
-		done := make(chan round, 1) // the goroutine may be left behind
+		done := make(chan round, 1) // has room, because nobody may receive from it
 		start(func() {
 			var r round
 			r.acknowledged, r.err = l.acknowledged(ctx, key, n)
@@ -95,7 +96,7 @@ func (l *Link) WaitReplicas(
 // tooFewReplicas returns the error of a wait that ctx has ended. trouble is the last error, if any.
 func tooFewReplicas(ctx context.Context, known, n int, trouble error) error {
 	err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
-	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err has it already
+	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err has the end of ctx already
 		return err
 	}
 	return failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
@@ -137,7 +138,7 @@ func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, er
 	_ = pipe.Process(ctx, wait)
 	_, err = pipe.Exec(ctx)
 	if err == nil && written.Val() == int64(0) { // touch wrote nothing, so WAIT did not wait for the key
-		return 0, errors.New("it is not there")
+		return 0, errors.New("its key does not exist in Redis")
 	}
 	return int(wait.Val()), err
 }

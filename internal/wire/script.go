@@ -51,15 +51,15 @@ type Request struct {
 
 func (*Request) NoRetry() bool { return true }
 
-// NewRequest returns a call of a script.
+// NewRequest returns a call of a script with these keys and arguments.
 func NewRequest(sc *Script, keys, argv []any) *Request {
 	_, sha := sc.load()
 	args := slices.Concat([]any{"evalsha", sha, len(keys)}, keys, argv)
 	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 
-// A Copier makes the copies of a request. If it has a method Failed(error), Call calls this before it makes
-// the next copy.
+// A Copier makes the copies of a request. If it has a method Failed(error), Call calls this method before it
+// makes the next copy.
 type Copier interface{ Request(now time.Time) *Request }
 
 // asEval makes the request send the full text, for a server that does not know the script.

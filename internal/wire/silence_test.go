@@ -102,7 +102,8 @@ type copier struct{ sc *Script }
 
 func (c copier) Request(time.Time) *Request { return NewRequest(c.sc, []any{"k"}, nil) }
 
-// A waiter for a RedLock that looked in that instant left the line of a healthy server.
+// Otherwise a waiter for a RedLock that checked the server in that instant would leave the line of a healthy
+// server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLink(&answering{}, Options{Context: t.Context()})

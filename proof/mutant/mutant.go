@@ -142,7 +142,7 @@ var All = []Mutant{
 		Old:  "	a.earlier = o.Unanswered\n", New: ""},
 	{Name: "a request that was under way at the end of its attempt is forgotten", Kind: "fairlock",
 		File: "internal/engine/attempt.go",
-		Old: "	if a.inFlight { // the copy may arrive when the grant has ended\n" +
+		Old: "	if a.inFlight { // a copy of the request may arrive after the grant has ended\n" +
 			"		a.staleUntil = a.notAfter\n	}\n",
 		New: ""},
 	{Name: "a nested Unlock does not tell the count", Kind: "rlock", File: "internal/engine/unlock.go",
@@ -294,7 +294,8 @@ var All = []Mutant{
 	{Name: "a ticket is the time alone", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "toString(math.max(s.ticket + 1, s.now))", New: "toString(s.now)"},
 	{Name: "one that does not wait stands in the queue", Kind: "rlock", File: "internal/engine/attempt.go",
-		Old: "		aliveFor = \"0\" // no place in the queue\n", New: "		_ = aliveFor\n"},
+		Old: "		aliveFor = \"0\" // the attempt does not join the queue\n",
+		New: "		_ = aliveFor\n"},
 	{Name: "RedLock: a majority less one", Kind: "redlock3", File: "multilock/redlock_tally.go",
 		Old: "return len(t)/2 + 1", New: "return len(t) / 2"},
 	{Name: "RedLock: a token that a majority has not stored", Kind: "redlock3",
@@ -373,7 +374,7 @@ var All = []Mutant{
 		Test: [2]string{"./multilock", "TestOneOfManyThatTryAFreeMultiLockAtOnceGetsIt"}},
 	{Name: "RedLock: a try waits for a hold that has ended by its lease", Kind: "redlock3",
 		File: "internal/engine/grant.go",
-		Old:  "	l.notifyReleaseDone() // a TryLock of the session may have waited for its Unlock\n",
+		Old:  "	l.notifyReleaseDone() // a TryLock of the session may wait for the end of the grant\n",
 		New:  "",
 		Test: [2]string{"./internal/engine",
 			"TestATryThatWaitsForAHoldOfItsSessionLearnsOfTheEndOfItsLease"}},
