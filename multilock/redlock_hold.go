@@ -188,7 +188,7 @@ func (e *entry) Stay(d time.Duration) {
 // WaitReplicas returns an error, because the servers of a RedLock must not have replicas.
 func (e *entry) WaitReplicas(context.Context, int) error {
 	return failure.Named(e.m.l.name,
-		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not have replicas"))
+		errors.New("WaitReplicas: a majority keeps a RedLock, so its servers must not replicate"))
 }
 
 // Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise it
