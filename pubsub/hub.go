@@ -21,8 +21,8 @@ const (
 
 // Options tune a [Hub]. The zero value is ready to use.
 type Options struct {
-	// PingInterval is the time between two pings. A connection (or the dialing of one) that has been silent
-	// for two intervals is replaced. Default 3s.
+	// PingInterval is the time between two pings. A connection that has been silent for two intervals is
+	// replaced, and so is a dial that has lasted for two intervals. Default 3s.
 	PingInterval time.Duration
 
 	// Linger is the time for which a channel without listeners stays subscribed. Default 2s.
@@ -270,7 +270,7 @@ type Subscription struct {
 	ready  chan struct{}
 	shared bool // other Subscriptions may use ready, too
 
-	// Guarded by hub.mu.
+	// hub.mu guards the fields below.
 	channel      *channel // nil after Close
 	messages     []string
 	resubscribed bool

@@ -65,7 +65,7 @@ type link struct {
 	// of the reader, the owner.
 	answered bool
 
-	// Guarded by hub.mu while the reader runs.
+	// hub.mu guards the fields below while the reader runs.
 	expected   []*command // commands without a reply, in the order in which they were written
 	receivedAt time.Time  // time of the last reply or message, or at first the start of the reader
 }

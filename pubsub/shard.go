@@ -23,7 +23,7 @@ type shard struct {
 	node  Node
 	poked chan struct{} // capacity 1; has a value when the owner must check the fields below
 
-	// Guarded by hub.mu.
+	// hub.mu guards the fields below.
 	channels map[string]*channel
 	fresh    []string  // new channels, for which no SUBSCRIBE was sent yet
 	left     []string  // removed channels, for which no UNSUBSCRIBE was sent yet

@@ -119,9 +119,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 // has passed the lock on in memory, Inspect still returns the token that Redis granted. ForceUnlockToken then
 // takes the lock from the goroutine that has it now.
 //
-// It blocks for one request, at most until ctx ends. If token is 0 or less, it returns an error. Inspect
-// returns the token 0 if the token is not known, for example for a holder on a JVM, which only ForceUnlock
-// can free.
+// ForceUnlockToken blocks for one request, at most until ctx ends. If token is 0 or less, it returns an
+// error. Inspect returns the token 0 if the token is not known, for example for a holder on a JVM, which only
+// ForceUnlock can free.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return (*mutex)(m).ForceToken(ctx, token)
 }
