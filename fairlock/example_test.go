@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleNew() {
-	server := miniredis.NewMiniRedis() // use your own
+	server := miniredis.NewMiniRedis() // use your own server instead
 	if err := server.Start(); err != nil {
 		fmt.Println(err)
 		return

@@ -23,31 +23,32 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// acquisition is one call of Lock or TryLock.
+// An acquisition is one call of Lock or TryLock.
 type acquisition struct {
 	l       *MultiLock
-	ctx     context.Context // of the caller
+	ctx     context.Context // context of the caller
 	options []rlock.Option
 	atLeast time.Duration // HoldAtLeast of the call
-	until   time.Time     // when the wait that is allowed is over; zero: never
-	try     bool
+	until   time.Time     // end of the time of WaitAtMost; zero: no limit
+	try     bool          // the call does not wait for other holders
 
-	parts []part // what it has, by member
+	parts []part // by index of the member; zero parts for members that are not held
 }
 
-// part is the hold of one member, and its context. The zero part is not held.
+// A part is the hold of one member, with the context of that hold. The zero part means that the member is not
+// held.
 type part struct {
 	ctx    context.Context
 	hold   *rlock.Hold
 	stays  time.Duration // HoldAtLeast of the call or of the member; 0: none
-	nested bool          // taken with the context of the parts before it, and perhaps nested in one
+	nested bool          // acquired below the contexts of earlier parts, and perhaps nested in one of them
 }
 
-// run takes all members. It waits for one at a time, and holds none during a wait.
+// run acquires all members. It waits for one member at a time, and holds no other member while it waits.
 func (a *acquisition) run() error {
-	first := -1 // the member to wait for
+	first := -1 // index of the member to wait for; -1: none
 	if !a.try {
-		first = a.l.first(-1)
+		first = a.l.memberToAwait(-1)
 	}
 	var last error
 	for restarts := 0; ; restarts++ {
@@ -56,8 +57,8 @@ func (a *acquisition) run() error {
 		if err == nil {
 			return nil
 		}
-		a.giveBack()
-		if errors.Is(err, errTooSlow) {
+		a.releaseParts()
+		if errors.Is(err, errTimeUp) {
 			err = cmp.Or(last, err)
 		}
 		if taken == nil || a.try {
@@ -68,25 +69,27 @@ func (a *acquisition) run() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		// Later it waits for the member that refused it, which may be held for long.
+		// After the third failure and later ones, wait for the member that was refused, because another
+		// caller may hold that member for long.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
-			first = a.l.first(first)
+			first = a.l.memberToAwait(first)
 		}
-		// Rounds that keep meeting each other fall out of step. From the third on each waits a random time of
-		// up to 4 ms, 8 ms, and so on to 128 ms. Nothing is held meanwhile.
+		// A random pause separates calls that keep meeting each other. After the third failure, it is at most
+		// 4 ms, after the fourth 8 ms, and so on up to 128 ms. No member is held during the pause.
 		if restarts >= 2 {
 			wire.Pause(a.ctx, rand.N(time.Millisecond<<min(restarts, 7)))
 		}
 	}
 }
 
-// round waits for the first member, unless first is -1, and tries the others. If a member has another
-// holder, or if its server fails, taken is the error of that member.
+// round waits for the member with the index first, unless first is -1, and then tries the others. If a tried
+// member has another holder, or if its server fails, taken is the error of that member, and the call may
+// start over. If taken is nil, err is final.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {
 		if err := a.take(a.ctx, first, l.members[first].Lock, protocol.MinTime); err != nil {
-			return nil, l.about(first, err)
+			return nil, l.memberError(first, err)
 		}
 	}
 	if taken, err = a.learnClocks(); err != nil {
@@ -94,45 +97,45 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	}
 	for some := range slices.Chunk(l.order[:l.numParallel], maxTogether) {
 		errs := wire.Gather(a.ctx, len(some), func(ctx context.Context, n int) error {
-			return a.take(ctx, some[n], l.members[some[n]].TryLock, leastTry)
+			return a.take(ctx, some[n], l.members[some[n]].TryLock, minTryTime)
 		})
 		if taken, err = a.failed(some, errs); err != nil {
 			return taken, err
 		}
 	}
-	// A clone, because work in the background may look into this context later.
+	// The context has a clone, because work in the background may use it after a.parts has changed.
 	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)})
 	for _, i := range l.order[l.numParallel:] {
 		if i == first {
 			continue
 		}
-		err := a.take(at, i, l.members[i].TryLock, leastTry)
+		err := a.take(at, i, l.members[i].TryLock, minTryTime)
 		if taken, err = a.failed([]int{i}, []error{err}); err != nil {
 			return taken, err
 		}
 		a.parts[i].nested = true
 		at = a.parts[i].ctx
 	}
-	for i, p := range a.parts { // a part may have been lost meanwhile
+	for i, p := range a.parts { // a part may have been lost while other parts were acquired
 		if err := p.hold.Err(); err != nil {
-			return nil, l.about(i, err)
+			return nil, l.memberError(i, err)
 		}
 	}
 	return nil, nil
 }
 
-// learnClocks makes sessions that do not know the clock of Redis find it out, for the members that are tried
-// at the same time. Otherwise their requests would be void, and each would be sent again by itself. Then the
-// requests of several callers would mix, and each caller could get some of the members, and none all. Its
-// results are the results of round.
+// learnClocks makes sure that the sessions of the members that are tried at the same time know the clock of
+// Redis. If a session did not know it, its requests for the members would be void, and each would be sent
+// again by itself. Then the requests of several callers would mix: each caller could get some members, and no
+// caller all of them. The results mean the same as the results of round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // a member for each clock that is not known
-	asked := map[*wire.Clock]bool{}
+	seen := map[*wire.Clock]bool{}
 	for _, i := range l.order[:l.numParallel] {
 		clock := inner.Mutex(l.members[i].(*rlock.Mutex)).Session().Clock
-		if clock.Now(time.Now()) == 0 && !asked[clock] {
-			asked[clock] = true
+		if clock.Now(time.Now()) == 0 && !seen[clock] {
+			seen[clock] = true
 			members = append(members, i)
 		}
 	}
@@ -152,7 +155,7 @@ func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	return a.failed(members, errs)
 }
 
-// bounded returns a context that ends with the context of the caller, or when the allowed wait is over.
+// bounded returns a context that ends with the context of the caller, or after the time of WaitAtMost.
 func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 	if a.until.IsZero() {
 		return a.ctx, func() {}
@@ -160,11 +163,12 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(a.ctx, a.until)
 }
 
-// first returns the member to wait for if the i-th member is taken, or none if i is -1. It returns the first
-// in the order of tries of the i-th member and all members that others are known to want, or -1 if there is
-// none. So all callers that want the same members wait in one queue. If they waited in several queues, each
-// would be handed a member that another one needs.
-func (l *MultiLock) first(i int) int {
+// memberToAwait returns the index of the member to wait for. i is the index of a taken member, or -1 if no
+// member is known to be taken. Candidates are this member, and all members that other goroutines or other
+// sessions are known to want. memberToAwait returns the first candidate in the order of tries, or -1 if there
+// is none. So all callers that want the same members wait in one queue. If they waited in several queues,
+// each caller would be handed a member that another caller needs.
+func (l *MultiLock) memberToAwait(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
 		if here || elsewhere || j == i {
@@ -174,7 +178,7 @@ func (l *MultiLock) first(i int) int {
 	return i
 }
 
-// siblingContext is a context below holds that were taken side by side.
+// A siblingContext is a context below several holds that are not nested in each other.
 type siblingContext struct {
 	context.Context
 	parts []part
@@ -190,14 +194,14 @@ func (c *siblingContext) Value(key any) any {
 // method is Lock or TryLock of a member.
 type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error)
 
-// leastTry is the time that a try may take at least if it has begun during the caller's wait. The pipeline
-// of several requests takes longer than one request. With a shorter bound it would fail although all members
-// are free.
-const leastTry = 2 * time.Millisecond
+// minTryTime is the shortest time limit of a try that begins before the caller's wait ends. A pipeline of
+// several requests takes longer than one request, so with a shorter limit, a try could fail although all
+// members are free.
+const minTryTime = 2 * time.Millisecond
 
-// take acquires member i, unless it is held already. It may take until the caller's wait ends, and in any
-// case for the time least.
-func (a *acquisition) take(ctx context.Context, i int, lock method, least time.Duration) error {
+// take acquires the i-th member by a call of lock, unless the member is held already. The time limit of the
+// call is the end of the caller's wait, but at least minTime from now.
+func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
 	}
@@ -205,9 +209,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 	if !a.until.IsZero() {
 		left := time.Until(a.until)
 		if left <= 0 {
-			return errTooSlow
+			return errTimeUp
 		}
-		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, least)))
+		options = append(slices.Clip(options), rlock.WaitAtMost(max(left, minTime)))
 	}
 	held, hold, err := lock(ctx, append(slices.Clip(options), kept)...)
 	if err == nil {
@@ -216,18 +220,19 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, least time.D
 	return err
 }
 
-// A keptOption is the last option of the Lock of a member. It removes HoldAtLeast from the options and keeps
-// its time, whether the call or the member has the option. A member that is released because another one is
-// taken must be free. Only the members that are held in the end stay taken.
+// A keptOption is the last option that take passes to a member. It removes HoldAtLeast, which comes from the
+// call or from the member, and keeps its time in atLeast. If the option reached the member, the member would
+// stay taken after the call has released it because another member is taken. stay applies HoldAtLeast when
+// all members are held.
 type keptOption struct {
-	rlock.Option // makes it an Option, and is not used
+	rlock.Option // makes keptOption an Option; its value is not used
 	atLeast      time.Duration
 }
 
 func (o *keptOption) Apply(c *engine.Config) { o.atLeast, c.AtLeast = c.AtLeast, 0 }
 
 // stay applies HoldAtLeast to each member. It returns an error if a member cannot stay taken after its
-// Unlock, for example because it is shared with another library.
+// Unlock, for example because it is a lock that is shared with Redisson.
 func (a *acquisition) stay() error {
 	for i, p := range a.parts {
 		err := engine.Config{AtLeast: p.stays}.Check()
@@ -236,7 +241,7 @@ func (a *acquisition) stay() error {
 			err = never.NeverStays()
 		}
 		if err != nil {
-			return a.l.about(i, err)
+			return a.l.memberError(i, err)
 		}
 	}
 	for _, p := range a.parts {
@@ -247,20 +252,21 @@ func (a *acquisition) stay() error {
 	return nil
 }
 
-var errTooSlow = fmt.Errorf("not answered before the wait was over: %w", os.ErrDeadlineExceeded)
+var errTimeUp = fmt.Errorf("the wait was over before the lock was requested: %w", os.ErrDeadlineExceeded)
 
-// failed combines the errors of members. It returns an error that no wait will mend, or otherwise, as taken,
-// the error of the member to wait for. That is the first one in the order of tries whose server fails, or
-// otherwise the first one that has another holder.
+// failed combines the errors of members. If no member has failed, both results are nil. If waiting cannot
+// mend an error, failed returns this error as err, and taken is nil. Otherwise both results are the error of
+// the member to wait for. That is the first member in the order of tries whose server fails. If no server
+// fails, it is the first member that has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]
 		switch {
 		case err == nil, errors.Is(err, wire.ErrUnsent):
-		case !errors.Is(err, rlock.ErrLocked) && !passing(err):
-			return nil, a.l.about(i, err)
+		case !errors.Is(err, rlock.ErrLocked) && !isOutage(err):
+			return nil, a.l.memberError(i, err)
 		case taken == nil || errors.Is(taken, rlock.ErrLocked) && !errors.Is(err, rlock.ErrLocked):
-			taken = a.l.about(i, err)
+			taken = a.l.memberError(i, err)
 		}
 	}
 	if taken == nil {
@@ -271,19 +277,19 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 		for i, p := range a.parts {
 			if engine.OwnerField((*handle.Hold)(p.hold)) == locked.Holder && p.hold.Name() == locked.Name {
 				if locked.What == "semaphore" {
-					return nil, a.l.about(taken.Index, fmt.Errorf("members[%d] has permits of the same "+
-						"semaphore: use one Locker(n) for all that the MultiLock takes of it", i))
+					return nil, a.l.memberError(taken.Index, fmt.Errorf("members[%d] has permits of the "+
+						"same semaphore: use one Locker(n) for all permits that the MultiLock takes", i))
 				}
-				return nil, a.l.about(taken.Index, fmt.Errorf("it is the same lock as members[%d], "+
-					"for another session: they exclude each other", i))
+				return nil, a.l.memberError(taken.Index, fmt.Errorf("it is the same lock as members[%d], "+
+					"for another session: the two exclude each other", i))
 			}
 		}
 	}
 	return taken, taken
 }
 
-// passing reports whether an error comes from an outage. The Lock of a member keeps waiting in an outage.
-func passing(err error) bool {
+// isOutage reports whether err comes from an outage. In an outage, the Lock of a member keeps waiting.
+func isOutage(err error) bool {
 	if outage, known := outageOf(err); known {
 		return outage
 	}
@@ -293,18 +299,20 @@ func passing(err error) bool {
 	return known && wire.Judge(err).Transient
 }
 
-// giveBackWait bounds the wait for the release of members. The rest is released in the background.
-const giveBackWait = 5 * time.Second
+// releaseWait is the longest time for which a call waits until its members are released. After that, the
+// release continues in the background.
+const releaseWait = 5 * time.Second
 
-// giveBack releases the members that a round has taken. It may continue in the background, because a later
-// round has its own parts.
-func (a *acquisition) giveBack() {
+// releaseParts releases the members that a round has taken, and waits for that. If the caller's wait or
+// releaseWait ends first, the release continues in the background, even while the next round runs, because
+// each round has its own parts.
+func (a *acquisition) releaseParts() {
 	parts := a.parts
 	a.parts = nil
 	if !slices.ContainsFunc(parts, func(p part) bool { return p.hold != nil }) {
 		return
 	}
-	wait := giveBackWait
+	wait := releaseWait
 	if !a.until.IsZero() {
 		wait = min(wait, time.Until(a.until))
 	}
@@ -321,8 +329,9 @@ func (a *acquisition) giveBack() {
 	}
 }
 
-// unlock unlocks the held parts. The first one is last, because other callers wait for that one, and then
-// try the rest. unlock calls onEnd when the Unlock of a part has returned, in several goroutines at once.
+// unlock unlocks the held parts, in the reverse order of tries. So the first member, for which other callers
+// wait, is unlocked last, and these callers can then get the rest. When the Unlock of a part has returned,
+// unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
@@ -330,10 +339,11 @@ func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, 
 			if hold := parts[i].hold; hold != nil {
 				onEnd(i, hold.Unlock(ctx))
 			}
-			return nil // or the others stayed locked
+			return nil // after an error, Gather would not unlock the other parts
 		})
 	}
 }
 
-// maxTogether is the number of requests that may share a pipeline, which occupies a server.
+// maxTogether is the largest number of requests in a pipeline, so that no pipeline keeps a server busy for
+// long.
 const maxTogether = 100

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleSession is a session on a server that lives in this process. Use your own client.
+// exampleSession returns a session of a server that runs in this process. Use your own client instead.
 func exampleSession() (*rlock.Session, func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -34,7 +34,7 @@ func ExampleNew() {
 	defer stopThere()
 
 	one, two := rlock.New(here, "account:1"), fairlock.New(there, "account:2")
-	transfer := multilock.New(one, two) // in any order, here and elsewhere: no deadlock
+	transfer := multilock.New(one, two) // no deadlock, even if others use another order
 
 	ctx, hold, err := transfer.Lock(context.Background())
 	if err != nil {
@@ -44,10 +44,10 @@ func ExampleNew() {
 	for _, part := range hold.Parts() {
 		fmt.Println(part.Name(), "has a token:", part.Token() > 0)
 	}
-	// ctx carries both holds, and ends if any of them is lost.
+	// ctx carries the holds of both members, and ends if either of them is lost.
 	fmt.Println(two.Do(ctx, func(context.Context) error { return nil }))
 
-	// For others they are taken, each and together.
+	// For other callers, both members are taken, so a MultiLock of them cannot be locked either.
 	_, _, err = multilock.New(two, one).TryLock(context.Background())
 	var member *multilock.MemberError
 	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "account:1")
@@ -66,7 +66,7 @@ func ExampleMultiLock_Do() {
 
 	from, to := rlock.New(session, "account:1"), rlock.New(session, "account:2")
 	err := multilock.New(from, to).Do(context.Background(), func(context.Context) error {
-		fmt.Println("both accounts are ours") // taken in one pipeline
+		fmt.Println("both accounts are ours") // a single pipeline has taken both locks
 		return nil
 	})
 	fmt.Println(err)

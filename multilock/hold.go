@@ -14,18 +14,18 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// holding is the Holding of a MultiLock.
+// A holding is the hold of a MultiLock, as a handle.Holding.
 type holding struct {
-	l        *MultiLock
-	given    context.Context // to Lock
-	ctx      context.Context // ends with the first of the parts that does
-	cancel   context.CancelCauseFunc
-	parts    []part        // by member; never changes, because end reads it in goroutines of its own
-	stops    []func() bool // each ends the watch on the context of a part
-	unlocked atomic.Bool
+	l         *MultiLock
+	callerCtx context.Context // context that was passed to Lock
+	ctx       context.Context // ends as soon as the context of any part ends
+	cancel    context.CancelCauseFunc
+	parts     []part        // by index of the member; never changes, so that end needs no mutex
+	stops     []func() bool // each stops the context.AfterFunc of a part
+	unlocked  atomic.Bool
 }
 
-// check ends the context if the context of a part has ended.
+// check ends h.ctx if the context of a part has ended.
 func (h *holding) check() {
 	for i, p := range h.parts {
 		if p.ctx.Err() != nil {
@@ -35,22 +35,22 @@ func (h *holding) check() {
 	}
 }
 
-// end ends the context because the context of the i-th part has ended. If that part was taken below another
-// one, the other one may be the reason. So end names the part whose hold has ended.
+// end ends h.ctx because the context of the i-th part has ended. If this part is nested, its context also
+// ends with the hold of an earlier part. So if the hold of a part has ended, the cause names that part.
 func (h *holding) end(i int) {
 	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
 		i = ended
 	}
-	if h.given.Err() != nil { // which has ended both
-		h.cancel(context.Cause(h.given))
+	if h.callerCtx.Err() != nil { // the contexts of the parts have ended with this context
+		h.cancel(context.Cause(h.callerCtx))
 	} else {
-		h.cancel(h.l.about(i, cmp.Or(context.Cause(h.parts[i].ctx), h.parts[i].hold.Err())))
+		h.cancel(h.l.memberError(i, cmp.Or(context.Cause(h.parts[i].ctx), h.parts[i].hold.Err())))
 	}
 }
 
-// hold makes all parts one hold.
+// hold returns the hold of all parts, and its context.
 func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *rlock.Hold) {
-	h := &holding{l: l, given: ctx, parts: parts}
+	h := &holding{l: l, callerCtx: ctx, parts: parts}
 	core, cancel := context.WithCancelCause(ctx)
 	h.ctx, h.cancel = &endingContext{core, h.check}, cancel
 	for i, p := range parts {
@@ -75,7 +75,8 @@ func (h *holding) Parts() []*handle.Hold {
 
 func (h *holding) Context() context.Context { return h.ctx }
 
-// Find looks among the parts, and then in their contexts, which may have values of users' own Lockers.
+// Find calls Find of the parts. If that finds nothing, it looks for a value in the contexts of the parts,
+// because a user's own Locker may have set values there.
 func (h *holding) Find(key any) any {
 	if found := find(h.parts, key); found != nil {
 		return found
@@ -86,14 +87,17 @@ func (h *holding) Find(key any) any {
 			continue
 		}
 		found := p.ctx.Value(key)
-		if found != nil && core.Value(key) != any(core) { // else package context asks for the one that ends
+		// If the value of core is core itself, package context is looking for the context that it can cancel.
+		// It must not find the context of a part then.
+		if found != nil && core.Value(key) != any(core) {
 			return found
 		}
 	}
 	return nil
 }
 
-// find returns the result of Find of the innermost part that has one.
+// find calls Find of the parts, from the innermost part to the outermost, and returns the first result that
+// is not nil. Nested parts are inside the parts that are not nested.
 func find(parts []part, key any) any {
 	for _, nested := range [...]bool{true, false} {
 		for _, p := range slices.Backward(parts) {
@@ -107,7 +111,6 @@ func find(parts []part, key any) any {
 	return nil
 }
 
-// Forgotten is called when no goroutine has any of the parts.
 func (h *holding) Forgotten() {
 	for _, p := range h.parts {
 		(*handle.Hold)(p.hold).Forget()
@@ -129,7 +132,7 @@ func (h *holding) Err() error {
 	for i, p := range h.parts {
 		err := p.hold.Err()
 		if err != nil && !errors.Is(err, rlock.ErrNotHeld) {
-			return h.l.about(i, err)
+			return h.l.memberError(i, err)
 		}
 		if first == nil {
 			first = err
@@ -154,7 +157,7 @@ func (h *holding) Stay(d time.Duration) {
 	}
 }
 
-// WaitReplicas waits for the replicas of one part after another, because each part may be on another server.
+// WaitReplicas waits, for one part after another, until n replicas of the server of the part have the part.
 func (h *holding) WaitReplicas(ctx context.Context, n int) error {
 	errs := make([]error, len(h.parts))
 	for i, p := range h.parts {
@@ -174,8 +177,8 @@ func (h *holding) Unlock(ctx context.Context) error {
 	return h.l.join(h.unlock(ctx))
 }
 
-// unlock unlocks all parts, and returns their errors. It waits no longer than an Unlock with that context,
-// however many parts there are. The rest is unlocked in the background.
+// unlock unlocks all parts, and returns their errors. However many parts there are, unlock waits no longer
+// than the Unlock of one lock with this context. After that, the rest is unlocked in the background.
 func (h *holding) unlock(ctx context.Context) []error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()
@@ -183,7 +186,7 @@ func (h *holding) unlock(ctx context.Context) []error {
 		i   int
 		err error
 	}
-	results := make(chan result, len(h.parts)) // has room for those that nobody reads any more
+	results := make(chan result, len(h.parts)) // has room for results that arrive after unlock has returned
 	go h.l.unlock(until, h.parts, func(i int, err error) { results <- result{i, err} })
 	errs := make([]error, len(h.parts))
 	for i := range errs {
@@ -206,7 +209,7 @@ func (h *holding) unlock(ctx context.Context) []error {
 	return errs
 }
 
-// errUnread is the result of a part whose Unlock has not returned.
+// errUnread stands for the result of an Unlock that has not returned yet.
 var errUnread = errors.New("not read")
 
 // unlockedError is the cause with which Unlock ends the context of a hold. Its value is the name of the lock.
@@ -215,11 +218,12 @@ type unlockedError string
 func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
 func (unlockedError) Unwrap() error   { return failure.ErrUnlocked }
 
-// join returns one error for the errors of the members.
+// join combines the errors of the members, given in the order of the members, into one error. It returns nil
+// if all of them are nil.
 func (l *MultiLock) join(errs []error) error {
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = l.about(i, err)
+			errs[i] = l.memberError(i, err)
 		}
 	}
 	return failure.Join(errs...)

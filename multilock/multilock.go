@@ -16,34 +16,36 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// MultiLock is several locks that are taken together, all or none. It has no state of any acquisition, so
-// any number of goroutines may use one. Every method of the zero MultiLock returns an error.
+// A MultiLock is several locks that are taken together, all or none. It keeps no state of an acquisition, so
+// any number of goroutines may use it. Every method of the zero MultiLock, except Name, returns an error.
 type MultiLock struct {
 	name    string
-	members []rlock.Locker // each once
-	err     error          // of New, returned by every use
+	members []rlock.Locker // each member once
+	err     error          // error of New; Lock, TryLock and Do return it
 
-	// order is the order of tries. The first numParallel members are tried at the same time, and then the
-	// others one after another, both by name. It is the same for all callers, so they wait in one queue.
+	// order has the indexes of the members in the order in which they are tried. The first numParallel
+	// members are tried at the same time. After them, the others are tried one after another. Both groups are
+	// sorted by name, so that all callers have the same order and wait in one queue.
 	order       []int
 	numParallel int
 
-	restarted func(restarts int) // for tests
+	restarted func(restarts int) // called each time that a call starts over; for tests
 }
 
 var _ rlock.Locker = (*MultiLock)(nil)
 
-// New returns a MultiLock of its members. They can be of any kind and use any clients: Mutexes, semaphores,
-// read-write locks, RedLocks, MultiLocks, or Lockers of your own. New sends no request. If a member is not
-// valid, every method returns an error that says so.
+// New returns a MultiLock of these members. Members can be of any kind and use any clients: Mutexes,
+// semaphores, read-write locks, RedLocks, MultiLocks, or Lockers of your own. New sends no request. If a
+// member is not valid, Lock, TryLock and Do return an error that says so.
 //
-// If a member is a MultiLock, its members are used instead. If a member is given twice, it counts once.
-// Mutexes, also of package redisson, are the same member if they name one lock in one session. Other Lockers
-// are the same member if they are equal.
+// If a member is a MultiLock, New uses the members of that MultiLock instead. A member that is passed twice
+// counts once. Two Mutexes, also of package redisson, are the same member if they name the same lock in the
+// same session. Two RedLocks are the same member if they have the same name and equal Quorums. Two other
+// Lockers are the same member if they are equal.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
-		l.err = errors.New("lockline: a MultiLock without members")
+		l.err = errors.New("lockline: a MultiLock needs at least one member")
 	}
 	l.add(members)
 	if l.err != nil {
@@ -54,17 +56,17 @@ func New(members ...rlock.Locker) *MultiLock {
 		names[i] = m.Name()
 	}
 	l.name = strings.Join(names, "+")
-	var after []int
+	var sequential []int
 	for i, m := range l.members {
-		// Other members are tried one after another, because a Locker of users may wait for others, a reader
-		// is nested in its writer, and a RedLock sends requests to several servers.
-		if _, one := m.(*rlock.Mutex); one {
+		// Members of other types are tried one after another, because a user's own Locker may wait for other
+		// members, a reader may nest in the hold of its writer, and a RedLock has several servers.
+		if _, isMutex := m.(*rlock.Mutex); isMutex {
 			l.order = append(l.order, i)
 		} else {
-			after = append(after, i)
+			sequential = append(sequential, i)
 		}
 	}
-	where := func(i int) string {
+	keyAndServer := func(i int) string {
 		m := inner.Mutex(l.members[i].(*rlock.Mutex))
 		return m.Keys().LockKey() + " " + m.Session().Link.Addr()
 	}
@@ -72,16 +74,18 @@ func New(members ...rlock.Locker) *MultiLock {
 		if c := cmp.Compare(names[i], names[j]); c != 0 {
 			return c
 		}
-		return cmp.Compare(where(i), where(j))
+		return cmp.Compare(keyAndServer(i), keyAndServer(j))
 	})
 	l.numParallel = len(l.order)
-	// Members with the same name keep their order, because a reader may be nested in the writer before it.
-	slices.SortStableFunc(after, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
-	l.order = append(l.order, after...)
+	// Members with the same name keep their order, because the second of them may be a reader that nests in
+	// the first, its writer.
+	slices.SortStableFunc(sequential, func(i, j int) int { return cmp.Compare(names[i], names[j]) })
+	l.order = append(l.order, sequential...)
 	return l
 }
 
-// add appends members that are not there yet. It replaces a MultiLock by its members.
+// add appends the members that l does not have yet. If a member is a MultiLock, add appends the members of
+// that MultiLock instead. If a member is not valid, add sets l.err.
 func (l *MultiLock) add(members []rlock.Locker) {
 	for i, m := range members {
 		var err error
@@ -142,63 +146,64 @@ func (l *MultiLock) Name() string {
 	return l.name
 }
 
-// MemberError is an error of one member. Its text has the name of the member, and its place in the form
+// MemberError is the error of one member. Its text has the name of the member, and its index in the form
 // members[Index].
 type MemberError struct {
-	// Index is the index of the member in [rlock.Hold.Parts], from 0. It counts the members that were passed
-	// to [New], with the members of a MultiLock instead of the MultiLock, and each member once.
+	// Index is the index of the member in [rlock.Hold.Parts], from 0. Members are numbered in the order in
+	// which they were passed to [New]. A member that was passed twice counts once. Instead of a MultiLock,
+	// the members of that MultiLock count.
 	Index int
-	Name  string // of the member
-	Err   error
+	Name  string // name of the member
+	Err   error  // error of the member
 }
 
 func (e *MemberError) Error() string {
 	lock := fmt.Sprintf("lock %q", e.Name)
-	what := strings.TrimPrefix(failure.Bare(e.Err), lock+": ") // the member may have named itself
+	what := strings.TrimPrefix(failure.Bare(e.Err), lock+": ") // Err may name the lock already
 	return fmt.Sprintf("lockline: %s (members[%d]): %s", lock, e.Index, what)
 }
 
 func (e *MemberError) Unwrap() error { return e.Err }
 
-func (l *MultiLock) about(i int, err error) *MemberError {
+func (l *MultiLock) memberError(i int, err error) *MemberError {
 	return &MemberError{Index: i, Name: l.members[i].Name(), Err: err}
 }
 
-// Lock waits until all members are held. The returned context carries all of their holds. So a Lock of a
-// member, or of any MultiLock of these members, re-enters with this context. The context ends when any of
-// the holds ends. If a member was lost, the cause matches [rlock.ErrLost] and names that member. The other
-// members are held until Unlock.
+// Lock waits until all members are held. The returned context carries the holds of all members. With this
+// context, a Lock of a member re-enters, and so does a Lock of any MultiLock of these members. The context
+// ends when the hold of any member ends. If a member was lost, the cause matches [rlock.ErrLost] and names
+// that member. The other members stay held until Unlock.
 //
 // Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
-// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If only a member has an
-// option, it counts for that member. Lock tries members without waiting. Such a try may take 2 ms even if
-// less of the wait is left, so Lock can return that much later.
+// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If an option was passed
+// to New for a member, but not to the call, it applies to this member. Each try of a member may take 2 ms,
+// even if less time is left of WaitAtMost. So Lock can return up to 2 ms later.
 //
-// After an error, Lock returns ctx itself, and no member is held. Members that were taken are released
-// before Lock returns, or in the background if ctx has ended. The error is a *[MemberError] with the error
-// of the member that failed.
+// After an error, Lock returns ctx itself, and no member is held. Before Lock returns, it releases the
+// members that it has taken. If ctx or the time of WaitAtMost ends first, the release continues in the
+// background. If a member failed, the error is a *[MemberError] with the error of this member.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }
 
-// TryLock is Lock without waiting for other holders. If a member is taken, the error is a *[MemberError]
-// with its *[rlock.LockedError].
+// TryLock is like Lock, but does not wait for other holders. If a member is taken, the error is a
+// *[MemberError] with the *[rlock.LockedError] of this member.
 //
-// If several goroutines or processes try a free MultiLock at the same moment, one of them gets it, provided
-// that its members are reentrant or fair locks on one server. Their requests are sent in one pipeline, in an
-// order that all callers share, and Redis carries out a pipeline as a whole. Otherwise each caller may get
-// some of the members, and none all. Then all calls return [rlock.ErrLocked], where Lock would start over.
-// This can happen
+// Suppose that several goroutines or processes try a free MultiLock at the same moment. If its members are
+// reentrant or fair locks on one server, one caller gets all members. The reason is that each caller sends
+// its requests in one pipeline, all callers use the same order, and Redis carries out a pipeline as a whole.
+// With other members, it is possible that each caller gets some members, and no caller gets all of them. Then
+// all calls return [rlock.ErrLocked], whereas Lock would start over. This can happen
 //   - if the members are on several servers, or on several masters of a Cluster;
-//   - with members that are tried one after another, as the package documentation says;
-//   - with so many members that their pipeline does not reach Redis in one piece.
+//   - if members are tried one after another (see the package documentation);
+//   - if there are so many members that their pipeline does not reach Redis in one piece.
 func (l *MultiLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, true)
 }
 
-// Do is [rlock.Do] with all members.
+// Do runs fn while all members are held. See [rlock.Do].
 func (l *MultiLock) Do(
 	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
@@ -219,7 +224,7 @@ func (l *MultiLock) acquire(
 	if cfg.Bounded && cfg.Wait > 0 {
 		a.until = time.Now().Add(cfg.Wait)
 	}
-	defer a.giveBack() // if a member's Lock panics
+	defer a.releaseParts() // needed if stay fails, or if a member's Lock panics
 	if err := a.run(); err != nil {
 		return ctx, nil, err
 	}

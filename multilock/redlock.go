@@ -12,41 +12,48 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A Quorum is a set of independent Redis servers. A lock on a majority of them, a [RedLock], survives the
-// loss of any minority, where a lock on a primary with replicas can be lost in a failover. Make a Quorum with
-// [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
+// A Quorum is a set of independent Redis servers. A [RedLock] is a lock on a majority of these servers. It
+// survives the loss of any minority, whereas a lock on a primary with replicas can be lost in a failover.
+// Make a Quorum with [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
-// docs/redlock.md explains the algorithm, what it needs and what breaks it. Servers must not forget which
-// locks they have granted. So run them with appendonly yes and appendfsync always, or leave a server that has
-// lost data off for longer than the longest lease. Their clocks must agree within 10 minutes.
+// docs/redlock.md explains the algorithm, its assumptions, and the events that break them. Servers must not
+// forget which locks they have granted. So run them with appendonly yes and appendfsync always, or leave a
+// server that has lost data off for longer than the longest lease. The clocks of the servers must agree
+// within 10 minutes.
 //
-// A Quorum ends with the first of its sessions that is closed. All that it holds is released then, and waits
-// end with [rlock.ErrClosed]. It has the prefix and the watchdog timeout of the sessions, which must be the
-// same, and the observer and the logger of the first session. Quorums over the same sessions with the same
-// options are one, so make a Quorum as often as you like.
+// A Quorum ends when the first of its sessions is closed. Then all of its RedLocks are released, and waits
+// end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
+// Quorum uses both, and the observer and the logger of the first session. Two Quorums with the same sessions
+// and options share everything, so you may make a Quorum as often as you like.
 type Quorum struct{ inner *quorum }
 
-// QuorumOption sets up a Quorum.
+// A QuorumOption configures a Quorum.
 type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets for how long a round waits for the answer of one server at most, and for how long a
-// minority is kept while others have the other servers. It must be at least 1 ms, and below half of the
-// watchdog timeout. By default, and with 0, it is 2 % of the watchdog timeout, at least 100 ms. So a round
-// costs little of the lease, and an answer from another region is still in time.
+// WithServerTimeout sets the longest time for which a Lock or TryLock waits for a slow server. It is also the
+// longest time for which a Lock keeps a minority of the servers while others have the rest. d must be at
+// least 1 ms, and less than half of the watchdog timeout. By default, and with 0, the time is 2 % of the
+// watchdog timeout, but at least 100 ms, or a quarter of the watchdog timeout if that is less. So a slow
+// server uses up little of the lease, and a server in another region can still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum makes a Quorum of the servers of the sessions. It does no I/O. Give the sessions in the same
-// order in all processes. Otherwise waits take longer, because processes with different orders wait in
-// different lines.
+// NewQuorum returns a Quorum of the servers of these sessions. It does no I/O. Pass the sessions in the same
+// order in all processes. Otherwise waits take longer, because processes with different orders queue on
+// different servers.
 //
-// It returns an error if there is no session, or if one is nil or closed. Sessions with different prefixes
-// or watchdog timeouts are an error, and so are two with the same client, or with clients of the same
-// address. A server that is reached by two addresses has one vote, which is logged when a lock is taken. One
-// server, or an even number, is logged as a warning, because a fourth server does not let one more fail.
+// NewQuorum returns an error
+//   - if there is no session, or if a session is nil or closed;
+//   - if the sessions differ in their prefixes or watchdog timeouts;
+//   - if two sessions have the same client, or clients with the same address;
+//   - if there are more than 64 sessions, or if the server timeout is not valid.
+//
+// If two sessions reach one server by different addresses, the server has only one vote, and a RedLock logs a
+// warning when it is acquired. NewQuorum logs a warning if there is only one server, or an even number of
+// servers. For example, four servers tolerate the failure of one server, which three servers do, too.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -78,34 +85,37 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 }
 
 // A RedLock is a reentrant lock on a majority of the servers of a [Quorum]. It has the methods of
-// [rlock.Mutex], and is an [rlock.Locker]. It keeps no state of any acquisition, and serves any number of
-// goroutines. The zero RedLock returns an error from every method. These are the differences from a Mutex:
+// [rlock.Mutex], and implements [rlock.Locker]. It keeps no state of an acquisition, so any number of
+// goroutines may use it. Every method of the zero RedLock, except Name, returns an error. These are the
+// differences from a Mutex:
 //
-//   - TryLock sends one request to each server. If several clients do so at the same instant, it is possible
-//     that none gets a majority. Then all return [rlock.ErrLocked].
+//   - TryLock sends one request to each server. If several clients call TryLock at the same moment, it is
+//     possible that none of them gets a majority, and that all calls return [rlock.ErrLocked].
 //   - Waiters queue in a line on one server. A process that is killed or frozen at the head of the line
-//     delays the others by 2 s.
-//   - Goroutines of one process have the lock in the order in which they came. The lock is not passed on in
-//     memory, so [rlock.WithHandover] changes nothing.
-//   - The hold ends if it has no majority any more. It takes parts again that servers have lost, unless it
-//     has a fixed lease. A hold that stays on a bare majority is logged.
-//   - The hold's Token grows from holder to holder. Inspect can show a higher number than the hold's own.
-//   - Unlock returns when a majority has answered.
-//   - Inspect returns the holder that a majority has, and the number of its servers. Count is 1, because
-//     servers do not know of nested holds. Owner and Session are the beginning of the ids of the holder's
-//     sessions. Owner ends in ~ if the lock stays taken after its Unlock, by [rlock.HoldAtLeast].
+//     delays the other waiters by 2 s.
+//   - Goroutines of one process get the lock in the order of their Lock calls. The lock is not passed on in
+//     memory, so [rlock.WithHandover] has no effect.
+//   - The hold ends when it has no majority any more. If a server has lost its part of the lock, the hold
+//     acquires this part again, unless the lease is fixed. If the hold stays on a bare majority, which can
+//     spare no server, a warning is logged.
+//   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
+//   - Unlock returns when a majority of the servers has answered.
+//   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
+//     is 1, because servers do not know of nested holds. Owner and Session are the common beginning of the
+//     ids of the holder's sessions. Owner ends in ~ if the lock stays taken after its Unlock because of
+//     [rlock.HoldAtLeast].
 type RedLock struct {
 	q     *quorum
 	name  string
-	parts []engine.Lock // by server
+	parts []engine.Lock // the locks on the servers, in the order of q.servers
 	cfg   engine.Config
-	err   error // of New, returned by every use
+	err   error // error of New; every method returns it
 }
 
 var _ rlock.Locker = (*RedLock)(nil)
 
 // New returns a RedLock with this name. It sends no request and is cheap. The name may be any string of 1 to
-// 512 bytes. If the name is not valid, every method returns an error that says so.
+// 512 bytes. If the name is not valid, every method except Name returns an error that says so.
 //
 // A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both can be held
 // at the same time, without an error. So use the same kind for a name in all programs.
@@ -148,19 +158,20 @@ func (l *RedLock) Name() string {
 	return l.name
 }
 
-// Lock is [rlock.Mutex.Lock].
+// Lock waits until the lock is held. See [rlock.Mutex.Lock].
 func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }
 
-// TryLock is [rlock.Mutex.TryLock]. It sends one request to each server, at the same time.
+// TryLock is like Lock, but does not wait for other holders. It sends one request to each server, all at the
+// same time. See [rlock.Mutex.TryLock].
 func (l *RedLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, true)
 }
 
-// Do is [rlock.Do] with this lock.
+// Do runs fn while the lock is held. See [rlock.Do].
 func (l *RedLock) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, l, fn, options...)
 }

@@ -18,24 +18,25 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A localQueue has the goroutines of this process that want one RedLock, and the majority if the process
-// holds the lock. One goroutine at a time has the turn: it competes for the lock at the servers, or holds
-// it. The others receive from turn, so they are served in their order.
+// A localQueue is the queue of the goroutines of this process that want one RedLock. One goroutine at a time
+// has the turn: it competes for the lock at the servers, or holds it. The other goroutines wait to receive
+// from the channel turn, so they are served in their order.
 type localQueue struct {
 	q    *quorum
-	name string
-	uses int // calls that use it; guarded by quorum.mu
+	name string // name of the RedLock
+	uses int    // number of calls that use the queue; guarded by quorum.mu
 
-	turn chan struct{} // has one element if no goroutine competes for the lock or holds it
+	turn chan struct{} // has one element while no goroutine has the turn
 
 	held atomic.Pointer[majority]         // nil if this process does not hold the lock
-	seen atomic.Pointer[failure.Sighting] // the last holder; nil if nobody is known to have the lock
+	seen atomic.Pointer[failure.Sighting] // the last known holder; nil if the lock is not known to be taken
 }
 
 // unknownHolder is a Sighting of a holder of whom nothing is known.
 var unknownHolder = new(failure.Sighting)
 
-// localQueue finds or makes the queue of a name. The caller must call drop.
+// localQueue returns the queue for the RedLock with this name, and makes one if there is none. The caller
+// must call drop when it does not use the queue any more.
 func (q *quorum) localQueue(name string) *localQueue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,7 +50,7 @@ func (q *quorum) localQueue(name string) *localQueue {
 	return l
 }
 
-// drop ends a use.
+// drop ends the use of the queue by one call.
 func (l *localQueue) drop() {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -57,15 +58,16 @@ func (l *localQueue) drop() {
 	l.forget()
 }
 
-// forget removes the queue from its quorum if nothing uses it. The caller must hold quorum.mu.
+// forget removes the queue from its quorum if no call uses the queue, and the process does not hold the lock.
+// The caller must hold quorum.mu.
 func (l *localQueue) forget() {
 	if l.uses == 0 && l.held.Load() == nil {
 		delete(l.q.local, l.name)
 	}
 }
 
-// passTurn gives the turn of a hold that has ended to the goroutine that has waited longest. Its round waits
-// for parts that are still being released (Kind.Alone).
+// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. The
+// next round waits until the parts of the ended hold are released, because serverKind sets Kind.Alone.
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -83,16 +85,17 @@ type lockCall struct {
 	values    context.Context // has the values of callerCtx, and never ends, because parts outlive the call
 	cfg       engine.Config
 	bounds    call.Bounds
-	once      bool // the call makes one round, and does not wait
-	begun     time.Time
-	depth     int // of its hold: 1, or more if the hold is nested in others
+	once      bool      // the call makes one round, and does not wait
+	begun     time.Time // when the call began
+	depth     int       // hold count after the call: 1, or more if the hold is nested
 
-	waitReported bool                 // the observer got EventWaiting
-	holder       *failure.LockedError // nil if none is known; without a name if the holder is unknown
-	trouble      error                // error of the last round that too few servers answered; nil if none
-	roundAt      time.Time            // when the last round began
-	outageAt     time.Time            // when the first such round began; zero if none
-	hopeless     bool                 // too few servers answered, and time will not mend that
+	// holder is nil if the lock is not known to be taken. If the holder is unknown, holder.Holder is "".
+	holder       *failure.LockedError
+	waitReported bool      // the observer got EventWaiting
+	trouble      error     // error of the last round, if too few servers answered; otherwise nil
+	roundAt      time.Time // when the last round began
+	outageAt     time.Time // when the present outage of the servers began; zero: there is none
+	hopeless     bool      // too many servers have permanent errors, so there can be no majority
 }
 
 func (l *RedLock) acquire(
@@ -128,7 +131,7 @@ func (l *RedLock) acquire(
 	}
 	e, err := c.run()
 	if err != nil {
-		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // while a round was in flight
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // ctx ended during a round
 			err = c.waitError()
 		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(c.begun), Err: err})
@@ -143,7 +146,7 @@ func (l *RedLock) acquire(
 	return held, (*rlock.Hold)(hd), nil
 }
 
-// run nests in the hold that the context descends from, or competes with others for the lock.
+// run nests in the hold from which the caller's context descends. If there is none, it competes for the lock.
 func (c *lockCall) run() (*entry, error) {
 	for {
 		d := &descent{q: c.q, name: c.l.name}
@@ -160,8 +163,8 @@ func (c *lockCall) run() (*entry, error) {
 	}
 }
 
-// waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. It
-// gives the turn back if it fails.
+// waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. If the
+// call does not get the lock, waitForTurn passes the turn on to the next goroutine.
 func (c *lockCall) waitForTurn() (e *entry, err error) {
 	local := c.local
 	select {
@@ -187,8 +190,8 @@ func (c *lockCall) waitForTurn() (e *entry, err error) {
 // awaitTurn reports whether the turn came before the wait ended.
 func (c *lockCall) awaitTurn() bool {
 	c.reportWaiting()
-	long := time.NewTicker(engine.LongWait)
-	defer long.Stop()
+	longWait := time.NewTicker(engine.LongWait)
+	defer longWait.Stop()
 	for {
 		select {
 		case <-c.local.turn:
@@ -200,9 +203,9 @@ func (c *lockCall) awaitTurn() bool {
 				c.holder = &failure.LockedError{Name: c.l.name}
 			}
 			return true
-		case <-long.C:
+		case <-longWait.C:
 			if m := c.local.held.Load(); m != nil {
-				m.warnOfItself()
+				m.warnSelfWait()
 			}
 		case <-c.bounds.Until.Done():
 			return false
@@ -221,10 +224,11 @@ func (c *lockCall) reportWaiting() {
 
 // compete tries to get a majority. The caller must have the turn among the goroutines of this process.
 //
-// A TryLock makes one round, in which it tries all servers at once. A Lock does the same first, unless other
-// processes are known to wait, which this round would only delay. If it is refused, it joins the line, a fair
-// lock on one of the servers. At the head of the line it waits in the queues of all servers, round after
-// round, until it has a majority, its wait ends, or an error is final.
+// A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round, unless
+// other processes are known to wait, because the round would only delay them. If the Lock is refused, it
+// joins the line, which is a fair lock on one of the servers. At the head of the line, the Lock makes further
+// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
+// wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -238,7 +242,7 @@ func (c *lockCall) compete() (*entry, error) {
 	}
 	c.reportWaiting()
 	place := c.joinLine()
-	defer c.q.giveBack(place)
+	defer c.q.unlockInBackground(place)
 	for round := 0; ; round++ {
 		if c.bounds.Over() {
 			return nil, c.waitError()
@@ -246,12 +250,13 @@ func (c *lockCall) compete() (*entry, error) {
 		if e, err := c.round(false); e != nil || !c.retries(err) {
 			return e, err
 		}
-		// This keeps callers apart that have each taken servers which the others need.
+		// A random pause separates callers if each of them has taken a server that another caller needs.
 		_, _ = c.bounds.Sleep(time.Millisecond+rand.N(c.q.timeout<<min(round, 4)), nil)
 	}
 }
 
-// setTaken notes whether others have the lock, for the error of this call and of calls that wait behind it.
+// setTaken records whether the lock is taken. The error of this call depends on that, and so do the errors of
+// calls that wait in the local queue.
 func (c *lockCall) setTaken(taken bool) {
 	if !taken {
 		c.local.seen.Store(nil)
@@ -276,15 +281,16 @@ func (c *lockCall) retries(err error) bool {
 	if c.outageAt.IsZero() {
 		c.outageAt = c.roundAt
 	}
-	if c.q.works() { // by now
-		c.outageAt = time.Now()
+	if c.q.works() {
+		c.outageAt = time.Now() // the outage has ended; a failure of the next round begins a new one
 	}
 	return !c.hopeless && c.bounds.ToleratesOutage(c.outageAt, c.begun, c.q.lead.Lease)
 }
 
-// joinLine waits in the line of the first server that answers, in the order in which the sessions were given.
-// The name of the lock decides with which server it begins. joinLine returns the entry of the line's lock
-// when it is at the head of the line. It returns nil if the wait has ended, or if no server has a line.
+// joinLine waits in the line of a server until the call is at the head of this line. It tries the servers in
+// the order in which the sessions were given, beginning with a server that the name of the lock decides. The
+// first server that answers is used. joinLine returns the entry of the line's lock, which the caller must
+// unlock. It returns nil if the wait has ended, or if no server has a line.
 func (c *lockCall) joinLine() *engine.Entry {
 	servers := c.q.servers
 	h := fnv.New32a()
@@ -302,35 +308,36 @@ func (c *lockCall) joinLine() *engine.Entry {
 	return nil
 }
 
-// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if it refuses,
-// or if the wait has ended.
+// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if the server
+// refuses, or if the wait has ended.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()
 	line := engine.New(s.line, lineKind, c.l.name, engine.Config{})
-	head := ask(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
+	head := startPoll(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
 		return line.AcquireEntry(ctx, engine.Exclusive, engine.Config{}, false)
 	})
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
-	// The caller has looked for trouble. A look before the answer is read could find the trouble that an
-	// error of this request means, and the error would not be logged.
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	// Read an answer before the next check for trouble. Otherwise the check could find the trouble that comes
+	// from an error of this request, and the loop would end without logging the error. joinLine has made the
+	// first check.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:
 			if a.err != nil && !c.bounds.Over() && !errors.Is(a.err, failure.ErrClosed) &&
 				!wire.Judge(a.err).Transient {
-				c.q.warn(s, "waiters of a RedLock cannot stand in line at a server", c.l.name, a.err)
+				c.q.warn(s, "waiters of a RedLock cannot queue on a server", c.l.name, a.err)
 			}
 			return a.value
-		case <-look.C:
+		case <-ticker.C:
 			reachable = s.trouble() == nil
 		case <-c.bounds.Until.Done():
 		}
 	}
-	c.q.home.Go(func() { c.q.giveBack((<-head.answers).value) })
+	c.q.home.Go(func() { c.q.unlockInBackground((<-head.answers).value) })
 	return nil
 }
 
-// lookInterval is the time between two looks whether the server of the line still answers.
-const lookInterval = 100 * time.Millisecond
+// checkInterval is the time between two checks that the server of the line still answers.
+const checkInterval = 100 * time.Millisecond

@@ -18,21 +18,21 @@ import (
 )
 
 var (
-	errZeroQuorum  = errors.New("lockline: a zero Quorum; make one with NewQuorum")
+	errZeroQuorum  = errors.New("lockline: the Quorum is nil or a zero value; make one with NewQuorum")
 	errZeroRedLock = errors.New("lockline: the RedLock is nil or a zero value; make one with Quorum.New")
 
 	errLate     = errors.New("no answer in time")
 	errTwice    = errors.New("another session of the quorum leads to the same server, or to its replica")
-	errTaken    = errors.New("another one has the lock there") // on a server that answers
-	errMissing  = errors.New("the hold is missing there")      // on a server that answers
+	errTaken    = errors.New("another holder has the lock")
+	errMissing  = errors.New("the hold is missing there") // from a server that has answered
 	errMinority = errors.New("others have the lock on too many servers")
 	errToken    = errors.New("no majority has stored the fencing token")
 )
 
-// A tooFewError is the error of a request to all servers that too few of them have answered.
+// A tooFewError means that too few servers have answered a request that was sent to all of them.
 type tooFewError struct {
 	err   error
-	final bool // so many servers refuse that time will not mend it
+	final bool // so many servers have permanent errors that no majority can answer
 }
 
 func (e *tooFewError) Error() string { return e.err.Error() }
@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf reports whether an error of a RedLock is of an outage, which its Lock rides out. If known is
-// false, RedLock has no such error.
+// outageOf reports whether an error of a RedLock comes from an outage, in which Lock keeps waiting. If known
+// is false, outageOf does not know the error.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -55,7 +55,7 @@ func outageOf(err error) (outage, known bool) {
 	return known, known
 }
 
-// kindOf returns the vote of a server that has answered with an error.
+// kindOf returns the kind of the vote of a server that has answered with err.
 func kindOf(err error) voteKind {
 	switch {
 	case errors.As(err, new(*failure.LockedError)):
@@ -75,40 +75,42 @@ func (s *server) name() string {
 	return "of session " + s.user.ID()
 }
 
-// named prefixes err with the server that it is of.
+// named prefixes err with the name of the server.
 func (s *server) named(err error) error {
 	return failure.Worded("server "+s.name()+": "+failure.Unnamed(err), err)
 }
 
-// late returns the error of a server that has not answered.
+// late returns the error for a server that has not answered in time. It adds the trouble of the server, if
+// that is known.
 func (s *server) late() error {
-	why := s.trouble()
-	// A context that has ended was another call's.
-	if why == nil || errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
+	err := s.trouble()
+	// An ended context says nothing about the server, because it was the context of another call.
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return errLate
 	}
-	return fmt.Errorf("%w: %v", errLate, why) // whose kind is not this call's
+	return fmt.Errorf("%w: %v", errLate, err) // not %w, because err comes from another call
 }
 
-// maxAhead is the largest difference between a token and the clock of its server. A token that is further
-// ahead was not made by Lockline.
+// maxAhead is the longest time by which a token can be ahead of the clock of its server. Lockline does not
+// make a token that is further ahead.
 const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
 
-// credible returns, and logs, why a grant of the i-th server with this token is no vote; nil if it is one.
-func (l *RedLock) credible(i int, token int64) error {
+// checkToken returns and logs an error if a grant of the i-th server with this token cannot count as a vote.
+// Otherwise it returns nil.
+func (l *RedLock) checkToken(i int, token int64) error {
 	s := l.q.servers[i]
 	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+maxAhead.Microseconds() {
 		return nil
 	}
-	err := fmt.Errorf("the token %d is more than a day above the clock of its server", token)
+	err := fmt.Errorf("the token %d is more than a day ahead of the clock of its server", token)
 	l.q.warn(s, noVote, l.name, err)
 	return err
 }
 
-// refusal returns the error for a part that the i-th server has not granted, because of err. It names a
-// holder as all servers name that holder.
+// refusal returns the error for a part that the i-th server has refused with err. If err names a holder,
+// refusal replaces the holder's owner field on that server by the id that the holder has on all servers.
 func (l *RedLock) refusal(i int, err error) error {
 	q, s := l.q, l.q.servers[i]
 	var locked *rlock.LockedError
@@ -121,8 +123,8 @@ func (l *RedLock) refusal(i int, err error) error {
 		e := failure.LockedError(*locked)
 		e.Holder = holderOf(e.Holder) + stayedMark(e.Holder)
 		return &e
-	case locked != nil, // by this process, which has not given it back in time
-		errors.Is(err, failure.ErrNoAnswer), // the round ended first
+	case locked != nil, // the part is still held by this process
+		errors.Is(err, failure.ErrNoAnswer), // the round ended before the server answered
 		errors.Is(err, context.Canceled):
 		return s.late()
 	case errors.As(err, new(*wire.ValueError)):
@@ -131,10 +133,10 @@ func (l *RedLock) refusal(i int, err error) error {
 	return err
 }
 
-// noMajority returns the error of a request that too few servers carried out. In the text of the error, the
-// verb did follows the number of these servers, as in "1 of 3 servers answered". Their votes are of the given
-// kinds, and the errors of the other servers are named. The first of these errors decides whether the call is
-// repeated, so permanent errors come first.
+// noMajority returns the error of a request that too few servers have carried out. The text of the error has
+// did, a verb for the part of these servers, as in "1 of 3 servers answered". Their votes are of the given
+// kinds. noMajority joins the errors of the other servers. Permanent errors come first, because the first
+// error decides whether the call is repeated.
 func (p *poll[T]) noMajority(did string, kinds ...voteKind) error {
 	var failing []error
 	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
@@ -157,7 +159,7 @@ func (p *poll[T]) noMajority(did string, kinds ...voteKind) error {
 	}
 }
 
-// holder returns the holder that most servers of a round name; nil if they name none.
+// holder returns the holder that most servers of a round name, or nil if no server names a holder.
 func (r *round) holder() (holder *failure.LockedError) {
 	named, most := map[string]int{}, 0
 	for _, i := range r.votes.servers(refused) {
@@ -171,9 +173,10 @@ func (r *round) holder() (holder *failure.LockedError) {
 	return holder
 }
 
-// roundError returns the error of a round without a majority. It names the holder, or says that too few
-// servers answered. It notes both for the calls that follow. reason is the error of a round that had a
-// majority and failed, or errMinority, or nil.
+// roundError returns the error of a round that has failed. The error names the holder, or says that too few
+// servers have answered. roundError records the holder in the call and in its localQueue, and an outage in
+// the call. reason says why a round with a majority has failed, or is errMinority, or is nil if the votes say
+// why the round has failed.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
 	if slices.ContainsFunc(r.errs, isClosed) {
@@ -187,13 +190,14 @@ func (c *lockCall) roundError(r *round, reason error) error {
 			At: now, Until: now.Add(holder.Remaining)})
 	}
 	c.hopeless = r.votes.blocked(broken)
-	// Others have the lock on so many servers that servers without an answer do not matter. But a Lock would
-	// wait in vain for a majority that servers refuse for good.
+	// If others have the lock on so many servers that no majority is left, missing answers do not matter. But
+	// if too many servers have permanent errors, a Lock must fail, because it would wait in vain for a
+	// majority.
 	taken := r.votes.majority(granted, refused) || r.votes.blocked(refused) && !(c.hopeless && !c.once)
 	ended := c.bounds.Over()
 	if taken {
 		c.trouble = nil
-	} else if !ended || c.trouble == nil { // otherwise an earlier round has told more
+	} else if !ended || c.trouble == nil { // a round that was cut short says less than the round before
 		c.trouble = r.noMajority("answered", granted, refused)
 	}
 	switch {
@@ -215,14 +219,15 @@ func (c *lockCall) roundError(r *round, reason error) error {
 func (c *lockCall) waitError() error {
 	err := failure.OfWait(c.callerCtx, wire.Closed(c.bounds.Closing), "", c.l.name, c.holder)
 	if c.holder == nil && c.trouble != nil {
-		text := c.trouble.Error() // only the text, because perhaps only one of the servers refuses
+		text := c.trouble.Error() // only the text: errors.Is must not find the error of a single server
 		err = failure.Troubled(err, errors.New(text))
 	}
 	return err
 }
 
-// holder returns the holder of the lock, as far as this process knows, to a call that began at begun. It
-// returns nil if the holder is not known.
+// holder returns the last known holder of the lock, for a call that began at begun. If the lock is known to
+// be taken, but not by whom, the result has no Holder. holder returns nil if the lock is not known to be
+// taken.
 func (l *localQueue) holder(begun time.Time) *failure.LockedError {
 	if m := l.held.Load(); m != nil {
 		return m.lockedError()
@@ -240,8 +245,9 @@ func (m *majority) lockedError() *failure.LockedError {
 		Remaining: max(0, time.Until(m.deadline())), Hint: failure.SelfHint}
 }
 
-// whyLost returns the reason of a loss. Either the deadline has passed, or servers do not have the hold. It
-// names the renewals of lost parts that have failed within the last lease. The caller must hold m.mu.
+// whyLost returns why the majority was lost: either its deadline has passed, or servers no longer have the
+// hold. If the deadline has passed, whyLost adds the errors of renewals that failed within the last lease,
+// for the parts that are lost. The caller must hold m.mu.
 func (m *majority) whyLost() error {
 	reason := failure.LossReason(!time.Now().Before(m.votes(false).validUntil()))
 	if reason != failure.ErrExpired {
@@ -269,7 +275,7 @@ func checkSessions(sessions []*session.Session, timeout time.Duration) error {
 	case len(sessions) == 0:
 		return fail("no sessions")
 	case len(sessions) > len(letters):
-		return fail("%d sessions are more than %d", len(sessions), len(letters))
+		return fail("%d sessions are more than the maximum of %d", len(sessions), len(letters))
 	}
 	for i, s := range sessions {
 		switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleServers starts servers that live in this process, and makes a session for
-// each. Use your own, independent of each other.
+// exampleServers starts servers that run in this process, and makes a session for each of them. Use your own
+// servers instead, which are independent of each other.
 func exampleServers(n int) (servers []*miniredis.Miniredis, sessions []*rlock.Session, stop func()) {
 	var clients []*redis.Client
 	for range n {
@@ -59,7 +59,7 @@ func ExampleRedLock() {
 			return nil
 		})
 		fmt.Println(err)
-		servers[0].Close() // one of five is not needed
+		servers[0].Close() // four of five servers are enough
 	}
 	// Output:
 	// held, with a token: true

@@ -14,24 +14,24 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// An entry is the share that one goroutine has in a majority, and the Holding of its Hold. Servers do not
-// know of entries that are nested in others.
+// An entry is one hold of a majority, either the first hold or a hold that is nested in it. Servers do not
+// know of nested holds.
 type entry struct {
 	m      *majority
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
-	fixed  bool // its lease is fixed, and not renewed
+	fixed  bool // the call has set a fixed lease, which is not renewed
 
-	ended error // why its user does not have it any more; nil until Unlock; guarded by majority.mu
+	ended error // why the hold has ended; nil until its Unlock; guarded by majority.mu
 }
 
 var _ handle.Holding = (*entry)(nil)
 
-// newEntry returns an entry of this call, which is not a hold yet.
+// newEntry returns an entry for this call. The caller must add it to m.entries, or cancel its context.
 func (c *lockCall) newEntry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(c.callerCtx)
 	end := func() {
-		// Another goroutine may have found that the majority is lost, and not have canceled this context yet.
+		// Another goroutine may have found that the majority is lost, but not have canceled this context yet.
 		if err := m.endIfLost(); err != nil && err != failure.ErrNotHeld {
 			cancel(err)
 		}
@@ -43,15 +43,15 @@ func (c *lockCall) newEntry(m *majority) *entry {
 // A descent is the context key by which a call of a RedLock finds the hold that it nests in.
 type descent struct {
 	q    *quorum
-	name string // of the RedLock
+	name string // name of the RedLock
 	lost bool   // set by Find if the context descends from a hold that was lost
 }
 
-// An endingContext is the context of a hold of several locks. A goroutine ends it when they end, and so does
-// a call of Err that comes before that.
+// An endingContext is the context of a hold that consists of several locks. When the hold has ended, a
+// goroutine cancels the context. If Err is called before that, Err itself cancels the context.
 type endingContext struct {
 	context.Context
-	endIfDue func()
+	endIfDue func() // cancels Context if the hold has ended
 }
 
 func (c *endingContext) Err() error {
@@ -61,12 +61,13 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// nest enters the majority of a hold that the context descends from, and waits until a majority of servers
-// confirms the hold. One goroutine at a time is nested in each hold. If both results are nil, the outer hold
-// has ended, and the caller must look for another.
+// nest adds an entry to the majority of outer, the hold from which the caller's context descends. It waits
+// while another entry is nested in outer, because only one entry at a time can be. After that, it waits until
+// a majority of the servers has confirmed the hold. If both results are nil, outer has ended, and the caller
+// must look for another hold.
 func (c *lockCall) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := c.newEntry(m) // without a mutex, because the context may run code of its own
+	e := c.newEntry(m) // not under m.mu, because a user's context may run code of the user
 	m.mu.Lock()
 	for outer.ended == nil && m.whyEnded() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
@@ -80,7 +81,7 @@ func (c *lockCall) nest(outer *entry) (*entry, error) {
 			_, woken = call.Await(&c.bounds, changed)
 		}
 		if !woken {
-			e.cancel(nil) // nobody has its context
+			e.cancel(nil) // frees the context, which no user has got
 			if c.holder = m.lockedError(); c.once {
 				return nil, failure.Public(c.holder)
 			}
@@ -100,7 +101,7 @@ func (c *lockCall) nest(outer *entry) (*entry, error) {
 		return nil, nil
 	}
 	if err := m.extend(c.bounds.Until, -1, c.cfg.Lease); err != nil {
-		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // the last Unlock waits for servers
+		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // Unlock may wait for servers
 		if c.bounds.Over() {
 			err = c.waitError()
 		}
@@ -113,7 +114,7 @@ func (e *entry) Name() string { return e.m.l.name }
 
 func (e *entry) Token() int64 { return e.m.token }
 
-// Parts returns nil, because for its user a RedLock is one lock.
+// Parts returns nil, because to its users a RedLock is a single lock.
 func (e *entry) Parts() []*handle.Hold { return nil }
 
 func (e *entry) Context() context.Context { return e.ctx }
@@ -146,17 +147,17 @@ func (e *entry) Err() error {
 	return m.whyEnded()
 }
 
-// LossReason returns the reason of a loss, or nil if it is not known.
+// LossReason returns why the majority was lost, or nil if that is not known.
 func (e *entry) LossReason() error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	return e.m.lossReason
 }
 
-// Servers returns on how many servers the lock is held.
+// Servers returns the number of servers on which the lock is held.
 func (e *entry) Servers() int { return e.m.live().count(granted) }
 
-// OwnerField returns the beginning of the owner fields of all parts.
+// OwnerField returns the common beginning of the owner fields of all parts.
 func (e *entry) OwnerField() string { return e.m.q.id }
 
 func (e *entry) Extend(ctx context.Context, d time.Duration) error {
@@ -184,15 +185,16 @@ func (e *entry) Stay(d time.Duration) {
 	}
 }
 
-// WaitReplicas returns an error, because each server is a vote of its own, and has no replicas.
+// WaitReplicas returns an error, because the servers of a RedLock must not have replicas.
 func (e *entry) WaitReplicas(context.Context, int) error {
 	return failure.Named(e.m.l.name,
-		errors.New("WaitReplicas: a majority keeps a RedLock; its servers must not replicate"))
+		errors.New("WaitReplicas: a majority keeps a RedLock, so its servers must not replicate"))
 }
 
-// Unlock of a nested hold returns at once. Unlock of the last hold releases the lock on all servers. It waits
-// until a majority of the parts is released, until so many are lost that no majority is left, or for as long
-// as handle.UnlockBound allows. The replies of the other servers are awaited in the background.
+// Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise it
+// releases the lock on all servers. It waits until a majority of the parts is released, until so many parts
+// are lost that no majority is left, or for as long as handle.UnlockBound allows. Requests to the other
+// servers continue in the background.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.endIfLost()
@@ -207,7 +209,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *entry) bool { return other == e })
 	lost, last := m.ended, len(m.entries) == 0
-	if lost == nil && !open { // the parts are about to end, and with them the holds that are left
+	if lost == nil && !open { // the quorum ends, so all holds of the majority are about to end
 		lost = failure.ErrClosed
 	}
 	e.ended = cmp.Or(lost, failure.ErrNotHeld)
@@ -238,13 +240,14 @@ func (e *entry) Unlock(ctx context.Context) error {
 	m.stop()
 	releasing := m.release(ctx, true)
 	m.local.passTurn()
-	err := m.released(ctx, releasing)
+	err := m.awaitRelease(ctx, releasing)
 	m.l.observe(context.WithoutCancel(ctx),
 		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
 	return err
 }
 
-// Forgotten ends a hold whose Hold and context were collected. A fixed lease stays in Redis until it ends.
+// Forgotten releases a hold whose Hold and context were collected by the garbage collector. If the lease is
+// fixed, the lock stays held in Redis until the lease ends.
 func (e *entry) Forgotten() {
 	m := e.m
 	if e.fixed {

@@ -438,7 +438,7 @@ func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
 			waiting = append(waiting, testlock.Go(bg, r.redLock(t, logger)))
 			synctest.Wait()
 		}
-		if time.Sleep(time.Second); log.Count("cannot stand in line") != 9 ||
+		if time.Sleep(time.Second); log.Count("cannot queue on a server") != 9 ||
 			log.Count(r[0].Net.Addr()) != 3 {
 			t.Error(log)
 		}

@@ -16,39 +16,41 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// A majority is the hold of a RedLock in this process. Its parts are holds of the locks of the servers. Each
-// part renews its lease, or is lost, by itself. A round makes the majority, and goroutines that nest in it
-// have entries of it. It ends with its last entry, or once its live parts are no majority.
+// A majority is the hold of a RedLock in this process. Its parts are holds of the locks on the servers. Each
+// part renews its own lease, and can be lost while the other parts stay held. A round makes the majority. The
+// call that holds the lock, and each call that is nested in it, has an entry. A majority ends when its last
+// entry is unlocked, or when the parts that are not lost are no majority of the servers.
 type majority struct {
 	// The following never change once the majority is held.
 	l     *RedLock
 	q     *quorum
-	local *localQueue     // whose turn it has
-	ctx   context.Context // of the parts; has the values of Lock's context, and ends with the majority
+	local *localQueue     // the majority has the turn of this queue
+	ctx   context.Context // of the parts: has the values of Lock's context, and ends with the majority
 	stop  func()          // ends ctx, and so the waits for parts
-	note  string          // of the call that made it, for parts that are acquired later
+	note  string          // note of the call that made the majority, for parts that are acquired later
 
-	mu            sync.Mutex      // guards the following and entries; parts' mutexes may be locked under it
-	token         int64           // 0 until become, while the majority belongs to its round
-	begun         time.Time       // when it became a hold
-	parts         []*engine.Entry // by server; nil where there is none
-	entries       []*entry        // each nested in the one before, until they are unlocked
-	changed       chan struct{}   // closed when entries change; nil if no goroutine waits
-	takenUntil    time.Time       // until when the parts stay taken, also if they are unlocked
+	// mu guards the following, and entry.ended. The mutex of a part may be locked while mu is held.
+	mu            sync.Mutex
+	token         int64           // 0 while the majority still belongs to its round (see become)
+	begun         time.Time       // when the majority became a hold
+	parts         []*engine.Entry // by server; nil where there is no part
+	entries       []*entry        // entries that are not unlocked; each is nested in the entry before it
+	changed       chan struct{}   // closed when entries change; nil if no goroutine waits for that
+	takenUntil    time.Time       // parts stay taken until then, even after Unlock (HoldAtLeast); zero: none
 	renewalErrors []renewalError  // by server; nil if no renewal has failed
-	ended         error           // the error of its end; nil if it is held, or endIfLost has not looked yet
-	lossReason    error           // nil if it was not lost, or endIfLost has not looked yet
-	warned        bool            // the log says that its process may wait for itself
+	ended         error           // why the majority has ended; the last Unlock or endIfLost sets it
+	lossReason    error           // why the majority was lost; nil until endIfLost finds a loss
+	warned        bool            // warnSelfWait has logged its warning
 }
 
 // A renewalError is the last failed renewal of a part.
 type renewalError struct {
-	at  time.Time // zero if none has failed
+	at  time.Time // when the renewal failed; zero if no renewal has failed
 	err error
 }
 
-// become makes the parts the hold of a call. It returns nil if the majority was lost meanwhile, or if its
-// session is closed.
+// become makes the parts the hold of a call, and returns the entry of this call. It returns nil if the
+// majority was lost meanwhile, or if its session is closed.
 func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entry {
 	e := c.newEntry(m)
 	m.mu.Lock()
@@ -63,7 +65,7 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 		m.local.held.Store(m)
 	}
 	m.mu.Unlock()
-	if !held { // the call still has the turn
+	if !held { // passTurn is not called, because the call still has the turn
 		e.cancel(failure.ErrLost)
 		return nil
 	}
@@ -71,7 +73,7 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 	return e
 }
 
-// votes returns the parts as votes, either all of them or only the live ones. The caller must hold m.mu.
+// votes returns the parts as votes. If live is true, lost parts do not count. The caller must hold m.mu.
 func (m *majority) votes(live bool) tally {
 	t := m.q.tally(refused)
 	for i, p := range m.parts {
@@ -82,7 +84,7 @@ func (m *majority) votes(live bool) tally {
 	return t
 }
 
-// whyEnded returns why the majority is not held; nil if it is. The caller must hold m.mu.
+// whyEnded returns why the majority is not held, or nil if it is held. The caller must hold m.mu.
 func (m *majority) whyEnded() error {
 	closed := func(p *engine.Entry) bool { return p != nil && errors.Is(p.Err(), failure.ErrClosed) }
 	switch {
@@ -103,20 +105,20 @@ func (m *majority) live() tally {
 	return m.votes(true)
 }
 
-// deadline returns the time until which a majority of the parts is valid, also if that was lost.
+// deadline returns the time until which a majority of the parts is valid. Lost parts count, too.
 func (m *majority) deadline() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.votes(false).validUntil()
 }
 
-// renewed reports whether the leases are renewed, because one of the entries has no fixed lease. The caller
-// must hold m.mu.
+// renewed reports whether the leases of the parts are renewed, which is so if at least one entry has no fixed
+// lease. The caller must hold m.mu.
 func (m *majority) renewed() bool {
 	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
 
-// setRenewal switches the renewal of all leases on or off, as the entries want it. The caller must hold m.mu.
+// setRenewal switches the renewal of all parts on or off, as renewed reports. The caller must hold m.mu.
 func (m *majority) setRenewal() {
 	on := m.renewed()
 	for _, p := range m.parts {
@@ -134,8 +136,8 @@ func (m *majority) wakeNesting() {
 	}
 }
 
-// endIfLost ends the holds if their majority was lost, or if its session is closed. It returns why the
-// majority is not held, or nil.
+// endIfLost ends all holds of the majority if the majority was lost, or if its session is closed. It returns
+// why the majority is not held, or nil if it is held.
 func (m *majority) endIfLost() error {
 	m.mu.Lock()
 	err := m.whyEnded()
@@ -167,8 +169,8 @@ func (m *majority) endIfLost() error {
 			Err: failure.Lost(reason)})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(report)                    // many may be lost at one instant
-		m.release(context.Background(), false) // or live parts would still be renewed
+		m.q.home.Go(report)                    // in the background, because many locks may be lost at once
+		m.release(context.Background(), false) // otherwise live parts would still be renewed
 		m.q.home.End()
 	} else {
 		report()
@@ -177,7 +179,8 @@ func (m *majority) endIfLost() error {
 	return err
 }
 
-// renewalFailed notes that a renewal on one server has failed, for the reason of a loss.
+// renewalFailed records that a renewal on the i-th server has failed. If the majority is lost, whyLost names
+// this error.
 func (m *majority) renewalFailed(i int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,9 +190,9 @@ func (m *majority) renewalFailed(i int, err error) {
 	m.renewalErrors[i] = renewalError{time.Now(), err}
 }
 
-// warnOfItself logs, once for each hold, that goroutines wait for it for long, because the process may wait
-// for itself.
-func (m *majority) warnOfItself() {
+// warnSelfWait logs that goroutines of this process have waited for long for a lock that the process itself
+// holds, because the process may be waiting for itself. It logs this once for each hold.
+func (m *majority) warnSelfWait() {
 	m.mu.Lock()
 	long := !m.warned && time.Since(m.begun) >= engine.LongWait
 	m.warned = m.warned || long
@@ -199,9 +202,10 @@ func (m *majority) warnOfItself() {
 	}
 }
 
-// extend makes the lease at least d, and so confirms the hold, on all servers but one; -1 leaves none out. It
-// blocks until a majority has confirmed, all servers have answered, or ctx ends. Requests that are in flight
-// continue after that.
+// extend makes the leases of the parts last for at least d from now. A server that does so also confirms that
+// it has the hold. extend leaves out the server with the index except; -1 means none. It blocks until a
+// majority has confirmed the hold, until all servers have answered, or until ctx ends. Requests that are in
+// flight then continue in the background.
 func (m *majority) extend(ctx context.Context, except int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
 	m.mu.Lock()
@@ -212,10 +216,10 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 		}
 	}
 	m.mu.Unlock()
-	p := ask(m.q, asked, func(i int) (none struct{}, _ error) {
+	p := startPoll(m.q, asked, func(i int) (none struct{}, _ error) {
 		return none, parts[i].Extend(context.WithoutCancel(ctx), d)
 	})
-	// A part that was extended may be lost before the next one is.
+	// The votes alone are not enough, because a part may be lost after it was extended.
 	enough := func() bool { return p.votes.won() && !m.deadline().Before(until) }
 	p.await(ctx, enough)
 	err := m.endIfLost()
@@ -231,13 +235,14 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks the parts in the background. If all is set, lost parts are unlocked, too. Their leases keep
-// others out until then, because the user of the hold may not know of the loss yet.
+// release unlocks the parts in the background, and returns the poll of the replies. If all is false, lost
+// parts are left out: the user of the hold may not know of the loss yet, and the rest of their leases keeps
+// others out. If all is true, lost parts are unlocked, too.
 func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
 	if all {
-		clear(m.parts) // or a lost hold would still have their deadline
+		clear(m.parts) // otherwise a lost hold would still have the deadline of these parts
 	}
 	m.mu.Unlock()
 	asked := m.q.tally(refused)
@@ -246,11 +251,12 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 			asked[i].kind = pending
 		}
 	}
-	return ask(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
+	return startPoll(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
 }
 
-// released waits for the answers to a release, no longer than an Unlock with this context.
-func (m *majority) released(ctx context.Context, p *poll[struct{}]) error {
+// awaitRelease waits until a majority has answered a release, but not longer than an Unlock with this
+// context. It returns the error of the release, or nil. p is the result of release.
+func (m *majority) awaitRelease(ctx context.Context, p *poll[struct{}]) error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()
 	lost := func() bool { return p.votes.blocked(refused) }

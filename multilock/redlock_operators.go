@@ -11,14 +11,16 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Inspect returns the holder that a majority of the servers has. It sends one request to each server, which
-// changes nothing, and blocks for [WithServerTimeout] at most, or until ctx ends.
+// Inspect returns the state of the lock, with the holder that a majority of the servers has. It sends one
+// request to each server, which changes nothing. It blocks until all servers have answered, but not longer
+// than the time of [WithServerTimeout], and at most until ctx ends.
 func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	_, st, err := l.inspect(ctx)
 	return st, err
 }
 
-// inspect is Inspect. It also returns the token of the holder on each server, 0 where there is none.
+// inspect returns the result of Inspect, and the token of the holder on each server, or 0 for a server that
+// does not have this holder.
 func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, err error) {
 	states, votes, err := each(ctx, l, func(i int) (protocol.State, error) {
 		return l.parts[i].Inspect(ctx)
@@ -39,7 +41,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 		if holders[who] == nil {
 			holders[who] = l.q.tally(refused)
 		}
-		// The server may have stored a higher token than that of its grant.
+		// The server may have stored a higher token than the token of its grant.
 		holders[who][i] = vote{granted, max(st.Token, st.Floor), now.Add(st.Remaining)}
 	}
 	for who, parts := range holders {
@@ -65,8 +67,9 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 	return nil, free, nil
 }
 
-// each calls f for all servers. It returns the results of the servers that have answered in time, whose votes
-// are granted, if these are a majority.
+// each calls f for all servers, and waits for the answers until the server timeout. If a majority has
+// answered, each returns the results by server, and the votes. The vote of a server that has answered is
+// granted.
 func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, nil, err
@@ -78,7 +81,7 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T
 	defer q.home.End()
 	until, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	p := ask(q, q.tally(pending), f)
+	p := startPoll(q, q.tally(pending), f)
 	p.await(until, func() bool { return false })
 	switch {
 	case p.votes.won():
@@ -89,24 +92,25 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T
 	return nil, nil, failure.Named(l.name, p.noMajority("answered", granted))
 }
 
-// ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any. It
-// fails where these are no majority. See [rlock.Mutex.ForceUnlock].
+// ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any of
+// them. It returns an error if these servers are no majority. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
 
 // ForceUnlockToken is ForceUnlock for the holder that Inspect has returned with this token. It frees the lock
-// on each server that can be reached and that has this holder. If the holder has no majority by now, or
-// another one has, it changes nothing and returns false. After an error, too few servers have answered, and
-// the holder may have lost the lock on some of them. Look again with Inspect.
+// on each server that can be reached and that has this holder. If this holder has no majority any more, it
+// changes nothing and returns false. After an error, too few servers have answered, and the holder may have
+// lost the lock on some of them. Call Inspect again to see the state.
 //
-// It waits for two requests to each server. The first reads the state, and the second frees the lock. One
-// request would not be safe, because each server has a token of its own for the hold. So it cannot compare
-// the token that Inspect has shown with its own, and its present holder may be newer. See
-// [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken sends two requests to each server. The first reads the state, and the second frees the
+// lock. One request would not be safe, because each server has its own token for the hold. A server cannot
+// compare its token with the token that Inspect has returned, so it could free the lock of a newer holder.
+// See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
-		return false, failure.Named(l.name, fmt.Errorf("ForceUnlockToken: a token is above 0, not %d", token))
+		return false, failure.Named(l.name,
+			fmt.Errorf("ForceUnlockToken: the token must be above 0, but is %d", token))
 	}
 	tokens, st, err := l.inspect(ctx)
 	if err != nil || !st.Held || st.Token != token {
@@ -115,8 +119,9 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	return l.force(ctx, tokens)
 }
 
-// force frees the lock on all servers that can be reached, and reports whether it was held on any. If tokens
-// is not nil, it frees the lock only on servers with a token, and only the hold with that token.
+// force frees the lock on all servers that can be reached, and reports whether it was held on any of them. If
+// tokens is not nil, force skips servers whose token is 0. On the others, it frees only the hold with the
+// token of that server.
 func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
 	freed, _, err := each(ctx, l, func(i int) (int, error) {
 		switch {
@@ -125,7 +130,8 @@ func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err err
 		case tokens[i] == 0:
 			return 0, nil
 		}
-		// The token of this server, because a newer holder has a higher one there, however late this arrives.
+		// The request has the token of this server. A newer holder has a higher token there, so the request
+		// does not free the lock of a newer holder, even if it arrives late.
 		return l.parts[i].Force(ctx, protocol.Number(tokens[i]))
 	})
 	for _, n := range freed {

@@ -72,7 +72,7 @@ func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 		testlock.Receive(t, "it waits", waits)
 	}
 	testlock.Eventually(t, "logged", func() bool {
-		return log.Count("cannot stand in line") >= 2 && log.Count("NOPERM") >= 2
+		return log.Count("cannot queue on a server") >= 2 && log.Count("NOPERM") >= 2
 	})
 	testlock.Unlock(t, hold)
 	for range 2 {

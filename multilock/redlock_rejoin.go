@@ -12,23 +12,24 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A hold outlives a rolling restart of its servers, because a majority gets parts back that it has lost:
+// A hold outlives a rolling restart of its servers, because the majority acquires lost parts again:
 //
 //	a part ends --checkPart--> rejoin waits in the queue of its server --addPart--> the part counts again
 //
-// The server may have forgotten everything. So a part counts only after a majority without this server has
-// confirmed, later than the grant, that it has the hold. Then that majority had the hold all the time, and no
-// other holder can have come between.
+// The server may have forgotten everything, so its grant alone proves nothing. The part counts only after a
+// majority without this server has confirmed the hold. The request for this confirmation is sent after the
+// grant. So that majority had the hold all the time, and no other holder can have come between.
 
-// acquirePart takes the lock of the i-th server. The wait ends with the majority, and within the bound that
-// the options set. The caller adds the entry to m.parts. When the entry's context ends, the part may be lost.
+// acquirePart acquires the lock on the i-th server. The wait ends with the majority, and with the time that
+// the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the part
+// may be lost, so checkPart is called then.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err != nil {
 		return nil, m.l.refusal(i, err)
 	}
-	if err := m.l.credible(i, p.Token()); err != nil {
-		m.q.giveBack(p)
+	if err := m.l.checkToken(i, p.Token()); err != nil {
+		m.q.unlockInBackground(p)
 		return nil, err
 	}
 	context.AfterFunc(p.Context(), func() { m.checkPart(i) })
@@ -36,11 +37,11 @@ func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entr
 }
 
 // checkPart is called when the part of the i-th server may be lost, because its lease has ended, its server
-// has forgotten it, or its session is closed. If the majority is lost with the part, checkPart ends the
-// holds. Otherwise it removes a lost part, and gets it back in the background.
+// has forgotten it, or its session is closed. If the loss of the part is the loss of the majority, checkPart
+// ends the holds. Otherwise it removes the lost part, and acquires it again in the background.
 func (m *majority) checkPart(i int) {
 	m.mu.Lock()
-	inRound := m.token == 0 // which looks for lost parts at its end
+	inRound := m.token == 0 // the round looks for lost parts at its end
 	m.mu.Unlock()
 	if inRound {
 		return
@@ -48,8 +49,8 @@ func (m *majority) checkPart(i int) {
 	ended := m.endIfLost() != nil
 	m.mu.Lock()
 	p := m.parts[i]
-	// A lost hold keeps its parts until its Unlock, which releases them. A part with a fixed lease is not
-	// taken again. It lasts a little longer in Redis than here.
+	// If the hold is lost, its parts stay until Unlock releases them. A part with a fixed lease also stays.
+	// It is not acquired again, and lasts a little longer in Redis than here.
 	lost := p != nil && p.Err() != nil && !ended && m.renewed()
 	if lost {
 		m.parts[i] = nil
@@ -65,12 +66,12 @@ func (m *majority) checkPart(i int) {
 	m.q.home.End()
 }
 
-// rejoin gets the missing part of the i-th server, in the background and after a pause. It waits in the queue
-// of the server until the part has joined, or the hold ends. Without rejoin, each restart of a server would
-// take a part from the hold, until the hold has no majority. owner is the owner field of the lost part, or ""
-// if there was none. A part that an operator has freed is not taken again. The caller must be counted in the
-// quorum's work.
-func (m *majority) rejoin(i int, after time.Duration, owner string) {
+// rejoin acquires the missing part of the i-th server, in the background and after a pause. It waits in the
+// queue of the server until the part has joined the hold, or the hold ends. Without rejoin, each restart of a
+// server would take a part from the hold, until the hold has no majority. owner is the owner field of the
+// lost part, or "" if there was no part. If an operator has freed the lost part, rejoin does not acquire it
+// again. The caller must be counted in q.home.
+func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}
 	if bounds.Over() {
@@ -78,10 +79,10 @@ func (m *majority) rejoin(i int, after time.Duration, owner string) {
 	}
 	q.home.Go(func() {
 		for try := 0; ; try++ {
-			if _, ended := bounds.Sleep(after, nil); ended {
+			if _, ended := bounds.Sleep(pause, nil); ended {
 				return
 			}
-			after = wire.Backoff(try, 10*time.Millisecond, q.lead.Lease/15)
+			pause = wire.Backoff(try, 10*time.Millisecond, q.lead.Lease/15)
 			m.mu.Lock()
 			renewed := m.renewed()
 			m.mu.Unlock()
@@ -114,9 +115,9 @@ func (m *majority) rejoin(i int, after time.Duration, owner string) {
 	})
 }
 
-// addPart makes p, which the i-th server has granted, a part of the hold, and reports whether it did.
-// Otherwise it unlocks p. A majority without this server must confirm the hold first. And the server must
-// have stored that it grants only tokens above the token of the hold.
+// addPart makes p a part of the hold, and reports whether that has succeeded. Otherwise it unlocks p. p is a
+// grant of the i-th server. First, a majority without this server must confirm the hold. Second, the server
+// must have stored the token of the hold, so that it grants only higher tokens later.
 func (m *majority) addPart(i int, p *engine.Entry) (added bool) {
 	confirmed := m.extend(m.ctx, i, 0) == nil
 	if confirmed && (p.Token() >= m.token || store(m.ctx, p, m.token) == nil) {
@@ -131,7 +132,7 @@ func (m *majority) addPart(i int, p *engine.Entry) (added bool) {
 		m.mu.Unlock()
 	}
 	if added {
-		m.checkPart(i) // the part may be lost by now
+		m.checkPart(i) // the part may have been lost before it was added
 	} else {
 		_ = p.Unlock(context.Background())
 	}

@@ -9,38 +9,42 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// settleTime is the least time for which a round that has a majority waits for the other servers, which
-// mostly answer at the same time. With all parts of an odd number of servers the token is safe, and a part
-// that comes later has to be confirmed.
+// settleTime is the shortest time for which a round that has a majority waits for the other servers. Usually
+// all servers answer at about the same time, and waiting for them saves requests. If all of an odd number of
+// servers grant, the token is safe without a further request, whereas a part that comes later must be
+// confirmed.
 const settleTime = 2 * time.Millisecond
 
 // A round sends a request for the lock to all servers at once, and makes a majority of the grants. It belongs
 // to the goroutine of its call.
 type round struct {
-	*poll[*engine.Entry] // its values are the parts
+	*poll[*engine.Entry] // poll.values has the parts
 	c                    *lockCall
 	m                    *majority
 }
 
-// round returns when a majority has granted, or cannot any more. In the first case, grants that come later
-// join the hold, and otherwise they are released. A try is refused where others have the lock. Otherwise
-// the round waits in the servers' queues.
+// round makes one round. It returns when a majority has granted the lock, or when no majority is possible any
+// more. If there is a majority, grants that arrive later join the hold. Otherwise, they are released. A try
+// is refused by servers on which others have the lock. A round that is not a try waits in the queues of these
+// servers.
 //
-// The round does not wait for slow servers forever. Its limit is
-//   - the server timeout, if it is a try, or if a minority has granted, which keeps other holders out
-//   - the server timeout, if servers have failed and it is not known yet why there is no majority (explained)
-//   - as long again as the round has taken, once its result is known
+// The round does not wait for slow servers forever. Its time limit is
+//   - for a try, the server timeout from the beginning;
+//   - otherwise, the server timeout from the first grant, because a minority keeps other holders out;
+//   - the server timeout from the moment when no majority is possible but the reason is not yet known
+//     (tally.explained), unless the round is a try;
+//   - once the result is known, as long again as the round has waited for it, but at least settleTime.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
-		// This is no deadline of the parts' context, because parts outlive the call. It is a little later
-		// than the deadline of the call, which otherwise could end with the errors of the parts.
+		// The wait is bounded by an option and not by the context of the parts, because parts outlive the
+		// call. It ends a little later than the call, which otherwise could end with errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
 	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
-	r.poll = ask(q, q.tally(pending), func(i int) (*engine.Entry, error) {
+	r.poll = startPoll(q, q.tally(pending), func(i int) (*engine.Entry, error) {
 		return m.acquirePart(i, cfg, try)
 	})
 	start, decided, explaining := time.Now(), false, false
@@ -48,7 +52,7 @@ func (c *lockCall) round(try bool) (*entry, error) {
 	limit := time.NewTimer(q.timeout)
 	defer limit.Stop()
 	if !try {
-		limit.Stop() // until a minority is granted, which keeps no other holder out for long
+		limit.Stop() // the first grant starts the timer, so that a minority does not keep others out for long
 	}
 	for {
 		select {
@@ -67,12 +71,12 @@ func (c *lockCall) round(try bool) (*entry, error) {
 			return r.fail(nil)
 		}
 		switch {
-		case r.votes.open(): // too early to say
+		case r.votes.open(): // wait for more votes
 		case r.pendingFail():
 			return r.finish()
 		case !r.votes.won() && !r.votes.explained():
 			if !explaining && !try {
-				limit.Reset(q.timeout) // for a try it counts from the beginning
+				limit.Reset(q.timeout) // the limit of a try runs from its beginning
 			}
 			explaining = true
 		case !decided:
@@ -88,7 +92,8 @@ func (r *round) pendingFail() bool {
 	return !slices.ContainsFunc(r.votes.servers(pending), answers)
 }
 
-// finish makes a hold of a majority, once its token is safe.
+// finish ends the round. If a majority has granted, finish makes the token safe, and returns the entry of the
+// new hold. Otherwise it fails the round.
 func (r *round) finish() (*entry, error) {
 	if !r.votes.won() {
 		return r.fail(nil)
@@ -107,7 +112,7 @@ func (r *round) finish() (*entry, error) {
 	for i, v := range r.votes {
 		switch v.kind {
 		case granted:
-			m.checkPart(i) // the part may be lost by now
+			m.checkPart(i) // the part may have been lost before the hold began
 		case pending:
 		default:
 			m.rejoin(i, r.q.timeout, "")
@@ -117,14 +122,15 @@ func (r *round) finish() (*entry, error) {
 	return e, nil
 }
 
-// makeSafe makes a majority of the servers grant only tokens above this one, and reports whether it did. A
-// grant that is not below the token has stored it. If too few grants have, makeSafe sends the token to all
-// other servers with a grant, since a server may forget, and waits until enough have answered.
+// makeSafe makes a majority of the servers grant only tokens above this token later, and reports whether that
+// has succeeded. A server has stored the token already if its grant has this token or a higher one. If too
+// few servers have stored it, makeSafe sends the token to all other servers with a grant, and waits until
+// enough of them have answered. It sends the token to all of them, because a server may forget it.
 func (r *round) makeSafe(token int64) bool {
-	stored := r.votes.below(token)
+	stored := r.votes.stored(token)
 	low := stored.servers(pending)
 	if !stored.won() {
-		storing := ask(r.q, stored, func(i int) (none struct{}, _ error) {
+		storing := startPoll(r.q, stored, func(i int) (none struct{}, _ error) {
 			return none, store(r.c.values, r.values[i], token)
 		})
 		until, cancel := context.WithTimeout(r.c.bounds.Until, r.q.timeout)
@@ -132,19 +138,21 @@ func (r *round) makeSafe(token int64) bool {
 		storing.await(until, stored.won)
 	}
 	for _, i := range low {
-		r.values[i].Reserve(token) // with the next request for the part
+		r.values[i].Reserve(token) // the next request for the part stores the token
 	}
 	return stored.won()
 }
 
-// store makes the server of a part grant no later holder this token or one below, and waits for the reply.
-// After an error, the server may have stored the token or not, and the part stays held.
+// store makes the server of a part grant only tokens above this token to later holders, and waits for the
+// reply. After an error, it is not known whether the server has stored the token, and the part stays held.
 func store(ctx context.Context, part *engine.Entry, token int64) error {
 	part.Reserve(token)
 	return part.Extend(ctx, 0)
 }
 
-// collectLate makes parts that are granted from now on join the hold. Without a hold, they are released.
+// collectLate waits, in the background, for the servers that have not answered. Parts that they grant join
+// the hold. If there is no hold any more, these parts are released. If there is a hold and a part cannot
+// join, rejoin acquires the part again.
 func (r *round) collectLate() {
 	m, late := r.m, r.votes.count(pending)
 	if late == 0 {
@@ -154,7 +162,7 @@ func (r *round) collectLate() {
 		for range late {
 			a := <-r.answers
 			if a.err != nil || m.ctx.Err() != nil {
-				r.q.giveBack(a.value)
+				r.q.unlockInBackground(a.value)
 				m.rejoin(a.i, r.q.timeout, "")
 			} else if !m.addPart(a.i, a.value) {
 				m.rejoin(a.i, 0, "")
@@ -163,13 +171,14 @@ func (r *round) collectLate() {
 	})
 }
 
-// fail releases all parts, even parts that are granted later. It returns the reason why there is no majority.
-// If reason is nil, it is found from the votes.
+// fail releases all parts, even parts that are granted later, and returns an error that says why there is no
+// hold. For reason, see roundError.
 func (r *round) fail(reason error) (*entry, error) {
 	r.m.stop()
-	r.q.giveBack(r.values...)
-	// Nothing should be granted after the call has returned. And servers that have not answered know the
-	// holder. That may be this quorum itself, if two sessions lead to one server.
+	r.q.unlockInBackground(r.values...)
+	// Wait a moment for the missing answers, because nothing should be granted after the call has returned.
+	// Also, a missing answer may name the holder, which is this quorum itself if two sessions lead to one
+	// server.
 	if r.c.bounds.Over() || reason == errMinority {
 		until, cancel := context.WithTimeout(context.Background(), call.LeavingTime)
 		defer cancel()
@@ -177,7 +186,7 @@ func (r *round) fail(reason error) (*entry, error) {
 			select {
 			case a := <-r.answers:
 				r.take(a)
-				r.q.giveBack(a.value)
+				r.q.unlockInBackground(a.value)
 			case <-until.Done():
 			}
 		}

@@ -16,55 +16,57 @@ import (
 )
 
 var (
-	// serverKind is the kind of the locks that the servers of a RedLock have, and lineKind the kind of the
-	// lock behind which waiters queue. Their keys differ from the keys of users' locks with the same name.
+	// serverKind is the kind of the lock on each server of a RedLock. lineKind is the kind of the fair lock
+	// that is the line of waiters. The keys of both differ from the keys of users' locks with the same name.
 	serverKind = func() *engine.Kind {
 		k := engine.NewLock(protocol.RedLock, false)
-		k.Alone = true // only one goroutine of a process at a time wants it (localQueue)
+		k.Alone = true // because of localQueue, only one goroutine of a process at a time wants the lock
 		return k
 	}()
 	lineKind = engine.NewLock(protocol.Turnstile, true)
 )
 
-// lineLease is the lease and the waiter timeout of the lock of the line. A process that is killed or frozen
-// at the head of the line delays the others for that time.
+// lineLease is the lease and the waiter timeout of the line's lock. A process that is killed or frozen at the
+// head of the line delays the other waiters by this time.
 const lineLease = 2 * time.Second
 
-// keepTokens is the time for which the last token of a free RedLock is kept. Tokens of later holders are as
-// high as the clocks of their servers, which may be behind by that.
+// keepTokens is the time for which a server keeps the last token of a free RedLock. After that, the next
+// token comes from the clock of the server alone. So the clocks of the servers may differ by at most
+// keepTokens.
 const keepTokens = 10 * time.Minute
 
-// A quorum is the servers of several sessions. It is a part of each of these sessions, so it ends with the
-// first session that ends, because a majority of the others would be a majority of other servers.
+// A quorum is the state of a Quorum. It belongs to each of the sessions that the user has given, and ends
+// when the first of them ends, because majorities must always be counted over the same servers.
 type quorum struct {
-	id      string    // beginning of the ids of the parts' sessions
-	key     quorumKey // finds the quorum in each user's session
-	servers []*server // in the order in which they were given
+	id      string    // common beginning of the ids of all sessions that hold parts
+	key     quorumKey // by which each of the user's sessions finds the quorum
+	servers []*server // in the order in which the user has given the sessions
 	timeout time.Duration
-	home    *session.Session // counts the work that the end of the quorum waits for
-	lead    *session.Session // the first one, whose observer and logger are notified
-	warned  sync.Once        // warns of a number of servers that is no good choice
-	closing <-chan struct{}  // closed before the first of its sessions ends
-	close   func()
+	home    *session.Session // counts work in the background, for which Shutdown waits
+	lead    *session.Session // the first session of the user, whose observer and logger are used
+	warned  sync.Once        // for the warning about the number of servers
+	closing <-chan struct{}  // closed before Shutdown ends the sessions of the quorum
+	close   func()           // closes closing
 
-	mu    sync.Mutex // guards the following; majority.mu may be locked under it
-	local map[string]*localQueue
+	mu    sync.Mutex             // guards local and server.warnedAt; majority.mu may be locked under mu
+	local map[string]*localQueue // by the name of the RedLock
 }
 
-// A server is one of the servers, with the sessions by which RedLocks are held and waited for there.
+// A server is one server of a quorum, with the sessions that lead to it.
 type server struct {
-	user     *session.Session // of the user
-	session  *session.Session // of parts
-	line     *session.Session // of the line's lock
-	warnedAt time.Time        // of the last warning; guarded by quorum.mu
+	user     *session.Session // the session that the user has given
+	session  *session.Session // holds the parts of RedLocks
+	line     *session.Session // holds, and waits for, the locks of lines
+	warnedAt time.Time        // when the last warning was logged; guarded by quorum.mu
 }
 
-// A quorumKey has the ids of the sessions of a quorum, and its timeout. Quorums with the same key are one.
+// A quorumKey has the ids of the user's sessions, and the server timeout. There is one quorum for each key.
 type quorumKey string
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// quorumOf finds or makes the quorum of some sessions. It returns an error if one of them is closed.
+// quorumOf returns the quorum of the user's sessions, and makes one if there is none. It returns an error if
+// a session is closed.
 func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) {
 	sorted := slices.Clone(users)
 	slices.SortFunc(sorted, func(a, b *session.Session) int { return strings.Compare(a.ID(), b.ID()) })
@@ -72,7 +74,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 	for _, u := range sorted {
 		key += quorumKey(" " + u.ID())
 	}
-	// Callers with the same sessions have the same first one, in which it is made once.
+	// All callers with these sessions begin with the same session, which makes the quorum only once.
 	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum {
 		return newQuorum(users, key, timeout)
 	})
@@ -82,27 +84,28 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 		}
 	}
 	if err != nil && q != nil {
-		_ = q.Shutdown(context.Background()) // nothing is held; the sessions that live on forget it
+		_ = q.Shutdown(context.Background()) // removes q from the sessions that are open; no lock is held
 	}
 	return q, err
 }
 
-// newQuorum makes the sessions of a quorum. Their ids differ in their last letter, so that operators see the
-// holder of all parts as one, and one server that was given twice does not take it for one.
+// newQuorum makes a quorum and its sessions. The ids of the sessions that hold parts differ only in their
+// last letter. So operators see that all parts have the same holder, but a server that was given twice takes
+// the two sessions for two holders.
 func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *quorum {
 	id := session.NewID()
 	id = id[:len(id)-1]
 	q := &quorum{id: id, key: key, timeout: timeout, lead: users[0], local: map[string]*localQueue{}}
 	for i, u := range users {
 		cfg := u.Config
-		cfg.Logger = slog.New(slog.DiscardHandler) // the loss of a part is no loss of the lock
+		cfg.Logger = slog.New(slog.DiscardHandler) // a lost part is not logged; the lock may stay held
 		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
 		cfg.Only = session.EventRenewFailed
-		cfg.Handover = 0 // each part of a hold is granted by its server, which gives it a token
+		cfg.Handover = 0 // no part is passed on in memory, because each part needs a token from its server
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Retention = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.WaiterTimeout = lineLease, lineLease
-		cfg.Observer = nil // the line concerns no user
+		cfg.Observer = nil // users are not notified of the line
 		s.line = session.NewBeside(u, cfg, session.NewID())
 		q.servers = append(q.servers, s)
 	}
@@ -112,20 +115,20 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 	return q
 }
 
-// tally returns votes of all servers that are of one kind.
+// tally returns a tally of all servers, in which each vote is of this kind.
 func (q *quorum) tally(kind voteKind) tally { return newTally(len(q.servers), kind) }
 
-// holderOf returns the holder of a RedLock by the owner field of any of its parts. It is the part that the
-// ids of their sessions have in common.
+// holderOf returns the id of the holder of a RedLock. owner is the owner field of any part. The id is the
+// common beginning of the ids of the holder's sessions.
 func holderOf(owner string) string {
 	id, _, _ := strings.Cut(owner, ":")
 	return id[:max(0, len(id)-1)]
 }
 
-// stayed is the ending of the owner field of a lock that stays taken after its Unlock, by HoldAtLeast.
+// stayed is the ending of the owner field of a lock that stays taken after its Unlock because of HoldAtLeast.
 const stayed = "~"
 
-// stayedMark returns this ending if an owner field has it, or "".
+// stayedMark returns stayed if the owner field ends with it, and otherwise "".
 func stayedMark(owner string) string {
 	if strings.HasSuffix(owner, stayed) {
 		return stayed
@@ -133,9 +136,10 @@ func stayedMark(owner string) string {
 	return ""
 }
 
-// Shutdown releases all locks on all servers. Then the sessions that live on forget the quorum.
+// Shutdown ends the quorum. It releases all locks on all servers. Then it removes the quorum from the user's
+// sessions.
 func (q *quorum) Shutdown(ctx context.Context) error {
-	q.close() // before the sessions, because a waiting call could win a lock that one of them releases
+	q.close() // first, because otherwise a waiting call could get a lock that a session releases
 	var wg sync.WaitGroup
 	errs := make([]error, 2*len(q.servers))
 	for i, s := range q.servers {
@@ -149,8 +153,8 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// renewalFailed notifies the observer of a RedLock of a renewal that failed on one server. Of all other
-// events, the observer gets one for the whole lock.
+// renewalFailed notifies the user's observer of a renewal that has failed on the i-th server. For all other
+// events, RedLock.observe notifies the observer once for the whole lock.
 func (q *quorum) renewalFailed(ctx context.Context, i int, e session.Event) {
 	q.mu.Lock()
 	l := q.local[e.Name]
@@ -164,13 +168,13 @@ func (q *quorum) renewalFailed(ctx context.Context, i int, e session.Event) {
 		session.Event{Kind: e.Kind, Session: holderOf(e.Session), Token: e.Token, Err: e.Err})
 }
 
-// trouble returns why the server carries out no requests, as far as is known; nil if it does.
+// trouble returns the known reason why the server carries out no requests, or nil if no reason is known.
 func (s *server) trouble() error {
 	_, err := s.user.Link.Trouble(s.user.Ctx, "")
 	return err
 }
 
-// works reports whether a majority of the servers carries out requests, as far as is known.
+// works reports whether a majority of the servers has no known trouble.
 func (q *quorum) works() bool {
 	t := q.tally(granted)
 	for i, s := range q.servers {
@@ -181,43 +185,44 @@ func (q *quorum) works() bool {
 	return t.won()
 }
 
-// warnInterval is the shortest time between two warnings of a server.
+// warnInterval is the shortest time between two warnings about the same server.
 const warnInterval = time.Minute
 
-// warn logs a problem of a server, but not too often. A majority may do without that server, so operators
-// would not notice otherwise.
+// warn logs a problem of a server, but not more often than warnInterval allows. Without the log, operators
+// might not notice the problem, because a majority can work without this server.
 func (q *quorum) warn(s *server, msg, lock string, reason error) {
 	q.mu.Lock()
 	due := s.warnedAt.IsZero() || time.Since(s.warnedAt) > warnInterval
 	if due {
 		s.warnedAt = time.Now()
 	}
-	q.mu.Unlock() // loggers run under no mutex
+	q.mu.Unlock() // before Warn, because no mutex may be held while a user's logger runs
 	if due {
 		q.lead.Warn(msg, "lock", lock, "kind", protocol.RedLock, "server", s.name(),
 			"reason", failure.Unnamed(reason))
 	}
 }
 
-// An answer is the result of the call to one server.
+// An answer is the result of a request to one server.
 type answer[T any] struct {
-	i     int
+	i     int // index of the server
 	value T
 	err   error
 }
 
-// A poll is one request to several servers at once, and their votes. It belongs to one goroutine.
+// A poll is a request that was sent to several servers at once, with the votes of these servers. Only one
+// goroutine at a time may use it.
 type poll[T any] struct {
 	q       *quorum
 	votes   tally
-	values  []T     // by server that has granted
-	errs    []error // by server; nil if it has granted, or has not answered
+	values  []T     // by server; set if the server has granted
+	errs    []error // by server; nil if the server has granted, or has not answered
 	answers <-chan answer[T]
 }
 
-// ask calls f for each server whose vote is pending, in goroutines of their own. The channel has room for all
-// answers, so that its reader may leave.
-func ask[T any](q *quorum, votes tally, f func(i int) (T, error)) *poll[T] {
+// startPoll calls f for each server whose vote is pending, each in its own goroutine. The channel of the
+// answers has room for all of them, so these goroutines end even if no goroutine reads the channel.
+func startPoll[T any](q *quorum, votes tally, f func(i int) (T, error)) *poll[T] {
 	servers := votes.servers(pending)
 	answers := make(chan answer[T], len(servers))
 	for _, i := range servers {
@@ -229,7 +234,7 @@ func ask[T any](q *quorum, votes tally, f func(i int) (T, error)) *poll[T] {
 	return &poll[T]{q, votes, make([]T, len(votes)), make([]error, len(votes)), answers}
 }
 
-// await counts votes as they come, until they are enough, all have come, or ctx ends.
+// await counts votes as they arrive, until enough returns true, all servers have answered, or ctx ends.
 func (p *poll[T]) await(ctx context.Context, enough func() bool) {
 	for p.votes.count(pending) > 0 {
 		select {
@@ -244,7 +249,8 @@ func (p *poll[T]) await(ctx context.Context, enough func() bool) {
 	}
 }
 
-// take counts a vote. A server that does not have the hold refuses, which is no loss of the whole.
+// take counts the vote of a server. If the server does not have the hold, its vote is refused. This does not
+// mean that the majority is lost.
 func (p *poll[T]) take(a answer[T]) {
 	v, s := &p.votes[a.i], p.q.servers[a.i]
 	switch {
@@ -257,8 +263,8 @@ func (p *poll[T]) take(a answer[T]) {
 	}
 }
 
-// giveBack unlocks some entries in the background. It skips nil.
-func (q *quorum) giveBack(entries ...*engine.Entry) {
+// unlockInBackground unlocks these entries in the background. It skips nil entries.
+func (q *quorum) unlockInBackground(entries ...*engine.Entry) {
 	for _, e := range entries {
 		if e != nil {
 			q.home.Go(func() { _ = e.Unlock(context.Background()) })

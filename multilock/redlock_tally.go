@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// A tally is the votes of all servers of a quorum, by server. It has all of the arithmetic of a RedLock, and
-// neither goroutines nor I/O. The arithmetic rests on the fact that two majorities of the same servers share
-// a server.
+// A tally has the votes of all servers of a quorum, by the index of the server. Its methods are all of the
+// arithmetic of a RedLock, without goroutines and I/O. They rest on the fact that two majorities of the same
+// servers share a server.
 //
-//   - Two holders cannot both have a majority, because the shared server has one holder.
-//   - Tokens grow, because the shared server grants only tokens above those that it has stored (below).
+//   - Two holders cannot both have a majority, because the shared server has only one holder.
+//   - Tokens grow, because the shared server grants only tokens above the tokens that it has stored (see the
+//     method stored).
 type tally []vote
 
 // A vote is the answer of one server, as far as it is known. The zero vote is pending.
 type vote struct {
 	kind       voteKind
-	token      int64     // of a grant; a server with this grant grants only higher tokens later
-	validUntil time.Time // of a grant
+	token      int64     // token of the grant; the server grants only higher tokens later
+	validUntil time.Time // time until which the grant is valid
 }
 
 type voteKind uint8
@@ -26,11 +27,11 @@ const (
 	pending voteKind = iota // the server has not answered yet
 	granted                 // the server has granted the lock, or confirmed the hold
 	refused                 // another holder has the lock there, or the server does not have the hold
-	failed                  // an error, or no answer in time. Time may mend that
-	broken                  // an error that time will not mend
+	failed                  // the server has returned a temporary error, or has not answered in time
+	broken                  // the server has returned a permanent error
 )
 
-// newTally returns a tally of n servers, whose votes are of one kind.
+// newTally returns a tally of n servers, in which each vote is of this kind.
 func newTally(n int, kind voteKind) tally {
 	t := make(tally, n)
 	for i := range t {
@@ -52,7 +53,7 @@ func (t tally) count(kinds ...voteKind) (n int) {
 	return n
 }
 
-// servers returns the servers whose votes are of this kind.
+// servers returns the indexes of the servers whose votes are of this kind.
 func (t tally) servers(kind voteKind) (servers []int) {
 	for i, v := range t {
 		if v.kind == kind {
@@ -68,19 +69,20 @@ func (t tally) won() bool { return t.majority(granted) }
 // majority reports whether a majority of the votes is of these kinds.
 func (t tally) majority(kinds ...voteKind) bool { return t.count(kinds...) >= t.need() }
 
-// blocked reports whether so many votes are of these kinds that the other servers are no majority.
+// blocked reports whether so many votes are of these kinds that the other votes are no majority.
 func (t tally) blocked(kinds ...voteKind) bool { return len(t)-t.count(kinds...) < t.need() }
 
-// open reports whether the result depends on pending votes, so that there may be a majority later.
+// open reports whether no majority has granted yet, but pending votes may still make one.
 func (t tally) open() bool { return !t.won() && t.majority(granted, pending) }
 
-// bare reports whether there is at most a majority, so that the loss of one server would be too much.
+// bare reports whether no more servers than necessary have granted, so that the loss of one more server would
+// end the hold.
 func (t tally) bare() bool { return t.count(granted) <= t.need() }
 
-// explained reports whether the votes tell why there will be no majority:
-//   - others have the lock on so many servers that no majority is left;
-//   - or a majority has answered;
-//   - or so many servers fail that no majority can answer.
+// explained reports whether the votes explain why there will be no majority. They do
+//   - if others have the lock on so many servers that no majority is left;
+//   - if a majority of the servers has granted or refused the lock;
+//   - if so many servers fail that no majority can answer.
 //
 // While explained is false, the error could only name servers that are slow to reply.
 func (t tally) explained() bool {
@@ -88,8 +90,8 @@ func (t tally) explained() bool {
 }
 
 // token returns the token of a hold with these grants. It is the smallest number that the tokens of a
-// majority do not exceed. With the grants of all of an odd number of servers, it is their median, so a
-// majority has stored it already. It returns 0 without a majority.
+// majority do not exceed. If all servers have granted, and their number is odd, this number is the median of
+// the tokens, so a majority has stored it already. If no majority has granted, token returns 0.
 func (t tally) token() int64 {
 	if !t.won() {
 		return 0
@@ -102,13 +104,14 @@ func (t tally) token() int64 {
 	return tokens[t.need()-1]
 }
 
-// below returns the votes with which a token T becomes safe. T is safe if a majority has stored it, because
-// these servers grant only higher tokens later. Then the next hold has a higher token: the majority of its
-// grants shares a server with the majority that has stored T, and the grant of that server is above T.
+// stored returns which servers have stored a token T. T is safe if a majority has stored it, because these
+// servers grant only higher tokens later. Then the next hold has a higher token: the majority of its grants
+// shares a server with the majority that has stored T, and the grant of that server is above T.
 //
-// In the result, a server has granted if its grant is not below T, because it has stored T already. A server
-// with a lower grant is pending, because it can be asked to store T. T is safe once the result is won.
-func (t tally) below(token int64) tally {
+// If the grant of a server has T or a higher token, the server has stored T, and its vote in the result is
+// granted. If the grant has a lower token, the vote is pending, because T can still be sent to the server.
+// All other votes are refused. If won reports true for the result, T is safe.
+func (t tally) stored(token int64) tally {
 	stored := newTally(len(t), refused)
 	for i, v := range t {
 		switch {

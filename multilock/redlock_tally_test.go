@@ -92,7 +92,7 @@ func TestATokenIsSafeOnceAMajorityHasStoredIt(t *testing.T) {
 		{[]string{"g7", "g5"}, []int{1}, false},
 	} {
 		v := votesOf(t, c.votes...)
-		stored := v.below(v.token())
+		stored := v.stored(v.token())
 		if low := stored.servers(pending); !slices.Equal(low, c.low) || stored.won() != c.safe {
 			t.Errorf("%v: servers %v are below token %d, safe: %v", c.votes, low, v.token(), stored.won())
 		}
@@ -213,7 +213,7 @@ func checkToken(t *testing.T, votes tally, n naive, stores uint8) {
 	if !upTo(token) || upTo(token-1) {
 		t.Errorf("%v: token %d", votes, token)
 	}
-	stored := votes.below(token)
+	stored := votes.stored(token)
 	later := make([]int64, len(votes)) // lowest token that a server may grant to the next holder
 	for i, v := range votes {
 		if v.kind == granted {

@@ -12,15 +12,17 @@
 //   - at once, if the channel is already confirmed when the listener subscribes;
 //   - after messages were dropped, because the listener did not take them.
 //
-// A listener that reads the state after each resubscribed, and acts on each message, misses no change.
+// A listener misses no change if it reads the state each time that Take reports resubscribed, and acts on
+// each message.
 //
 // # How it works
 //
 // One goroutine, the owner, dials, writes all commands and closes the connection. No caller waits for the
-// owner, because go-redis dials inside its commands, which may take many seconds. Channels that were
-// subscribed to while the owner was busy share one SUBSCRIBE. A second goroutine reads. The server replies in
-// the order of the commands, so the hub keeps a list of the commands without a reply. A channel is confirmed
-// by the reply to its last SUBSCRIBE. A reply to an earlier SUBSCRIBE is ignored.
+// owner, because go-redis dials inside its commands, and a dial may take many seconds. Channels that were
+// subscribed to while the owner was busy share one SUBSCRIBE. A second goroutine, the reader, receives
+// messages and replies. The server replies in the order of the commands, so the hub keeps a list of the
+// commands without a reply. A channel is confirmed by the reply to its last SUBSCRIBE. A reply to an earlier
+// SUBSCRIBE is ignored.
 //
 // A channel without listeners stays subscribed for a moment (see [Options.Linger]), because a busy lock soon
 // has another waiter. When the last channel is unsubscribed, the connection is closed and both goroutines
@@ -31,9 +33,9 @@
 // Every node of a Cluster forwards each message to all other nodes. So the hub stays with one master while
 // that master works, even if the hub was idle, and chooses another master at random after each failure. A
 // master that is cut off from the other nodes answers pings, but does not get their messages. If the Cluster
-// has given its slots to a replica, the client's map of the Cluster shows this, and the hub looks at the map
-// with each ping. If the master has no replica, the hub does not notice. Waiters then find out about a
-// hand-over only by their own requests.
+// has given the slots of such a master to a replica, the client's map of the Cluster shows this, and the hub
+// looks at the map with each ping. If the master has no replica, the hub does not notice the failure. Waiters
+// then find out about a hand-over only by their own requests.
 //
 // # Sharded channels
 //
@@ -53,12 +55,12 @@
 // confirmed. A refused channel does not disturb other channels.
 //
 // An error does not name the command to which it is the reply. The server replies in order, so the error is
-// the reply to the first command without one. If a later command gets its reply first, the replies to earlier
-// commands were lost.
+// the reply to the first command without a reply. If a later command gets its reply first, the replies to
+// earlier commands were lost.
 //
 // # Dead connections
 //
 // A connection can be dead without an error, for example if a cable was pulled or the server is frozen. So
-// the owner sends pings. If nothing has arrived on a connection for two intervals, the owner replaces it, as
-// it does after an error.
+// the owner sends pings. If nothing has arrived on a connection for two intervals, the owner replaces the
+// connection, as it does after an error.
 package pubsub

@@ -24,10 +24,10 @@ func ExampleNewHub() {
 
 	s := hub.Subscribe("orders")
 	defer s.Close()
-	for range s.C() { // a waiter would also heed its context here
+	for range s.C() { // a real waiter would also watch its context here
 		messages, resubscribed := s.Take()
 		if resubscribed {
-			fmt.Println("subscribed: ask the server, for what was published before now is not known")
+			fmt.Println("subscribed: read the state, because earlier messages are not known")
 			rdb.Publish(context.Background(), "orders", "ready")
 		}
 		if len(messages) > 0 {
@@ -36,6 +36,6 @@ func ExampleNewHub() {
 		}
 	}
 	// Output:
-	// subscribed: ask the server, for what was published before now is not known
+	// subscribed: read the state, because earlier messages are not known
 	// woken: [ready]
 }

@@ -15,83 +15,84 @@ const (
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
 
-	// closeGrace is the time for which Close waits until a dial notices that its context has ended.
+	// closeGrace is the longest time for which Close waits. A dial may not notice that its context has ended.
 	closeGrace = 200 * time.Millisecond
 )
 
 // Options tune a [Hub]. The zero value is ready to use.
 type Options struct {
-	// PingInterval is the time between two pings. A connection (or the dialing of one) that
-	// has been silent for two intervals is replaced. Default 3s.
+	// PingInterval is the time between two pings. A connection that has been silent for two intervals is
+	// replaced, and so is a dial that has lasted for two intervals. Default 3s.
 	PingInterval time.Duration
 
 	// Linger is the time for which a channel without listeners stays subscribed. Default 2s.
 	Linger time.Duration
 
-	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged.
-	// If it panics, the hub continues.
+	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged. If the
+	// logger panics, the hub continues.
 	Logger *slog.Logger
 
 	// Server names the server in log lines, for example by its address. A hub of a Cluster names the node
-	// that a line is about. By default, lines name none.
+	// that a line is about. By default, log lines name no server.
 	Server string
 
-	// OnReconnect is called after each outage: a connection on which the server had confirmed a channel was
-	// lost, or replaced after [Subscription.Unheard], and a server has confirmed one of that connection's
-	// channels again. That server may have restarted empty, or be another one.
+	// OnReconnect is called after each outage. An outage begins when a connection with a confirmed channel is
+	// lost, or is replaced after [Subscription.Unheard]. It ends when a server confirms one of the channels
+	// of that connection again. This server may have restarted without its data, or may be another server.
 	//
 	// There is one call for each lost connection, however many channels it had. A sharded hub has a
-	// connection to each master, so it calls for each. There is no call if all of the channels had lost their
-	// listeners by then.
+	// connection to each master. There is no call if none of the channels has a listener any more.
 	//
 	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once.
 	// If it panics, the hub continues.
 	OnReconnect func()
 }
 
-// Hub shares one subscription connection among any number of [Subscription]s; of a Cluster's sharded
-// channels, one for each master that has some. All methods may be called by many goroutines at once. Make it
-// with [NewHub] or [NewShardedHub]: the methods of a zero or nil Hub panic.
+// A Hub shares one subscription connection among any number of [Subscription]s. For the sharded channels of a
+// Cluster, it has one connection to each master that has some of the channels. All methods may be called by
+// many goroutines at once. Make a Hub with [NewHub], [NewClusterHub] or [NewShardedHub]. The methods of a
+// zero or nil Hub panic.
 type Hub struct {
 	options Options
 	ctx     context.Context // canceled by Close
 	cancel  context.CancelFunc
 	cluster Cluster
-	sharded bool           // an error of the server refuses one channel, and not a whole command
+	sharded bool           // the channels are sharded; an error of the server then refuses one channel
 	work    sync.WaitGroup // counts owners of shards and goroutines that look for nodes
 
 	// mu guards the fields below, the fields of every channel, and the fields of a shard, a link and a
-	// Subscription that name it. It is not held during I/O, a wait or a log line.
+	// Subscription whose comment says so. It is not held during I/O, a wait or a log line.
 	mu       sync.Mutex
 	channels map[string]*channel // channels that have a listener or linger
 	shards   map[Node]*shard     // each has an owner
 	warned   time.Time           // time of the last line of warn
-	refusal  error               // of the last SUBSCRIBE that a server refused, until one confirms a channel
+	refusal  error               // error of the last refused SUBSCRIBE; nil after a confirmed one
 }
 
 type channel struct {
-	name      string
-	listeners map[*Subscription]struct{}
-	shard     *shard        // nil while a goroutine looks for its node
-	asked     *command      // last SUBSCRIBE on the present connection, whose reply confirms the channel
-	confirmed time.Time     // time of that reply; zero means there was none yet
-	idle      *list.Element // element of shard.idle; nil while the channel has listeners
-	idleSince time.Time
-	pause     time.Duration // last pause before looking for a node; 0 after the channel was confirmed
-	outage    *outage       // set from the loss of the connection to the next confirmation
+	name          string
+	listeners     map[*Subscription]struct{}
+	shard         *shard        // nil while a goroutine looks for its node
+	lastSubscribe *command      // last SUBSCRIBE on the present connection; its reply confirms the channel
+	confirmed     time.Time     // time of the reply to lastSubscribe; zero means there was no reply yet
+	idle          *list.Element // element of shard.idle; nil while the channel has listeners
+	idleSince     time.Time     // when the channel lost its last listener
+	pause         time.Duration // last pause before looking for a node; 0 after the channel was confirmed
+	outage        *outage       // set from the loss of the connection to the next confirmation
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that
-// connection share it. It ends when the first of them is confirmed again, perhaps by another server.
+// connection share the outage. It ends when the first of these channels is confirmed again, perhaps by
+// another server.
 type outage struct{ ended bool }
 
-// NewHub returns a hub that calls dial for each connection, when the last one has failed or was closed and a
-// connection is needed again. It does no I/O and starts no goroutine before the first Subscribe.
+// NewHub returns a hub that makes its connections by dial. It calls dial when it needs a connection and has
+// none. It does no I/O and starts no goroutine before the first Subscribe.
 //
-// dial may connect at once or, as go-redis does, leave that to the Conn's first Subscribe. dial should return
-// when its context ends, which lasts as long as the connection is needed. It must not return nil. If it
-// cannot connect, the Conn's first Subscribe must return the error. A panic in dial or in the Conn, for
-// example in a hook of go-redis, counts as an outage.
+// dial may connect at once. It may also leave the connecting to the first Subscribe of the Conn, as go-redis
+// does. Its context lasts as long as the connection is needed. When the context ends, dial should return. It
+// must not return nil. If dial cannot connect, the first Subscribe of the Conn must return the error. A panic
+// in dial or in the Conn, for example in a hook of go-redis, counts as an outage.
 //
 // NewHub panics if dial is nil.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
@@ -133,8 +134,9 @@ func newHub(c Cluster, sharded bool, o Options) *Hub {
 }
 
 // Subscribe returns a Subscription to the named channel. It never blocks and does no I/O. The Subscription is
-// confirmed when it reports resubscribed, which is at once if the channel is already confirmed. A channel may
-// have any number of Subscriptions, and each gets every message. After Close of the hub, no message arrives.
+// confirmed when Take reports resubscribed. If the channel is already confirmed, Take does so at once. A
+// channel may have any number of Subscriptions, and each gets every message. After Close of the hub, no
+// message arrives.
 func (h *Hub) Subscribe(name string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: make(chan struct{}, 1)}, name)
 }
@@ -176,8 +178,9 @@ func (h *Hub) subscribe(s *Subscription, name string) *Subscription {
 	return s
 }
 
-// Refusal returns the error with which a server has refused to subscribe channels of the hub, for example
-// because a right is missing. It returns nil once a server has confirmed a channel since, and after Close.
+// Refusal returns the last error with which a server has refused to subscribe channels of the hub, for
+// example because a right is missing. If a server has confirmed a channel since then, or if the hub is
+// closed, Refusal returns nil.
 func (h *Hub) Refusal() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +190,7 @@ func (h *Hub) Refusal() error {
 	return h.refusal
 }
 
-// refuse notes the error of a server that refuses to subscribe channels.
+// refuse records the error of a server that refuses to subscribe channels.
 func (h *Hub) refuse(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,8 +198,8 @@ func (h *Hub) refuse(err error) {
 }
 
 // Close closes the connections, and waits until the hub's goroutines have ended. If a dial does not return
-// when its context ends, Close stops waiting after a fraction of a second. Subscriptions need not be closed
-// after that, and receive no more messages. Close may be called any number of times.
+// when its context ends, Close stops waiting after a fraction of a second. After Close of the hub,
+// Subscriptions receive no more messages, and need not be closed. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.cancel() // from now on, no Subscribe starts a goroutine
@@ -218,7 +221,7 @@ func (h *Hub) log(level slog.Level, msg string, args ...any) {
 	contain.Run(log, "lockline: the logger", func() { log.Log(context.Background(), level, msg, args...) })
 }
 
-// warn writes a line at level Warn, but only one a minute.
+// warn writes a line at level Warn, but at most one line a minute.
 func (h *Hub) warn(msg string, args ...any) {
 	h.mu.Lock()
 	now := time.Now()
@@ -232,7 +235,7 @@ func (h *Hub) warn(msg string, args ...any) {
 	}
 }
 
-// poke sends a value to c, of capacity 1, unless c already has one.
+// poke sends a value to c, which has capacity 1, unless c already has a value.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -248,8 +251,8 @@ func (h *Hub) rest(d time.Duration) {
 	}
 }
 
-// longer doubles a pause, from firstBackoff to lastBackoff. It returns the time to wait, of which half is
-// random, because many clients lose a server at the same time.
+// longer doubles a pause, from firstBackoff to lastBackoff. It returns the time to wait. Half of this time is
+// random, because many clients may lose a server at the same time.
 func longer(pause *time.Duration) (wait time.Duration) {
 	*pause = min(max(2**pause, firstBackoff), lastBackoff)
 	return *pause/2 + rand.N(*pause/2)
@@ -259,21 +262,23 @@ func longer(pause *time.Duration) (wait time.Duration) {
 // state from its server instead.
 const maxPending = 1024
 
-// Subscription is one listener's mailbox for one channel. Its methods never block and may be called from any
-// goroutine, but C and Take are meant for a single listener. The methods of a zero or nil Subscription panic.
+// A Subscription is one listener's mailbox for one channel. Its methods never block and may be called from
+// any goroutine, but C and Take are meant for a single listener. The methods of a zero or nil Subscription
+// panic.
 type Subscription struct {
 	hub    *Hub
 	ready  chan struct{}
 	shared bool // other Subscriptions may use ready, too
 
-	// Guarded by hub.mu.
-	channel      *channel // nil once closed
+	// hub.mu guards the fields below.
+	channel      *channel // nil after Close
 	messages     []string
 	resubscribed bool
 }
 
 // C returns a channel of capacity 1 that has a value whenever Take has something to return. If Subscriptions
-// share the channel, it has a value whenever Take of one of them may have something. It is never closed.
+// share the channel, it has a value whenever Take of one of them may have something to return. The channel is
+// never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
 // Take empties the mailbox. It returns the messages since the last Take, in the order in which they were
@@ -281,7 +286,7 @@ func (s *Subscription) C() <-chan struct{} { return s.ready }
 // state from its server. resubscribed is true
 //   - after the server has confirmed the subscription, for the first time or after a reconnect;
 //   - after Subscribe, if the channel was already confirmed;
-//   - after more than 1024 messages were waiting, so that they were dropped.
+//   - after messages were dropped, because more than 1024 were waiting.
 func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -296,10 +301,10 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	return messages, resubscribed
 }
 
-// Unheard reports to the hub that the server which publishes on the channel has no subscriber, by its reply
-// to a request that was sent at sentAt or later. If the channel was confirmed before sentAt, its connection
-// leads to another server, for example because an endpoint was moved. The hub then replaces the connection.
-// The method never blocks.
+// Unheard reports to the hub that the server which publishes on the channel has no subscriber. The caller
+// knows this from the server's reply to a request that was sent at sentAt or later. If the channel was
+// confirmed before sentAt, the connection of the hub leads to another server, for example because an endpoint
+// was moved. The hub then replaces the connection. This method never blocks.
 func (s *Subscription) Unheard(sentAt time.Time) {
 	h := s.hub
 	h.mu.Lock()

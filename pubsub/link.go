@@ -14,10 +14,10 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// Conn is one subscription connection. *[redis.PubSub] is one; a simulation can supply its own.
+// A Conn is one subscription connection. *[redis.PubSub] implements Conn. A simulation can supply its own.
 //
 // The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine. When the
-// first Subscribe has succeeded, it also calls Receive from another goroutine. After any error, the hub
+// first Subscribe has succeeded, the hub also calls Receive from another goroutine. After any error, the hub
 // closes the Conn and dials a new one. There is one exception: a [redis.Error] that Receive returns to a
 // sharded hub only means that the server refuses one channel.
 //
@@ -30,8 +30,8 @@ type Conn interface {
 	Ping(ctx context.Context, payload ...string) error
 
 	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or for an error that is
-	// the reply to a command. Only Close and a failure end the wait. ctx has already ended, which only means
-	// that Receive must not connect.
+	// the reply to a command. Otherwise only Close or a failure of the connection ends the wait. ctx has
+	// already ended. This means only that Receive must not connect.
 	Receive(ctx context.Context) (any, error)
 
 	// Close also ends a Receive that is waiting.
@@ -42,13 +42,13 @@ var _ Conn = (*redis.PubSub)(nil)
 
 var (
 	errSilent = errors.New("nothing received for two ping intervals")
-	errMisled = errors.New("the server that has the lock knows no subscriber of this session")
+	errMisled = errors.New("the server that has the lock has no subscription of this session")
 )
 
 // ended is the context for Receive. With another context, PubSub.Receive would repair a broken connection by
 // itself, with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, so that
 // the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works,
-// because go-redis only looks at the deadline of the context there, and this context has none.
+// because go-redis uses only the deadline of the context for reading, and this context has no deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -61,16 +61,16 @@ type link struct {
 	conn   Conn
 	outage time.Time // start of the outage that this connection may end; zero means there is none
 
-	// answered means that the connection has received something. Only the reader uses it, and the owner after
-	// the reader has ended.
+	// answered is set when the connection has received something. Only the reader uses it, and after the end
+	// of the reader, the owner.
 	answered bool
 
-	// Guarded by hub.mu while the reader runs.
+	// hub.mu guards the fields below while the reader runs.
 	expected   []*command // commands without a reply, in the order in which they were written
 	receivedAt time.Time  // time of the last reply or message, or at first the start of the reader
 }
 
-// describe adds the name of the server to the attributes of a log line, if it is known.
+// describe adds the name of the server to the attributes of a log line, if the name is known.
 func (l *link) describe(args ...any) []any {
 	server := l.hub.options.Server
 	if c, ok := l.conn.(interface{ Server() string }); ok {
@@ -82,7 +82,8 @@ func (l *link) describe(args ...any) []any {
 	return args
 }
 
-// A command has one reply of the server. A SUBSCRIBE of several channels counts as several commands.
+// A command is a request to which the server sends one reply. A SUBSCRIBE of several channels counts as
+// several commands, because each channel gets a reply.
 type command struct{ kind, channel string }
 
 const (
@@ -92,7 +93,7 @@ const (
 )
 
 // serve dials, and subscribes and unsubscribes channels as the hub needs them. It returns an error if the
-// connection fails or is silent, and nil if it is not needed any more.
+// connection fails or is silent, and nil if the connection is not needed any more.
 func (l *link) serve() (err error) {
 	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)
@@ -121,13 +122,14 @@ func (l *link) serve() (err error) {
 	return err
 }
 
-// forget notes that the connection has ended: none of its channels is confirmed any more.
+// forget is called when the connection has ended. None of its channels is confirmed any more. If a channel
+// was confirmed, an outage begins.
 func (l *link) forget() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	var lost *outage
 	for _, ch := range l.channels {
-		// A connection that is closed because no channel needs it has no confirmed channels. So no outage
+		// If the connection is closed because no channel needs it, no channel is confirmed, so no outage
 		// begins.
 		if !ch.confirmed.IsZero() {
 			lost = &outage{}
@@ -135,7 +137,7 @@ func (l *link) forget() {
 		}
 	}
 	for _, ch := range l.channels {
-		ch.asked, ch.confirmed = nil, time.Time{}
+		ch.lastSubscribe, ch.confirmed = nil, time.Time{}
 		if lost != nil {
 			ch.outage = lost
 		}
@@ -179,12 +181,12 @@ func (l *link) tend(ctx context.Context) error {
 	}
 }
 
-// update subscribes the fresh channels in one call, and unsubscribes the left ones in another. If the shard
-// has no channels any more, update does nothing and returns false.
+// update subscribes the channels in fresh by one call, and unsubscribes the channels in left by another. If
+// the shard has no channels any more, update does nothing and returns false.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	l.hub.mu.Lock()
 	l.expire()
-	back := func(name string) bool { return l.channels[name] != nil } // has listeners again: stays subscribed
+	back := func(name string) bool { return l.channels[name] != nil } // the channel was added again
 	fresh, left := l.fresh, slices.DeleteFunc(l.left, back)
 	l.fresh, l.left = nil, nil
 	needed, misled := len(l.channels) > 0, l.misled
@@ -202,8 +204,8 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	return true, err
 }
 
-// write sends the commands of one kind, if there are any, and notes that they have no reply yet. The
-// commands, and a dial that they may cause, get two ping intervals.
+// write sends a command of this kind for each channel, if there are any, and adds these commands to expected.
+// The time limit is two ping intervals, also for a dial that sending may cause.
 func (l *link) write(
 	ctx context.Context, kind string, send func(context.Context, ...string) error, channels ...string,
 ) error {
@@ -215,7 +217,7 @@ func (l *link) write(
 		c := &command{kind, name}
 		l.expected = append(l.expected, c)
 		if ch := l.channels[name]; ch != nil && kind == subscribe {
-			ch.asked = c
+			ch.lastSubscribe = c
 		}
 	}
 	l.hub.mu.Unlock()
@@ -244,8 +246,9 @@ func (l *link) read() (err error) {
 	}
 }
 
-// refuse reports whether an error only refuses one channel. Then the error is the reply to the first command
-// without one, and refuse makes the hub look for another shard for that channel.
+// refuse reports whether err only means that the server refuses one channel. In this case, err is the reply
+// to the first command without a reply, and refuse makes the hub look for another node for the channel of
+// this command.
 func (l *link) refuse(err error) bool {
 	h := l.hub
 	if !h.sharded || !errors.As(err, new(redis.Error)) {
@@ -266,18 +269,19 @@ func (l *link) refuse(err error) bool {
 	return true
 }
 
-// fail notes that the first n commands without a reply were not carried out. The caller must hold hub.mu.
+// fail removes the first n expected commands, because the server has not carried them out. The hub then looks
+// for another node for their channels. The caller must hold hub.mu.
 func (l *link) fail(n int) {
 	for _, c := range l.expected[:n] {
-		if ch := l.channels[c.channel]; ch != nil && ch.asked == c {
+		if ch := l.channels[c.channel]; ch != nil && ch.lastSubscribe == c {
 			l.hub.displace(ch, longer(&ch.pause))
 		}
 	}
 	l.expected = l.expected[n:]
 }
 
-// match returns the command to which a reply belongs. Earlier commands without a reply have failed. match
-// returns nil if the server sent the reply without a command. The caller must hold hub.mu.
+// match returns the command to which a reply belongs. Earlier commands without a reply have failed (see
+// fail). match returns nil if the server sent the reply without a command. The caller must hold hub.mu.
 func (l *link) match(kind, channel string) *command {
 	for i, c := range l.expected {
 		if *c == (command{kind, channel}) {
@@ -312,9 +316,9 @@ func (l *link) deliver(arrived any) (reconnected bool) {
 		c := l.match(kind, m.Channel)
 		switch ch := l.channels[m.Channel]; {
 		case ch == nil:
-		case c == nil && kind == unsubscribe: // the channel's slot has moved
+		case c == nil && kind == unsubscribe: // the slot of the channel has moved
 			l.hub.displace(ch, longer(&ch.pause))
-		case c != nil && c == ch.asked: // the reply to the last SUBSCRIBE of the channel
+		case c != nil && c == ch.lastSubscribe: // the reply to the last SUBSCRIBE of the channel
 			ch.confirmed, ch.pause, l.hub.refusal = time.Now(), 0, nil
 			if ch.outage != nil {
 				reconnected = !ch.outage.ended

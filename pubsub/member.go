@@ -11,12 +11,12 @@ import (
 )
 
 // NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node forwards each
-// message to all others, so the hub keeps one connection, to any master that works. After a failure the hub
-// takes another master. It also leaves a server that is not a master any more. The clients of the nodes make
-// the connections, with their options and hooks. NewClusterHub does no I/O before the first Subscribe. It
-// panics if c is nil.
+// message to all others, so one connection is enough, and can lead to any master that works. After a failure,
+// the hub connects to another master. It also does so when its server is not a master any more. The clients
+// of the nodes make the connections, with their options and hooks. NewClusterHub does no I/O before the first
+// Subscribe. It panics if c is nil.
 //
-// The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, also while that
+// The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, even while that
 // master is down.
 func NewClusterHub(c ClusterClient, o Options) *Hub {
 	if c == nil {
@@ -28,22 +28,22 @@ func NewClusterHub(c ClusterClient, o Options) *Hub {
 // anyMaster is the Cluster of a hub of classic channels, and also its only Node. A connection of this Node
 // leads to any master that works.
 //
-// go-redis has no list of the masters that costs no request. So anyMaster looks up the masters of random key
+// go-redis cannot list the masters without a request. So anyMaster looks up the masters of random key
 // names: each name belongs to a slot, and each slot has a master. Only the owner of the hub's shard uses
 // server and name.
 type anyMaster struct {
 	client ClusterClient
 	failed atomic.Bool // the last connection failed
 
-	server *redis.Client // of the last connection; nil before the first
-	name   string        // a name whose slot the server has, or had
+	server *redis.Client // server of the last connection; nil before the first connection
+	name   string        // key name in a slot that the server has, or had
 }
 
-// maxNames is the number of names after which find gives up. It finds a server that has one slot in a
-// thousand in nearly two of three searches.
+// maxNames is the number of names after which find gives up. With this number, a server that has one slot in
+// a thousand is found in nearly two of three searches.
 const maxNames = 1000
 
-var errNoMaster = errors.New("it is not a master of the Cluster any more, and may be cut off from it")
+var errNoMaster = errors.New("the server is not a master any more, and may be cut off from the Cluster")
 
 func (a *anyMaster) Node(context.Context, string) (Node, error) { return a, nil }
 
@@ -55,8 +55,8 @@ func (a *anyMaster) Reload(ctx context.Context) {
 
 func (a *anyMaster) Dial(context.Context) Conn { return &memberConn{of: a} }
 
-// choose returns the server for the next connection. This is the server of the last connection, unless that
-// failed or the server is not a master any more. Otherwise it is another master at random, if there is one.
+// choose returns the server for the next connection. If the last connection has not failed, and its server is
+// still a master, choose returns that server. Otherwise it returns another master at random, if there is one.
 func (a *anyMaster) choose(ctx context.Context) (*redis.Client, error) {
 	last := a.server
 	if last != nil && !a.failed.Load() && a.serves(ctx) {
@@ -69,7 +69,8 @@ func (a *anyMaster) choose(ctx context.Context) (*redis.Client, error) {
 	return a.server, nil
 }
 
-// find looks for a master that fits, sets server to it, and reports whether it has found one.
+// find looks for a master for which fits returns true, and reports whether it has found one. If so, it sets
+// server and name.
 func (a *anyMaster) find(ctx context.Context, fits func(*redis.Client) bool) (bool, error) {
 	for range maxNames {
 		name := strconv.FormatUint(rand.Uint64(), 36)
@@ -85,7 +86,8 @@ func (a *anyMaster) find(ctx context.Context, fits func(*redis.Client) bool) (bo
 	return false, nil
 }
 
-// serves reports whether the server is a master by the client's map. It returns true if there is no map.
+// serves reports whether the server is a master, by the client's map of the Cluster. If the client has no
+// map, serves returns true.
 func (a *anyMaster) serves(ctx context.Context) bool {
 	master, err := a.client.MasterForKey(ctx, a.name)
 	if err != nil || master == a.server {
@@ -97,8 +99,8 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 	return found || err != nil
 }
 
-// memberConn is a connection to any master. The first Subscribe chooses the server, because that may take
-// long, as the client may have to load the map of the Cluster, and Subscribe has a deadline.
+// A memberConn is a connection to any master. Not Dial but the first Subscribe chooses the server, because
+// Subscribe has a deadline. The choice may take long if the client must load the map of the Cluster.
 type memberConn struct {
 	*redis.PubSub // nil before the first Subscribe
 	of            *anyMaster
@@ -116,8 +118,8 @@ func (c *memberConn) Subscribe(ctx context.Context, channels ...string) error {
 	return c.PubSub.Subscribe(ctx, channels...)
 }
 
-// Ping fails if the server is not a master any more. A server that is cut off from the Cluster
-// answers pings, but gets no messages from other nodes.
+// Ping fails if the server is not a master any more. A server that is cut off from the Cluster answers pings,
+// but gets no messages from other nodes.
 func (c *memberConn) Ping(ctx context.Context, payload ...string) error {
 	if !c.of.serves(ctx) {
 		return errNoMaster

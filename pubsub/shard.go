@@ -16,19 +16,19 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// A shard has the channels that one connection serves: all channels of a hub or, on a Cluster, the channels
-// of one node.
+// A shard has the channels that one connection serves. These are all channels of a hub, or for a sharded hub,
+// the channels of one node.
 type shard struct {
 	hub   *Hub
 	node  Node
-	poked chan struct{} // capacity 1; has a value when the owner has to look at the fields below
+	poked chan struct{} // capacity 1; has a value when the owner must check the fields below
 
-	// Guarded by hub.mu.
+	// hub.mu guards the fields below.
 	channels map[string]*channel
 	fresh    []string  // new channels, for which no SUBSCRIBE was sent yet
 	left     []string  // removed channels, for which no UNSUBSCRIBE was sent yet
-	idle     list.List // channels without listeners, which linger; the longest idle is first
-	misled   bool      // the connection leads to a server on which nothing is published
+	idle     list.List // channels without listeners, in the order in which they lost the last one
+	misled   bool      // the connection leads to another server than the publisher
 }
 
 // own makes one connection after another while the shard needs one. It runs in the owner's goroutine.
@@ -44,7 +44,9 @@ func (s *shard) own() {
 		if l.answered {
 			outage = time.Time{}
 		}
-		if l.answered && !misled { // while a client's connections lead to two servers, each one may be misled
+		// The pause also grows while connections work but are misled, because if a client's connections lead
+		// to two servers, each new connection may be misled, too.
+		if l.answered && !misled {
 			pause = 0
 		}
 		if err == nil || h.ctx.Err() != nil {
@@ -59,7 +61,7 @@ func (s *shard) own() {
 		case outage.IsZero():
 			outage = time.Now()
 			msg := msgLost
-			if errors.As(err, new(redis.Error)) { // as for a user without the right to subscribe
+			if errors.As(err, new(redis.Error)) { // for example because of a missing right
 				msg = msgRefused
 			}
 			h.log(slog.LevelWarn, msg, l.describe("channels", l.names(), "error", err)...)
@@ -80,12 +82,13 @@ const (
 	msgLost    = "lockline: subscription lost, connecting again" + untilThen
 	msgRefused = "lockline: subscription refused, trying again" + untilThen +
 		". If the error is NOPERM, see the ACL rules in docs/operations.md"
-	msgNowhere  = "lockline: subscription to a channel whose server is not known, looking again" + untilThen
+	msgNowhere  = "lockline: the server of a subscribed channel is not known, looking again" + untilThen
 	msgReplaced = "lockline: subscription gets a new connection, because the old one led to another server " +
-		"than a request. If this line comes again and again, set ConnMaxLifetime of the client"
+		"than the requests. If this line is logged again and again, set ConnMaxLifetime of the client"
 )
 
-// names returns the names of the shard's channels, or of a few if there are many.
+// names returns the names of the shard's channels. If there are many, it returns only a few names, and the
+// number of the other channels.
 func (s *shard) names() string {
 	const most = 3
 	s.hub.mu.Lock()
@@ -124,8 +127,8 @@ func (s *shard) expire() {
 	}
 }
 
-// review moves channels whose slot is on another node now. Only the goroutine that owns the shard may
-// call review.
+// review moves the channels whose slot now belongs to another node. Only the goroutine that owns the shard
+// may call review.
 func (s *shard) review() {
 	h := s.hub
 	h.mu.Lock()
@@ -145,7 +148,8 @@ func (s *shard) review() {
 	}
 }
 
-// place finds a shard for a channel that has none. It looks after a pause, and again until it finds one.
+// place adds a channel that has no shard to the shard of its node. It looks for the node after wait, and then
+// again and again, until it finds the node or the channel has no listeners any more.
 func (h *Hub) place(ch *channel, wait time.Duration) {
 	for {
 		if wait > 0 {
@@ -192,7 +196,7 @@ func (h *Hub) displace(ch *channel, wait time.Duration) {
 		s.idle.Remove(ch.idle)
 	}
 	poke(s.poked)
-	ch.shard, ch.asked, ch.confirmed, ch.idle = nil, nil, time.Time{}, nil
+	ch.shard, ch.lastSubscribe, ch.confirmed, ch.idle = nil, nil, time.Time{}, nil
 	if len(ch.listeners) == 0 {
 		delete(h.channels, ch.name)
 		return
@@ -210,20 +214,20 @@ func (h *Hub) reload() {
 	h.cluster.Reload(h.ctx)
 }
 
-// Cluster knows where sharded channels are. [Masters] makes one of a client of go-redis; a simulation can
-// supply its own. The hub calls it from several goroutines.
+// A Cluster finds the nodes of sharded channels. [Masters] returns a Cluster for a client of go-redis. A
+// simulation can supply its own. The hub calls the methods from several goroutines.
 type Cluster interface {
-	// Node returns the server that has the channel. It may send requests to find out, and should return when
-	// its context ends, which is when the hub closes. If the result is wrong, that server refuses the
-	// channel.
+	// Node returns the server that has the channel. It may send requests to find the server. Its context ends
+	// when the hub closes, and Node should return then. If Node returns a wrong server, that server refuses
+	// the channel.
 	Node(ctx context.Context, channel string) (Node, error)
 
-	// Reload is called after a node turned out to be gone or wrong, so that Node looks again. It must not
-	// block, and may be called often.
+	// Reload is called after a node has turned out to be gone or wrong. The next call of Node should then
+	// find the right node. Reload must not block, and may be called often.
 	Reload(ctx context.Context)
 }
 
-// Node is one server of a Cluster, of a comparable type: equal values are the same server.
+// A Node is one server of a Cluster. Its type must be comparable, and equal values mean the same server.
 type Node interface {
 	// Dial works like the function that [NewHub] gets. But Subscribe and Unsubscribe of the Conn send
 	// SSUBSCRIBE and SUNSUBSCRIBE, for sharded channels, and take any number of channels of any slots.
@@ -236,7 +240,8 @@ type ClusterClient interface {
 	ReloadState(ctx context.Context)
 }
 
-// Masters returns a Cluster whose channels are subscribed to at the masters. It panics if c is nil.
+// Masters returns a Cluster in which the node of a channel is the master that has the slot of the channel. It
+// panics if c is nil.
 func Masters(c ClusterClient) Cluster {
 	if c == nil {
 		panic("pubsub: Masters: the client is nil")
@@ -287,7 +292,7 @@ func each(ctx context.Context, command func(context.Context, ...string) error, c
 	return nil
 }
 
-// sole is the Cluster of a hub that has one connection, and its Node.
+// A sole is the Cluster of a hub that has one connection. It is also the only Node of this Cluster.
 type sole struct{ dial func(context.Context) Conn }
 
 func (s *sole) Node(context.Context, string) (Node, error) { return s, nil }

@@ -13,8 +13,8 @@
 //		return work(ctx) // ctx is canceled if the lock is lost
 //	})
 //
-// Where a function does not fit, Lock returns a [Hold] and a context to work with. Do not overwrite the
-// context that you passed to Lock, because the returned one ends when the hold is unlocked.
+// Where a function does not fit, call Lock, which returns a [Hold] and a context for the work. Do not
+// overwrite the context that you passed to Lock, because the returned context ends when the hold is unlocked.
 //
 //	held, hold, err := orders.Lock(ctx)
 //	if err != nil {
@@ -27,10 +27,10 @@
 //
 // The context that Lock returns carries the hold. A Lock of the same name with this context re-enters the
 // lock instead of waiting for itself. The context is canceled when the hold ends. Its cause then matches
-// [ErrLost] if the lease was lost, [ErrNotHeld] after Unlock, and [ErrClosed] after Session.Close. It also
-// ends when its parent does. Use it for all work that the lock protects, and the original context for all
-// work after Unlock. A transaction must commit before Unlock, because otherwise the next holder reads the
-// data from before the commit.
+// [ErrLost] if the lock was lost, [ErrNotHeld] after Unlock, and [ErrClosed] after Session.Close. The context
+// also ends when its parent ends. Use this context for all work that the lock protects, and the original
+// context for all work after Unlock. A transaction must commit before Unlock, because otherwise the next
+// holder reads the data from before the commit.
 //
 // Lockline cannot stop running code. When the lock is lost, code that does not watch the context continues.
 //
@@ -41,38 +41,40 @@
 // # The lease
 //
 // If a holder dies, Redis frees the lock when its lease ends. While the holder lives, its session renews the
-// lease (15 s unless [WithWatchdogTimeout] sets another one) after each third of it. The validity of a hold
-// is measured on the local monotonic clock. It begins before the request was sent that granted or last
-// renewed the lease, and lasts for the lease less 1 % and 2 ms. Then the context is canceled. A process that
-// is frozen for longer than its lease, or a machine that sleeps, can act before it notices. If that does
-// harm, check [Hold.Token] with each write.
+// lease after each third of it. The lease is 15 s unless [WithWatchdogTimeout] sets another one. The validity
+// of a hold is measured on the local monotonic clock. It begins just before the session sends the request
+// that grants or renews the lease, and lasts for the lease, less 1 % and 2 ms. After that, the context is
+// canceled. A process that was frozen for longer than its lease, or a machine that was asleep, can act before
+// it notices the loss. If such an action does harm, check [Hold.Token] with each write.
 //
-// docs/failures.md describes failures of holders, of Redis, of clocks and of machines. It says for each
-// whether two holders can be inside at the same time, for how long, and how to prepare for it.
+// docs/failures.md describes failures of holders, of Redis, of clocks and of machines. For each failure, it
+// says whether two holders can be inside at the same time, for how long, and how to prepare for that.
 //
 // # Waiting
 //
-// A waiter does not poll. Each session that wants the lock has one place in a queue in Redis. The unlock of
-// another process makes the first session in that queue the holder. That takes one request and at most two
+// A waiter does not poll. Each session that wants the lock has one place in a queue in Redis. When a holder
+// unlocks, Redis makes the first session in the queue the next holder. This takes one request and at most two
 // messages, however long the queue is. The goroutines of one session wait in memory, first come, first
-// served. They pass the lock on from one to the next in memory, each with a token of its own, until the
-// session has had it for 5 ms ([WithHandover]). Then the next session has its turn. So between processes the
-// lock is first come, first served, but for that time goroutines of the session that has the lock overtake
-// others. In package fairlock they do not. With [WithLinger], a session also keeps a lock that none of its
-// goroutines wants, until another session wants it.
+// served. They pass the lock on from one to the next in memory, each with its own token, until the session
+// has had the lock for 5 ms ([WithHandover]). Then the next session has its turn. So sessions get the lock in
+// the order in which they came, but for these 5 ms, goroutines of the session that has the lock overtake
+// waiters of other sessions. In package fairlock, they do not overtake. With [WithLinger], a session also
+// keeps a lock that none of its goroutines wants, until another session wants the lock.
 //
-// A session keeps its place in the queue by a heartbeat at three fifths of the waiter timeout
-// ([WithWaiterTimeout]), every 6 s by default. If the process of a waiter died, Redis skips the waiter at
-// once if it sees that the session has no subscription. Otherwise the waiter delays the others by some
-// seconds (docs/failures.md). A lock that is handed over is leased for 2 s at first, and then renewed.
+// A session keeps its place in the queue by heartbeats. It sends one every 6 s by default, and in general
+// after three fifths of the waiter timeout ([WithWaiterTimeout]). If the process of a waiter has died, Redis
+// usually sees that its session has no subscription, and skips the waiter at once. Otherwise the dead waiter
+// delays the others by some seconds (docs/failures.md). The first lease of a lock that is handed over is 2 s,
+// and is then renewed.
 //
-// The design follows Redisson's RLock: a hash with the owner and the hold count, a lease, and a watchdog
-// that renews it. Package redisson has locks that are shared with programs on a JVM.
+// The design follows Redisson's RLock: a hash with the owner and the hold count, a lease, and a watchdog that
+// renews it. Locks of package redisson can be shared with programs on a JVM.
 //
 // # Options
 //
-// Options are the same for all kinds, but some have no effect on some kinds. This table shows for which
-// kinds an option counts (yes), has no effect (no), is an error, or cannot be given (-):
+// The options are the same for all kinds of locks, but some options have no effect on some kinds. This table
+// shows for each kind whether an option counts (yes), has no effect (no), is an error (error), or cannot be
+// passed (-):
 //
 //	                     rlock fairlock rwlock semaphore redisson RedLock MultiLock member election latch
 //	WithLease            yes   yes      yes    yes       yes      yes     yes       yes    -        -
@@ -87,12 +89,12 @@
 //	WithLabel            yes   yes      yes    yes       yes      yes     yes       -      yes      no
 //	WithObserver         yes   yes      yes    yes       yes      yes     yes       -      yes      no
 //
-// The first four are options of New and of each call. An option of the call overrides the option of New. The
-// column MultiLock is for options of its calls, and of the sessions of its members. The column member is for
-// options that were passed to New for a member. Both are for members of this package. Other members are as
-// in their own column.
+// The first four options are passed to New or to a call. An option of the call overrides the same option of
+// New. The column MultiLock is for options of the calls of a MultiLock, and for options of the sessions of
+// its members. The column member is for options that were passed to New for a member of a MultiLock. Both
+// columns describe members of this package. For members of other kinds, see the columns of these kinds.
 //
-// The other options are of a session, and all locks of the session share them. A RedLock uses the observer
-// and the logger of its first session. WithLogger and WithClassicPubSub are for the session itself, with any
-// kinds of locks.
+// The other options are passed to NewSession, and apply to all locks of the session. A RedLock uses the
+// observer and the logger of its first session. WithLogger and WithClassicPubSub are not in the table,
+// because they apply to the session itself, for any kinds of locks.
 package rlock

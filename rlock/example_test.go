@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleClient connects to a server that lives in this process. Use your own.
+// exampleClient returns a client of a server that runs in this process. Use your own client instead.
 func exampleClient() (*redis.Client, func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -47,7 +47,7 @@ func ExampleNewSession() {
 	rdb, stop := exampleClient()
 	defer stop()
 	session, err := rlock.NewSession(rdb,
-		rlock.WithWatchdogTimeout(10*time.Second), // a dead process keeps its locks this long
+		rlock.WithWatchdogTimeout(10*time.Second), // a dead process keeps its locks for up to 10 s
 		rlock.WithLabel("billing"),
 	)
 	if err != nil {
@@ -96,7 +96,7 @@ func ExampleMutex_TryLock() {
 	// second is locked out: true
 }
 
-// A factory makes the lock of each item, so code that takes it works with each kind of lock.
+// The code takes a function that makes the lock of an item, so it works with any kind of lock.
 func ExampleLocker() {
 	rdb, stop := exampleClient()
 	defer stop()
@@ -148,7 +148,7 @@ func ExampleWithOwner() {
 	session, _ := rlock.NewSession(rdb)
 	defer func() { _ = session.Close() }()
 
-	// One request, one owner: layers that do not pass contexts on re-enter all the same.
+	// One request is one owner, so layers that do not pass on the context of a hold can still re-enter.
 	request := rlock.WithOwner(context.Background())
 	cart := rlock.New(session, "cart")
 	_, outer, _ := cart.Lock(request)
@@ -178,7 +178,7 @@ func ExampleWithNote() {
 	defer stop()
 	session, _ := rlock.NewSession(rdb)
 	defer func() { _ = session.Close() }()
-	other, _ := rlock.NewSession(rdb) // as of another process
+	other, _ := rlock.NewSession(rdb) // like the session of another process
 	defer func() { _ = other.Close() }()
 
 	err := rlock.New(session, "drawer").Do(context.Background(), func(ctx context.Context) error {
@@ -202,7 +202,7 @@ func ExampleMutex_Lock() {
 	defer func() { _ = session.Close() }()
 
 	orders := rlock.New(session, "orders:42")
-	ctx, hold, err := orders.Lock(context.Background()) // go on with this context
+	ctx, hold, err := orders.Lock(context.Background()) // use this context from now on
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -212,7 +212,7 @@ func ExampleMutex_Lock() {
 	_, err = orders.ForceUnlock(context.Background()) // as an operator may do
 	fmt.Println("freed under its holder:", err == nil)
 
-	_, _, err = orders.Lock(ctx) // the holder learns it by its next request or renewal
+	_, _, err = orders.Lock(ctx) // the next request or renewal of the holder finds the loss
 	fmt.Println("no second lock under code that lost the first:", errors.Is(err, rlock.ErrLost))
 	<-ctx.Done()
 	fmt.Println("what runs with the context stops:", errors.Is(context.Cause(ctx), rlock.ErrLost))
@@ -228,7 +228,7 @@ func ExampleWithLease() {
 	session, _ := rlock.NewSession(rdb)
 	defer func() { _ = session.Close() }()
 
-	// Once an hour, whoever comes first: nobody unlocks, the lease runs out.
+	// The first process of each hour does the work. Nobody unlocks, so the lock is free when its lease ends.
 	report := rlock.New(session, "hourly report", rlock.WithLease(time.Hour))
 	for range 2 {
 		_, hold, err := report.TryLock(context.Background())
@@ -264,7 +264,7 @@ func ExampleWaitAtMost() {
 }
 
 func ExampleHold_WaitReplicas() {
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"}) // which has a replica
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"}) // this server has a replica
 	session, err := rlock.NewSession(rdb)
 	if err != nil {
 		fmt.Println(err)
@@ -292,13 +292,13 @@ func ExampleHold_Extend() {
 
 	m := rlock.New(session, "import", rlock.WithLease(time.Minute))
 	_, hold, _ := m.Lock(context.Background())
-	err := hold.Extend(context.Background(), time.Hour) // it takes longer than was thought
+	err := hold.Extend(context.Background(), time.Hour) // the work takes longer than expected
 	fmt.Println(err, time.Until(hold.Deadline()) > 50*time.Minute)
 	_ = hold.Unlock(context.Background())
 	// Output: <nil> true
 }
 
-// printer prints what happens.
+// A printer prints all events.
 type printer struct{}
 
 func (printer) Observe(_ context.Context, e rlock.Event) {
@@ -347,7 +347,7 @@ func ExampleMutex_ForceUnlockToken() {
 	m := rlock.New(session, "stuck")
 	_, hold, _ := m.Lock(context.Background())
 	state, _ := m.Inspect(context.Background())
-	fmt.Println(m.ForceUnlockToken(context.Background(), state.Token-1)) // another hold
+	fmt.Println(m.ForceUnlockToken(context.Background(), state.Token-1)) // the token of another hold
 	fmt.Println(m.ForceUnlockToken(context.Background(), state.Token))
 	fmt.Println(errors.Is(hold.Unlock(context.Background()), rlock.ErrLost))
 	// Output:
@@ -386,7 +386,7 @@ func ExampleSession_Shutdown() {
 	ctx, _, _ := rlock.New(session, "orders:42").Lock(context.Background())
 	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fmt.Println(session.Shutdown(soon)) // gives back at once what it holds
+	fmt.Println(session.Shutdown(soon)) // releases all locks of the session at once
 	fmt.Println(errors.Is(context.Cause(ctx), rlock.ErrClosed))
 	// Output:
 	// <nil>

@@ -108,7 +108,7 @@ func TestATimeWithoutAUnitIsRefusedWithTheOptionsName(t *testing.T) {
 func TestANilSessionIsRefused(t *testing.T) {
 	var s *rlock.Session
 	for _, err := range []error{s.Close(), s.Shutdown(bg)} {
-		if err == nil || !strings.Contains(err.Error(), "nil Session") {
+		if err == nil || !strings.Contains(err.Error(), "the Session is nil") {
 			t.Errorf("%v", err)
 		}
 	}

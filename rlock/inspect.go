@@ -7,47 +7,50 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// State is the data that Redis has of a lock of any kind at one moment.
+// A State is the data that Redis has of a lock of any kind at one moment.
 type State struct {
-	Name    string
-	Held    bool
-	Holder           // the first of Holders. If the lock is free, Token is the last token, for 15 s or more
-	Holders []Holder // several of readers and of permits. The holder whose lease ends first is the first
+	Name string
+	Held bool
+	// Holder is the first of Holders. If the lock is free, only Token is set, to the last token, which Redis
+	// keeps for at least 15 s.
+	Holder
+	Holders []Holder // several if readers or permits share the lock; sorted by Remaining
 	Queue   []Waiter // in order; empty for a RedLock, and for locks of package redisson
-	Limit   int      // number of permits of a semaphore; 0 if it was not used lately
+	Limit   int      // number of permits of a semaphore; 0 if the semaphore was not used lately
 }
 
-// Holder is one acquisition that holds a lock.
+// A Holder is one acquisition that holds a lock.
 type Holder struct {
 	// Owner is the id of the session and the number of the acquisition, or the owner field of another
-	// library. For a RedLock, it is the id of its quorum.
+	// library. For a RedLock, Owner is the id of its quorum.
 	Owner   string
-	Session string // id of the session; for a RedLock, of its quorum
+	Session string // id of the session; for a RedLock, id of its quorum
 	Host    string // host name of the process
 	PID     int    // process id
 	Label   string // label of the session ([WithLabel])
 	Note    string // note of the call to which Redis granted the lock ([WithNote])
 	// Protocol and Library are the versions of the protocol and of the library with which the program was
-	// built. Library is a tag, the hash of a commit, or "devel". They are 0 and "" for sessions of older
-	// versions, which do not store them, and for other libraries.
+	// built. Library is a tag, the hash of a commit, or "devel". Protocol is 0 and Library is "" for sessions
+	// of older versions and for other libraries, which do not store them.
 	Protocol int
 	Library  string
 	Count    int  // hold count of a lock; 0 for a read-write lock and for permits
-	Shared   bool // the holder reads under a read-write lock, beside which others may read, too
-	Permits  int  // number of permits of a semaphore that it has; 0 for a lock
-	// Token is the fencing token that Redis granted. If the session has passed the lock on in memory since,
-	// its present goroutine has a higher one. Token is 0 if it is not known, as for other libraries.
+	Shared   bool // the holder has a read-write lock for reading, and others may read at the same time
+	Permits  int  // number of permits of a semaphore that the holder has; 0 for a lock
+	// Token is the fencing token that Redis granted. If the session has passed the lock on in memory since
+	// then, the goroutine that has the lock now has a higher token. Token is 0 if the token is not known, for
+	// example for holders of other libraries.
 	Token     int64
-	Remaining time.Duration // until the lease ends, unless it is renewed
+	Remaining time.Duration // time until the lease ends, unless the lease is renewed
 	Lingers   bool          // the session may keep the lock while no goroutine has it ([WithLinger])
 	Unlocked  bool          // the hold has ended, and the lock stays taken for Remaining ([HoldAtLeast])
 	Servers   int           // number of servers of a RedLock that have this holder; 0 for any other lock
 }
 
-// Since returns about when the session of the holder got the lock, by the clock of the server, because a
-// token is that time. The result is too late if the clock had been set back before. The session may have
-// passed the lock on from goroutine to goroutine in memory since then. Since returns the zero time if the
-// lock is free, or if the token is not known.
+// Since returns the approximate time at which the session of the holder got the lock, by the clock of the
+// server. It derives the time from the token. If the clock had been set back before, the result is too late.
+// The session may have passed the lock on from goroutine to goroutine in memory since then. Since returns the
+// zero time if the lock is free, or if the token is not known.
 func (h Holder) Since() time.Time {
 	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}
@@ -55,8 +58,8 @@ func (h Holder) Since() time.Time {
 	return time.UnixMicro(h.Token)
 }
 
-// Used returns the number of permits of a semaphore that are held. It exceeds Limit if the limit was reduced
-// below that number.
+// Used returns the number of permits of a semaphore that are held. This number exceeds Limit if the limit was
+// reduced below it.
 func (s State) Used() (n int) {
 	for _, h := range s.Holders {
 		n += h.Permits
@@ -68,11 +71,11 @@ func (s State) Used() (n int) {
 // the number of permits that are held.
 func (s State) Available() int { return s.Limit - s.Used() }
 
-// Waiter is one place in the queue in Redis. Each session has at most one place, and its other goroutines
-// wait behind that in memory. For a read-write lock, a session has at most one place to read and one to
-// write. For a semaphore, it has at most one place for each number of permits. For a fair lock, goroutines
-// of one session that share a place are listed one by one, with the same Owner and Age. One of them that has
-// given up may be listed for as long as others wait.
+// A Waiter is one place in the queue in Redis. Each session has at most one place, and its other goroutines
+// wait behind that place in memory. For a read-write lock, a session has at most one place to read and one to
+// write. For a semaphore, it has at most one place for each number of permits. For a fair lock, goroutines of
+// one session that share a place are listed one by one, with the same Owner and Age. A goroutine that has
+// given up may be listed for as long as other goroutines of its place wait.
 type Waiter struct {
 	Owner    string        // session id and number of the acquisition
 	Session  string        // id of the session
@@ -83,8 +86,8 @@ type Waiter struct {
 	Protocol int           // see Holder
 	Library  string        // see Holder
 	Shared   bool          // the waiter wants to read
-	Permits  int           // number of permits of a semaphore that it wants; 0 for a lock
-	Age      time.Duration // since the place was taken
+	Permits  int           // number of permits of a semaphore that the waiter wants; 0 for a lock
+	Age      time.Duration // time since the waiter took its place
 }
 
 // Inspect returns the holder and the waiters of the lock. It sends one request, which changes nothing, and
@@ -101,7 +104,7 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 	return st, err
 }
 
-// ForceUnlock frees the lock, whoever holds it, and reports whether it was held. It is for operators,
+// ForceUnlock frees the lock from any holder, and reports whether the lock was held. It is for operators,
 // because the holder continues for a while without the lock. The holder notices the loss at its next request
 // or renewal, which comes after at most a third of its lease. A hold with [WithLease] is not renewed, so its
 // holder may continue until the lease ends.
@@ -110,14 +113,15 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// ForceUnlockToken is [Mutex.ForceUnlock] for the holder that [Mutex.Inspect] has returned with this token.
-// If another owner holds the lock meanwhile, or the lock is free, it changes nothing and returns false. So
-// an operator who has looked, and thought about it, does not free the lock of the next holder. If the
-// session of the holder has passed the lock on in memory, Inspect still returns the token that Redis
-// granted, and ForceUnlockToken takes the lock from whichever goroutine has it.
+// ForceUnlockToken is like [Mutex.ForceUnlock], but frees the lock only if it is still held by the holder
+// that [Mutex.Inspect] has returned with this token. Otherwise it changes nothing and returns false. So an
+// operator who needs time to decide does not free the lock of the next holder. If the session of the holder
+// has passed the lock on in memory, Inspect still returns the token that Redis granted. ForceUnlockToken then
+// takes the lock from the goroutine that has it now.
 //
-// It blocks for one request, at most until ctx ends. A token of 0 or less is an error. Inspect returns 0 if
-// the token is not known, for example for a holder on a JVM, which only ForceUnlock can free.
+// ForceUnlockToken blocks for one request, at most until ctx ends. If token is 0 or less, it returns an
+// error. Inspect returns the token 0 if the token is not known, for example for a holder on a JVM, which only
+// ForceUnlock can free.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return (*mutex)(m).ForceToken(ctx, token)
 }

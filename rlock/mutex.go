@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// Locker is any lock of this module. The function [Do] runs a function while a Locker is held. Code that
+// A Locker is any lock of this module. The function [Do] runs a function while a Locker is held. Code that
 // locks items by name can take a func(name string) Locker.
 type Locker interface {
 	// Name returns the name of the lock.
@@ -27,9 +27,9 @@ type Locker interface {
 var _ Locker = (*Mutex)(nil)
 
 // Do runs fn while l is held. It unlocks l even if fn panics or calls runtime.Goexit. fn gets the context
-// that Lock returned, in which [HoldFrom] finds the Hold. fn must watch that context, because Do waits for
-// fn even if the lock is lost. The Unlock takes at most 5 s. Do returns the error of Lock, or the error of
-// fn joined with that of Unlock. If the lock was lost before fn returned, the error matches [ErrLost]. If l
+// that Lock returned, in which [HoldFrom] finds the Hold. fn must watch that context, because Do waits for fn
+// even if the lock is lost. The Unlock takes at most 5 s. Do returns the error of Lock, or the error of fn
+// joined with the error of Unlock. If the lock was lost before fn returned, the error matches [ErrLost]. If l
 // or fn is nil, Do returns an error and does not take the lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, options ...Option) error {
 	switch {
@@ -45,9 +45,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 	return (*handle.Hold)(hold).Do(held, fn)
 }
 
-// Mutex is a lock with a name, used by one session. It has no state of any acquisition. So any number of
-// goroutines may use one Mutex, and all Mutexes with the same name are one lock. Every method of the zero
-// Mutex returns an error.
+// A Mutex names a lock for one session. It keeps no state of an acquisition, so any number of goroutines may
+// use it, and several Mutexes with the same name are the same lock. Every method of the zero Mutex, except
+// Name, returns an error.
 type Mutex mutex
 
 type mutex = engine.Lock
@@ -59,7 +59,8 @@ var kind = func() *engine.Kind {
 }()
 
 // New returns a reentrant lock with this name. It sends no request and is cheap. The name may be any string
-// of 1 to 512 bytes. If the name or the session is not valid, every method returns an error that says so.
+// of 1 to 512 bytes. If the name or the session is not valid, every method except Name returns an error that
+// says so.
 //
 // Locks of different kinds with the same name do not exclude each other. A holder of this lock and a holder
 // of a lock of package fairlock can be inside at the same time, without an error. So use the same kind for a
@@ -72,44 +73,45 @@ func New(s *Session, name string, options ...Option) *Mutex {
 // Name returns the name of the lock.
 func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 
-// Lock waits until the lock is held. It returns the hold, and a context for the protected work, which
-// carries the hold and ends with it. If ctx descends from a live hold of this lock, Lock re-enters.
+// Lock waits until the lock is held. It returns the hold, and a context for the protected work, which carries
+// the hold and ends with it. If ctx descends from a live hold of this lock, Lock re-enters.
 //
-// Lock blocks until ctx ends, or for the time of [WaitAtMost]. ctx bounds the wait, and the returned context
-// inherits from it. The end of ctx does not end the hold. Only Unlock, a loss, the close of the session and
-// the end of a fixed lease do.
+// Lock blocks at most until ctx ends, or for the time of [WaitAtMost]. ctx bounds the wait, and the returned
+// context inherits from it. The end of ctx does not end the hold. A hold ends only by Unlock, by a loss, by
+// the end of a fixed lease, or when its session is closed.
 //
-// After an error, Lock returns ctx itself and a nil hold, on which all methods may be called. Nothing is
-// held then. If an unanswered request may have taken the lock, it is released in the background. The error
-// matches
-//   - ctx.Err() and context.Cause(ctx), if ctx has ended. It does not match ErrLocked then. But if the
+// After an error, Lock returns ctx itself and a nil hold, on which all methods may be called. Nothing is held
+// then. If a request without a reply may have taken the lock, the lock is released in the background. The
+// error matches
+//   - ctx.Err() and context.Cause(ctx), if ctx has ended. The error then does not match ErrLocked. But if the
 //     holder of the lock is known, errors.As finds a *[LockedError]. If this session was the holder, the
 //     error says so;
-//   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost is over. If Redis has not replied, so that
-//     no holder is known, it matches os.ErrDeadlineExceeded instead;
+//   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost has ended. If Redis has not replied, so
+//     that no holder is known, the error matches os.ErrDeadlineExceeded instead;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed, or closes during the wait;
 //   - otherwise an error of go-redis.
 //
-// An outage of Redis does not end the wait at once. It lasts until ctx or WaitAtMost ends it, or for the
-// watchdog timeout if ctx has no deadline. The error then says for how long no request succeeded, and why
-// the last one failed. A call that re-enters repeats its request only as often as TryLock. Wrong passwords,
-// missing rights, a URL instead of an address and similar mistakes are errors at once. So is a panic in the
-// client, for example in one of its hooks. The error then has the value of the panic, and the logger of the
-// session gets the stack.
+// An outage of Redis does not end the wait at once. If ctx has a deadline, or the call has WaitAtMost, the
+// wait lasts until then. Otherwise it lasts for the watchdog timeout of the session. The error then says for
+// how long no request has succeeded, and why the last request has failed. A call that re-enters repeats its
+// request only as often as TryLock. Wrong passwords, missing rights, a URL instead of an address and similar
+// mistakes are errors at once. A panic in the client, for example in one of its hooks, is an error at once,
+// too. This error has the value of the panic, and the logger of the session gets the stack.
 //
 // A call returns at most 100 ms after its deadline, even if its request is stuck. If ctx is canceled, the
 // call returns at once, with one exception. If Redis stops replying while a request is in flight, the call
-// ends with the ReadTimeout of go-redis, which is 5 s by default. docs/faq.md lists the bounds of all calls.
+// ends only after the ReadTimeout of go-redis, which is 5 s by default. docs/faq.md lists the bounds of all
+// calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)
 	return ctx, (*Hold)(hold), err
 }
 
-// TryLock is Lock without waiting for other holders. If the lock is held, it returns a *[LockedError]. It
-// blocks for one request, which is sent up to four times in an outage. ctx and a [WaitAtMost] above zero
-// bound it, as they bound Lock.
+// TryLock is like Lock, but does not wait for other holders. If the lock is held, it returns a
+// *[LockedError]. It blocks for one request, which is sent up to four times in an outage. ctx and a
+// [WaitAtMost] above zero bound TryLock as they bound Lock.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), true)
@@ -122,15 +124,15 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opti
 }
 
 var (
-	// ErrLocked means that another owner holds the lock. TryLock returns it, and so does a Lock whose time
-	// of [WaitAtMost] is over. The error is a *[LockedError].
+	// ErrLocked means that another owner holds the lock. TryLock returns it, and so does a Lock whose time of
+	// [WaitAtMost] has ended. The error is a *[LockedError].
 	ErrLocked error = errLocked
 
-	// ErrLost means that the lock was held and then lost. Its lease could not be renewed in time, its data
-	// in Redis was deleted, or an operator has freed it by force.
+	// ErrLost means that the lock was held and then lost. Its lease could not be renewed in time, its data in
+	// Redis was deleted, or an operator has freed it by force.
 	ErrLost error = errLost
 
-	// ErrNotHeld means that the hold was unlocked before, or that there never was one.
+	// ErrNotHeld means that the hold was unlocked before, or that there never was a hold.
 	ErrNotHeld error = errNotHeld
 
 	// ErrClosed means that the session is closed.
@@ -149,14 +151,14 @@ var (
 // LockedError names the holder of the lock, or one of the holders of permits, as far as it is known. It
 // matches [ErrLocked], but not inside the error of a wait that ended with its context (see [Mutex.Lock]).
 type LockedError struct {
-	What   string // the kind that is not free, as "semaphore"; "" for a lock
-	Name   string // of the lock
+	What   string // noun for the lock in errors, for example "semaphore"; "" means "lock"
+	Name   string // name of the lock
 	Holder string // owner field: session id and number of the acquisition; "" if not known
 	About  string // the holder's process, host, label and note in one string: see HeldBy
-	// Remaining is the time until the lease of the holder ends. A living holder renews its lease, unless the
-	// lease is fixed ([WithLease]), which Redis does not know. So Remaining does not say when the lock will
-	// be free, with one exception. If Holder ends in "~", the hold has ended, and the lock stays taken for
-	// Remaining ([HoldAtLeast]). HeldBy reports that as Unlocked.
+	// Remaining is the time until the lease of the holder ends. It does not say when the lock will be free,
+	// because a living holder renews a lease that is not fixed, and Redis does not know which leases are
+	// fixed ([WithLease]). There is one exception. If Holder ends in "~", the hold has ended, and the lock
+	// stays taken for Remaining ([HoldAtLeast]). HeldBy sets Unlocked then.
 	Remaining time.Duration
 	Hint      string // a mistake that the caller may have made; "" if none is suspected
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Observer is notified of events of the locks of a session, for example to make metrics and traces. Observe
-// is called without any mutex held, in the goroutine to which the event belongs, which waits until it
-// returns. So Observe must be quick. It must not use the session, nor call runtime.Goexit, as t.FailNow
-// does. A panic of Observe is logged and changes nothing else. ctx is the context of the call to which the
-// event belongs, if there is one.
+// An Observer is notified of events of the locks of a session, for example to make metrics and traces.
+// Observe is called in the goroutine to which the event belongs, without any mutex held. This goroutine waits
+// until Observe returns, so Observe must be quick. It must not use the session, and must not call
+// runtime.Goexit, as t.FailNow does. If Observe panics, the panic is logged and has no other effect. ctx is
+// the context of the call to which the event belongs, if there is one.
 //
 // Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with the same Token,
-// when that hold and all holds nested in it have ended. A nested hold has an EventAcquired of its own, at a
-// greater Depth, and no end of its own.
+// when that hold and all holds nested in it have ended. A nested hold has its own EventAcquired, at a greater
+// Depth, but no event for its end.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -49,18 +49,19 @@ func (t EventType) String() string {
 	return names[t]
 }
 
-// Kind is a kind of lock, as the letter that stands in its keys in Redis. More kinds may come.
+// A Kind is a kind of lock, given as the letter in the keys of such locks in Redis. Later versions may add
+// kinds.
 type Kind string
 
-// The kinds of locks. A MultiLock has no kind of its own. Its members have.
+// The kinds of locks. A MultiLock has no kind, but each of its members has one.
 const (
-	KindReentrant Kind = "r" // of this package
-	KindFair      Kind = "f" // of package fairlock
-	KindRedLock   Kind = "q" // of package multilock
-	KindRedisson  Kind = "j" // of package redisson, whose keys have no kind
-	KindReadWrite Kind = "w" // of package rwlock
-	KindSemaphore Kind = "p" // of package semaphore
-	KindLatch     Kind = "l" // of package latch, which has no events
+	KindReentrant Kind = "r" // locks of this package
+	KindFair      Kind = "f" // locks of package fairlock
+	KindRedLock   Kind = "q" // RedLocks of package multilock
+	KindRedisson  Kind = "j" // locks of package redisson, whose keys have no letter
+	KindReadWrite Kind = "w" // read-write locks of package rwlock
+	KindSemaphore Kind = "p" // permits of package semaphore
+	KindLatch     Kind = "l" // latches of package latch, which have no events
 )
 
 // String returns the name of the kind, for example "fair". For an unknown kind it returns the letter.
@@ -72,18 +73,18 @@ func (k Kind) String() string {
 	return cmp.Or(name, string(k))
 }
 
-// Event is one thing that has happened to a lock. More fields may come.
+// An Event is one thing that has happened to a lock. Later versions may add fields.
 type Event struct {
 	Type     EventType
 	LockKind Kind   // the kind of the lock
 	Name     string // the name of the lock
-	Session  string // id of the session; for a RedLock, of its quorum
+	Session  string // id of the session; for a RedLock, id of its quorum
 	At       time.Time
-	Wait     time.Duration // since Lock or TryLock was called: EventAcquired, EventNotAcquired
-	Held     time.Duration // since it was acquired: EventReleased, EventLost
-	Depth    int           // hold count: EventAcquired
-	Token    int64         // fencing token; not of EventWaiting and EventNotAcquired
-	Err      error         // EventNotAcquired, EventReleased, EventLost, EventRenewFailed
+	Wait     time.Duration // time since the call began; for EventAcquired and EventNotAcquired
+	Held     time.Duration // time since the lock was acquired; for EventReleased and EventLost
+	Depth    int           // hold count; for EventAcquired
+	Token    int64         // fencing token; 0 in EventWaiting and EventNotAcquired
+	Err      error         // for EventNotAcquired, EventReleased, EventLost and EventRenewFailed
 	// HandedOver means that the lock was passed on in memory by another goroutine of the session. It is set
 	// in EventAcquired.
 	HandedOver bool

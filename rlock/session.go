@@ -21,9 +21,9 @@ type Client interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Session is the identity of a process that holds locks. Its locks share a watchdog, which renews all
+// A Session is the identity of a process that holds locks. Its locks share a watchdog, which renews all
 // leases, and a connection for subscriptions, which is open while a goroutine waits. Usually a process has
-// one Session for each Redis. It is safe for concurrent use.
+// one Session for each Redis. A Session is safe for concurrent use.
 type Session outer
 
 type outer = session.Outer
@@ -39,17 +39,17 @@ func init() {
 
 // NewSession returns a session that uses client. The caller keeps the client, and must close it after the
 // session. NewSession sends no request. It returns an error if client is nil, a *redis.Ring or a
-// *redis.AutoPipeliner. A Ring moves keys to another server if a server does not reply to its pings. Then
-// two owners could hold one lock. An AutoPipeliner makes a holder wait until a batch is full.
+// *redis.AutoPipeliner. A Ring moves keys to another server if a server does not reply to its pings. Then two
+// owners could hold the same lock. An AutoPipeliner makes a holder wait until a batch is full.
 //
 // The id of the session is chosen here, at random. If a machine or a container can be restored from a
 // snapshot more than once, call NewSession after the restore. If a process made its session before the
 // snapshot, all restored copies have the same session id, and nothing keeps them apart.
 //
-// If more than 16 requests to a server are in flight at a time, further ones share pipelines. These requests
-// have no trace of the context of a caller, and use connections of the client's pipeline pool. If the client
-// is a wrapper of another type, no pipelines are shared. Hooks of a ClusterClient do not see these requests,
-// but the hooks of its nodes do.
+// If more than 16 requests to a server are in flight at a time, further requests share pipelines. A shared
+// pipeline has no context of a caller, so traces do not connect it with a call. It uses a connection of the
+// client's pipeline pool. Hooks of a ClusterClient do not see shared pipelines, but the hooks of its nodes
+// do. If the client is a wrapper of another type, no pipelines are shared.
 func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	cfg := session.Config{
 		Prefix: "lockline", Lease: protocol.DefaultLease, WaiterTimeout: 10 * time.Second,
@@ -70,7 +70,7 @@ func NewSession(client Client, options ...SessionOption) (*Session, error) {
 	return (*Session)(s.Outer()), nil
 }
 
-// ID returns the unique id of the session, with which the owner field of each of its locks begins. It
+// ID returns the unique id of the session. The owner field of each of its locks begins with this id. ID
 // returns "" for a nil Session.
 func (s *Session) ID() string {
 	if inner := (*outer)(s).Session(); inner != nil {
@@ -79,23 +79,23 @@ func (s *Session) ID() string {
 	return ""
 }
 
-// Close releases all locks that the session holds, and ends all waits. Both end with [ErrClosed]. It blocks
-// until Redis has replied, at most 5 s. A lock that could not be released by then stays taken until its
-// lease ends. Close logs that and returns it as an error. So close the session before its client, which
-// Close leaves open. A second Close does nothing.
+// Close releases all locks that the session holds, and ends all waits. Holds and waits end with [ErrClosed].
+// Close blocks until Redis has replied, but not longer than 5 s. A lock that could not be released by then
+// stays taken until its lease ends. Close logs that and returns an error. Close the session before its
+// client, because Close sends requests. It does not close the client. A second Close does nothing.
 func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-// Shutdown is Close with another bound: it blocks until Redis has replied, at most until ctx ends. A lock
-// that could not be released by then stays taken until its lease ends, and the error says so. A nil ctx is a
-// mistake that should leave no lock taken, so Shutdown is Close then.
+// Shutdown is like Close, but waits for the replies of Redis until ctx ends. A lock that could not be
+// released by then stays taken until its lease ends, and the error says so. If ctx is nil, Shutdown does the
+// same as Close, so that this mistake leaves no lock taken.
 func (s *Session) Shutdown(ctx context.Context) error {
 	inner := (*outer)(s).Session()
 	if inner == nil {
-		return errors.New("lockline: a nil Session; make one with NewSession")
+		return errors.New("lockline: the Session is nil; make one with NewSession")
 	}
 	if ctx == nil {
 		return s.Close()

@@ -8,20 +8,20 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// A grant is something that a server gave for a time.
+// A grant is something that a server has granted for a limited time.
 type grant struct {
 	watchdog.Lease
 	name string
 	lost chan struct{}
 }
 
-// A registry stands for the server: it renews a grant twice, then it has given it to somebody else.
+// A registry stands for the server. It renews a grant twice. After that, it no longer has the grant.
 type registry struct{ renewals int }
 
 func (r *registry) Server(*watchdog.Lease) any { return "localhost" }
 
 func (r *registry) Renew(_ context.Context, _ any, batch []*watchdog.Lease) []watchdog.Result {
-	asked := time.Now()
+	sentAt := time.Now()
 	results := make([]watchdog.Result, len(batch))
 	for i, l := range batch {
 		if r.renewals++; r.renewals > 2 {
@@ -29,7 +29,7 @@ func (r *registry) Renew(_ context.Context, _ any, batch []*watchdog.Lease) []wa
 			continue
 		}
 		fmt.Println("renewed", l.Owner.(*grant).name)
-		results[i] = watchdog.Result{Deadline: asked.Add(time.Minute)}
+		results[i] = watchdog.Result{Deadline: sentAt.Add(time.Minute)}
 	}
 	return results
 }

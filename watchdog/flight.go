@@ -10,8 +10,8 @@ import (
 const MaxBatch = 500
 
 // fly renews leases of one server that were due at launched, one batch after another, because several batches
-// at once could use up all connections of the client. If a batch hangs, a later flight renews the leases that
-// were to follow it.
+// at once could use up all connections of the client. If a batch hangs, a later flight renews the leases of
+// the batches behind it.
 func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 	for {
 		batch := make([]*Lease, 0, min(len(waiting), MaxBatch))

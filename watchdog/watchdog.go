@@ -12,20 +12,20 @@ import (
 const never = time.Duration(math.MaxInt64)
 
 // A Lease is a lease that a Watchdog keeps. Embed it in the type that has the lease. Set Owner, and then call
-// [Watchdog.Add], once. All other fields of a new Lease are zero.
+// [Watchdog.Add] once. All other fields of a new Lease are zero.
 type Lease struct {
 	Owner any // lets the Keeper find the object that has the lease; set before Add
 
 	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start.
-	deadline time.Duration // the last deadline, also after the lease has ended
+	deadline time.Duration // the last known deadline; kept after the lease has ended
 	next     time.Duration // time of the next renewal; never: none is planned
 	since    time.Duration // time of the last good reply, or of the last change of the interval
 	every    time.Duration // time between renewals; 0 means the lease is only watched
 	backoff  time.Duration // pause before the planned retry; 0 after a success
 	place    int           // index in the heap plus 1; 0 means not added yet; -1 means not kept any more
 
-	// confirming means that the next renewal of a lease that is only watched is planned, to find out whether
-	// the server still has it (see Confirm).
+	// confirming is set while a renewal is planned for a lease that is only watched. This renewal finds out
+	// whether the server still has the lease (see Confirm).
 	confirming bool
 }
 
@@ -35,31 +35,32 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 // A Result is the result of one renewal.
 type Result struct {
 	Gone bool  // the server does not have the lease any more
-	Err  error // the renewal failed or its outcome is unknown; it is retried until the deadline
+	Err  error // the renewal failed or its outcome is unknown; the Watchdog retries until the deadline
 	// Deadline is the new local deadline of a lease that was renewed, counted from a time before the request
 	// was sent. Zero means that the renewal has not prolonged the lease.
 	Deadline time.Time
 }
 
 // A Keeper sends the renewals of a Watchdog and is notified of lost leases. Its methods are called from many
-// goroutines, never with a mutex held, and may use the Watchdog, except to close it. All methods but Renew
-// must be quick, because Lost is called for one lease after another.
+// goroutines, never with a mutex held. They may use the Watchdog, but must not close it. All methods but
+// Renew must be quick, because Lost is called for one lease after another.
 type Keeper interface {
 	// Server returns a comparable value that names the server to which l's renewal goes.
 	Server(l *Lease) any
 
 	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and
-	// returns a Result for each, in order. ctx ends at the latest deadline in the batch, or when the Watchdog
-	// closes. A lease may be removed while Renew runs; then its Result is ignored. After [Watchdog.Confirm],
-	// the batch may have leases that are only watched: their renewal must not prolong them on the server.
+	// returns a Result for each lease, in the order of the batch. ctx ends at the latest deadline in the
+	// batch, or when the Watchdog closes. A lease may be removed while Renew runs; then its Result is
+	// ignored. After [Watchdog.Confirm], the batch may have leases that are only watched. Renew must check
+	// these leases, but must not prolong them on the server.
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
-	// Lost is called once for each lease that ended, because its deadline has passed or because a renewal was
-	// Gone.
+	// Lost is called once for each lease that has ended, because its deadline has passed, or because the
+	// Result of a renewal was Gone.
 	Lost(l *Lease, deadlinePassed bool)
 
-	// Failed is called after a renewal has failed that will be retried while the lease lasts. It may be
-	// called shortly after l was removed.
+	// Failed is called after a renewal of l has failed. The Watchdog retries while the lease lasts. Failed
+	// may be called shortly after l was removed.
 	Failed(l *Lease, err error)
 }
 
@@ -80,10 +81,10 @@ type Watchdog struct {
 	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer
-	armed  time.Duration // the timer fires at this time or earlier; never: it need not fire
+	armed  time.Duration // the timer fires at this time or earlier; never: the timer need not fire
 	phase  time.Duration // start of the first slot of renewals
 
-	confirmedAt time.Duration // time at which the requests of the last Confirm are sent; 0 means none
+	confirmedAt time.Duration // when the requests of the last Confirm are sent; 0: there was no Confirm
 }
 
 // New returns a Watchdog that renews leases through k. It starts no goroutine before a lease is added. It
@@ -99,9 +100,10 @@ func New(k Keeper) *Watchdog {
 	return w
 }
 
-// Add keeps l until its deadline, and renews it about once in each interval every. If every is 0, l is only
-// watched. If the deadline has already passed, Lost is called at once, by another goroutine. Add returns
-// false, and does not keep l, if the Watchdog is closed. It panics if l was added before.
+// Add makes the Watchdog keep l until its deadline, and renew l about once in each interval of length every.
+// If every is 0, l is only watched: Lost is called at its deadline, but l is not renewed. If the deadline has
+// already passed, Lost is called at once, by another goroutine. Add returns false, and does not keep l, if
+// the Watchdog is closed. It panics if l was added before.
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,15 +124,15 @@ func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	return true
 }
 
-// Remove ends the keeping of l, and reports whether l was still kept. If so, Lost is not called for l, and a
-// renewal in flight has no effect on it.
+// Remove makes the Watchdog stop keeping l, and reports whether l was still kept. If so, Lost is not called
+// for l, and a renewal in flight has no effect on l.
 func (w *Watchdog) Remove(l *Lease) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l.place <= 0 {
 		return false
 	}
-	// The timer may now fire although no lease is due. This is cheaper than setting it for each lease.
+	// The timer may now fire although no lease is due. This is cheaper than setting the timer at each Remove.
 	heap.Remove(&w.leases, l.place-1)
 	return true
 }
@@ -162,14 +164,14 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 }
 
 const (
-	confirmAfter = 20 * time.Millisecond  // time from Confirm to the requests; a renewal in flight may return
+	confirmAfter = 20 * time.Millisecond  // from Confirm to the requests; renewals in flight can return first
 	confirmPause = 200 * time.Millisecond // shortest time between the requests of two Confirms
 )
 
-// Confirm renews soon all leases that have had no good reply since a given time, at which an outage began or
-// ended. The server may have restarted without its data, or may be another server. A lease that is only
-// watched is also checked, and keeps its deadline. Renewals that fail are retried as always. Confirm does not
-// block.
+// Confirm plans an early renewal of all leases that have had no good reply since the given time. This is the
+// time at which an outage began or ended. The server may have restarted without its data, or may be another
+// server. Leases that are only watched are also checked, and keep their deadlines. Renewals that fail are
+// retried as always. Confirm does not block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,7 +180,7 @@ func (w *Watchdog) Confirm(since time.Time) {
 	}
 	now, before := time.Since(w.start), since.Sub(w.start)
 	at := w.confirmedAt
-	if at <= now { // otherwise requests are already planned, early enough
+	if at <= now { // otherwise the requests of an earlier Confirm are still to be sent
 		at = now + confirmAfter
 		if w.confirmedAt > 0 {
 			at = max(at, w.confirmedAt+confirmPause)
@@ -206,8 +208,8 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 }
 
 // Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for the callbacks
-// that are running, except Renew. A Renew may ignore its context, so a call may return after Close. Its
-// results are then ignored. A call that was about to begin may even begin after Close, with a context that
+// that are running, except Renew. A call of Renew may ignore its context, and return after Close. Its results
+// are then ignored. A call of Renew that was about to begin may even begin after Close, with a context that
 // has ended. No other callback runs after Close. Close must not be called from a callback, because it would
 // wait for itself.
 func (w *Watchdog) Close() {
@@ -258,7 +260,7 @@ func (w *Watchdog) tick() {
 }
 
 // collect removes the leases whose deadline has passed from the heap, and returns them as lost. It also
-// returns the leases that are due for a renewal, and plans their next one.
+// returns the leases that are due for a renewal, and plans the next renewal of each.
 func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,7 +273,7 @@ func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 			continue
 		}
 		due = append(due, l)
-		// This next renewal is for the case that the present one does not return. The pauses grow with the
+		// The next renewal is for the case that the present renewal does not return. The pauses grow with the
 		// time since the last good reply, because a lease with hours left must not send hundreds of renewals
 		// to a server that hangs.
 		every := l.interval()
@@ -289,8 +291,8 @@ const (
 )
 
 // setInterval sets the interval of l and plans its next renewal. A lease may be short at first, for example
-// the lease of a lock that was handed over. Then it is renewed soon, because until then a short outage ends
-// it.
+// the lease of a lock that was handed over. Then it is renewed soon, because until then even a short outage
+// could end it.
 //
 // The callers of setInterval, plan and planRetry must hold mu, and must then fix the heap.
 func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
@@ -302,7 +304,8 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 }
 
 // plan plans the next renewal of l, which is new or was just renewed. The renewal is due an interval after
-// from. If the deadline is near, it is due after 1/part of the time until the deadline.
+// from. If the deadline is less than two intervals away, the renewal is due after at most 1/part of the time
+// until the deadline.
 func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	l.since, l.backoff, l.next, l.confirming = now, 0, never, false
 	if l.every == 0 {
@@ -310,8 +313,8 @@ func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	}
 	l.next = slot(from+l.every, l.every/4, w.phase)
 	if left := l.deadline - now; left < 2*l.every {
-		// At least shortest, because if a Keeper does not move the deadline, the pauses would become ever
-		// shorter.
+		// The pause is at least shortest. Otherwise, if a Keeper does not move the deadline, the pauses would
+		// become ever shorter.
 		l.next = min(l.next, now+max(left/part, shortest))
 	}
 }
@@ -324,9 +327,10 @@ func (l *Lease) interval() time.Duration {
 	return l.every
 }
 
-// planRetry plans a retry after a failed renewal of l. Slots keep leases together that failed together.
-// Otherwise a server that has just come back would get a flight for each lease. The slots are counted from
-// New, so processes that lost the server at the same moment do not return to it in step.
+// planRetry plans a retry after a failed renewal of l. Leases that failed together are due together, because
+// they are due at the start of a slot. Otherwise a server that has just come back would get a flight for each
+// lease. The slots are counted from the call of New. So processes that lost the server at the same moment do
+// not retry at the same moments.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	every := l.interval()
 	least := max(every/16, shortest)

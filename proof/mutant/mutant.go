@@ -314,7 +314,7 @@ var All = []Mutant{
 		Test: [2]string{"./multilock", "TestATallyDecidesByMajorities"}},
 	{Name: "RedLock: lost votes keep what they got", Kind: "redlock3",
 		File: "multilock/redlock_round.go",
-		Old:  "	r.m.stop()\n	r.q.giveBack(r.values...)\n", New: "	r.m.stop()\n",
+		Old:  "	r.m.stop()\n	r.q.unlockInBackground(r.values...)\n", New: "	r.m.stop()\n",
 		Test: [2]string{"./multilock", "TestWithoutAMajorityEverythingIsGivenBack"}},
 	{Name: "RedLock: a minority is kept", Kind: "redlock3",
 		File: "multilock/redlock_round.go",
