@@ -75,7 +75,8 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// LeavingTime is the longest time for which a wait that has ended waits until it has left the queue in Redis.
+// LeavingTime is the longest time for which a call whose wait has ended blocks until its waiter has left the
+// queue in Redis.
 const LeavingTime = 100 * time.Millisecond
 
 // AwaitLeaving waits until a waiter has left its queue in Redis, because it should not be granted anything

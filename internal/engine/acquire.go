@@ -68,7 +68,8 @@ func (lk *Lock) Acquire(
 	return ctx, hd, nil
 }
 
-// AcquireEntry is like Acquire, but makes no Hold. So the caller must unlock the entry on every path.
+// AcquireEntry is like Acquire, but makes no Hold, and does not apply cfg.AtLeast. Without a Hold, nothing
+// notices if the caller forgets the entry, so the caller must unlock it on every path.
 func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return nil, err
@@ -225,9 +226,9 @@ const ownRelease = 250 * time.Millisecond
 // busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
-//   - a waiter is queued. Redis hands the lock over to this waiter in the same request, so that no try
-//     overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis sees that the
-//     waiter's session has no subscription;
+//   - a waiter is queued. The request of the try then has Redis hand the free lock over to this waiter, so
+//     that no try overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis
+//     sees that the waiter's session has no subscription;
 //   - another goroutine of its own session waits, even if the lane of that goroutine is still filling;
 //   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.
 func (w *waiter) try() (*Grant, error) {

@@ -72,7 +72,7 @@ type attempt struct {
 	baseRedis   int64     // Redis time in µs in that reply; 0 means there was none
 	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher one
 
-	numLate     int           // how often in a row a request or a grant arrived too late
+	numLate     int           // how often in a row a request was void or stale, or a grant came too late
 	numFailures int           // how often in a row a request has failed
 	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted      bool          // another session may have wanted the grant before its reply arrived
@@ -178,7 +178,9 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if l.kind.Fair && a.numWaiters == 0 {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	if a.state == requested || a.state == queued { // a copy after the end must be void by staleUntil
+	// When an attempt has ended, its tombstone lasts only until staleUntil. A copy that is sent later must be
+	// void by then, so notAfter is not raised any more.
+	if a.state == requested || a.state == queued {
 		a.notAfter = max(a.notAfter, until)
 	}
 	joins := any("")

@@ -61,6 +61,6 @@
 // The id of an attempt is never used again, and a grant that no goroutine wants is released. If the reply to
 // a request is lost, a copy of the request may still run. So the attempt and its grant record until when a
 // copy may arrive (staleUntil), and the release leaves a tombstone in Redis until then. docs/design.md lists
-// all invariants, and package protocol describes the protocol. The simulation and the exploration check after
-// each event that the state of the lock is consistent (invariants.go).
+// all invariants, and package protocol describes the protocol. The tests in proof/sim and
+// proof/explore check after each event that the state of the lock is consistent (invariants.go).
 package engine

@@ -39,7 +39,8 @@ func (l *lockState) begin() effects {
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds a waiter, which run will wake. The waiter was answered, and its goroutine waits for news.
+// wake adds a waiter that was answered, and whose goroutine waits at its channel for news. run wakes the
+// goroutine.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w

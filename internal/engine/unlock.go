@@ -326,7 +326,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // otherwise the last reader's Unlock was faster
+	case answer.Status == protocol.Lost && r.g.held(): // if not held, the last reader has unlocked meanwhile
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}

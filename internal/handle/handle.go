@@ -236,7 +236,8 @@ func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Cont
 	return until, outage
 }
 
-// UnlockError returns the error of an Unlock that stopped waiting for the reply. until is its UnlockContext.
+// UnlockError returns the error of an Unlock that stopped waiting for the reply. until is the context that
+// UnlockContext returned for this Unlock.
 func UnlockError(until context.Context) error {
 	why := failure.OfContext(until)
 	if why == nil { // the library's own limit has ended the wait
@@ -271,8 +272,8 @@ func OwnerOf(ctx context.Context) *Owner {
 	return o
 }
 
-// WithOwner returns an owner that descends from ctx. It panics if ctx is nil, because otherwise the first
-// use of the owner would panic.
+// WithOwner returns an Owner, which is a context that descends from ctx. It panics if ctx is nil, because
+// otherwise the first use of the owner would panic.
 func WithOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		panic("lockline: WithOwner: the context is nil")

@@ -32,7 +32,7 @@ type Answer struct {
 	Now       int64 // Redis time in microseconds; 0 in the reply to a release
 	Token     int64 // token of the grant (Granted), or of the holder (Queued)
 	MayLinger bool  // the session may keep the grant while no goroutine has it (Granted)
-	Limit     int64 // the limit in Redis (Limited)
+	Limit     int64 // number of permits that there are, because of which the request was refused (Limited)
 
 	// Only in a reply Queued:
 	Left   time.Duration // time until the first lease of a holder ends; negative means that it has no end

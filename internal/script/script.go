@@ -31,8 +31,8 @@ var libraries = map[string][]string{
 	"redisson": {"base.lua", "redisson.lua"},
 }
 
-// Text returns the text of a script. The first line is the command that prints the script. Text panics if
-// there is no script with this name.
+// Text returns the text of a script. Its first line is a comment, with the command that prints the script.
+// Text panics if there is no script with this name.
 var Text = textOf(read)
 
 // With returns a function like Text in which one file of lua has another text. It is for tests that break a

@@ -7,7 +7,8 @@
 //
 // A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are released.
 // Shutdown waits for all work that has begun. If the context of Shutdown ends first, the locks that Redis
-// still has end with their leases. So this package keeps the invariant "no trace" of docs/design.md.
+// still has end with their leases. This serves the invariant "no trace" of
+// docs/design.md: a session leaves no key, subscription, goroutine or renewal behind.
 package session
 
 import (

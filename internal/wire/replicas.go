@@ -41,10 +41,10 @@ type round struct {
 }
 
 // WaitReplicas blocks until n replicas have all earlier writes to the server of key. Then it confirms that
-// the server still has the hold, because a failover may have lost the hold meanwhile. If this fails,
-// WaitReplicas tries again until ctx, the hold or the session ends, or until an error occurs that will not go
-// away. Then WaitReplicas returns even if its request is stuck. start runs a function in a goroutine that is
-// counted in the session's work.
+// the server still has the hold, because a failover may have lost the hold meanwhile. If too few replicas
+// have the writes, or an error may go away, it does both again, until ctx, the hold or the session ends. Then
+// WaitReplicas returns even if its request is stuck. It returns any other error at once. start runs a
+// function in a goroutine that is counted in the session's work.
 func (l *Link) WaitReplicas(
 	ctx context.Context, hold Hold, key string, n int, start func(func()),
 ) error {
@@ -55,7 +55,7 @@ func (l *Link) WaitReplicas(
 	var last round
 	known := 0 // number of replicas that had the hold by the last reply to WAIT
 	for {
-		done := make(chan round, 1) // has room, because nobody may receive from it
+		done := make(chan round, 1) // with room, so that the goroutine ends even if nobody receives
 		start(func() {
 			var r round
 			r.acknowledged, r.err = l.acknowledged(ctx, key, n)
