@@ -143,7 +143,7 @@ func (m *model) leave(owner string) {
 }
 
 // apply applies the correct effect of a request. It returns the first letters of the correct replies, which
-// is "" if any reply is right.
+// is "" if any reply is right. The headers of the scripts describe the arguments: argv[0] is ARGV[1].
 func (m *model) apply(c *command) (replies string) {
 	argv := slices.Concat(c.argv, make([]string, 13)) // missing arguments are empty
 	switch c.name() {
@@ -185,6 +185,7 @@ func (m *model) apply(c *command) (replies string) {
 	return ""
 }
 
+// acquire is apply for a request of acquire.lua.
 func (m *model) acquire(argv []string) (replies string) {
 	owner, lease := argv[0], 1000*number(argv[3])
 	if m.now > number(argv[2]) {
@@ -219,13 +220,13 @@ func (m *model) acquire(argv []string) (replies string) {
 		return "N"
 	}
 	at := slices.IndexFunc(m.queue, func(p place) bool { return p.owner == owner })
-	waits, queued := number(argv[6]), at >= 0
+	waiterTimeout, queued := number(argv[6]), at >= 0
 	if !queued {
 		at = len(m.queue)
 		m.queue = append(m.queue, place{owner: owner})
 	}
-	if waits > 0 {
-		m.queue[at].alive = m.now + 1000*waits
+	if waiterTimeout > 0 {
+		m.queue[at].alive = m.now + 1000*waiterTimeout
 	}
 	m.queue[at].permits, m.queue[at].lease = wants, lease/1000
 	m.serve()
@@ -233,14 +234,15 @@ func (m *model) acquire(argv []string) (replies string) {
 		m.limitKnown = m.hasPermits
 		return "G"
 	}
-	if waits == 0 && !queued {
+	if waiterTimeout == 0 && !queued { // a try
 		m.leave(owner)
 	} else {
-		m.limitKnown = m.limitKnown || m.hasPermits && waits > 0
+		m.limitKnown = m.limitKnown || m.hasPermits && waiterTimeout > 0
 	}
 	return "Q"
 }
 
+// release is apply for a request of release.lua.
 func (m *model) release(argv []string) (replies string) {
 	owner := argv[0]
 	s, holds := m.holders[owner]
