@@ -185,7 +185,7 @@ func (m *model) apply(c *command) (replies string) {
 	return ""
 }
 
-// acquire is apply for a request of acquire.lua.
+// acquire applies the correct effect of acquire.lua.
 func (m *model) acquire(argv []string) (replies string) {
 	owner, lease := argv[0], 1000*number(argv[3])
 	if m.now > number(argv[2]) {
@@ -242,7 +242,7 @@ func (m *model) acquire(argv []string) (replies string) {
 	return "Q"
 }
 
-// release is apply for a request of release.lua.
+// release applies the correct effect of release.lua.
 func (m *model) release(argv []string) (replies string) {
 	owner := argv[0]
 	s, holds := m.holders[owner]
