@@ -20,8 +20,8 @@ type Kind struct {
 	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
-	Alone     bool // at most one goroutine of a process at a time wants the lock, as in a RedLock. So a TryLock
-	// waits for up to ownRelease until grants and attempts of its own session have ended
+	Alone     bool // in a process, at most one goroutine wants the lock, as in a RedLock. So a TryLock waits
+	// for up to ownRelease until grants and attempts of its own session have ended
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
