@@ -227,7 +227,8 @@ func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	return n > 0, nil
 }
 
-// operate sends a request of an operator, which needs no rollback, and returns the reply.
+// operate sends a request of an operator and returns the reply. If the caller leaves before the reply, the
+// effect of the request is not undone.
 func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
 	if err := m.check(ctx); err != nil {
 		return "", err

@@ -62,12 +62,9 @@ func ExampleSemaphore_Acquire() {
 		return
 	}
 	fmt.Println("working:", ctx.Err() == nil)
-	fmt.Println("given back:", hold.Unlock(context.Background()))
+	fmt.Println("released:", hold.Unlock(context.Background()))
 	fmt.Println("working:", ctx.Err() == nil)
-	// Output:
-	// working: true
-	// given back: <nil>
-	// working: false
+	// Output: working: true released: <nil> working: false
 }
 
 func ExampleSemaphore_TryAcquire() {
