@@ -48,7 +48,7 @@
 // A latch is one hash, P:l:{name}, where P is the session's prefix. During a run, the hash expires 24 h after
 // the last call by any process. WithLifetime sets a time other than 24 h. Inspect does not count as a call. A
 // Wait counts as a call until it returns, so a latch with a waiter does not expire. After a run, the hash
-// expires within two minutes, unless it is used again.
+// expires two minutes after the last request that changed it.
 //
 // # What is guaranteed, and when not
 //
