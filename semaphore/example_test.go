@@ -64,7 +64,10 @@ func ExampleSemaphore_Acquire() {
 	fmt.Println("working:", ctx.Err() == nil)
 	fmt.Println("released:", hold.Unlock(context.Background()))
 	fmt.Println("working:", ctx.Err() == nil)
-	// Output: working: true released: <nil> working: false
+	// Output:
+	// working: true
+	// released: <nil>
+	// working: false
 }
 
 func ExampleSemaphore_TryAcquire() {
