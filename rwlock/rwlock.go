@@ -72,7 +72,8 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 
 // TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if others wait,
 // it returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too. It blocks
-// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero.
+// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session is just releasing
+// the lock, TryLock first waits for the end of the release, for up to 250 ms.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

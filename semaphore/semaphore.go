@@ -104,7 +104,8 @@ func (s *Semaphore) Acquire(
 
 // TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
 // or if others wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
-// [rlock.WaitAtMost] above zero.
+// [rlock.WaitAtMost] above zero. If the session is just releasing permits, TryAcquire waits for that, for up
+// to 250 ms, and may send more requests.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

@@ -81,9 +81,9 @@ local function renew(ms, keep)
 end
 
 -- update reads the ARGV of keep.lua. If ARGV[1] holds the lock under the token ARGV[2], update sets the hold
--- count, extends the lease to at least ARGV[5] ms, and returns true. A change of the count that is older than
--- the last change is ignored, so a stale copy does not change the count. If ARGV[1] does not hold the lock,
--- update returns false.
+-- count, extends the lease to at least ARGV[5] ms, and returns true. A change of the count that is not newer
+-- than the last change is ignored, so a stale copy does not change the count. If ARGV[1] does not hold the
+-- lock, update returns false.
 local function update()
   local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
   if held[1] ~= ARGV[2] or not held[3] then

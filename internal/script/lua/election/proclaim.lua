@@ -12,7 +12,7 @@
 -- ARGV[5]   KEEP, see internal/script/lua/lock.lua
 --
 -- Replies
---   K   the value is stored, or a newer value of the same leader
+--   K   the value is stored, or a newer value of the same leader is
 --   L   the lock is not held under this token
 
 local now = clock()
