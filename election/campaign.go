@@ -62,8 +62,8 @@ const maxLost = 8
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
 // the Leadership, and a context for the leader's work. That context is canceled when the leadership ends. Its
 // cause is [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session is closed, or [rlock.ErrNotHeld]
-// after Resign. After a loss, the context ends before Redis gives the lock to another candidate. When ctx
-// ends, the context ends, too, but the leadership does not. So call Resign in any case.
+// after Resign. After a loss, it ends before Redis gives the lock to another candidate. It also ends when ctx
+// ends, but the leadership then continues. So call Resign in any case.
 //
 // If ctx descends from a live leadership of this election and session, Campaign calls [Leadership.Proclaim].
 // Then it returns ctx and that Leadership, even if Proclaim fails. Every other call is a separate candidate,
@@ -79,7 +79,7 @@ const maxLost = 8
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
 //     in a row before the value could be stored.
 //
-// Any other error is an error of go-redis.
+// Any other error is an error of go-redis, or the error of a mistake, such as a value that is too long.
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
 	if err := e.check(ctx); err != nil {
 		return ctx, nil, err
@@ -157,9 +157,9 @@ func (e *Election) background(f func()) bool {
 //   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
 //   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended.
 //
-// Otherwise it returns an error of ctx or of go-redis, and it is not known whether the value is stored. If
-// the value is still the newest one, the next renewal of the leadership stores it, after at most a third of
-// the lease.
+// If ctx is nil or the value is too long, it returns an error, and the value is not stored. Any other error
+// is an error of ctx or of go-redis. Then it is not known whether the value is stored. While the leadership
+// lasts, the newest value is sent again after each third of the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil || l.hold == nil {
 		return errNilLeadership
@@ -194,8 +194,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //   - [rlock.ErrClosed] if the session has released the lock.
 //
 // Otherwise it returns an error of ctx or of go-redis, and it is not known whether Redis has released the
-// lock. The release is tried again in the background until the lease has expired, unless the error says
-// "not tried again". Observers may see the end of the leadership only when the lease has expired.
+// lock. The release is tried again in the background until the lease has expired, unless the error says "not
+// tried again". Until the lease has expired, observers may still see this leader.
 //
 // The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {
@@ -254,8 +254,9 @@ func (l *Leadership) Token() int64 {
 }
 
 // Err returns nil while the leadership lasts. After that it returns [rlock.ErrNotHeld] if the leader
-// resigned, [rlock.ErrLost], or [rlock.ErrClosed]. Err looks at the clock, so it notices that the lease has
-// expired while the process was stopped.
+// resigned, [rlock.ErrLost] after a loss, or [rlock.ErrClosed] if the session was closed. For a nil
+// Leadership, it returns [rlock.ErrNotHeld]. Err looks at the clock, so it notices that the lease has expired
+// while the process was stopped.
 func (l *Leadership) Err() error {
 	if l == nil || l.resigned.Load() {
 		return failure.ErrNotHeld

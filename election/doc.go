@@ -63,6 +63,5 @@
 //
 // The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. That key expires after the last
 // leader: 15 s later at the earliest, and with the defaults 45 s later at the latest. Resign deletes the
-// value.
-// Observers subscribe to the channel PREFIX:f:{NAME}. Its messages only say that something has changed.
+// value. Observers subscribe to the channel PREFIX:f:{NAME}, and read the value again after each message.
 package election

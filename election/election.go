@@ -95,8 +95,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
 // Observe first yields the present leader, or the zero Leader if there is none. Then it yields each change:
-// another leader, another value, or the zero Leader. Tokens never decrease, and neither do the numbers of one
-// leader's values. Observe may skip a short state, for example a leader that has resigned at once.
+// another leader, another value, or the zero Leader. The token of a leader is never smaller than the tokens
+// of the leaders before. After a value, no older value of the same leader follows. Observe may skip a short
+// state, for example a leader that has resigned at once.
 //
 // Observe ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
 // matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed. Or it is an error of
@@ -104,11 +105,11 @@ func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.
 // error. During an outage, the last state that was yielded can be outdated. Observe reads the state again
 // when the outage ends.
 //
-// Messages wake Observe. Observe also reads the state when the leader's lease would have expired without a
-// renewal. So it notices if a leader has died, or an operator has freed the lock. If there is no leader,
-// Observe reads the state once in the time of the session's lease, because nodes of a Cluster can lose a
-// message. All loops of a session share its subscription connection, but a slow loop does not delay the
-// others.
+// When a leader's value is stored, or is deleted after a resignation, the script publishes a message, which
+// wakes Observe. Observe also reads the state when the leader's lease would have expired without a renewal.
+// So it notices if a leader has died, or an operator has freed the lock. If there is no leader, Observe reads
+// the state once in the time of the session's lease, because nodes of a Cluster can lose a message. All loops
+// of a session share its subscription connection, but a slow loop does not delay the others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -153,8 +154,8 @@ type view struct {
 	unsubscribed bool          // the server has no subscriber to the session's channel
 }
 
-// look reads the present leader, and whether the server has a subscriber to a channel, unless channel is "".
-// It waits for the reply until ctx or the session ends.
+// look reads the present leader. If channel is not "", look also reads whether the server has a subscriber to
+// this channel. It waits for the reply until ctx or the session ends.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	o, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
@@ -190,8 +191,9 @@ func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.O
 	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
 
-// A request runs a script on the hash of the lock, which has the value. It does not name the keys of the
-// queue, because a Cluster refuses requests for keys of which some do not exist while their slot moves.
+// A request runs a script on the hash of the lock. The leader's value is the field `leader` of this hash. The
+// request does not name the keys of the queue, because a Cluster refuses requests for keys of which some do
+// not exist while their slot moves.
 type request struct {
 	script *wire.Script
 	keys   *protocol.Keys
@@ -214,7 +216,8 @@ type history struct {
 	begun bool
 	shown Leader // the last state
 
-	token, number int64 // the highest token that was shown, and the number of that leader's last value
+	token  int64 // highest token that advance has accepted
+	number int64 // highest number of a value of the leader with this token
 }
 
 // advance handles the result of a look, and reports whether there is a new state to show. After Redis has

@@ -13,8 +13,9 @@
 // latch was set again before the waiter noticed. If there is no run, there is nothing to wait for and nothing
 // to count, so Wait and CountDown return nil at once.
 //
-// At the end of a run, one message is published, which wakes all waiters of all processes. A waiter first
-// subscribes and then reads the count, so it misses no end. It also reads the count
+// At the end of a run, one message is published, which wakes all waiters of all processes. A waiter reads the
+// count, subscribes, and reads the count again when the subscription is confirmed. So it misses no end. It
+// also reads the count
 //   - each time that the session's watchdog timeout (15 s by default) has passed, or every 40 s if that is
 //     shorter;
 //   - after its subscription was interrupted;
@@ -26,11 +27,11 @@
 // # Requests that are sent again
 //
 // Each CountDown, TrySet and Delete has an id, which the latch remembers for longer than a copy of the
-// request may come. A request whose reply was lost is sent again and takes effect once. If a copy arrives
-// more than a third of the session's lease after the request was first sent, the copy is void. (This time is
-// at least 1 s and at most 10 s, and never more than the lease.) If the error of a CountDown says that the
-// outcome is not known, the call may have counted. A program that has to repeat a CountDown after such an
-// error should use a Party: Party.CountDown counts once, however often it is called.
+// request is valid. A request whose reply was lost is sent again, but takes effect only once. If a copy
+// arrives more than a third of the session's lease after the request was first sent, the copy is void. (This
+// time is at least 1 s and at most 10 s, and never more than the lease.) If the error of a CountDown says
+// that the outcome is not known, the call may have counted. A program that has to repeat a CountDown after
+// such an error should use a Party: Party.CountDown counts once, however often it is called.
 //
 // # Parties
 //
@@ -45,8 +46,9 @@
 // # Lifetime
 //
 // A latch is one hash, P:l:{name}, where P is the session's prefix. During a run, the hash expires 24 h after
-// the last call by any process, or after the time of WithLifetime. A Wait counts as a call until it returns,
-// so a latch with a waiter does not expire. Two minutes after the end of the run, the key is deleted.
+// the last call by any process. WithLifetime sets a time other than 24 h. Inspect does not count as a call. A
+// Wait counts as a call until it returns, so a latch with a waiter does not expire. After a run, the hash
+// expires two minutes after the last request that changed it.
 //
 // # What is guaranteed, and when not
 //
@@ -54,7 +56,7 @@
 // gone, it returns ErrGone. It also returns ErrGone if it was cut off from Redis when the run ended, and
 // reconnects more than two minutes later.
 //
-// In a failover, and in a restart without appendfsync always, Redis loses the last writes that it has
+// In a failover, and in a restart without appendfsync always, Redis can lose the last writes that it has
 // acknowledged. Then the count may be higher than before, so that Wait does not return. Or the run may be
 // gone, and Wait returns ErrGone. A CountDown and the memory of its id are lost together, or not at all. If
 // Wait must not wait forever for a count that was lost, give it a context with a deadline. Parties help only

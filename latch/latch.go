@@ -26,7 +26,8 @@ import (
 //
 // When the session is closed, running calls end, and all methods return [rlock.ErrClosed]. A method returns
 // soon after its context has ended, even if Redis does not reply. The request may take effect nevertheless.
-// If a request has no reply, it is sent up to four times. After that, the method returns the last error.
+// If a request has no reply, it is sent up to four times. After that, the method returns the last error. A
+// wait sends its requests for longer, see [Latch.Wait].
 type Latch struct {
 	s        *session.Session
 	keys     *protocol.Keys // a single key, which is also the name of the channel
@@ -102,9 +103,9 @@ func (l *Latch) check(ctx context.Context) error {
 	return l.err
 }
 
-// If there is no run, TrySet begins one with the count n. It reports whether it did. n is at least 1. If the
-// context ends first, or an error says that the outcome is not known, the run may have begun. TrySet blocks
-// for one round trip.
+// If there is no run, TrySet begins one with the count n. It reports whether it did. n is at least 1. If ctx
+// ends before the reply, or an error says that the outcome is not known, the run may have begun. TrySet
+// blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
@@ -128,8 +129,8 @@ func (l *Latch) once(ctx context.Context, sc *wire.Script) (answer, error) {
 }
 
 // CountDown counts down by one. If the count is then 0, it ends the run and wakes all waiters. If there is no
-// run, it does nothing. A call counts once, even if its request is sent several times. If the context ends
-// first, or an error says that the outcome is not known, the call may have counted. CountDown blocks for one
+// run, it does nothing. A call counts once, even if its request is sent several times. If ctx ends before the
+// reply, or an error says that the outcome is not known, the call may have counted. CountDown blocks for one
 // round trip.
 func (l *Latch) CountDown(ctx context.Context) error {
 	_, err := l.once(ctx, countScript)
@@ -138,7 +139,7 @@ func (l *Latch) CountDown(ctx context.Context) error {
 
 // CountDownAndWait calls CountDown, and then waits for the end of the run in which it has counted. Its error
 // can come from either step. If the error comes from the wait, the call has counted. [ErrDeleted] and
-// [ErrPartyDied] come from the wait. If ctx lasts longer than a round trip, the error of ctx does, too.
+// [ErrPartyDied] come from the wait. An error of ctx can come from either step, so the call may have counted.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	a, err := l.once(ctx, countScript)
 	if err != nil {
@@ -171,8 +172,8 @@ func (l *Latch) fits(count int64) (int, error) {
 }
 
 // Delete ends the current run, and reports whether there was one. Calls of Wait for this run return
-// [ErrDeleted]. If the context ends first, or an error says that the outcome is not known, the run may have
-// been deleted. Delete blocks for one round trip.
+// [ErrDeleted]. If ctx ends before the reply, or an error says that the outcome is not known, the run may
+// have been deleted. Delete blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	a, err := l.once(ctx, deleteScript)
 	return a.rest == "1", err

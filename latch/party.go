@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Party has the lease of one count. It is safe for concurrent use. The methods of a nil Party return an
-// error.
+// Party has the lease of one count. It is safe for concurrent use. On a nil Party, every method that can
+// return an error returns one.
 type Party struct {
 	l       *Latch
 	name    string
@@ -29,7 +29,7 @@ type Party struct {
 	gone    atomic.Bool // a renewal has found no lease
 
 	// While a CountDown is running, a renewal may find no lease because that CountDown has counted.
-	numCountDowns atomic.Int32 // running calls
+	numCountDowns atomic.Int32 // number of running calls
 }
 
 // Join leases one count of the current run to a party. The lease is the session's, 15 s by default,
@@ -48,8 +48,9 @@ type Party struct {
 //
 // The name of a party has 1 to 512 bytes of UTF-8. If another party of this name has a lease, Join returns
 // [ErrPartyExists]. If a party of this name has died, Join takes over its count. Join returns [ErrNoCount] if
-// there is no run, or if each remaining count is leased to a party. It blocks for one round trip. If Join
-// returns an error, the party has not joined, or leaves again in the background.
+// there is no run, or if each remaining count is leased to a party. It blocks for one round trip. If the
+// lease ends before the reply arrives, Join returns a *[PartyDiedError]. After any other error, the party has
+// not joined, or leaves again in the background.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
@@ -136,8 +137,8 @@ func (p *Party) Name() string {
 // only once, so CountDown can be called again after an error. It returns nil if the party has counted, or if
 // the run has ended at 0 although the party has not counted. If the lease has ended, CountDown returns a
 // *[PartyDiedError], and the party has not counted. Other final errors are [ErrDeleted] and [ErrGone]. After
-// any other error, the party may have counted, and its lease is still renewed. CountDown blocks for one round
-// trip.
+// any other error, the party may have counted. Its lease is still renewed, unless the session is closed.
+// CountDown blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -197,7 +198,8 @@ func (p leased) Renewal() (r *wire.Request, prolongs bool) {
 	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease), true
 }
 
-// LeaseLost ends the party.
+// LeaseLost ends the party. If the deadline has not passed and a CountDown is in flight, that CountDown ends
+// the party instead.
 func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.l.died(p.name)
 	if !deadlinePassed {

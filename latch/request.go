@@ -42,7 +42,7 @@ type request struct {
 	argv   []any
 
 	// A request that must take effect only once has an id, and a Redis time in µs after which it is void. All
-	// copies have the same id and time. So if one copy came too late, this holds for all later copies.
+	// copies have the same id and time. So if one copy came too late, all later copies come too late.
 	id       string // "" means that the request may take effect several times
 	notAfter int64  // 0 means that the Redis time is not known yet
 
@@ -63,8 +63,9 @@ func (r *request) Request(now time.Time) *wire.Request {
 	return r.l.keys.Request(r.script, argv...)
 }
 
-// Send sends the request until it has a reply. If the request came too late, Send sends it again with a new
-// notAfter.
+// Send sends copies of the request until one of them has a reply. If the reply says that the request came too
+// late, Send sends it again with a new notAfter. It does not if an earlier copy may have taken effect, or if
+// the request came too late several times in a row.
 func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
@@ -121,7 +122,7 @@ func (l *Latch) ask(ctx context.Context, sc *wire.Script, argv ...any) (answer, 
 	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }
 
-// unexpected returns the error of a reply that no script gives.
+// unexpected returns the error for a reply that the caller did not expect.
 func (l *Latch) unexpected(a answer) error {
 	return l.keys.Failed(noun, wire.Unexpected(string(a.letter)+" "+a.rest))
 }

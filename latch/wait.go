@@ -46,7 +46,8 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	return st, nil
 }
 
-// ending returns the error of a wait. letter says that the run has ended, or that a party has died.
+// ending returns the error of a wait that ends with this letter of a reply or message. It returns nil if the
+// letter does not mean an error. party is the party that has died, for the letter P.
 func (l *Latch) ending(letter byte, party string) error {
 	switch letter {
 	case 'D':
@@ -115,7 +116,7 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 }
 
 // onMessage handles a message about a run. It returns the letter of the message if the run has ended, and
-// otherwise 0. If a lease ends before the next look, that look is moved forward.
+// otherwise 0. If a lease ends before the next look, the look is moved to the end of that lease.
 func onMessage(m, run string, w *call.Watch) byte {
 	kind, about, _ := strings.Cut(m, " ")
 	of, left, _ := strings.Cut(about, " ")

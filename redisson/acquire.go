@@ -80,7 +80,7 @@ func (a *acquisition) run() (*hold, error) {
 	if !s.Begin() {
 		return nil, l.fail(failure.ErrClosed)
 	}
-	defer s.End() // until then Shutdown waits, and work may be begun in the background
+	defer s.End() // until End, Shutdown waits for this call, and the call may use s.Go
 	until, stop := a.cfg.Until(a.ctx)
 	defer stop()
 	a.bounds = call.Bounds{Until: until, Closing: s.Closing()}
@@ -92,7 +92,7 @@ func (a *acquisition) run() (*hold, error) {
 		if err != nil {
 			return nil, err
 		}
-		if again && a.bounds.Over() { // a.ctx may be the context of a hold that has ended
+		if again && a.bounds.Over() { // the outer hold has ended, and a.ctx may be its context
 			return nil, a.endOfWait()
 		}
 		if outer == nil {
@@ -429,9 +429,9 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 }
 
 // giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
-// request. If await is true, giveBack blocks until the attempt is withdrawn, but for call.LeavingTime at
-// most. So nothing is granted to a call that has returned. The caller must be counted as work of the session
-// (Session.Begin).
+// request. If await is true, giveBack blocks until the attempt is withdrawn, so that nothing is granted to a
+// call that has returned. It blocks for call.LeavingTime at most. The caller must be counted as work of the
+// session (Session.Begin).
 func (a *acquisition) giveBack(await bool) {
 	at := a.at
 	if at == nil || !at.mayHold {
@@ -449,8 +449,8 @@ func (a *acquisition) giveBack(await bool) {
 
 // An attempt requests the lock, with one request in flight at a time. Its owner field is never used again
 // once the attempt was granted the lock or withdrawn. Only one goroutine at a time uses the attempt. Usually
-// this is the goroutine of the acquisition. While a request with its own goroutine is in flight, it is the
-// goroutine of the request.
+// this is the goroutine of the acquisition. If a request has a goroutine of its own, that goroutine uses the
+// attempt while the request is in flight.
 type attempt struct {
 	l       *lock
 	n       *names
@@ -546,7 +546,8 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 		err = failure.ErrClosed
 	case token == 0:
 		err = failure.ErrNoToken
-	case !time.Now().Before(deadline), former != nil && former.token > token: // the former grant is newer
+	case !time.Now().Before(deadline), former != nil && former.token > token:
+		// The reply came too late, or l.grant has a higher token, so it is the newer grant.
 		err = engine.ErrTooLate
 	}
 	if err != nil {

@@ -250,7 +250,8 @@ func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 }
 
 // update is a request that sets the hold count in Redis, and extends the lease to at least ms. It does not
-// add to the count, so a copy that arrives twice or late changes nothing.
+// add to the count, and contains the number of the change. So a copy that arrives twice or late leaves the
+// count as it is.
 type update struct {
 	g  *grant
 	ms any // string; "0" leaves the lease as it is
@@ -342,8 +343,9 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 	return status == "R", notified, nil
 }
 
-// A release frees the lock in Redis after its grant has ended here. Until its reply, no goroutine of the
-// session requests the lock, because such a request could take the lock before other clients are notified.
+// A release frees the lock in Redis after its grant has ended here. Until the release has ended, no goroutine
+// of the session requests the lock, because such a request could take the lock before other clients are
+// notified.
 type release struct {
 	protocol.FixedRequest
 	g *grant
@@ -379,8 +381,8 @@ func (r *release) send(ctx context.Context) error {
 	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// onReply handles the outcome. A release that failed is sent again in the background. The caller must be
-// counted as work of the session (Session.Begin).
+// onReply handles the outcome. A release that failed is sent again in the background, unless Redis would
+// refuse it again. The caller must be counted as work of the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)
@@ -396,7 +398,7 @@ func (r *release) onReply(o wire.Outcome) error {
 		until := r.g.deadline()
 		l.s.Go(func() { l.repeat(r, until) })
 		return l.failed(fmt.Errorf("the release failed, and is sent again in the background: %w", err))
-	case !released && o.Unanswered == nil: // otherwise an earlier copy has released the lock
+	case !released && o.Unanswered == nil: // no copy is unanswered, so none has released the lock
 		return l.fail(failure.Lost(failure.ErrGone))
 	}
 	return nil

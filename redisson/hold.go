@@ -48,9 +48,9 @@ func (a *acquisition) newHold(g *grant) *hold {
 // nearest live hold of its lock that its context descends from.
 type nesting acquisition
 
-// outer finds the nearest live hold that the context descends from. It returns nil if the context descends
-// from no hold. It returns an error if all holds that the context descends from were lost. The caller must
-// not hold l.mu: contexts may run code of their own.
+// outer finds the nearest live hold of the lock that the context descends from. If there is none, outer
+// returns an error if one of these holds was lost or closed, and nil if not. The caller must not hold l.mu:
+// contexts may run code of their own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -114,8 +114,9 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	return h, nil
 }
 
-// enter nests h in outer. It waits as long as another hold is nested in outer, because only one hold at a
-// time may be. It returns the depth of h. If the depth is 0 without an error, outer has ended.
+// enter nests h in outer. While another hold is nested in outer, enter waits, because only one hold at a time
+// may be nested there. A try returns an error instead. enter returns the depth of h. If the depth is 0
+// without an error, outer has ended.
 func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 	g := outer.g
 	l := g.l

@@ -14,9 +14,10 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A lock is the state of one name in a session. The goroutines that want the lock take turns in memory. Only
-// the goroutine with the turn sends requests, by itself (acquire.go). It has the turn until it gives up, or
-// until the release of its grant has ended. settle decides which goroutine is next.
+// A lock is the state of one name in a session. The goroutines that wait for the lock take turns in memory.
+// Only the goroutine with the turn sends requests (acquire.go). It has the turn until it gives up, or until
+// the release of its grant has ended. A try has no turn, and sends its request only if no goroutine waits.
+// settle decides which goroutine is next.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
 // sends another request after each message. No wake-up is lost, because a confirmed subscription counts as a
@@ -97,9 +98,9 @@ func (l *lock) leave(w *waiter) {
 
 // restTime is the longest head start that a session gives, after its turn, to the clients that were notified
 // of its release. It is longer than their requests take in one data center. Without a head start, a session
-// whose goroutines come one after another would get the lock each time. Its next request is sent before the
-// message of its release has reached other clients. If few clients want the lock, the next release of one of
-// them ends the head start.
+// whose goroutines come one after another would get the lock each time. The reason is that its next request
+// is sent before the message of its release has reached other clients. If few clients want the lock, the next
+// release of one of them ends the head start.
 const restTime = time.Millisecond
 
 // fewClients is the largest number of notified clients that count as few. If there are more, a session lets

@@ -154,7 +154,8 @@ func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Cont
 
 // TryLock does the same as Lock, but does not wait for another holder. If the lock is held, it returns a
 // *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. In
-// an outage, the request is sent up to four times.
+// an outage, the request is sent up to four times. If the session is just releasing the lock, TryLock first
+// waits for the end of the release, for up to 250 ms.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }
@@ -227,7 +228,8 @@ func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	return n > 0, nil
 }
 
-// operate sends a request of an operator, which needs no rollback, and returns the reply.
+// operate sends a request of an operator and returns the reply. If the caller leaves before the reply, the
+// effect of the request is not undone.
 func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
 	if err := m.check(ctx); err != nil {
 		return "", err

@@ -9,9 +9,9 @@
 //
 // Each session that reads has its own lease, which the session renews. Goroutines of one session that read at
 // the same time share one entry in Redis and one renewal. Later readers join that entry in memory. If a
-// reader dies, the leases of other readers do not change. A writer gets the lock when the last lease ends. If
-// a lease is lost, the contexts of its holds are canceled. A call with rlock.WithLease has its own entry,
-// with a fixed lease.
+// reader dies, the leases of other readers do not change. A waiting writer gets the lock when each reader has
+// unlocked, or its lease has ended. If a lease is lost, the contexts of its holds are canceled. A call with
+// rlock.WithLease has its own entry, with a fixed lease.
 //
 // # Order
 //

@@ -72,7 +72,8 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 
 // TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if others wait,
 // it returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too. It blocks
-// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero.
+// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session is just releasing
+// the lock, TryLock first waits for the end of the release, for up to 250 ms.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -132,14 +133,14 @@ func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.u
 // ForceUnlock takes the lock from the writer that holds it, and reports whether there was one. If only
 // readers hold the lock, ForceUnlock does nothing and returns false, and [RWMutex.ForceUnlockReaders] frees
 // the lock. ForceUnlock is for operators, because the holder continues without the lock until its next
-// request or renewal. That is at most for a third of its lease, or for the rest of a fixed lease. ForceUnlock
+// request or renewal. This takes at most a third of its lease, or the rest of a fixed lease. ForceUnlock
 // blocks for one request, at most until ctx ends.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.unwrap().ForceUnlock(ctx)
 }
 
 // ForceUnlockReaders takes the lock from all readers, as ForceUnlock does from a writer. It returns the
-// number of sessions from which it has taken the lock.
+// number of entries in Redis from which it has taken the lock. Readers of one session usually share an entry.
 func (m *RWMutex) ForceUnlockReaders(ctx context.Context) (int, error) {
 	return inner.Mutex(m.unwrap()).Force(ctx, engine.ForceShared)
 }

@@ -37,9 +37,10 @@
 //
 // # Guarantees
 //
-// No more permits than the limit are held at any time, under the conditions of rlock's mutual exclusion.
-// Clocks must run at the same rate to within 1 %, and Redis must not lose acknowledged writes. Where
-// docs/failures.md says that two holders can be inside, permits may be granted although they are in use.
+// No more permits than the limit are held at any time, under the conditions of rlock's mutual exclusion. (If
+// SetLimit reduces the limit, the present holders keep their permits.) Clocks must run at the same rate to
+// within 1 %, and Redis must not lose acknowledged writes. Where docs/failures.md says that two holders can
+// be inside, permits may be granted although they are in use.
 //
 // Each grant of Redis has a token, which is larger than the tokens of all earlier grants. Goroutines of one
 // session that pass a permit on in memory have the same token. So a token tells which grant is newer. It

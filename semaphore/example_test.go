@@ -62,11 +62,11 @@ func ExampleSemaphore_Acquire() {
 		return
 	}
 	fmt.Println("working:", ctx.Err() == nil)
-	fmt.Println("given back:", hold.Unlock(context.Background()))
+	fmt.Println("released:", hold.Unlock(context.Background()))
 	fmt.Println("working:", ctx.Err() == nil)
 	// Output:
 	// working: true
-	// given back: <nil>
+	// released: <nil>
 	// working: false
 }
 

@@ -104,7 +104,8 @@ func (s *Semaphore) Acquire(
 
 // TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
 // or if others wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
-// [rlock.WaitAtMost] above zero.
+// [rlock.WaitAtMost] above zero. If the session is just releasing permits, TryAcquire waits for that, for up
+// to 250 ms, and may send more requests.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -168,8 +169,8 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	return inner.Mutex(s.mutex).SetLimit(ctx, int64(n), true)
 }
 
-// LimitError means that Redis has another limit than the one passed to New, or a lower one than Acquire
-// needs.
+// LimitError means that the limit in Redis differs from the limit that was passed to New, or is lower than
+// the number of permits that Acquire wanted.
 type LimitError struct {
 	Name   string // name of the semaphore
 	Wanted int    // number of permits that Acquire wanted
@@ -196,9 +197,9 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 }
 
 // ForceRelease takes the permits from the holder that [Semaphore.Inspect] has returned with this token, and
-// reports whether there was one. It is for operators, because the holder continues without its permits until
-// its next request or renewal. That is at most for a third of its lease, or for the rest of a fixed lease.
-// ForceRelease blocks for one request, at most until ctx ends.
+// reports whether there was such a holder. It is for operators, because the holder continues without its
+// permits until its next request or renewal. This takes at most a third of its lease, or the rest of a fixed
+// lease. ForceRelease blocks for one request, at most until ctx ends.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return false, err

@@ -75,8 +75,8 @@ local function failDamaged(key, field, value, why)
 end
 
 -- failForeign ends the script with an error, because this version of Lockline did not write the hash in
--- KEYS[1]. Every hash of this sort has the field named `lacks`, but this hash does not have it. field and
--- value are one of the fields that it has. sort is 'lock' or 'latch'.
+-- KEYS[1]. Every hash of this sort has the field named `lacks`, but this hash does not have it. `field` and
+-- `value` are the name and the value of one field of the hash. `sort` is 'lock' or 'latch'.
 local function failForeign(sort, lacks, field, value)
   failDamaged(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
@@ -88,12 +88,12 @@ local function readNumber(key, field, value)
     or failDamaged(key, field, value, 'not a whole number from 0 to ' .. toString(MAX_NUMBER))
 end
 
--- onMaster returns `reply` if this server is a master. A script calls it if it has written nothing. If this
--- server is a replica, the script ends with an error instead, because the data of a replica may be old and
--- must not decide anything. To find out, onMaster calls HDEL, which a replica refuses with READONLY. On a
--- master, HDEL of a field that never exists changes nothing. A master may refuse HDEL for other reasons, such
--- as a full disk, but the reply is valid nevertheless. The key must be a hash, or not exist. If key is nil,
--- KEYS[1] is used.
+-- onMaster returns `reply` if this server is a master. A script that may have written nothing calls onMaster.
+-- If this server is a replica, the script ends with an error instead, because the data of a replica may be
+-- old and must not decide anything. To find out, onMaster calls HDEL, which a replica refuses with READONLY.
+-- On a master, HDEL of a field that never exists changes nothing. A master may refuse HDEL for other reasons,
+-- such as a full disk, but the reply is valid nevertheless. The key must be a hash, or not exist. If key is
+-- nil, KEYS[1] is used.
 local function onMaster(reply, key)
   key = key or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')
@@ -116,7 +116,7 @@ end
 -- clock returns the Redis time in microseconds, as a number and as a string.
 local function clock()
   local time = redis.call('TIME')
-  -- Joining the two is faster, but only correct if the microseconds have six digits.
+  -- Joining the strings is faster, but only correct if the microseconds have six digits.
   local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
   return tonumber(stamped), stamped
 end

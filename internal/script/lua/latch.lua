@@ -9,7 +9,7 @@
 --           p:PARTY  the Redis time in µs at which the lease of the party ends, and the id of its join
 --                    request
 --           f        the end and the party of the lease that ends first. The lease may have been renewed
---                    since. The field is missing after a party has joined or left
+--                    since. join.lua and leave.lua delete the field, and look.lua writes it again
 --           c:ID     the party that joined by the request with this id has counted down
 --         Fields whose value begins with the Redis time in µs until which they are kept:
 --           i:ID     the reply to the request with this id
@@ -36,8 +36,8 @@ end
 
 -- foreignField returns a field of the hash and its value if no latch wrote the hash. Of several fields, it
 -- returns the first in sorted order, because the order of HGETALL differs from server to server. due is the
--- field w. The first request that sets a count, counts, joins or deletes writes that field, and nothing
--- removes it. Before that request, the hash can only have fields i:ID, which leave.lua writes.
+-- value of the field w. The first request that sets a count, counts, joins or deletes writes that field, and
+-- nothing removes it. Before that request, the hash can only have fields i:ID, which leave.lua writes.
 local function foreignField(due)
   local all, field, value = due and {} or redis.call('HGETALL', KEYS[1]), nil, nil
   for i = 1, #all, 2 do
@@ -57,7 +57,7 @@ local function checkIsLatch(due)
 end
 
 -- tidy removes remembered replies and ends whose time has passed. It reads all fields, so it does this at
--- most once in MEMORY µs. due is the field w.
+-- most once in MEMORY µs. due is the value of the field w.
 local function tidy(now, due)
   if due and (tonumber(due) or 0) > now then
     return
@@ -71,7 +71,7 @@ local function tidy(now, due)
   end
 end
 
--- remember stores the reply to the request with this id until MEMORY after its deadline.
+-- remember stores the reply to the request with this id until MEMORY µs after its deadline.
 local function remember(id, deadline, reply)
   redis.call('HSET', KEYS[1], 'i:' .. id, toString(deadline + MEMORY) .. ' ' .. reply)
   keepAlive()
@@ -144,7 +144,7 @@ local function endRun(run, how, now)
   redis.call('PUBLISH', KEYS[1], how .. ' ' .. run)
 end
 
--- decrement decrements the count of a run and returns it. At 0, the run ends.
+-- decrement decrements the count of a run and returns the new count. At 0, the run ends.
 local function decrement(n, run, lifetime, now)
   if n > 1 then
     redis.call('HSET', KEYS[1], 'n', toString(n - 1))

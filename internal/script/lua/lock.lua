@@ -2,16 +2,17 @@
 -- internal/script/lua/queue.lua.
 --
 -- A read-write lock and a semaphore have permits, which several holders may share. A writer takes ALL
--- permits, a reader takes one. The holder of any other lock has ALL permits. The field `owner` names the
--- first holder. Each further holder has a field of its own, and its lease is in KEYS[4]. The functions for
--- further holders are in internal/script/lua/permits.lua.
+-- permits, a reader takes one. In a lock without permits, the holder has ALL permits. The field `owner` names
+-- one of the holders. Each further holder has a field of its own, and its lease is in KEYS[4]. The functions
+-- for further holders are in internal/script/lua/permits.lua.
 --
 -- KEYS[1]   the lock's hash. After a release, the hash stays for a while, so that later tokens are higher,
 --           and a stale copy of a request is recognized.
---             owner      owner field of the holder, SESSION:ATTEMPT. It is missing if nobody holds the lock.
---                        A '~' at its end means that the lock stays taken after the unlock
---             ends       Redis time in µs at which the lease ends. From then on the lock is free, although
---                        `owner` still names the holder
+--             owner      owner field of one holder, SESSION:ATTEMPT. It is missing if nobody or only further
+--                        holders hold the lock. A '~' at its end means that this holder has unlocked, but the
+--                        lock stays taken
+--             ends       Redis time in µs at which the lease of this holder ends. From then on the
+--                        holder has nothing, although `owner` still names it
 --             token      last token that was granted to a holder in `owner`. If a whole block was granted,
 --                        its first token. After the release, the last token that was used
 --             floor      every later token must be higher than this token. The field exists only if it is
@@ -28,17 +29,17 @@
 --             releaser   owner field of the holder whose release has set `released`
 --             ticket     last ticket of the queue
 --             queued     the keys of the queue live until this Redis time in µs, at least. It is missing if
---                        the queue is empty
+--                        the queue is known to be empty
 --             lives      this key lives until this Redis time in µs, at least
---             refused    Redis time in µs at which a session was last refused the lock because another
---                        session kept it, see `lingers`
+--             refused    Redis time in µs at which the session of a holder with `lingers` was last notified
+--                        that another session wants the lock, see notifyKeeper in queue.lua
 --             leader     only of an election: 'OWNER TOKEN NUMBER VALUE', see election/proclaim.lua
---             permits    number of permits of the holder in `owner`. If the lock has no permits, this field
+--             permits    number of permits of the holder in `owner`. In a lock without permits, this field
 --                        and `limit` are missing, and both count as ALL
 --             shared     number of permits that the further holders have together; 0 if missing
 --             held SESSION:ATTEMPT   a further holder: 'PERMITS TOKEN LINGERS INFO'. LINGERS is '-', or the
 --                        value that the field `lingers` would have for this holder
---             lingerers  if present, LINGERS of some further holders may differ from '-'
+--             lingerers  if present, there may be further holders whose LINGERS is not '-'
 --             limit      the number of permits that all holders may have together
 --             limiter    id of the request of limit.lua that has set the limit; missing if the limit came
 --                        with a grant
@@ -142,8 +143,8 @@ local function released(token)
 end
 
 -- writeTombstones stores tombstones for attempts that have ended. `late` is the Redis time in µs until which
--- copies of their requests may arrive. If late is '0', no copy is in flight, and nothing is written.
--- Otherwise writeTombstones also removes the tombstones whose time has passed.
+-- copies of their requests may arrive. '0' means that no copy is in flight. Then nothing is written. If
+-- `late` is a time, writeTombstones also removes the tombstones whose time has passed.
 local function writeTombstones(s, owners, late)
   if late == '0' then
     return

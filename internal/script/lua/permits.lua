@@ -65,7 +65,8 @@ end
 -- shortened. held is the result of grantOf. The variadic arguments are further fields of the hash, for the
 -- holder in `owner`. They are ignored for a further holder.
 local function extendLease(s, owner, held, ends, ...)
-  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
+  -- On a replica, this HDEL fails, which ends the script.
+  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
   ends = math.max(held.ends, ends)
   if held == s then
     set(s, ends, 'ends', toString(ends), ...)
@@ -85,7 +86,8 @@ local function removeShare(s, owner, share, lost)
   end
 end
 
--- grantBeside does the same as grant if another holder is in `owner`. It adds a further holder.
+-- grant calls grantBeside if another holder is in `owner`. grantBeside makes the attempt a further holder,
+-- and returns its token.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
   local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- an expired grant of owner
@@ -109,7 +111,7 @@ local function grant(s, owner, permits, info, lease, ...)
   end
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
   -- A hash without a token has no record of earlier grants. If a session still believes that it has an
-  -- earlier grant, the grant is lost.
+  -- earlier grant, that grant counts as lost.
   local lost = s.lost or s.granted == 0 and token - 1
   -- This write comes first, because a full server refuses only the first write of a script.
   set(s, ends, 'owner', owner, 'ends', toString(ends), 'token', token, 'count', '1', 'change', '0',
@@ -130,8 +132,8 @@ local function grant(s, owner, permits, info, lease, ...)
 end
 
 -- dropExpired takes back the permits of further holders whose leases have ended. It changes only s. A write
--- here would make a full server accept all later writes of the script, which it must be able to refuse. The
--- caller must call removeDropped later.
+-- here would make a full server accept all later writes of the script, but the server must be able to refuse
+-- them. The caller must call removeDropped later.
 local function dropExpired(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
   if not first then
@@ -187,8 +189,8 @@ local function removeDropped(s)
   s.gone, s.lostShareToken = {}, nil
 end
 
--- removeExpired removes an attempt from the holders if its lease has ended. Otherwise the lease would be
--- valid again if the clock were set back.
+-- removeExpired removes an attempt whose lease has ended from the holders. If the attempt stayed, its lease
+-- would be valid again after the clock is set back. The caller must know that the attempt has no valid lease.
 local function removeExpired(s, owner)
   if s.former == owner then
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')

@@ -1,6 +1,6 @@
 -- The keys of a lock's waiters, and the functions that read and write these keys.
 --
--- KEYS[1]   the lock's hash. The names of sharded channels contain its name without the prefix
+-- KEYS[1]   the lock's hash. The names of sharded channels contain this key without the session's prefix
 -- KEYS[2]   the queue, a sorted set: waiting attempts by ticket
 -- KEYS[3]   the waiters, a hash: attempt -> 'ALIVE SIZE LEASE NONCE INFO'
 --             ALIVE   Redis time in µs until which the attempt counts as alive. Each request of the attempt
@@ -21,7 +21,7 @@
 --               '1'  by PUBLISH, if only this server can have its subscription
 --               '2'  by SPUBLISH, on the channel of the session for this lock
 
--- parseWaiter parses the entry of an attempt. If the entry is missing, or somebody has edited it, the result
+-- parseWaiter parses the entry of an attempt. If the entry is missing, or is not in this format, the result
 -- has only the fields owner and session, and alive = 0.
 local function parseWaiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
@@ -65,10 +65,11 @@ local function relevant(owners, q, options)
   return rest
 end
 
--- readWaiters reads `size` attempts of the queue, from the index `from` on. It returns a list of the attempts
--- that matter to lookUp, and the number of attempts that it read. Each attempt in the list has the fields of
--- the result of parseWaiter, and the field `subscribes`. That field is false if the session of the attempt is
--- known to have no subscription. q and options are the same as in lookUp.
+-- readWaiters reads `size` attempts of the queue, from the index `from` on. It returns a list of attempts,
+-- and the number of attempts that it read. The list may lack attempts that do not matter to lookUp, see
+-- relevant. Each attempt in the list has the fields of the result of parseWaiter, and the field `subscribes`.
+-- That field is false if the session of the attempt is known to have no subscription. q and options are the
+-- same as in lookUp.
 local function readWaiters(s, channels, from, size, q, options)
   local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
   local count = #owners
@@ -87,7 +88,8 @@ local function readWaiters(s, channels, from, size, q, options)
     end
   end
   local own, sharded = nil, options.delivery == '2'
-  -- If nobody is queued, options.mine gets the unused permits at once, so its session needs no subscription.
+  -- If nobody is queued, options.mine usually gets unused permits at once, so its session needs no
+  -- subscription. If it gets none, acquire.lua calls lookUp again, with noGrants.
   if from == 0 and options.mine and options.delivery ~= '0' and (options.noGrants or owners[1]) then
     own = channel(channels, session(options.mine), sharded)
     local all = sharded and shardedNames or names
@@ -159,7 +161,8 @@ end
 --             than holder. If there is no holder, it is of another session than first
 --   missing   true if a waiter before first is dead, or its connection broke
 --   remove    the dead and the served attempts, which must be removed from the queue
---   mine      the result of parseWaiter for mine. Its field isServed is true if mine is in served
+--   mine      the result of parseWaiter for the attempt mine; nil if lookUp has neither found nor served the
+--             attempt. The field isServed of this result is true if the attempt is in served
 --   isSubscribed   true if the session of mine has a subscription, false if not; nil if that is not known
 --   any       true if the entry of a waiter was found
 --   size      the number of attempts in the queue, including the attempts in remove; nil if the end of the
@@ -267,15 +270,15 @@ end
 -- publish publishes a message for the session of a waiter: the owner field of the waiter, and the given
 -- words.
 local function publish(channels, w, ...)
-  -- SPUBLISH is called by pcall, because the user may have no right to it, and a server of an older version
-  -- may have taken over.
+  -- SPUBLISH is called by pcall, because the user may have no right to SPUBLISH, or a server of an older
+  -- version, without SPUBLISH, may have taken over.
   redis[w.sharded and 'pcall' or 'call'](w.sharded and 'SPUBLISH' or 'PUBLISH',
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
 -- notifyNext notifies a waiter behind q.holder, the new holder, of the time in ms after which the holder's
--- lease ends. If possible, this is a waiter of another session, because the new holder's process may be
--- frozen.
+-- lease ends. If possible, notifyNext chooses a waiter of another session, because the new holder's process
+-- may be frozen.
 local function notifyNext(channels, q, lease)
   local after = q.second or q.first
   if after then
@@ -284,15 +287,14 @@ local function notifyNext(channels, q, lease)
 end
 
 -- notifyHead notifies the first two sessions in the queue of the time at which a lease ends. At that time,
--- they must send their requests again. notifyHead must be called whenever the head of the queue changes while
--- the lock stays taken. If a waiter sends a heartbeat before the end of the lease, it is not notified,
--- because the reply to the heartbeat contains the same time. The second session sends its request SPARE_DELAY
--- ms later than the first, in case the process of the first is frozen. holder is the holder whose lease ends
--- first.
+-- the first session must send its request again. The second session does so SPARE_DELAY ms later, in case the
+-- process of the first is frozen. notifyHead must be called whenever the head of the queue changes while the
+-- lock stays taken. holder is the holder whose lease ends first.
 --
--- A waiter is notified only if an attempt before it leaves the queue, or if q.missing is true. If `all` is
--- true, both sessions are notified in any case. This is also so if nobody holds the lock, because its hash
--- was deleted by hand.
+-- If the lease outlasts the time until which a waiter counts as alive, the waiter is not notified. It must
+-- send a heartbeat before the lease ends, and the reply contains the end of the lease. Any other waiter is
+-- notified if an attempt before it leaves the queue, if q.missing is true, or if `all` is true. If nobody
+-- holds the lock, because its hash was deleted by hand, notifyHead acts as if `all` were true.
 local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
   local function notifyLeft(w, left)
@@ -306,9 +308,9 @@ end
 
 -- serve grants the lock, or its unused permits, to the waiters in q.served, and removes them from the queue.
 -- Each waiter gets the lease that it wants. The lease is limited to FIRST_LEASE, and to the time for which
--- the waiter counts as alive. (The attempt `mine` gets the whole lease.) The next waiters are notified of the
--- time at which the first lease ends. If a waiter wants more permits than the limit, serve notifies it to
--- send its request again, and the reply refuses it.
+-- the waiter counts as alive. (The attempt `mine` gets the whole lease.) If necessary, the next waiters are
+-- notified of the time at which the first lease ends. If a waiter wants more permits than the limit, serve
+-- notifies it to send its request again, and the reply to that request is a refusal.
 --
 -- q is the result of lookUp with these options. The options may have two more fields:
 --   lease   the lease of the attempt `mine`, in ms
@@ -318,7 +320,8 @@ end
 --
 -- serve returns two values. The first is the end of a reply: ' OWNER TOKEN LEASE' for each waiter that got a
 -- grant, except `mine`. For a lock with permits, the first value contains only waiters of the session
--- `asking`. The second value is the token of `mine`, or nil. The other sessions are notified by messages.
+-- `asking`. The second value is the token of `mine`, or nil. Served waiters of sessions other than `asking`
+-- are notified by messages.
 local function serve(s, channels, q, options, ...)
   local reply, own, fields, all = '', nil, { ... }, options.all or q.served[1]
   for _, w in ipairs(q.served) do
@@ -368,9 +371,9 @@ end
 
 -- replyFlags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its
 -- attempt.
---   B   when the lease ends, another session sends a request
+--   B   when the lease ends, two other sessions send requests, so this session need not send one
 --   S   when the lease ends, another session sends a request, and this session sends one SPARE_DELAY ms later
---   D   this server has no subscriber to the session's channel, but this server must notify the session
+--   D   this server has no subscriber to the session's channel, so it could not notify the session
 --   P   the session may be notified by SPUBLISH
 local function replyFlags(asking, channels, delivery, q)
   local behind = ''
@@ -382,9 +385,9 @@ local function replyFlags(asking, channels, delivery, q)
 end
 
 -- mayLinger decides whether the session may keep the lock while no goroutine has it. It reads the ARGV of
--- acquire.lua. It returns false if the session is known to have no subscription. It also returns false if
--- another session was refused a lock that was kept in this way, less than ARGV[11] µs ago. The second result
--- is the flags of the reply: K if the session may keep the lock, and the result of replyFlags.
+-- acquire.lua. It returns false if the session is known to have no subscription. It also returns false if the
+-- field `refused` of the hash is a time less than ARGV[11] µs ago. The second result is the flags of the
+-- reply: K if the session may keep the lock, and the result of replyFlags.
 local function mayLinger(now)
   local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if delivery ~= '0' then

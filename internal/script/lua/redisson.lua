@@ -1,9 +1,9 @@
 -- Functions for the scripts of locks that Lockline shares with Redisson on a JVM. Redisson's own scripts read
--- and write KEYS[1] and KEYS[3], and publish on the channel.
+-- and write KEYS[1] and KEYS[3], and publish on CHANNEL.
 --
--- KEYS[1]   the lock's hash, Redisson's key of this name. Both Lockline and Redisson
---           store a field OWNER -> hold count in it, and its time to live is the lease. A grant of a Lockline
---           session has three more fields:
+-- KEYS[1]   the lock's hash, whose key is the name of the lock. Both Lockline and Redisson store a field
+--           OWNER -> hold count in it, and its time to live is the lease. A grant of a Lockline session has
+--           three more fields:
 --             t -> token of the grant   s -> number of the last change of the count   d -> holder info
 -- KEYS[2]   the metadata, which Redisson does not use:
 --             t -> last token granted   r -> last token released   l -> last token lost
@@ -81,9 +81,9 @@ local function renew(ms, keep)
 end
 
 -- update reads the ARGV of keep.lua. If ARGV[1] holds the lock under the token ARGV[2], update sets the hold
--- count, extends the lease to at least ARGV[5] ms, and returns true. A change of the count that is older than
--- the last change is ignored, so a stale copy does not change the count. If ARGV[1] does not hold the lock,
--- update returns false.
+-- count, extends the lease to at least ARGV[5] ms, and returns true. A change of the count that is not newer
+-- than the last change is ignored, so a stale copy does not change the count. If ARGV[1] does not hold the
+-- lock, update returns false.
 local function update()
   local held = redis.call('HMGET', KEYS[1], 't', 's', ARGV[1])
   if held[1] ~= ARGV[2] or not held[3] then
@@ -138,14 +138,15 @@ local function endUnknown(owner, keep)
   writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies all waiters that the lock is free, with the message that Redisson uses. It returns the
--- number of clients of this server that got the message.
+-- publish notifies waiters that the lock is free, with the message that Redisson uses. It reaches all waiters
+-- that are subscribed in the mode that `how` selects, see sharding. It returns the number of clients of this
+-- server that got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
   return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
 end
 
--- publishIfGone notifies the waiters of a lock whose hash was deleted, because nothing else would.
+-- publishIfGone notifies the waiters if the lock's hash was deleted, because nothing else notifies them then.
 local function publishIfGone(how, topic)
   if redis.call('HLEN', KEYS[1]) == 0 then
     publish(how, topic)
@@ -153,8 +154,9 @@ local function publishIfGone(how, topic)
 end
 
 -- readMetadata reads the metadata for an attempt, and returns three values. The first is the last token. The
--- second is the same token if it was not released, otherwise nil: if the lock is free now, this token was
--- lost. The third is true if the attempt has ended, so that this request is a stale copy.
+-- second is the same token if it was not released, and otherwise nil. If the lock is free now, a token that
+-- was not released was lost. The third is true if the attempt has ended, so that this request is a stale
+-- copy.
 local function readMetadata(owner)
   local metadata = redis.call('HMGET', KEYS[2], 't', 'r', 'a', owner)
   local last = readNumber(KEYS[2], 't', metadata[1])

@@ -1,5 +1,5 @@
--- Stores the value of a leader and notifies the observers. Renewals send the value again, in case Redis has
--- lost it.
+-- Stores the value of a leader and notifies the observers. After each third of the lease, the session sends
+-- the value again, in case Redis has lost it.
 --
 -- Sending the request again is harmless, because the script does not replace a newer value of the same
 -- leader.
@@ -7,12 +7,12 @@
 -- KEYS[1]   see internal/script/lua/lock.lua. The observers' channel has the same name
 -- ARGV[1]   owner field of the leader
 -- ARGV[2]   its token
--- ARGV[3]   sequence number of the value within this leadership. The highest number of this leader counts
+-- ARGV[3]   sequence number of the value within this leadership. The value with the highest number counts
 -- ARGV[4]   the value
--- ARGV[5]   KEEP
+-- ARGV[5]   KEEP, see internal/script/lua/lock.lua
 --
 -- Replies
---   K   the value is stored, or a newer value of the same leader
+--   K   the value is stored, or a newer value of the same leader is
 --   L   the lock is not held under this token
 
 local now = clock()

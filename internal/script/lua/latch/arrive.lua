@@ -5,7 +5,7 @@
 -- ARGV[3] id of the run that the party has joined
 --
 -- Replies
---   C NOW   counted down, by this request or an earlier copy of it
+--   C NOW   counted down, by this request or an earlier request of the party
 --   P NOW   the lease of the party has ended
 --   Z NOW, D NOW, G NOW   the run has ended, see look.lua
 

@@ -3,8 +3,8 @@
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
 -- ARGV[3] 0 if the party has joined and gives up. Then waiters are notified. If the session does not know
---         whether the party has joined, the Redis time in µs after which the join request is void. Then the
---         script removes the party as if it had never joined
+--         whether the party has joined, ARGV[3] is the Redis time in µs after which the join request is void.
+--         The script then removes the party as if it had never joined
 --
 -- Reply: 'L NOW'
 

@@ -1,4 +1,4 @@
--- Returns the state of a run, and lets the lifetime of the current run start again.
+-- Returns the state of a run. If this is the current run, its lifetime starts again.
 --
 -- ARGV[1] id of the run, or '' for the current run
 -- ARGV[2] the session's channel. It is '' if the session has no subscription, or other servers may have it

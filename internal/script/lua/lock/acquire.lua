@@ -1,7 +1,7 @@
--- Takes a free lock, or unused permits, if there are no waiters. Otherwise the attempt waits in the queue, or
+-- Requests the lock, or some of its permits, for an attempt. A free lock or unused permits are granted to
+-- waiters in the order of the queue. An attempt that is not in the queue comes last. Waiters that are dead,
+-- or that have lost their subscription, are skipped. If the attempt gets nothing, it waits in the queue, or
 -- is refused.
--- If there are waiters, a free lock or unused permits are granted to them in the order of the queue. Waiters
--- that are dead, or that have lost their subscription, are skipped.
 --
 -- Sending the request again is harmless. A holder gets its token again, and its lease lasts for at least
 -- ARGV[4] ms from now. A waiter keeps its place, and counts as alive for ARGV[7] ms from now.
@@ -13,14 +13,14 @@
 -- ARGV[3]   Redis time in µs after which this request is void
 -- ARGV[4]   lease in ms
 -- ARGV[5]   holder info, see internal/script/lua/lock.lua
--- ARGV[6]   KEEP
+-- ARGV[6]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[7]   ms for which a waiting attempt counts as alive. 0 means that the attempt does not wait
--- ARGV[8]   CHANNELS
+-- ARGV[8]   CHANNELS, see internal/script/lua/queue.lua
 -- ARGV[9]   nonce, which the message of a grant contains, so that no other client can forge such a message
--- ARGV[10]  DELIVERY
--- ARGV[11]  '' or missing, unless the session wants to keep the lock while no goroutine has it. Otherwise a
---           time in µs. The session may keep the lock if nobody waits, and if no other session was refused a
---           lock that was kept in this way, less than this time ago
+-- ARGV[10]  DELIVERY, see internal/script/lua/queue.lua
+-- ARGV[11]  '' or missing if the session does not want to keep the lock while no goroutine has it. A time in
+--           µs if it does. The session may then keep the lock if nobody waits, and the field `refused` of the
+--           hash is missing or at least this old, see mayLinger in queue.lua
 -- Only for a lock with permits:
 -- ARGV[12]  the limit that the caller expects. It becomes the limit if Redis has none
 -- ARGV[13]  owner field of a holder of this session, or ''. If this holder has a valid lease and there are no
@@ -93,7 +93,7 @@ if s then
   local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, nil, ''
   dropExpired(s)
   if limited then
-    if mayHaveQueue(s) then -- the attempt may be queued since before the limit was set
+    if mayHaveQueue(s) then -- the attempt may have been queued before the limit was set
       options = { asking = session(me), leaving = me }
       q = lookUp(s, ARGV[8], options)
       q.remove[#q.remove + 1] = me

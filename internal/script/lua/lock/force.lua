@@ -1,22 +1,23 @@
 -- Takes the lock by force from a holder of ALL permits, from all holders of fewer permits, or from the holder
 -- with a given token. The lock or the permits are then granted to waiters, as in release.lua. The former
--- holder notices its loss with its next request. If its session keeps the lock while no goroutine has it, the
--- session is notified at once. If somebody has damaged the hash, the script deletes it.
+-- holder notices its loss with its next request. If its session may keep the lock while no goroutine has it,
+-- the session is notified at once. If somebody has damaged the hash, the script deletes the hash. It does not
+-- if the hash has neither `owner` nor `shared`, or if ARGV[3] is a token other than `token`.
 --
 -- Sending a request with a token again is harmless, because no token is granted twice.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
 --           it fails with TRYAGAIN, see release.lua
--- ARGV[1]   CHANNELS
--- ARGV[2]   KEEP
+-- ARGV[1]   CHANNELS, see internal/script/lua/queue.lua
+-- ARGV[2]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[3]   '' for the holder of ALL permits, 'r' for all holders of fewer permits, or the token of a holder
 --
 -- Reply: the number of holders that have lost the lock; 1 if a damaged hash was deleted
 
--- look returns the result of read, a list of the owner fields of the holders that ARGV[3] selects, and a
--- table with the results of readShare for the further holders among them. If the request has not all keys
--- that are needed, look returns only the first result. If somebody has damaged the hash, look raises an
--- error.
+-- look returns three values: the result of read; a list of the owner fields of the holders that ARGV[3]
+-- selects; and a table that maps the owner field of each further holder among them to the result of
+-- readShare. If the request lacks a key that is needed, look returns only the first value. If somebody has
+-- damaged the hash, look raises an error.
 local function look(now)
   local s, forced, shares = read('', now, ARGV[2]), {}, {}
   local function isSelected(permits, token)
@@ -70,7 +71,8 @@ for _, owner in ipairs(forced) do
 end
 -- The queue is read before the first write, because reading fails if somebody has damaged the queue.
 local q = lookUp(s, ARGV[1], {})
-redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL. A replica refuses HDEL
+-- On a replica, this HDEL fails, which ends the script.
+redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
 if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end

@@ -5,7 +5,7 @@
 --
 -- Reply: JSON {"now": MICROSECONDS, "lock": {FIELD: VALUE}, "queue": [ATTEMPT, TICKET, ...],
 --        "waiters": {ATTEMPT: ENTRY}, "leases": [OWNER, END, ...]}. "leases" has the further holders.
---        END and TICKET are Redis times in µs
+--        END is a Redis time in µs. TICKET is a Redis time in µs, or the preceding ticket plus 1
 
 lookOnMaster()
 local lock = map(KEYS[1])

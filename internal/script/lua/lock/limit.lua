@@ -2,14 +2,15 @@
 -- permits are in use than the new limit, the holders keep them. But sessions that may keep permits while no
 -- goroutine has them are notified, and release such permits.
 --
--- Sending the request again is harmless. A copy that arrives after ARGV[6] is void.
+-- A copy of the request that arrives after ARGV[6] is void. Any other copy sets the same limit again, even if
+-- another request has set the limit meanwhile. With ARGV[2] = '1', it changes nothing.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
 --           it fails with TRYAGAIN, see release.lua
 -- ARGV[1]   the limit
 -- ARGV[2]   '1': set the limit only if Redis has none. '0': set the limit in any case
--- ARGV[3]   CHANNELS
--- ARGV[4]   KEEP
+-- ARGV[3]   CHANNELS, see internal/script/lua/queue.lua
+-- ARGV[4]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[5]   id of the request, which all its copies have
 -- ARGV[6]   Redis time in µs after which this request is void
 --

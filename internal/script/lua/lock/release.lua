@@ -16,8 +16,8 @@
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of the grant, or '' for any token. The grant of the attempt ends even if it has another
 --           token. But then nothing stays taken, all tokens of its block count as used, and the reply is L
--- ARGV[3]   CHANNELS
--- ARGV[4]   KEEP
+-- ARGV[3]   CHANNELS, see internal/script/lua/queue.lua
+-- ARGV[4]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive. The copy must find that
 --           the attempt has ended. 0 means that no copy is in flight
 -- ARGV[6]   last token used of the grant's block, so that the rest of the block can be granted. 0 means that
@@ -49,8 +49,6 @@ if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0)
   return redis.error_reply('TRYAGAIN the other keys may be needed')
 end
 local mine = grantOf(s, owner)
--- The grant of the attempt ends even if its token differs from ARGV[2]. But then the whole block counts as
--- used, and nothing stays taken.
 local matches = mine and (token == '' or token == mine.token)
 local lost = not mine and s.shared > 0 and readShare(s, owner) -- an expired grant of a further holder
 local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
@@ -94,7 +92,8 @@ if not mine and mayHaveQueue(s) then
   q.remove[#q.remove + 1] = owner
 end
 local last, fields = toString(s.last), {}
--- The first write is an HDEL. After it, a full server accepts the next writes. A replica refuses HDEL.
+-- The first write is an HDEL. After it, a full server accepts the next writes. On a replica, the HDEL fails,
+-- which ends the script.
 if mine ~= s then
   call('HDEL', KEYS[1], '')
 end

@@ -11,7 +11,7 @@
 --           last change, the count is ignored
 -- ARGV[4]   hold count
 -- ARGV[5]   lease in ms, or 0 to leave the lease as it is
--- ARGV[6]   KEEP
+-- ARGV[6]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[7]   a token above which all later tokens must be, or 0
 -- For a further holder, ARGV[3], ARGV[4] and ARGV[7] are ignored
 --

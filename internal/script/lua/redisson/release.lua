@@ -1,6 +1,7 @@
--- Ends an attempt. If the attempt holds the lock, the lock is freed, and all waiters are notified.
+-- Ends an attempt. If the attempt holds the lock, the lock is freed, and the waiters are notified.
 --
--- Sending the request again is harmless. The reply is the same, and a later holder keeps the lock.
+-- Sending the request again is harmless. A second copy finds no hold of this attempt, so a later holder keeps
+-- the lock.
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field
@@ -14,7 +15,7 @@
 --
 -- Replies
 --   R   released under this token, by this request or an earlier copy of it
---   L   lost, because the lock is not held, and was never released under this token
+--   L   lost, because the attempt does not hold the lock under this token, and has not released it
 -- If this request freed the lock, a space and the number of clients of this server that were notified follow
 
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
