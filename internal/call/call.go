@@ -8,7 +8,8 @@
 //
 // The earliest bound that is known when a request begins is the deadline of that request. The bound comes
 // from the caller's context or from WaitAtMost. If neither sets a bound, the library limits the wait for the
-// reply. The call returns at its bound even if its request is stuck (see [Ask]).
+// reply. The call returns at its bound even if its request is stuck (see [Ask]; reading.go of package wire
+// describes the one exception).
 package call
 
 import (
@@ -137,8 +138,8 @@ func Ask(
 
 // Do sends a request like [Ask], for a caller that is not counted in the work of s. It waits for the reply
 // until ctx or s ends. If ctx has no deadline, Do waits for at most the session's lease, because an outage
-// may last that long. If the reply is an error, the request is rolled back. The argument noun is passed to
-// failure.Of.
+// may last that long. If the reply is an error, the request is rolled back in the background. The argument
+// noun is passed to failure.Of.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {

@@ -20,7 +20,7 @@ type Kind struct {
 	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
-	Alone     bool // one goroutine of a process at a time wants a lock of this kind, as a RedLock does. So a
+	Alone     bool // one goroutine of a process at a time wants the lock, which is a part of a RedLock. So a
 	// TryLock waits for up to ownRelease until grants and attempts of its own session have ended
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
@@ -60,8 +60,8 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// A Want is what a call requests. Calls of a session with equal Wants wait in one lane. The zero Want means
-// the Want of the kind.
+// A Want is what a call requests. Only calls of a session with equal Wants wait in one lane. The zero Want
+// means the Want of the kind.
 type Want struct {
 	N      int64         // number of permits; All excludes all other holders
 	Limit  int64         // total number of permits, unless SetLimit has set another number
