@@ -95,8 +95,9 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
-	// Send sends at most maxTries copies, and blocks until one of them is answered. ctx has the bounds of the
-	// call as a deadline. abandoned is set when the caller has left.
+	// Send sends at most maxTries copies, and blocks until one of them is answered or no further copy is sent
+	// (wire.Link.Call). ctx has the bounds of the call as a deadline. abandoned is set when the caller has
+	// left.
 	Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 	// RollBack undoes the effect of a request that was abandoned, or whose reply was an error.
 	RollBack(o wire.Outcome)

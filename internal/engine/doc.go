@@ -10,12 +10,12 @@
 //	a grant is lost, or the session closes                                 grant.go, state.go
 //	the timer that settle has set fires                                    settle.go
 //
-// Every event locks the mutex of the lock, changes the state, and collects effects (effects.go). Unless
-// nothing can follow from the change, settle then decides what follows from the state: which waiters are
-// served, what is requested, withdrawn or released, and when the timer fires (settle.go). Finally the mutex
-// is unlocked, and the effects are carried out: contexts are canceled, waiters are woken, and requests are
-// sent. To find out why something happens, read settle. To find out what a reply or a message changes, read
-// the function that handles this event.
+// Every event locks the mutex of the lock, changes the state, and collects effects (effects.go). In almost
+// all events, settle then decides what follows from the state: which waiters are served, what is requested,
+// withdrawn or released, and when the timer fires (settle.go). Finally the mutex is unlocked, and the effects
+// are carried out: contexts are canceled, waiters are woken, and requests are sent. To find out why something
+// happens, read settle. To find out what a reply or a message changes, read the function that handles this
+// event.
 //
 // # The path of an uncontended Lock and Unlock
 //

@@ -137,8 +137,9 @@ func (r *registry) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// nextRelease returns a channel that is closed when the next release has ended or the next grant is lost. If
-// kind.Alone is set, the end of an attempt (finish) also closes the channel. The caller must hold l.mu.
+// nextRelease returns a channel that is closed when the next release has ended, or the next grant is lost or
+// closed. If kind.Alone is set, the end of an attempt (finish) also closes the channel. The caller must hold
+// l.mu.
 func (l *lockState) nextRelease() <-chan struct{} {
 	if l.releaseDone == nil {
 		l.releaseDone = make(chan struct{})

@@ -219,8 +219,8 @@ func (r *release) call(ctx context.Context) error {
 	return r.onReply(r, r.Send(ctx, wire.Tries, nil))
 }
 
-// Request returns the next copy of the request, with the present hold count or the time that is left of
-// HoldAtLeast. It implements wire.Copier.
+// Request returns the next copy of the request. If the request sets the hold count, the copy has the present
+// count. If HoldAtLeast keeps permits taken, the copy has the time that is left. It implements wire.Copier.
 func (r *release) Request(now time.Time) *wire.Request {
 	switch {
 	case r.Argv == nil:
