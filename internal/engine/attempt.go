@@ -19,16 +19,17 @@ import (
 // attemptState is the state of an attempt. The transitions:
 //
 //	requested --reply: wait--> queued
-//	    |                        |
-//	    +-- granted, refused, --+
-//	    |   or failed           +--> done
-//	    +-- no waiter needs it --+--> withdrawn, until its release has ended
+//
+//	requested or queued
+//	    |
+//	    +-- granted, refused or failed --> done
+//	    +-- no waiter needs it ----------> withdrawn, until its release has ended
 type attemptState uint8
 
 const (
 	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
 	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
-	withdrawn                     // no waiter needs the attempt; it is released if Redis may have it
+	withdrawn                     // no waiter needs the attempt, which is released if Redis may have it
 	done                          // the attempt was granted or refused, or has failed
 )
 
