@@ -8,7 +8,8 @@
 //
 // The earliest bound that is known when a request begins is the deadline of that request. The bound comes
 // from the caller's context or from WaitAtMost. If neither sets a bound, the library limits the wait for the
-// reply. The call returns at its bound even if its request is stuck (see [Ask]).
+// reply. The call returns at its bound even if its request is stuck (see [Ask]; reading.go of package wire
+// describes the one exception).
 package call
 
 import (
@@ -94,8 +95,9 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
-	// Send sends at most maxTries copies, and blocks until one of them is answered. ctx has the bounds of the
-	// call as a deadline. abandoned is set when the caller has left.
+	// Send sends at most maxTries copies, and blocks until one of them is answered or no further copy is sent
+	// (wire.Link.Call). ctx has the bounds of the call as a deadline. abandoned is set when the caller has
+	// left.
 	Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 	// RollBack undoes the effect of a request that was abandoned, or whose reply was an error.
 	RollBack(o wire.Outcome)
@@ -137,8 +139,8 @@ func Ask(
 
 // Do sends a request like [Ask], for a caller that is not counted in the work of s. It waits for the reply
 // until ctx or s ends. If ctx has no deadline, Do waits for at most the session's lease, because an outage
-// may last that long. If the reply is an error, the request is rolled back. The argument noun is passed to
-// failure.Of.
+// may last that long. If the reply is an error, the request is rolled back in the background. The argument
+// noun is passed to failure.Of.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {

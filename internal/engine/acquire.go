@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// waiter is one call of Lock or TryLock. Only the goroutine of the call uses it, except for the fields that
-// lockState.mu guards.
+// waiter is one call of Lock or TryLock. Only the goroutine of the call changes it, except for the fields
+// that lockState.mu guards.
 type waiter struct {
 	l      *lockState
 	ctx    context.Context // context of the caller
@@ -29,8 +29,9 @@ type waiter struct {
 	waitReported bool         // the observer got EventWaiting for this call
 	waitedHere   bool         // the call has waited for another hold nested in the same outer hold
 
+	// lockState.mu guards attemptUsed, and inlineAttempt until it is used.
 	inlineAttempt attempt // the first attempt that was begun for the call; saves an allocation
-	attemptUsed   bool    // inlineAttempt has been used; guarded by lockState.mu
+	attemptUsed   bool    // inlineAttempt has been used
 
 	// The following fields are of a wait in a lane, and are guarded by lockState.mu. Once the goroutine of
 	// the call knows that answered is true, it reads grant and err without the mutex.
@@ -98,8 +99,9 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 	return e, nil
 }
 
-// acquire nests in the live hold from which the context descends. If there is none, acquire gets a grant. It
-// blocks until the call has its hold, or until its wait ends.
+// acquire nests in the nearest live hold from which the context descends, if the kind is reentrant and there
+// is such a hold. In all other cases, acquire gets a grant. It blocks until the call has its hold, or until
+// its wait ends.
 func (w *waiter) acquire() (*Entry, error) {
 	l := w.l
 	s := l.s
@@ -150,7 +152,7 @@ func (w *waiter) wait() (*Grant, error) {
 	ln := w.l.laneFor(w.want, &fx)
 	for _, g := range w.l.grants {
 		if g.lane != ln {
-			g.endLinger() // Redis only notifies a session when another session wants the lock
+			g.endLinger() // Redis sends no message when only this session wants the permits of the grant
 		}
 	}
 	return w.waitIn(ln, &fx)
@@ -213,17 +215,18 @@ func (w *waiter) listen(fx *effects) {
 	l.setTimer(fx)
 }
 
-// ownRelease is the time for which a TryLock, counted from its beginning, waits for releases of its own
-// session. It is short, because a TryLock should return soon even in an outage.
+// ownRelease is the time after the beginning of a TryLock until which the TryLock waits for releases of its
+// own session. It is short, because a TryLock should return soon even in an outage.
 const ownRelease = 250 * time.Millisecond
 
 // try gets an entry of a grant without waiting for other holders.
 //
 // There is one exception. While its own session is releasing the lock, try waits for up to ownRelease, unless
-// other goroutines of the session come first. Otherwise try could report a lock as taken that this process
-// has already unlocked. A try for some of the permits sends its request again after such a release, but at
-// most once for each release that was in flight when try began. Later releases do not count, because in a
-// busy session they never stop.
+// other goroutines of the session come first. Without this wait, try could report a lock as taken that this
+// process has already unlocked. If kind.Alone is set, try waits in the same way for grants and attempts of
+// its own session. A try for some of the permits sends its request again after such a release, but at most
+// once for each release that was in flight when try began. Later releases do not count, because in a busy
+// session they never stop.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. The request of the try then has Redis hand the free lock over to this waiter, so
@@ -264,7 +267,7 @@ func (w *waiter) try() (*Grant, error) {
 		}
 		var g *Grant
 		var err error
-		if busy || all && mayFree { // Redis would refuse a request
+		if busy || all && mayFree { // Redis would probably refuse a request
 			err = l.kind.locked(cmp.Or(w.holder(nil), &failure.LockedError{Name: l.keys.Name}))
 			fx.run()
 		} else {

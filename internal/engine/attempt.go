@@ -19,16 +19,18 @@ import (
 // attemptState is the state of an attempt. The transitions:
 //
 //	requested --reply: wait--> queued
-//	    |                        |
-//	    +-- granted or refused --+--> done
-//	    +-- no goroutine waits --+--> withdrawn, until Redis has replied to its release
+//
+//	requested or queued
+//	    |
+//	    +-- granted, refused or failed --> done
+//	    +-- no waiter needs it ----------> withdrawn, until its release has ended
 type attemptState uint8
 
 const (
 	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
 	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
-	withdrawn                     // no goroutine waits for the attempt, and it is being released in Redis
-	done                          // the attempt was granted or refused; later replies change nothing
+	withdrawn                     // no waiter needs the attempt, which is released if Redis may have it
+	done                          // the attempt was granted or refused, or has failed
 )
 
 func (s attemptState) String() string {
@@ -39,17 +41,17 @@ func (s attemptState) String() string {
 // one request in flight. Usually the goroutine of a waiter sends the first request (sendFirst), which saves
 // starting another goroutine. Each later request has a goroutine of its own (send).
 //
-// If a reply is lost, Redis may have run the request, or may still run a copy of it later. So the request is
-// sent again. If the attempt was granted before, the reply repeats that grant (acquire.lua). inRedis and
-// staleUntil record what Redis may have for the attempt. The release of the attempt leaves a tombstone until
-// staleUntil, so that a later copy has no effect. When no goroutine waits any more, abandoned stops further
-// copies.
+// If a reply is lost, Redis may have run the request, or may still run a copy of it later. It does no harm to
+// send the request again: if the attempt has a grant already, the reply repeats that grant (acquire.lua).
+// inRedis and staleUntil record what Redis may have for the attempt. The release of the attempt leaves a
+// tombstone until staleUntil, so that a copy which arrives after the release has no effect. When no waiter
+// needs the attempt any more, abandoned stops further copies.
 type attempt struct {
 	// The following never change.
 	lane  *lane
 	lease time.Duration   // fixed lease of the call; 0 means the session's lease
 	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
-	joins *Grant          // shared grant whose lease Redis may prolong instead, if nobody waits; nil: none
+	joins *Grant          // shared grant that Redis prolongs instead of granting if nobody waits; nil: none
 	owner any             // string, owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, holder info with the note of a waiting call
 	ctx   context.Context // context of the first waiter, for traces; its end does not end a request
@@ -77,7 +79,7 @@ type attempt struct {
 	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted      bool          // another session may have wanted the grant before its reply arrived
 	numWaiters  int           // waiters in the lane of a fair lock at the first request; 0 otherwise
-	gone        chan struct{} // closed when the withdrawn attempt was released in Redis; nil: not withdrawn
+	gone        chan struct{} // closed when the withdrawn attempt is finished (finish); nil: not withdrawn
 }
 
 // newAttempt begins an attempt for the waiters of the lane. If the event is that a waiter joins this lane,
@@ -228,7 +230,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	ln := a.lane
 	l := ln.l
 	r, err := l.read(o, a)
-	if r.Status == protocol.Queued && !ln.noWait { // only queued attempts are notified by messages
+	if r.Status == protocol.Queued && !ln.noWait { // a refused TryLock needs no messages
 		l.subscribe(r, o.Sent)
 	}
 	fx := l.begin()
@@ -288,7 +290,9 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	a.conclude(fx)
 }
 
-// onError handles the error of a request. In an outage, a Lock keeps waiting, but a TryLock fails.
+// onError handles the error of a request. A TryLock fails. A Lock fails if the error is not transient, unless
+// the attempt is queued and the server is only full. If the Lock does not fail, its waiters keep waiting,
+// except for a waiter that does not tolerate so long an outage (ToleratesOutage).
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -362,7 +366,8 @@ func (a *attempt) withdraw(fx *effects) {
 }
 
 // conclude finishes an attempt that is withdrawn or done. While a request is in flight, conclude does
-// nothing, because the reply calls it again. A withdrawn attempt is released in Redis before it is finished.
+// nothing, because onReply calls it again. If Redis may have something for a withdrawn attempt, the attempt
+// is released in Redis before it is finished.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -381,8 +386,8 @@ func (a *attempt) conclude(fx *effects) {
 	}
 }
 
-// finish ends the use of the lock state by the attempt. If Redis still has something for the attempt, it is a
-// Grant of this session, or it is being released.
+// finish ends the use of the lock state by the attempt. If Redis still has something for the attempt, there
+// is a Grant for it in this session, or it is being released, or it expires because the release has failed.
 func (a *attempt) finish(fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -411,8 +416,9 @@ func (a *attempt) releaseLater(fx *effects) {
 // copy of its request.
 func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 }
 
-// giveUpReleasingAt returns the time by which everything that Redis may have for the attempt has expired. The
-// waiter timeout counts, too, because a place in the queue may be granted until then.
+// giveUpReleasingAt returns the time after which the release of the attempt is not sent again, because all
+// that Redis may have for the attempt has expired by then, or will expire soon. The waiter timeout counts,
+// too, because a place in the queue may be granted until then.
 func (a *attempt) giveUpReleasingAt() time.Time {
 	return time.Now().Add(a.requestedLease() + a.lane.l.s.WaiterTimeout)
 }

@@ -10,7 +10,8 @@ import "time"
 //	...              // changes the state of the lock, and adds effects
 //	fx.commit()      // decides what follows (settle), unlocks l.mu, and carries out the effects
 //
-// The mutex is locked until commit. So each function with a parameter of type *effects runs under the mutex.
+// The mutex is locked until commit, run or unlock. So each function with a parameter of type *effects is
+// called under the mutex.
 type effects struct {
 	l    *lockState
 	age  time.Duration // age of the session when the event began

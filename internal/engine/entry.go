@@ -10,9 +10,10 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Entry is the share of one goroutine in a grant. It becomes a hold before the call returns. The grant counts
-// the entry in numEntries even before the Entry is made. An Entry must not refer to its handle.Hold, because
-// otherwise the garbage collector could not find a Hold that its user has forgotten.
+// Entry is the share of one goroutine in a grant. It becomes a hold before the call of Lock returns. The
+// grant counts the entry of a waiter in numEntries even before the Entry is made. A nested entry is counted
+// when it becomes a hold. An Entry must not refer to its handle.Hold, because otherwise the garbage collector
+// could not find a Hold that its user has forgotten.
 type Entry struct {
 	// The following never change once the entry is a hold.
 	ctx    context.Context // ends with the hold; the user's context descends from it
@@ -25,14 +26,14 @@ type Entry struct {
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the holder chose a lease, which is not renewed
+	fixed    bool // the hold does not need renewal: its call chose the lease, or Renew(false) was called
 	unlocked bool
 	last     bool                // the Unlock of this entry has ended its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
 	chain    chain               // the chain of a root; not used in other entries
 	outer    *Entry              // the live hold in which this one is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested in this one
-	changed  chan struct{}       // closed when a waiting call may nest in this hold; nil: no call waits
+	changed  chan struct{}       // closed when calls that wait to nest here must check again; nil: none wait
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers get one EventReleased or
@@ -44,7 +45,7 @@ type chain struct {
 }
 
 // newEntry makes an entry for the waiter's goroutine. The entry is not a hold yet. The caller must not hold
-// l.mu, because the caller's context may run code of its own.
+// l.mu, because w.ctx may run code of its own.
 func (w *waiter) newEntry(g *Grant) *Entry {
 	e := new(Entry)
 	if g.inlineEntry.g == nil && w.want.exclusive() { // an exclusive grant has one goroutine at a time
@@ -81,7 +82,7 @@ func (g *Grant) removeHold(e *Entry) {
 	e.root.chain.holds--
 	if !e.fixed {
 		g.numRenewed--
-		g.renew(g.numRenewed > 0 || g.numEntries == 1) // the grant may be passed on, and is then renewed
+		g.renew(g.numRenewed > 0 || g.numEntries == 1) // after its last entry, the grant may be passed on
 	}
 }
 
@@ -133,7 +134,8 @@ func (e *Entry) Find(key any) any {
 	return nil
 }
 
-// Err returns nil while the hold is held. Afterward, it returns the error that describes its end.
+// Err returns nil while the hold is held and its lease has not ended. Afterward, it returns the error that
+// describes the end of the hold.
 func (e *Entry) Err() error {
 	l := e.g.l
 	l.mu.Lock()
@@ -164,10 +166,10 @@ func (e *Entry) Stay(d time.Duration) {
 	if e.write {
 		g.allTakenUntil = max(g.allTakenUntil, until)
 	}
-	fx.unlock() // without settle, because only the next Unlock uses the time
+	fx.unlock() // without settle, because until its Unlock the hold keeps the permits in any case
 }
 
-// WaitReplicas blocks until n replicas have the grant.
+// WaitReplicas blocks until n replicas have the grant, or until an error has ended the wait.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	l := e.g.l
 	if !l.s.Begin() {
@@ -196,7 +198,8 @@ func (e *Entry) Renew(on bool) {
 }
 
 // Reserve makes sure that Redis grants later holders only higher tokens than this one. The next renewal or
-// release stores the token in Redis. To store it at once, call Extend.
+// release of a lock stores the token in Redis. To store it at once, call Extend. For permits, only the
+// release stores it.
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
@@ -214,8 +217,8 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.g.extend(ctx, d)
 }
 
-// Forgotten ends a hold that its user can no longer reach. It runs in a goroutine of its own, because the
-// cleanups of the runtime wait for each other.
+// Forgotten releases a hold that its user can no longer reach, unless its lease is fixed. It does this in a
+// goroutine of its own, because the cleanups of the runtime wait for each other.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {

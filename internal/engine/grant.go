@@ -106,9 +106,9 @@ func (l *lockState) newGrant(
 // ErrTooLate is the error of a grant that arrived when its lease had ended.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// completeLease extends the lease of a handed-over grant, whose first lease is short, until the time at which
-// the caller's fixed lease must end. The watchdog does not renew a fixed lease. So completeLease tries again
-// until it succeeds, or the grant or its lease ends.
+// completeLease makes the lease of a handed-over grant, whose first lease is short, last until the time at
+// which the fixed lease of the call must end. The watchdog does not renew a fixed lease. So completeLease
+// tries again until it succeeds, trying again would not help, or the grant or its lease ends.
 func (g *Grant) completeLease(until time.Time) {
 	s := g.l.s
 	for try := 1; ; try++ {
@@ -123,8 +123,8 @@ func (g *Grant) completeLease(until time.Time) {
 	}
 }
 
-// pause waits for d, and reports whether the grant is still held. If the grant ends earlier, pause returns at
-// once.
+// pause waits for d, and reports whether the grant is still held. If the grant is lost, or if its release or
+// the session has ended, pause returns false at once.
 func (g *Grant) pause(d time.Duration) bool {
 	l := g.l
 	b, at := call.Bounds{Until: l.s.Ctx}, time.Now().Add(d)
@@ -151,9 +151,9 @@ func (g *Grant) exclusive() bool { return g.permits == All }
 // deadline returns the local time at which the grant expires.
 func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// addEntry counts an entry for a waiter that the grant serves. If Redis has not just granted it, the grant is
-// passed on in memory. Then an exclusive grant moves to the next token of its block, because each holder has
-// its own token.
+// addEntry counts an entry for a waiter that the grant serves. Unless the grant has just come from Redis, it
+// is passed on in memory. Then an exclusive grant moves to the next token of its block, because each holder
+// has its own token.
 func (g *Grant) addEntry() {
 	if g.reservedFor == nil && g.exclusive() {
 		g.token++
@@ -193,10 +193,10 @@ func (g *Grant) endLinger() {
 }
 
 // end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
-// its cause. The contexts of its holds are canceled before any waiter is woken. Unless the timer is late,
-// this happens before Redis can grant the lock to others, because the lease in Redis ends after the deadline.
-// The caller, or the Unlock of a hold, must release the grant. But if a lost grant has no entries, no Unlock
-// will follow, so end releases the grant.
+// its cause. The contexts of its holds are canceled before any waiter is woken. If the grant ends by its
+// deadline and the timer is not late, Redis cannot have granted the lock to others yet, because the lease in
+// Redis ends after the deadline. The caller, or the Unlock of a hold, must release the grant. But if a lost
+// grant has no entries, no Unlock will follow, so end releases the grant.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
@@ -283,7 +283,8 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed returns the last token of the grant's block that is used, as an argument of scripts.
+// lastUsed returns the last token of the grant's block that is used, or minNextToken if that is higher. The
+// result is an argument of scripts.
 func (g *Grant) lastUsed() any {
 	if last := max(g.token, g.minNextToken); last != g.firstToken.(int64) {
 		return last
@@ -291,8 +292,9 @@ func (g *Grant) lastUsed() any {
 	return g.firstToken // the usual case, which needs no allocation
 }
 
-// extend makes the lease last for at least d from now, and sends Redis the hold count. If d is 0, the lease
-// stays as it is. It blocks for the reply. If ctx ends first, the request is still carried out.
+// extend makes the lease last for at least d from now. For a kind that counts holds, extend also sends Redis
+// the hold count. If d is 0, the lease stays as it is. extend blocks for the reply. If ctx ends first, a
+// request that was sent may still be carried out.
 func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	s := l.s
@@ -379,7 +381,8 @@ func (g *Grant) LeaseLost(deadlinePassed bool) {
 	}
 }
 
-// whyLost returns the reason for which the watchdog has ended the lease, with the error of the last renewal.
+// whyLost returns the reason for which the watchdog has ended the lease. If a renewed lease has expired, the
+// reason includes the error of the last renewal, if any is known.
 func (g *Grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
@@ -389,7 +392,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
 	l.mu.Unlock()
-	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed after that error
+	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed after so old an error
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {
@@ -446,7 +449,7 @@ const (
 )
 
 // warnOfItself logs, once for each grant, that goroutines have waited for LongWait for a holder of their own
-// session.
+// session, which has had its hold for as long.
 func (l *lockState) warnOfItself(fx *effects) {
 	l.suspectAt = 0
 	for _, ln := range l.lanes {

@@ -23,10 +23,10 @@ type recipient interface {
 
 // inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
 // over publishes to a channel of the session whose attempt is next. With classic pub/sub, a session has one
-// channel. With sharded pub/sub, it has one channel for each lock for which it waits, in the slot of that
-// lock. The entry of an attempt in the queue says which kind of pub/sub a script must use (queue.lua). The
-// inbox neither orders nor checks messages. An attempt itself checks the nonce, which shows that the message
-// of a grant is from Redis.
+// channel. With sharded pub/sub, it has one channel for each lock that it waits for or may keep, in the slot
+// of that lock. The entry of an attempt in the queue says which kind of pub/sub a script must use
+// (queue.lua). The inbox neither orders nor checks messages. An attempt itself checks the nonce, which shows
+// that the message of a grant is from Redis.
 type inbox struct {
 	s     *session.Session
 	ready chan struct{} // with room for one notice that messages have arrived on a channel

@@ -13,7 +13,7 @@ import (
 // reportBroken is nil, no invariant is checked.
 var reportBroken func(error)
 
-// CheckInvariants makes every event of every session check the state of its lock afterward. CheckInvariants
+// CheckInvariants makes every settle of every session check the state of its lock at the end. CheckInvariants
 // is for tests, and must be called before the first session is made. report is called under the mutex of the
 // lock.
 func CheckInvariants(report func(error)) { reportBroken = report }

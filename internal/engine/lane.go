@@ -29,7 +29,7 @@ type lane struct {
 	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
 	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
 	noWait         bool          // the lane of a TryLock
-	hadToQueue     bool          // the last attempt that got a reply had to wait in the queue in Redis
+	hadToQueue     bool          // the last attempt that a reply queued or granted had to wait in the queue
 	sealed         bool          // goroutines that come now join another lane
 
 	// Initial space for attempts and waiters. Most lanes need no more, so this saves allocations.
@@ -37,9 +37,10 @@ type lane struct {
 	inlineWaiter  [1]*waiter
 }
 
-// laneFillTime is the time for which a fair lane waits for more goroutines before its first request, if the
-// session already has the lock or waits for it. So the lane may be queued in Redis up to 1 ms later. Without
-// this wait, each goroutine of a busy session would have a lane of its own, which costs two requests.
+// laneFillTime is the longest time for which a fair lane waits for more goroutines before its first request.
+// A lane waits if the session has the lock or waits for it when the lane is made (isFilling). So the lane may
+// be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would have a lane
+// of its own, which costs two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.

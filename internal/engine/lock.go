@@ -83,8 +83,8 @@ func (lk *Lock) Session() *session.Session { return lk.s }
 func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
 func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted sends no request. It sets here if goroutines of this session wait for the lock or are releasing it,
-// and elsewhere if another session is known to want the lock.
+// Wanted sends no request. It sets here if calls of Lock of this session wait for the lock, or if the session
+// is releasing it. It sets elsewhere if another session is known to want the lock.
 func (lk *Lock) Wanted() (here, elsewhere bool) {
 	if lk.err != nil {
 		return false, false

@@ -13,7 +13,8 @@ import (
 )
 
 // This file has re-entry. If the context of a call descends from a live hold of the same lock, the call nests
-// in that hold. It gets another entry of the same grant, and does not wait for other holders.
+// in that hold. It gets another entry of the same grant. It waits for no other holders except for holders
+// that are already nested in the same hold (hasRoom).
 
 // ErrUpgrade is the error of a holder of one permit that wants all permits.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
@@ -22,9 +23,9 @@ var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock
 // lock in its context.
 type descent waiter
 
-// outer returns the nearest live hold from which the context descends. If there is no live hold, but one was
-// lost or closed, outer returns an error. Otherwise it returns nil. The caller must not hold l.mu, because
-// contexts may run code of their own.
+// outer returns the nearest live hold from which the context descends. If there is none, outer returns an
+// error if such a hold was lost or closed, and nil if not. The caller must not hold l.mu, because contexts
+// may run code of their own.
 func (w *waiter) outer() (*Entry, error) {
 	d := (*descent)(w)
 	d.lost = handle.Held
@@ -81,7 +82,7 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	}
 	// If a reader is nested in a writer, the writer may be unlocked first. Then the reader's context must not
 	// end, although it descends from the writer's context. From then on, the reader's context ends with the
-	// context of the outermost call.
+	// context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel
@@ -167,7 +168,7 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 }
 
 // hasRoom reports whether the call may nest in e now, beside the holds that are already nested in e. As in a
-// read-write lock, these are many readers or one writer.
+// read-write lock, many readers or one writer may be nested directly in e.
 func (e *Entry) hasRoom(w *waiter) bool {
 	for in := range e.inner {
 		if in.write || w.want.exclusive() {
@@ -186,7 +187,7 @@ func (e *Entry) notifyChanged() {
 }
 
 // unnest removes e from the hold in which e is nested. The holds that were nested in e are then nested in
-// that outer hold.
+// that outer hold, or in none if e was an outermost hold.
 func (e *Entry) unnest() {
 	outer := e.outer
 	if outer != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// settle decides what follows from an event. No other function makes the following decisions, so settle is
-// called after each event that may change one of them:
+// settle decides what follows from an event. With one exception, no other function makes the following
+// decisions, so settle is called after each event that may change one of them:
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
@@ -25,8 +25,8 @@ import (
 //   - the timer fires
 //
 // If a grant or an attempt ends in another way, for example by a loss or an error, the function that handles
-// this event releases it. Before a TryLock sends a request, it checks itself, with mayServe, whether a grant
-// can serve it.
+// this event releases it. The exception is in try: before a TryLock sends a request, try itself decides by
+// mayServe whether a grant of the session serves the call.
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -162,8 +162,8 @@ func (l *lockState) hasWaiters() bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return len(ln.waiters) > 0 })
 }
 
-// willPassOn reports whether a grant will probably be passed on to the lane when its holder unlocks. If the
-// Unlock releases the grant instead, the lane may begin an attempt in that event.
+// willPassOn reports whether a grant will probably be passed on to the lane when its holder unlocks. If that
+// Unlock releases the grant instead, the lane may begin an attempt in the event of the Unlock.
 func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 	if !ln.want.exclusive() || ln.waiters[0].cfg.Lease != 0 {
 		return false
@@ -214,7 +214,7 @@ func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }
 
-// isBusy reports whether the session has a grant or an attempt.
+// isBusy reports whether the session has a grant, or an attempt of a Lock.
 func (l *lockState) isBusy() bool {
 	hasAttempts := func(ln *lane) bool { return len(ln.attempts) > 0 }
 	return len(l.grants) > 0 || slices.ContainsFunc(l.lanes, hasAttempts)

@@ -31,8 +31,8 @@ type lockState struct {
 	lastHolder  *failure.Sighting // the last holder that was seen; nil means none was seen
 	numReleases int32             // releases in flight
 	contended   bool              // another session is known to want the lock
-	pending     []*attempt        // only if kind.Alone: attempts that have not ended in Redis
-	releaseDone chan struct{}     // closed when the next release or attempt ends; nil means nobody waits
+	pending     []*attempt        // only if kind.Alone: attempts that finish has not ended yet
+	releaseDone chan struct{}     // see nextRelease; nil means nobody waits
 	timer       *time.Timer       // calls onTimer; nil means it was never set
 	timerAt     time.Duration     // age of the session at which the timer fires; 0 means it is not set
 	suspectAt   time.Duration     // age at which to check whether the session waits for itself; 0 means never
@@ -97,8 +97,8 @@ func (r *registry) change(l *lockState, delta int) {
 	}
 }
 
-// Shutdown releases all grants. It blocks until Redis has replied. After the end of ctx, it sends no further
-// requests.
+// Shutdown releases all grants. It blocks until each release has got a reply or an error. After the end of
+// ctx, it sends no further requests.
 func (r *registry) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	var locks []*lockState
@@ -137,8 +137,9 @@ func (r *registry) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// nextRelease returns a channel that is closed when the next release or attempt has ended. The caller must
-// hold l.mu.
+// nextRelease returns a channel that is closed when the next release has ended, or the next grant is lost or
+// closed. If kind.Alone is set, the end of an attempt (finish) also closes the channel. The caller must hold
+// l.mu.
 func (l *lockState) nextRelease() <-chan struct{} {
 	if l.releaseDone == nil {
 		l.releaseDone = make(chan struct{})

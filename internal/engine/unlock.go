@@ -23,8 +23,8 @@ func (e *Entry) Unlock(ctx context.Context) error {
 	return e.sendUnlock(ctx, r, err)
 }
 
-// Leave is the first half of an Unlock: when Leave returns, the hold has ended. The caller must call the
-// returned function, which is the second half.
+// Leave does the first half of an Unlock: when Leave returns, the hold has ended. The caller must call the
+// returned function, which does the second half.
 func (e *Entry) Leave() func(context.Context) error {
 	r, err := e.beginUnlock()
 	return func(ctx context.Context) error { return e.sendUnlock(ctx, r, err) }
@@ -89,7 +89,7 @@ func (e *Entry) sendUnlock(ctx context.Context, r *release, err error) error {
 func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	l := e.g.l
 	defer l.s.End()
-	if !e.last { // its chain has other holds
+	if !e.last { // the chain has other holds
 		return err
 	}
 	root := e.root
@@ -150,8 +150,9 @@ func (g *Grant) dropEntry(fx *effects) {
 }
 
 // releaseLost releases a grant in the background after the grant has ended in this session without an Unlock.
-// The lease in Redis may not have ended yet, and waiters should not have to wait for its end. The release is
-// repeated even after the deadline of the grant, because a copy of the attempt's request may still arrive.
+// The lease in Redis may not have ended yet, and waiters should not have to wait for its end. If the release
+// fails, it is repeated even after the deadline of the grant, because a copy of the attempt's request may
+// still arrive.
 func (g *Grant) releaseLost(fx *effects) {
 	lastUsed := any("")
 	if g.minNextToken != 0 {
@@ -207,7 +208,7 @@ func (r *release) send(fx *effects) {
 	token, held := g.token, fx.age-g.queueCheckedAt
 	fx.background(func() {
 		err := r.call(context.WithoutCancel(l.s.Ctx))
-		if errors.Is(err, failure.ErrLost) && g.used { // the observer already got EventReleased
+		if errors.Is(err, failure.ErrLost) && g.used { // only logged: the observer already got EventReleased
 			l.warnLost(token, held, failure.ErrGone)
 		}
 	})
@@ -218,8 +219,8 @@ func (r *release) call(ctx context.Context) error {
 	return r.onReply(r, r.Send(ctx, wire.Tries, nil))
 }
 
-// Request returns the next copy of the request, with the present hold count or the time that is left of
-// HoldAtLeast. It implements wire.Copier.
+// Request returns the next copy of the request. If the request sets the hold count, the copy has the present
+// count. If HoldAtLeast keeps permits taken, the copy has the time that is left. It implements wire.Copier.
 func (r *release) Request(now time.Time) *wire.Request {
 	switch {
 	case r.Argv == nil:
@@ -247,8 +248,8 @@ func (r *release) RollBack(o wire.Outcome) {
 	_ = r.entry.endUnlock(context.WithoutCancel(r.ctx), r.onReply(r, o))
 }
 
-// contendedMemory is the time for which a session that has handed a lock over remembers that other sessions
-// want it.
+// contendedMemory is the least time for which a session that has handed a lock over remembers that other
+// sessions want it.
 const contendedMemory = 10 * time.Millisecond
 
 // onRelease handles the reply to the release of a grant.
@@ -292,10 +293,10 @@ func (r *release) onError(err error, fx *effects) error {
 
 // onCount handles the reply to a hold count.
 func (r *release) onCount(o wire.Outcome) error {
-	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) { // the last Unlock was faster
+	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) {
 		return err
 	}
-	return nil
+	return nil // the last Unlock was faster
 }
 
 // downgrade releases all permits of a writer's grant except one, which is for the readers nested in it.
@@ -315,8 +316,8 @@ func (g *Grant) downgrade(fx *effects) {
 	(&release{FixedRequest: same, g: g, onReply: (*release).onDowngrade}).send(fx)
 }
 
-// onDowngrade handles the reply to a downgrade. If the downgrade failed, the Unlock of the last reader
-// releases all permits.
+// onDowngrade handles the reply to a downgrade. If no copy of the downgrade has reached Redis, the Unlock of
+// the last reader releases all permits.
 func (r *release) onDowngrade(o wire.Outcome) error {
 	l := r.g.l
 	answer, err := l.read(o, nil)
@@ -326,7 +327,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // if not held, the last reader has unlocked meanwhile
+	case answer.Status == protocol.Lost && r.g.held(): // if not held, the grant has ended meanwhile
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
@@ -343,7 +344,7 @@ func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed 
 }
 
 // repeat sends a request that ends an attempt, again and again. It returns when a reply has arrived, when an
-// error shows that further requests would not help, or after the time `until`.
+// error shows that further requests would not help, after the time `until`, or when the session has ended.
 func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	s := l.s
 	for try := 1; ; try++ {

@@ -168,9 +168,9 @@ func Join(errs ...error) error {
 	return Worded(text, errs...)
 }
 
-// named is an error with the kind and the name of its lock. If its context has ended a wait, errors.As also
-// finds the holder. But the error does not match ErrLocked, because a caller that ends its own wait handles
-// that differently from a refusal.
+// named is an error with the kind and the name of its lock. If a context has ended a wait, errors.As also
+// finds the holder in the error of this wait. But the error does not match ErrLocked, because a caller that
+// ends its own wait handles that differently from a refusal.
 type named struct {
 	what   string // noun of the kind; "" means a lock
 	name   string
@@ -304,10 +304,11 @@ type Sighting struct {
 	Until         time.Time // when the lease of the holder would have ended
 }
 
-// Locked returns the error for a wait that began at begun and was kept out by this holder. If the sighting is
-// older than the wait, and the holder's lease had ended when the wait began, Locked returns nil. There is one
-// exception: if the waiter's lane has been queued since queuedSince, a sighting after that time counts,
-// because other sessions are still served first. queuedSince is nil if the lane is not queued.
+// Locked returns the error for a wait that began at begun and was kept out by this holder. It returns nil if
+// s is nil. If the sighting is older than the wait, and the holder's lease had ended when the wait began,
+// Locked returns nil, too. There is one exception: if the waiter's lane has been queued since queuedSince, a
+// sighting after that time counts, because other sessions are still served first. queuedSince is nil if the
+// lane is not queued.
 func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
 	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {

@@ -214,7 +214,7 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 	return fn(held)
 }
 
-// UnlockWait bounds the wait of an Unlock whose context has no bound.
+// UnlockWait bounds the wait of an Unlock whose context never ends, or has ended already.
 const UnlockWait = 5 * time.Second
 
 // UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, the result has
@@ -227,8 +227,8 @@ func UnlockContext(ctx context.Context) context.Context {
 }
 
 // UnlockBounds returns the bounds of an Unlock with this context. until is its UnlockContext. If until has no
-// deadline, the Unlock waits for the reply for at most atMost. This is outage, the longest time that an
-// outage may last, or UnlockWait if until never ends.
+// deadline, the Unlock waits for the reply for at most atMost. If until never ends, atMost is UnlockWait.
+// Otherwise atMost is outage, the longest time that an outage may last.
 func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Context, atMost time.Duration) {
 	if until = UnlockContext(ctx); until.Done() == nil {
 		return until, UnlockWait
@@ -255,8 +255,8 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, UnlockWait)
 }
 
-// Owner is a context with the holds that were taken below it. A call below it nests in these holds as if it
-// had their contexts.
+// Owner is a context with the holds that were taken below it. A call whose context descends from the Owner
+// nests in these holds as if its context descended from theirs.
 type Owner struct {
 	context.Context
 
@@ -321,7 +321,7 @@ type State uint8
 
 const (
 	Held     State = iota
-	Released       // released by the last Unlock
+	Released       // the hold was unlocked, or no goroutine needs the grant any more
 	Lost           // its lease has ended, or Redis does not have it any more
 	Closed         // released because its session closed
 )

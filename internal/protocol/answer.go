@@ -45,18 +45,20 @@ type Answer struct {
 	NoSubscriber bool // the server has no subscriber to the channel of this session
 	Sharded      bool // the session may be notified by SPUBLISH
 
-	Served []Served // grants by this request to other attempts of this session
+	// Served has the grants to other attempts by the same request. These are attempts of this session. In the
+	// reply to the release of a lock without permits, they may also be attempts of other sessions.
+	Served []Served
 }
 
-// Served is a grant to another attempt of the session, by the same request.
+// Served is a grant to an attempt that did not send the request.
 type Served struct {
 	Owner string
 	Token int64
 	Lease time.Duration
 }
 
-// Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. Read
-// returns the error of the outcome. If no script gives such a reply, it returns wire.Unexpected.
+// Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. If the
+// outcome has an error, Read returns this error. If no script gives such a reply, it returns wire.Unexpected.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
@@ -156,8 +158,9 @@ func (a Answer) Locked(name string) *failure.LockedError {
 	return &failure.LockedError{Name: name, Holder: a.Holder, About: a.About, Remaining: max(a.Left, 0)}
 }
 
-// Block is the number of tokens that a grant reserves, one for each goroutine to which the grant may be
-// passed on in memory. The release returns the tokens that were not used. Scripts have it as BLOCK.
+// Block is the number of tokens that an exclusive grant reserves, one for its first goroutine and for each to
+// which the grant may be passed on in memory. The release returns the tokens that were not used. Scripts have
+// the number as BLOCK.
 const Block = 1000
 
 // All is the number of permits of a holder that excludes all others. Scripts have it as ALL, in base.lua. The
@@ -223,7 +226,8 @@ func CheckDuration(option string, d, least, most time.Duration) error {
 }
 
 // Patience returns the time after which a lock request is void, counted from before it was sent. It is never
-// longer than the lease. So when a grant has ended, all copies of its request are void, too.
+// longer than the lease. So when the lease of a grant has ended, the copies that were sent before the grant
+// are void, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }

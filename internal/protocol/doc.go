@@ -9,7 +9,7 @@
 //	state.go   the result of Inspect
 //	info.go    holder info
 //
-// Invariants kept here (docs/design.md): a copy of a request that arrives after its Patience changes nothing,
-// and a hold ends before its lease does (Valid). Tokens are numbers that Lua represents exactly (Token), and
-// all keys of a lock share a slot (Keys).
+// Invariants kept here (docs/design.md): a copy of a request for a lock that arrives after its Patience
+// changes nothing, and a hold ends before its lease does (Valid). Tokens are numbers that Lua represents
+// exactly (Token), and all keys of a lock share a slot (Keys).
 package protocol

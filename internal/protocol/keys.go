@@ -38,12 +38,12 @@ const (
 // boxed once, because a session may have very many locks.
 type Keys struct {
 	Name   string
-	Queued bool  // the further keys are of a queue; a release needs them only if there are waiters
+	Queued bool  // the further keys are of waiters and further holders; a release often does not need them
 	boxed  []any // strings
 	few    int   // number of keys that RequestFew names
 }
 
-// LockKey returns the key of the hash, which has the kind and the name of the lock.
+// LockKey returns the first key, which is the key of the lock's hash.
 func (k *Keys) LockKey() string { return k.boxed[0].(string) }
 
 // Request returns a call of a script on the lock.
@@ -57,7 +57,7 @@ func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
 
-// FixedRequest is a request whose copies are all equal.
+// FixedRequest is a request whose copies all have the same arguments. Only their keys may differ (Failed).
 type FixedRequest struct {
 	Script *wire.Script
 	Keys   *Keys
@@ -91,7 +91,7 @@ func (s *FixedRequest) Request(time.Time) *wire.Request {
 
 // Failed prepares the next copy after a copy that failed with err. While a slot moves, a Cluster refuses a
 // request if only some of its keys exist. Often the keys of the queue and of further holders do not exist. So
-// the next copies name fewer keys, and the script returns an error if it needs the other keys.
+// the next copies leave out some keys, and the script returns an error if it needs those.
 func (s *FixedRequest) Failed(err error) {
 	sets := numKeySets
 	if len(s.Keys.boxed) < 4 { // without permits
@@ -131,7 +131,8 @@ func NamedKeys(name string, keys ...string) *Keys {
 // NewKeys returns the keys of a lock: PREFIX:KIND:{NAME}, and the same with each ending in more. It returns
 // an error if the name is not valid. RequestFew names only the first key. A closing brace in the name ends
 // the hash tag early. That is harmless as long as the tag is not empty and the same for all keys. So only a
-// name that begins with a closing brace needs an escape.
+// name that begins with a closing brace needs an escape, which is a backslash. A name that begins with a
+// backslash gets one more, so that no two names have the same key.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

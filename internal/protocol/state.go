@@ -184,7 +184,7 @@ func (st *State) hold(h Holder, info string) {
 	st.Held, st.Holder = true, st.Holders[0]
 }
 
-// tokens sets the highest token, and the tombstones in a hash.
+// tokens sets the highest token, and reads the tombstones from the fields of a hash.
 func (st *State) tokens(floor int64, hash map[string]string) {
 	st.Floor = floor
 	for field := range hash {

@@ -7,8 +7,8 @@
 //
 // A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are released.
 // Shutdown waits for all work that has begun. If the context of Shutdown ends first, the locks that Redis
-// still has end with their leases. This serves the invariant "no trace" of
-// docs/design.md: a session leaves no key, subscription, goroutine or renewal behind.
+// still has end with their leases. These rules serve the invariant "no trace" of docs/design.md: a session
+// leaves no key, subscription, goroutine or renewal behind.
 package session
 
 import (
@@ -227,9 +227,9 @@ func newSession(cfg Config, id string) *Session {
 // ids.
 var random = rand.Reader
 
-// NewID returns a random UUID in 22 characters instead of 36, because it is in every request and in the
-// keys. Two sessions with one id would share their locks. So NewID does not use uuid.New, whose source any
-// package can replace by uuid.SetRand.
+// NewID returns a random UUID. It has 22 characters instead of 36, because many requests and fields of keys
+// contain it. Two sessions with one id would share their locks. So NewID does not use uuid.New, whose source
+// any package can replace by uuid.SetRand.
 func NewID() string {
 	id := uuid.Must(uuid.NewRandomFromReader(random))
 	return base64.RawURLEncoding.EncodeToString(id[:])
@@ -268,8 +268,8 @@ func (s *Session) Attempt() string {
 	return string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
 }
 
-// Begin counts work of the caller. Shutdown waits for this work until the caller calls End. It returns false
-// if the session is closed.
+// Begin counts work of the caller. Shutdown waits for this work until the caller calls End. If the session is
+// closed, Begin counts nothing and returns false.
 func (s *Session) Begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,10 @@ import (
 // make no difference with 16, and are faster with more.
 const batching = 16
 
-// A batch has at most minBatch requests, or a quarter of the requests in flight if that is more. With few
-// large batches, client and server would wait for each other in turn. A batch never has more than maxBatch
-// requests, so that it keeps the server busy for no more than about a millisecond.
+// A batch that join fills has at most minBatch requests, or a quarter of the requests in flight if that is
+// more. With few large batches, client and server would wait for each other in turn. Such a batch never has
+// more than maxBatch requests, so that it keeps the server busy for no more than about a millisecond. The
+// batches of Gather and Batch have no limit.
 const (
 	minBatch = batching / 2
 	maxBatch = 100
@@ -48,8 +49,9 @@ func (b *batch) fail(err error) {
 
 // join puts a request into a batch with requests that other goroutines are about to send to the server. No
 // request waits for another reply before it is sent, nor for time to pass. The goroutine that opens a batch
-// lets other runnable goroutines run once, and then sends the requests that they have added. If those
-// goroutines compute for long, the batch leaves late, but even then sharing is faster.
+// lets other runnable goroutines run once, and then sends the requests that they have added. If the batch is
+// full before, the goroutine that has filled it sends it. If those goroutines compute for long, the batch
+// leaves late, but even then sharing is faster.
 func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	s.mu.Lock()
 	opens := s.open == nil
@@ -164,11 +166,12 @@ var ErrUnsent = errors.New("lockline: not requested, because another lock cannot
 
 // Gather calls f for 0 to n-1, each in its own goroutine, and returns their errors when all calls have
 // returned. It sends the first requests of all calls together, in one pipeline for each server and in the
-// order of the calls. A call makes its request with the context that it gets.
+// order of the calls. But a request whose server is not known is sent at once, alone. A call makes its
+// request with the context that it gets.
 //
 // A call begins when the previous call has made its first request or has returned. So a call must not wait
 // for another call before its first request. If a call returns an error without a request, Gather makes no
-// further calls, and sends no request of the earlier calls. Those requests and the further calls fail with
+// further calls, and does not send the pipelines. The requests in them and the further calls fail with
 // ErrUnsent.
 func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error) []error {
 	g := &gathering{batches: map[*redis.Client]*batch{}, begun: make(chan error)}

@@ -24,7 +24,7 @@ type Verdict struct {
 	Unknown   bool // the request may have run, or may still run
 	Resend    bool // sending the request again at once makes sense
 	Transient bool // a waiter should send a new request later
-	Refused   bool // the request did nothing, and fails until rights or a key of another type are mended
+	Refused   bool // the server refused the request, and will do so until somebody removes the cause
 }
 
 // Unsettled reports whether it makes sense to send the failed request again later.
@@ -97,7 +97,7 @@ func Judge(err error) Verdict {
 		errors.Is(err, errNotRedis), tlsRefused.MatchString(err.Error()), unmendable(err):
 		return Verdict{}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
-		// The request was never sent, and go-redis has already retried the dial.
+		// The request was never sent. go-redis has already waited for a connection, or has retried the dial.
 		return Verdict{Transient: true}
 	case errors.Is(err, errUnshaken):
 		// go-redis has retried the dial for long. But the error may also come from a hook, after the request
@@ -117,11 +117,12 @@ func demoted(err error) bool {
 // orphaned reports whether a request failed because its server is a replica that has lost its master.
 func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "MASTERDOWN ") }
 
-// newParting returns a request after which go-redis closes the connection that carried it. This is usually
-// the connection that was used last. go-redis closes a connection to a replica that refuses to write, because
-// the address may lead to the new master. It does not close a connection to a replica that has lost its
-// master. But go-redis also closes a connection if it cannot parse a reply. So newParting expects a number as
-// the reply to HELLO, whose reply is never a number. Every user may send HELLO.
+// newParting returns a request after which go-redis closes the connection that carried the request. The
+// request is usually carried by the connection that was used last. go-redis closes a connection to a replica
+// that refuses to write, because the address may lead to the new master. It does not close a connection to a
+// replica that has lost its master. But go-redis also closes a connection if it cannot parse a reply. So
+// newParting expects a number as the reply to HELLO, whose reply is never a number. Every user may send
+// HELLO.
 func newParting() redis.Cmder { return redis.NewIntCmd(context.Background(), "hello") }
 
 // Unexpected is a reply that a script gives only if its keys were changed by hand.

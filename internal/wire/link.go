@@ -25,7 +25,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	// Context is canceled when the session has ended, and ends all work in the background. After Closing is
-	// closed, no request that a goroutine waits for is sent again.
+	// closed, Call does not send a request again, unless its parameter left is nil.
 	Context context.Context
 	Closing <-chan struct{}
 }
@@ -79,9 +79,9 @@ func (l *Link) Leads(to *Link) bool {
 		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
-// Server returns the client of the server that has a key. Requests with the same result can share a pipeline
-// that does not wait for two servers: a pipeline of a Cluster's client returns when its slowest node does. If
-// the server is not known, Server returns the client of the Link.
+// Server returns the client of the server that has a key. Requests for keys with the same result can share a
+// pipeline of this client, which waits for one server only. (A pipeline of a Cluster's client returns when
+// its slowest node has replied.) If the server is not known, Server returns the client of the Link.
 func (l *Link) Server(key string) Client {
 	if _, to := l.server(l.options.Context, key); to != nil {
 		return to
@@ -118,13 +118,14 @@ type Outcome struct {
 	Failing    time.Time // if Err is not nil: time since which the server has carried out no request
 }
 
-// Tries is the largest number of copies of a request. go-redis sends as many by default.
+// Tries is the usual limit of the copies that Call sends. go-redis sends as many by default.
 const Tries = 4
 
-// Call sends copies of a request until one is answered, but at most `most` copies. left is set when the
+// Call sends copies of a request until one is answered, or until another copy would not help. It sends at
+// most `most` copies, not counting copies that a demoted server refused (see stale). left is set when the
 // goroutine that waits for the reply leaves. After that, or after Closing is closed, the request is not sent
-// again. If no goroutine waits for the reply, left is nil, and Closing does not matter. ctx may carry a
-// trace. If ctx ends, no further copy is sent, but a copy that was sent is not interrupted.
+// again. If left is nil, as for a release, Closing does not matter. ctx may carry a trace. If ctx ends, no
+// further copy is sent, but a copy that was sent may still run.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	again, extra := false, -1
 	for try := 1; ; try++ {
@@ -164,7 +165,8 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 // stale returns the number of times that a request may be sent again at once after a demoted server refused
 // it. The client's address may lead to the new master already, but pooled connections still lead to the old
 // one. go-redis closes a connection after such a reply. So one request is needed for each pooled connection,
-// and one for a new connection. stale returns 0 for a Cluster, whose nodes reply with the right address.
+// and one for a new connection. stale returns 0 for any client other than a *redis.Client. For example, the
+// nodes of a Cluster reply with the right address.
 func (l *Link) stale() int {
 	if c, ok := l.client.(*redis.Client); ok {
 		return int(c.PoolStats().IdleConns) + 1
@@ -222,8 +224,8 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// process sends a request, in a pipeline with other requests or by itself, and waits for the reply. If the
-// request is sent again, it is sent by itself, because another request of its pipeline may have caused the
+// process sends a request, alone or in a pipeline with other requests, and waits for the reply. If the
+// request is sent again, it is sent alone, because another request of its pipeline may have caused the
 // failure.
 func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
 	s, to := l.server(ctx, r.Args()[3].(string)) // the first key; all keys are in one slot
@@ -244,7 +246,7 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	var b *batch
 	switch {
 	case g != nil: // the first request of a call in Gather
-		if to == nil { // server returned no client
+		if to == nil { // the method server does not load the map of a Cluster
 			to, _ = l.master(ctx, r.Args()[3].(string))
 		}
 		b = g.join(ctx, l, to, r)
@@ -258,11 +260,11 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	}
 }
 
-// answer returns the reply to a request. It waits until the batch of the request is done. answer sends the
-// request itself in three cases:
+// answer returns the reply to a request. If the request is in a batch, answer waits until the batch is done
+// or ctx ends. answer sends the request itself in three cases:
 //   - the request is in no batch (b is nil);
 //   - it was the only request of its batch, which was not sent;
-//   - the server replied that the key is on another server. The client of a Cluster then follows.
+//   - the server replied that the key is on another server, to which the client of a Cluster sends it.
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
@@ -319,8 +321,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff returns the pause after a number of failed tries. It is a random time between d/2 and d, where d is
-// first, doubled try times, but not more than most.
+// Backoff returns the pause after a number of failed tries. It is a random time between d/2 and d. Here d is
+// first, doubled once for each try, but at most the parameter most.
 func Backoff(try int, first, most time.Duration) time.Duration {
 	d := min(first<<min(try, 16), most)
 	return d/2 + rand.N(d/2)
@@ -328,7 +330,7 @@ func Backoff(try int, first, most time.Duration) time.Duration {
 
 // A server has the state of a server that requests are sent to, and the batch that is about to be sent to it.
 type server struct {
-	answers  atomic.Bool  // the server has answered, and no request since then ended without a reply
+	answers  atomic.Bool  // the server has answered, and since then only canceled requests got no reply
 	inFlight atomic.Int64 // number of requests in flight
 	// since is the time of the last reply or, if that is later, the time at which the first of the requests
 	// in flight was sent. It is counted from epoch.
@@ -410,8 +412,8 @@ func (l *Link) serverAt(to Client) *server {
 	return &l.whole
 }
 
-// returned notes the end of a request. If the request failed, it returns the time since which the server has
-// carried out no request. Otherwise it returns the zero Time.
+// returned notes the end of a request. If the request failed, returned returns the time since which the
+// server has carried out no request. For a success, and for ErrUnsent, it returns the zero Time.
 func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	if errors.Is(err, ErrUnsent) {
 		return time.Time{}
@@ -463,7 +465,7 @@ func (c *Clock) Now(local time.Time) int64 {
 }
 
 // Sync sets the clock. now is the server's time in the reply to a request. Sync assumes that the clock showed
-// now when the request was sent, although the server read its clock later. So the estimate is never behind
+// now when the request was sent, although the server read its clock later. So the new estimate is not behind
 // the server's clock, and no request expires too early.
 func (c *Clock) Sync(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(epoch).Microseconds())

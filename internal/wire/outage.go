@@ -17,9 +17,9 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// In an outage, a waiting call keeps waiting until its bounds end the wait, and returns no error before. So
-// the Link logs an outage while the outage lasts, because the cause may be a wrong address or a missing
-// TLSConfig.
+// In an outage, a waiting call keeps waiting until its deadline or, without a deadline, for as long as the
+// lease of its session. It returns no error before. So the Link logs an outage while the outage lasts,
+// because the cause may be a wrong address or a missing TLSConfig.
 
 const (
 	// outageLogAfter is the length of an outage after which it is logged.
@@ -69,7 +69,7 @@ func (o *outageListeners) notify(since time.Time) {
 }
 
 // mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced
-// by another one. A timeout is no such failure, because the server may only be slow.
+// by another one. The timeout of a read or a write is no such failure, because the server may only be slow.
 func mayHaveLost(err error) bool {
 	if errors.As(err, new(redis.Error)) {
 		msg := inScript.ReplaceAllString(err.Error(), "")

@@ -10,13 +10,14 @@ import (
 
 // The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs
 // more than the request. So this goroutine can leave only when go-redis returns. go-redis does not interrupt
-// a read when a context ends. It ends the read at the deadline that the context had when the request began,
-// if the client has the option ContextTimeoutEnabled, and otherwise after the client's ReadTimeout.
+// a read when a context ends. If the client has the option ContextTimeoutEnabled, go-redis ends the read at
+// the deadline that the context had when the request began. Without this option, or without a deadline,
+// go-redis ends the read after the client's ReadTimeout.
 //
 // So each request gets a deadline: the earliest bound that is known when the request begins. If the request
-// could still keep its sender for longer, another goroutine sends the request, so that the caller can leave
+// could keep its sender past this deadline, another goroutine sends the request, so that the caller can leave
 // (NeedsGoroutine). One case remains: the cancellation of a context does not end a request that was already
-// in flight when Redis fell silent. Such a call returns after the client's ReadTimeout.
+// in flight when Redis fell silent. Such a call returns after the client's ReadTimeout at the latest.
 
 // A reading has the options by which a client ends a read that gets no reply.
 type reading struct {
@@ -49,8 +50,8 @@ func readingOf(c Client) reading {
 // at most this long after the caller's deadline.
 const slow = 100 * time.Millisecond
 
-// Silent reports whether the server of a key is silent. For a Cluster, go-redis may have to load the
-// map of the Cluster first. A server is silent
+// Silent reports whether the server of a key is silent. For a Cluster, Silent may block while go-redis loads
+// the map of the Cluster. A server is silent
 //   - until its first reply;
 //   - after a request has failed without a reply, until the next reply. A canceled request does not count;
 //   - while requests are in flight and no reply has come for 100 ms (slow).
