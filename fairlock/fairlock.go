@@ -30,11 +30,11 @@
 // such sessions cause. All dead waiters together cost at most the waiter timeout and the interval of a
 // heartbeat, because after that, they are removed.
 //
-// The first lease of a lock that is handed over is 2 s, but ends at the latest when the waiter timeout of the
-// new holder ends. The session of the new holder then renews the lease to the lease of the session. With
-// [rlock.WithLease], it sets the fixed lease, counted from the grant. If the session does not renew within
-// the first lease, for example because its process is frozen, the new holder loses the lock. If its Lock has
-// not returned yet, this Lock is queued again.
+// The first lease of a lock that is handed over is the shortest of three times: 2 s, the lease that the new
+// holder wants, and the rest of its waiter timeout. The session of the new holder then renews the lease to
+// the lease of the session. With [rlock.WithLease], it sets the fixed lease, counted from the grant. If the
+// session does not renew within the first lease, for example because its process is frozen, the new holder
+// loses the lock. If its Lock has not returned yet, this Lock is queued again.
 //
 // TryLock takes the lock only if no goroutine waits. It is never queued. If a waiter gives up, it leaves the
 // queue before its Lock returns, provided that Redis replies within 100 ms. Otherwise it leaves in the

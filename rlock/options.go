@@ -107,17 +107,18 @@ func WithPrefix(prefix string) SessionOption {
 
 // WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 15 s. d must be from 10
 // ms to ten years. The session renews the lease after each third of d. If a process dies, its locks become
-// free after a time between two thirds of d and d. An outage or pause of up to about two thirds of d loses no
-// lock. If Redis does not reply, a call without a deadline and without WaitAtMost ends its wait after d.
-// docs/choosing.md says how to choose d. See the table of options in the package documentation.
+// free after at most d, and usually not before two thirds of d have passed. An outage or pause of up to about
+// two thirds of d loses no lock. If Redis does not reply, a call without a deadline and without WaitAtMost
+// ends its wait after d. docs/choosing.md says how to choose d. See the table of options in the package
+// documentation.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
 
 // WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore counts as alive after its
 // session last reached Redis. The default is 10 s. d must be from 10 ms to ten years. A waiter keeps its
-// place by a heartbeat at three fifths of d. By the heartbeat, it also notices if a message or the data of
-// the lock were lost. The first lease of a lock that is handed over is at most d, and at most 2 s.
+// place by a heartbeat after each three fifths of d. By the heartbeat, it also notices if a message or the
+// data of the lock were lost. The first lease of a lock that is handed over is at most d, and at most 2 s.
 //
 // Redis usually sees that the session of a dead waiter has no subscription, and skips the waiter. Otherwise
 // the waiter is removed after d. Until then, dead waiters can delay the waiters behind them. All dead waiters
