@@ -16,10 +16,10 @@
 // which a waiter loses its turn or its place.
 //
 // Goroutines of one session that call Lock at about the same time share one place in the queue. They pass the
-// lock on from one to the next in memory. A place is shared by all goroutines that call Lock before the
-// request for this place is sent. If their session already has the lock or is queued, the first of these
-// goroutines waits for others for up to 1 ms before it sends the request. If one of them loses the lock, the
-// goroutines behind it are queued again.
+// lock on from one to the next in memory. A place is shared by all goroutines, but at most 1,000, that call
+// Lock before the request for this place is sent. If their session already has the lock or is queued, the
+// first of these goroutines waits for others for up to 1 ms before it sends the request. If one of them loses
+// the lock, the goroutines behind it are queued again.
 //
 // A session keeps the places of its waiters by heartbeats. A heartbeat is one request for each lock, after
 // three fifths of the waiter timeout. This timeout is 10 s unless [rlock.WithWaiterTimeout] sets another one.

@@ -41,11 +41,12 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// HoldAtLeast keeps the lock taken until d after its grant, even if Unlock comes sooner. So a job runs only
-// once, even if several machines start it, as long as their clocks differ by less than d. Unlock ends the
-// hold as usual, with one request. Redis then keeps the lock taken until d has passed, without renewals, even
-// if the process ends. After that, waiters are served. ForceUnlock frees the lock at once. Close and Shutdown
-// leave the lock taken. Inspect shows the last owner with a ~ behind its owner field.
+// HoldAtLeast keeps the lock taken until d after its grant, even if Unlock comes sooner. Suppose that several
+// machines start a scheduled job, each with WaitAtMost(0). Then only one of them runs the job, as long as
+// their clocks differ by less than d. Unlock ends the hold as usual, with one request. Redis then keeps the
+// lock taken until d has passed, without renewals, even if the process ends. After that, waiters are served.
+// ForceUnlock frees the lock at once. Close and Shutdown leave the lock taken. Inspect shows the last owner
+// with a ~ behind its owner field.
 //
 // If the process dies while it holds the lock, the lock is free when its lease ends, which may be before d
 // has passed. So choose a lease of at least d. A nested hold can make d longer. With 0, the default, Unlock
