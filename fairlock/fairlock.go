@@ -16,10 +16,10 @@
 // which a waiter loses its turn or its place.
 //
 // Goroutines of one session that call Lock at about the same time share one place in the queue. They pass the
-// lock on from one to the next in memory. A place is shared by all goroutines that call Lock before the
-// request for this place is sent. If their session already has the lock or is queued, the first of these
-// goroutines waits for others for up to 1 ms before it sends the request. If one of them loses the lock, the
-// goroutines behind it are queued again.
+// lock on from one to the next in memory. A place is shared by all goroutines, but at most 1,000, that call
+// Lock before the request for this place is sent. If their session already has the lock or is queued, the
+// first of these goroutines waits for others for up to 1 ms before it sends the request. If one of them loses
+// the lock, the goroutines behind it are queued again.
 //
 // A session keeps the places of its waiters by heartbeats. A heartbeat is one request for each lock, after
 // three fifths of the waiter timeout. This timeout is 10 s unless [rlock.WithWaiterTimeout] sets another one.
@@ -30,11 +30,11 @@
 // such sessions cause. All dead waiters together cost at most the waiter timeout and the interval of a
 // heartbeat, because after that, they are removed.
 //
-// The first lease of a lock that is handed over is 2 s, but ends at the latest when the waiter timeout of the
-// new holder ends. The session of the new holder then renews the lease to the lease of the session. With
-// [rlock.WithLease], it sets the fixed lease, counted from the grant. If the session does not renew within
-// the first lease, for example because its process is frozen, the new holder loses the lock. If its Lock has
-// not returned yet, this Lock is queued again.
+// The first lease of a lock that is handed over is the shortest of three times: 2 s, the lease that the new
+// holder wants, and the rest of its waiter timeout. The session of the new holder then renews the lease to
+// the lease of the session. With [rlock.WithLease], it sets the fixed lease, counted from the grant. If the
+// session does not renew within the first lease, for example because its process is frozen, the new holder
+// loses the lock. If its Lock has not returned yet, this Lock is queued again.
 //
 // TryLock takes the lock only if no goroutine waits. It is never queued. If a waiter gives up, it leaves the
 // queue before its Lock returns, provided that Redis replies within 100 ms. Otherwise it leaves in the

@@ -69,13 +69,13 @@ func (a *acquisition) run() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		// After the third failure and later ones, wait for the member that was refused, because another
-		// caller may hold that member for long.
+		// From the third restart on, wait for the member for which the call has just started over, because
+		// another caller may hold that member for long.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.memberToAwait(first)
 		}
-		// A random pause separates calls that keep meeting each other. After the third failure, it is at most
-		// 4 ms, after the fourth 8 ms, and so on up to 128 ms. No member is held during the pause.
+		// A random pause separates calls that keep meeting each other. It is at most 4 ms at the third
+		// restart, 8 ms at the fourth, and so on up to 128 ms. No member is held during the pause.
 		if restarts >= 2 {
 			wire.Pause(a.ctx, rand.N(time.Millisecond<<min(restarts, 7)))
 		}
@@ -125,9 +125,11 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 }
 
 // learnClocks makes sure that the sessions of the members that are tried at the same time know the clock of
-// Redis. If a session did not know it, its requests for the members would be void, and each would be sent
-// again by itself. Then the requests of several callers would mix: each caller could get some members, and no
-// caller all of them. The results mean the same as the results of round.
+// Redis. A request carries the Redis time after which it is void. A session that does not know the clock
+// sends 0, so its requests have no effect, and the replies set the clock. The session would then send each
+// request again alone, not in the shared pipeline. Then the requests of several callers would mix: each
+// caller could get some members, and no caller all of them. The results mean the same as the results of
+// round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // a member for each clock that is not known
@@ -164,10 +166,10 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 }
 
 // memberToAwait returns the index of the member to wait for. i is the index of a taken member, or -1 if no
-// member is known to be taken. Candidates are this member, and all members that other goroutines or other
-// sessions are known to want. memberToAwait returns the first candidate in the order of tries, or -1 if there
-// is none. So all callers that want the same members wait in one queue. If they waited in several queues,
-// each caller would be handed a member that another caller needs.
+// member is known to be taken. Candidates are this member, and all members of type *rlock.Mutex that other
+// goroutines or other sessions are known to want. memberToAwait returns the first candidate in the order of
+// tries, or -1 if there is none. So all callers that want the same members wait in one queue. If they waited
+// in several queues, each caller would be handed a member that another caller needs.
 func (l *MultiLock) memberToAwait(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
@@ -221,9 +223,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time
 }
 
 // A keptOption is the last option that take passes to a member. It removes HoldAtLeast, which comes from the
-// call or from the member, and keeps its time in atLeast. If the option reached the member, the member would
-// stay taken after the call has released it because another member is taken. stay applies HoldAtLeast when
-// all members are held.
+// call or from the member, and keeps its time in atLeast. Suppose that the option reached the member, and the
+// call then releases the member, because another member is taken. Then the member would stay taken. stay
+// applies HoldAtLeast when all members are held.
 type keptOption struct {
 	rlock.Option // makes keptOption an Option; its value is not used
 	atLeast      time.Duration

@@ -30,8 +30,8 @@
 // Several reentrant and fair members may be taken, or be known to have waiters. A MultiLock waits for the
 // first of these members by name. If it knows of such a member before its first try, it waits for that member
 // at once. So all callers that want the same members wait in one queue. If they waited in the queues of two
-// members, each caller would be handed a member that another caller needs. When a call starts over for the
-// third time, it waits for the member that was refused last, because another caller may hold that member for
+// members, each caller would be handed a member that another caller needs. From the third restart on, a call
+// waits for the member for which it has just started over, because another caller may hold that member for
 // long.
 //
 // Members of other kinds are tried one after another, in the order of their names. So callers that want the
@@ -40,11 +40,11 @@
 // # How often a call starts over
 //
 // Suppose that each of two calls holds a lock that the other call needs. Both calls release their locks and
-// start over, and they can meet again. So from its third start on, a call first pauses for a random time. The
-// bound of this time doubles with each start, from 4 ms to 128 ms, so with each start, the calls are less
-// likely to meet again. The number of starts has no fixed bound. A call that needs many locks may start over
-// many times if other callers hold these locks most of the time. If one of the locks is taken at each try,
-// the call never succeeds.
+// start over, and they can meet again. So from its third restart on, a call first pauses for a random time.
+// The bound of this time doubles with each restart, from 4 ms to 128 ms, so the calls become less likely to
+// meet again. The number of restarts has no fixed bound. A call that needs many locks may start over many
+// times if other callers hold these locks most of the time. If one of the locks is taken at each try, the
+// call never succeeds.
 //
 // The multilock of Redisson waits for its members in order, and holds the earlier members while it waits for
 // the next one. After 1500 ms times the number of members, it releases them and starts over. So a deadlock

@@ -36,7 +36,8 @@ func (h *holding) check() {
 }
 
 // end ends h.ctx because the context of the i-th part has ended. If this part is nested, its context also
-// ends with the hold of an earlier part. So if the hold of a part has ended, the cause names that part.
+// ends with the hold of an earlier part. So the cause names the first part whose own hold has ended, and the
+// i-th part only if there is none. If the caller's context has ended, the cause is the cause of that context.
 func (h *holding) end(i int) {
 	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
 		i = ended
@@ -157,7 +158,8 @@ func (h *holding) Stay(d time.Duration) {
 	}
 }
 
-// WaitReplicas waits, for one part after another, until n replicas of the server of the part have the part.
+// WaitReplicas waits for one part after another, until at least n replicas of the server of that part have
+// the part.
 func (h *holding) WaitReplicas(ctx context.Context, n int) error {
 	errs := make([]error, len(h.parts))
 	for i, p := range h.parts {

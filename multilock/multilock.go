@@ -176,12 +176,13 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 //
 // Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
 // [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If an option was passed
-// to New for a member, but not to the call, it applies to this member. Each try of a member may take 2 ms,
-// even if less time is left of WaitAtMost. So Lock can return up to 2 ms later.
+// to New for a member, but not to the call, it applies to this member. If less than 2 ms is left of the time
+// of WaitAtMost, a try of a member may still take 2 ms. So Lock can return up to 2 ms later.
 //
-// After an error, Lock returns ctx itself, and no member is held. Before Lock returns, it releases the
-// members that it has taken. If ctx or the time of WaitAtMost ends first, the release continues in the
-// background. If a member failed, the error is a *[MemberError] with the error of this member.
+// After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
+// it has taken. If this takes longer than 5 s, or if ctx or the time of WaitAtMost ends first, the release
+// continues in the background. If a member failed, the error is a *[MemberError] with the error of this
+// member.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }

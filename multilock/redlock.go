@@ -12,6 +12,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// To see why a RedLock is safe, read redlock_tally.go (the reasons), redlock_round.go (how a majority is
+// made), and redlock_majority.go and redlock_rejoin.go (how a majority is kept), in this order.
+
 // A Quorum is a set of independent Redis servers. A [RedLock] is a lock on a majority of these servers. It
 // survives the loss of any minority, whereas a lock on a primary with replicas can be lost in a failover.
 // Make a Quorum with [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
@@ -21,10 +24,10 @@ import (
 // server that has lost data off for longer than the longest lease. The clocks of the servers must agree
 // within 10 minutes.
 //
-// A Quorum ends when the first of its sessions is closed. Then all of its RedLocks are released, and waits
+// A Quorum ends as soon as one of its sessions is closed. Then all of its RedLocks are released, and waits
 // end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
-// Quorum uses both, and the observer and the logger of the first session. Two Quorums with the same sessions
-// and options share everything, so you may make a Quorum as often as you like.
+// Quorum uses both, and the observer and the logger of the first session in the list. Two Quorums with the
+// same sessions and options share everything, so you may make a Quorum as often as you like.
 type Quorum struct{ inner *quorum }
 
 // A QuorumOption configures a Quorum.
@@ -35,8 +38,9 @@ type quorumConfig struct{ timeout time.Duration }
 // WithServerTimeout sets the longest time for which a Lock or TryLock waits for a slow server. It is also the
 // longest time for which a Lock keeps a minority of the servers while others have the rest. d must be at
 // least 1 ms, and less than half of the watchdog timeout. By default, and with 0, the time is 2 % of the
-// watchdog timeout, but at least 100 ms, or a quarter of the watchdog timeout if that is less. So a slow
-// server uses up little of the lease, and a server in another region can still answer in time.
+// watchdog timeout, but at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the
+// minimum is that quarter. So a slow server uses up little of the lease, and a server in another region can
+// still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
@@ -89,17 +93,17 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 // goroutines may use it. Every method of the zero RedLock, except Name, returns an error. These are the
 // differences from a Mutex:
 //
-//   - TryLock sends one request to each server. If several clients call TryLock at the same moment, it is
+//   - TryLock tries all servers at the same time. If several clients call TryLock at the same moment, it is
 //     possible that none of them gets a majority, and that all calls return [rlock.ErrLocked].
 //   - Waiters queue in a line on one server. A process that is killed or frozen at the head of the line
-//     delays the other waiters by 2 s.
+//     delays the other waiters by about 2 s.
 //   - Goroutines of one process get the lock in the order of their Lock calls. The lock is not passed on in
 //     memory, so [rlock.WithHandover] has no effect.
 //   - The hold ends when it has no majority any more. If a server has lost its part of the lock, the hold
-//     acquires this part again, unless the lease is fixed. If the hold stays on a bare majority, which can
-//     spare no server, a warning is logged.
+//     acquires this part again, unless the lease is fixed, or an operator has freed the part. If the hold
+//     stays on a bare majority, which can spare no server, a warning is logged.
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
-//   - Unlock returns when a majority of the servers has answered.
+//   - The last Unlock waits until a majority of the servers has answered.
 //   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
 //     is 1, because servers do not know of nested holds. Owner and Session are the common beginning of the
 //     ids of the holder's sessions. Owner ends in ~ if the lock stays taken after its Unlock because of
@@ -163,8 +167,8 @@ func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 	return l.acquire(ctx, options, false)
 }
 
-// TryLock is like Lock, but does not wait for other holders. It sends one request to each server, all at the
-// same time. See [rlock.Mutex.TryLock].
+// TryLock is like Lock, but does not wait for other holders. It tries all servers at the same time. See
+// [rlock.Mutex.TryLock].
 func (l *RedLock) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

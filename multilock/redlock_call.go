@@ -20,7 +20,7 @@ import (
 
 // A localQueue is the queue of the goroutines of this process that want one RedLock. One goroutine at a time
 // has the turn: it competes for the lock at the servers, or holds it. The other goroutines wait to receive
-// from the channel turn, so they are served in their order.
+// from the channel turn, which serves them in the order in which they came.
 type localQueue struct {
 	q    *quorum
 	name string // name of the RedLock
@@ -147,6 +147,7 @@ func (l *RedLock) acquire(
 }
 
 // run nests in the hold from which the caller's context descends. If there is none, it competes for the lock.
+// If that hold was lost, run returns ErrLost.
 func (c *lockCall) run() (*entry, error) {
 	for {
 		d := &descent{q: c.q, name: c.l.name}
@@ -164,7 +165,8 @@ func (c *lockCall) run() (*entry, error) {
 }
 
 // waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. If the
-// call does not get the lock, waitForTurn passes the turn on to the next goroutine.
+// call does not get the lock, waitForTurn passes the turn on to the next goroutine. A call that does not wait
+// returns an error if another goroutine has the turn.
 func (c *lockCall) waitForTurn() (e *entry, err error) {
 	local := c.local
 	select {
@@ -225,10 +227,11 @@ func (c *lockCall) reportWaiting() {
 // compete tries to get a majority. The caller must have the turn among the goroutines of this process.
 //
 // A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round, unless
-// other processes are known to wait, because the round would only delay them. If the Lock is refused, it
-// joins the line, which is a fair lock on one of the servers. At the head of the line, the Lock makes further
-// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
-// wait, or with an error that is final.
+// other processes are known to wait, because the round would only delay them. If this round fails, and
+// another round may succeed (retries), the Lock joins the line, which is a fair lock on one of the servers.
+// At the head of the line, or if no server has a line, the Lock makes further rounds, in which it waits in
+// the queues of all servers. The rounds end with a majority, with the end of the wait, or with an error that
+// is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -288,9 +291,10 @@ func (c *lockCall) retries(err error) bool {
 }
 
 // joinLine waits in the line of a server until the call is at the head of this line. It tries the servers in
-// the order in which the sessions were given, beginning with a server that the name of the lock decides. The
-// first server that answers is used. joinLine returns the entry of the line's lock, which the caller must
-// unlock. It returns nil if the wait has ended, or if no server has a line.
+// the order in which the sessions were given, beginning with a server that the name of the lock decides. It
+// skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
+// call joins the line of the next server. joinLine returns the entry of the line's lock, which the caller
+// must unlock. It returns nil if the wait has ended, or if no server is left.
 func (c *lockCall) joinLine() *engine.Entry {
 	servers := c.q.servers
 	h := fnv.New32a()
@@ -319,9 +323,9 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	})
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
-	// Read an answer before the next check for trouble. Otherwise the check could find the trouble that comes
-	// from an error of this request, and the loop would end without logging the error. joinLine has made the
-	// first check.
+	// Do not check for trouble before the first tick, because joinLine has just checked. If this request
+	// fails at once, a check that comes before its answer could find the trouble from this error, and end the
+	// loop without logging the error.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:

@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf reports whether an error of a RedLock comes from an outage, in which Lock keeps waiting. If known
-// is false, outageOf does not know the error.
+// outageOf reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
+// known is false, outageOf does not know the error.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -133,10 +133,10 @@ func (l *RedLock) refusal(i int, err error) error {
 	return err
 }
 
-// noMajority returns the error of a request that too few servers have carried out. The text of the error has
-// did, a verb for the part of these servers, as in "1 of 3 servers answered". Their votes are of the given
-// kinds. noMajority joins the errors of the other servers. Permanent errors come first, because the first
-// error decides whether the call is repeated.
+// noMajority returns the error of a request that too few servers have carried out. kinds are the votes of the
+// servers that have carried out the request. did is the verb for these servers in the text of the error, as
+// in "1 of 3 servers answered". noMajority joins the errors of the other servers. Permanent errors come
+// first, because the first error decides whether the call is repeated.
 func (p *poll[T]) noMajority(did string, kinds ...voteKind) error {
 	var failing []error
 	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
@@ -175,8 +175,8 @@ func (r *round) holder() (holder *failure.LockedError) {
 
 // roundError returns the error of a round that has failed. The error names the holder, or says that too few
 // servers have answered. roundError records the holder in the call and in its localQueue, and an outage in
-// the call. reason says why a round with a majority has failed, or is errMinority, or is nil if the votes say
-// why the round has failed.
+// the call. If reason is nil, the votes say why the round has failed. Otherwise reason is errMinority, or
+// says why a round with a majority has failed.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
 	if slices.ContainsFunc(r.errs, isClosed) {

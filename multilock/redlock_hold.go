@@ -48,7 +48,8 @@ type descent struct {
 }
 
 // An endingContext is the context of a hold that consists of several locks. When the hold has ended, a
-// goroutine cancels the context. If Err is called before that, Err itself cancels the context.
+// goroutine cancels the context. If Err is called before the goroutine has done so, Err itself cancels the
+// context.
 type endingContext struct {
 	context.Context
 	endIfDue func() // cancels Context if the hold has ended
@@ -61,10 +62,11 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// nest adds an entry to the majority of outer, the hold from which the caller's context descends. It waits
-// while another entry is nested in outer, because only one entry at a time can be. After that, it waits until
-// a majority of the servers has confirmed the hold. If both results are nil, outer has ended, and the caller
-// must look for another hold.
+// nest adds an entry to the majority of outer, the hold from which the caller's context descends. First, nest
+// waits while another entry is nested in outer, because only one entry at a time can be nested in outer. If
+// the call may not wait, nest returns an error instead. Second, nest waits until a majority of the servers
+// has confirmed the hold. If both results are nil, outer has ended, and the caller must look for another
+// hold.
 func (c *lockCall) nest(outer *entry) (*entry, error) {
 	m := outer.m
 	e := c.newEntry(m) // not under m.mu, because a user's context may run code of the user

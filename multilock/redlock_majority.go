@@ -19,7 +19,8 @@ import (
 // A majority is the hold of a RedLock in this process. Its parts are holds of the locks on the servers. Each
 // part renews its own lease, and can be lost while the other parts stay held. A round makes the majority. The
 // call that holds the lock, and each call that is nested in it, has an entry. A majority ends when its last
-// entry is unlocked, or when the parts that are not lost are no majority of the servers.
+// entry is unlocked, when the parts that are not lost are no majority of the servers, or when the quorum
+// ends.
 type majority struct {
 	// The following never change once the majority is held.
 	l     *RedLock
@@ -50,7 +51,7 @@ type renewalError struct {
 }
 
 // become makes the parts the hold of a call, and returns the entry of this call. It returns nil if the
-// majority was lost meanwhile, or if its session is closed.
+// majority was lost meanwhile, or if the quorum has ended.
 func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entry {
 	e := c.newEntry(m)
 	m.mu.Lock()
@@ -73,7 +74,9 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 	return e
 }
 
-// votes returns the parts as votes. If live is true, lost parts do not count. The caller must hold m.mu.
+// votes returns the parts as votes. If live is true, lost parts do not count. A part is lost at its local
+// deadline at the latest. On the server, the lease of the part ends later, so no other holder can have got
+// the part yet. The caller must hold m.mu.
 func (m *majority) votes(live bool) tally {
 	t := m.q.tally(refused)
 	for i, p := range m.parts {
@@ -112,8 +115,8 @@ func (m *majority) deadline() time.Time {
 	return m.votes(false).validUntil()
 }
 
-// renewed reports whether the leases of the parts are renewed, which is so if at least one entry has no fixed
-// lease. The caller must hold m.mu.
+// renewed reports whether the leases of the parts are renewed. They are renewed if at least one entry has no
+// fixed lease. The caller must hold m.mu.
 func (m *majority) renewed() bool {
 	return slices.ContainsFunc(m.entries, func(e *entry) bool { return !e.fixed })
 }
@@ -136,8 +139,8 @@ func (m *majority) wakeNesting() {
 	}
 }
 
-// endIfLost ends all holds of the majority if the majority was lost, or if its session is closed. It returns
-// why the majority is not held, or nil if it is held.
+// endIfLost ends all holds of the majority if the majority was lost, or if the quorum ends. It returns why
+// the majority is not held, or nil if it is held.
 func (m *majority) endIfLost() error {
 	m.mu.Lock()
 	err := m.whyEnded()
@@ -203,9 +206,10 @@ func (m *majority) warnSelfWait() {
 }
 
 // extend makes the leases of the parts last for at least d from now. A server that does so also confirms that
-// it has the hold. extend leaves out the server with the index except; -1 means none. It blocks until a
-// majority has confirmed the hold, until all servers have answered, or until ctx ends. Requests that are in
-// flight then continue in the background.
+// it has the hold. A server that has forgotten the hold refuses, because the request has the owner field and
+// the token of the part. extend leaves out the server with the index except; -1 means none. It blocks until a
+// majority of all servers has confirmed the hold, until all servers with a live part have answered, or until
+// ctx ends. Requests that are in flight then continue in the background.
 func (m *majority) extend(ctx context.Context, except int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
 	m.mu.Lock()
@@ -236,8 +240,8 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 }
 
 // release unlocks the parts in the background, and returns the poll of the replies. If all is false, lost
-// parts are left out: the user of the hold may not know of the loss yet, and the rest of their leases keeps
-// others out. If all is true, lost parts are unlocked, too.
+// parts are left out. The user of the hold may not know of the loss yet, and the rest of the leases of these
+// parts keeps others out. If all is true, lost parts are unlocked, too.
 func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
@@ -254,8 +258,9 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	return startPoll(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
 }
 
-// awaitRelease waits until a majority has answered a release, but not longer than an Unlock with this
-// context. It returns the error of the release, or nil. p is the result of release.
+// awaitRelease waits until a majority has released the lock, or until this is not possible any more, but not
+// longer than an Unlock with this context. It returns the error of the release, or nil. p is the result of
+// release.
 func (m *majority) awaitRelease(ctx context.Context, p *poll[struct{}]) error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()

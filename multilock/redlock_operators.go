@@ -68,8 +68,8 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 }
 
 // each calls f for all servers, and waits for the answers until the server timeout. If a majority has
-// answered, each returns the results by server, and the votes. The vote of a server that has answered is
-// granted.
+// answered without an error, the function each returns the results by server, and a tally in which these
+// servers are granted.
 func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, nil, err
@@ -100,8 +100,8 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 
 // ForceUnlockToken is ForceUnlock for the holder that Inspect has returned with this token. It frees the lock
 // on each server that can be reached and that has this holder. If this holder has no majority any more, it
-// changes nothing and returns false. After an error, too few servers have answered, and the holder may have
-// lost the lock on some of them. Call Inspect again to see the state.
+// changes nothing and returns false. If it returns an error because too few servers have answered, the holder
+// may have lost the lock on some of them. Call Inspect again to see the state.
 //
 // ForceUnlockToken sends two requests to each server. The first reads the state, and the second frees the
 // lock. One request would not be safe, because each server has its own token for the hold. A server cannot

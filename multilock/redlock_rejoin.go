@@ -17,12 +17,22 @@ import (
 //	a part ends --checkPart--> rejoin waits in the queue of its server --addPart--> the part counts again
 //
 // The server may have forgotten everything, so its grant alone proves nothing. The part counts only after a
-// majority without this server has confirmed the hold. The request for this confirmation is sent after the
-// grant. So that majority had the hold all the time, and no other holder can have come between.
+// majority of all servers has confirmed the hold. The request for the confirmation is not sent to this
+// server, so if there are three servers, both others must confirm. The request is sent after the grant. A
+// server that has forgotten the hold refuses (see extend). So each server that confirms has kept its part
+// since that part began to count. If parts of this majority have joined late, each of them was confirmed in
+// the same way when it joined. So at all times since the hold began, a majority has had the hold, and no
+// other holder can have come between.
+//
+// Another waiter may get a restarted server before this process. It has only a minority then, and releases
+// the server after the server timeout at the latest (see round). The queue of the server then serves rejoin.
+//
+// A hold outlives the restarts only if each part has joined again before the next restart takes a part that
+// the majority needs. If the lease of a hold is fixed, its lost parts are not acquired again.
 
-// acquirePart acquires the lock on the i-th server. The wait ends with the majority, and with the time that
-// the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the part
-// may be lost, so checkPart is called then.
+// acquirePart acquires the lock on the i-th server. The wait ends when the majority ends, or after the time
+// that the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the
+// part may be lost, so checkPart is called then.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err != nil {
@@ -49,8 +59,9 @@ func (m *majority) checkPart(i int) {
 	ended := m.endIfLost() != nil
 	m.mu.Lock()
 	p := m.parts[i]
-	// If the hold is lost, its parts stay until Unlock releases them. A part with a fixed lease also stays.
-	// It is not acquired again, and lasts a little longer in Redis than here.
+	// If the hold is lost, its lost parts stay in m.parts until Unlock releases them. A part with a fixed
+	// lease also stays, because it is not acquired again, and its lease lasts a little longer in Redis than
+	// here.
 	lost := p != nil && p.Err() != nil && !ended && m.renewed()
 	if lost {
 		m.parts[i] = nil
@@ -67,10 +78,10 @@ func (m *majority) checkPart(i int) {
 }
 
 // rejoin acquires the missing part of the i-th server, in the background and after a pause. It waits in the
-// queue of the server until the part has joined the hold, or the hold ends. Without rejoin, each restart of a
-// server would take a part from the hold, until the hold has no majority. owner is the owner field of the
-// lost part, or "" if there was no part. If an operator has freed the lost part, rejoin does not acquire it
-// again. The caller must be counted in q.home.
+// queue of the server until the part has joined the hold, the hold ends, or its leases are not renewed any
+// more. Without rejoin, each restart of a server would take a part from the hold, until the hold has no
+// majority. owner is the owner field of the lost part, or "" if there was no part. If an operator has freed
+// the lost part, rejoin does not acquire it again. The caller must be counted in q.home.
 func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}
@@ -115,7 +126,7 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	})
 }
 
-// addPart makes p a part of the hold, and reports whether that has succeeded. Otherwise it unlocks p. p is a
+// addPart makes p a part of the hold, and reports whether that has succeeded. If not, it unlocks p. p is a
 // grant of the i-th server. First, a majority without this server must confirm the hold. Second, the server
 // must have stored the token of the hold, so that it grants only higher tokens later.
 func (m *majority) addPart(i int, p *engine.Entry) (added bool) {

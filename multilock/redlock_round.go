@@ -23,22 +23,25 @@ type round struct {
 	m                    *majority
 }
 
-// round makes one round. It returns when a majority has granted the lock, or when no majority is possible any
-// more. If there is a majority, grants that arrive later join the hold. Otherwise, they are released. A try
-// is refused by servers on which others have the lock. A round that is not a try waits in the queues of these
-// servers.
+// round makes one round. It returns when a majority has granted the lock, or when it is known why there can
+// be none. It also returns when its time limit has passed, or the wait of the call has ended. If there is a
+// majority, grants that arrive later join the hold. Otherwise, they are released. A try is refused by servers
+// on which others have the lock. A round that is not a try waits in the queues of these servers.
 //
 // The round does not wait for slow servers forever. Its time limit is
 //   - for a try, the server timeout from the beginning;
 //   - otherwise, the server timeout from the first grant, because a minority keeps other holders out;
-//   - the server timeout from the moment when no majority is possible but the reason is not yet known
-//     (tally.explained), unless the round is a try;
-//   - once the result is known, as long again as the round has waited for it, but at least settleTime.
+//   - if the round is not a try, and no majority is possible any more: the server timeout from then on, for
+//     answers that explain why (tally.explained);
+//   - once there is a majority, or it is known why there can be none: as long again as the round has waited,
+//     but at least settleTime, and at most the server timeout. A round that is not a try counts this wait
+//     from the first grant, if there is one.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
-		// The wait is bounded by an option and not by the context of the parts, because parts outlive the
-		// call. It ends a little later than the call, which otherwise could end with errors of the parts.
+		// An option bounds the waits of the parts. Their context cannot bound the waits, because parts
+		// outlive the call. These waits end a little later than the wait of the call, because otherwise the
+		// call could end with errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
@@ -92,8 +95,9 @@ func (r *round) pendingFail() bool {
 	return !slices.ContainsFunc(r.votes.servers(pending), answers)
 }
 
-// finish ends the round. If a majority has granted, finish makes the token safe, and returns the entry of the
-// new hold. Otherwise it fails the round.
+// finish ends the round. If a majority has granted, finish makes a majority store the token (makeSafe), and
+// returns the entry of the new hold. If there is no majority, if the token could not be stored, or if the
+// majority is lost meanwhile, finish fails the round.
 func (r *round) finish() (*entry, error) {
 	if !r.votes.won() {
 		return r.fail(nil)
@@ -150,9 +154,9 @@ func store(ctx context.Context, part *engine.Entry, token int64) error {
 	return part.Extend(ctx, 0)
 }
 
-// collectLate waits, in the background, for the servers that have not answered. Parts that they grant join
-// the hold. If there is no hold any more, these parts are released. If there is a hold and a part cannot
-// join, rejoin acquires the part again.
+// collectLate waits, in the background, for the servers that have not answered. If there is a hold, parts
+// that these servers grant join the hold. If a server returns an error, or its part cannot join, rejoin
+// acquires the part. If there is no hold any more, the parts are released.
 func (r *round) collectLate() {
 	m, late := r.m, r.votes.count(pending)
 	if late == 0 {

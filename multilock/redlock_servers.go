@@ -26,8 +26,8 @@ var (
 	lineKind = engine.NewLock(protocol.Turnstile, true)
 )
 
-// lineLease is the lease and the waiter timeout of the line's lock. A process that is killed or frozen at the
-// head of the line delays the other waiters by this time.
+// lineLease is the lease, and also the waiter timeout, of the fair lock that is the line of waiters. A
+// process that is killed or frozen at the head of the line delays the other waiters by about this time.
 const lineLease = 2 * time.Second
 
 // keepTokens is the time for which a server keeps the last token of a free RedLock. After that, the next
@@ -35,8 +35,8 @@ const lineLease = 2 * time.Second
 // keepTokens.
 const keepTokens = 10 * time.Minute
 
-// A quorum is the state of a Quorum. It belongs to each of the sessions that the user has given, and ends
-// when the first of them ends, because majorities must always be counted over the same servers.
+// A quorum is the state of a Quorum. It belongs to each of the sessions that the user has given, and ends as
+// soon as one of them ends, because majorities must always be counted over the same servers.
 type quorum struct {
 	id      string    // common beginning of the ids of all sessions that hold parts
 	key     quorumKey // by which each of the user's sessions finds the quorum
@@ -74,7 +74,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 	for _, u := range sorted {
 		key += quorumKey(" " + u.ID())
 	}
-	// All callers with these sessions begin with the same session, which makes the quorum only once.
+	// All callers with these sessions begin with the same session, so only one of them makes the quorum.
 	q, err := session.PartOf(sorted[0], key, func(*session.Session) *quorum {
 		return newQuorum(users, key, timeout)
 	})
@@ -153,8 +153,8 @@ func (q *quorum) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// renewalFailed notifies the user's observer of a renewal that has failed on the i-th server. For all other
-// events, RedLock.observe notifies the observer once for the whole lock.
+// renewalFailed records that a renewal has failed on the i-th server, and notifies the user's observer. For
+// all other events, RedLock.observe notifies the observer once for the whole lock.
 func (q *quorum) renewalFailed(ctx context.Context, i int, e session.Event) {
 	q.mu.Lock()
 	l := q.local[e.Name]
@@ -210,8 +210,8 @@ type answer[T any] struct {
 	err   error
 }
 
-// A poll is a request that was sent to several servers at once, with the votes of these servers. Only one
-// goroutine at a time may use it.
+// A poll sends one request to several servers at once, and collects their votes. Only one goroutine at a time
+// may use it.
 type poll[T any] struct {
 	q       *quorum
 	votes   tally

@@ -6,12 +6,18 @@ import (
 )
 
 // A tally has the votes of all servers of a quorum, by the index of the server. Its methods are all of the
-// arithmetic of a RedLock, without goroutines and I/O. They rest on the fact that two majorities of the same
+// arithmetic of a RedLock, without goroutines and I/O. A RedLock is safe because two majorities of the same
 // servers share a server.
 //
-//   - Two holders cannot both have a majority, because the shared server has only one holder.
+//   - Two holders cannot both have a majority, because the shared server has only one holder at a time. A
+//     former holder stops counting its part before that server can grant the lock to another holder. For
+//     this, the part counts only until its local deadline, which is before its lease ends on the server
+//     (majority.votes). An Unlock ends the hold before it releases the parts.
 //   - Tokens grow, because the shared server grants only tokens above the tokens that it has stored (see the
 //     method stored).
+//
+// Both reasons assume that a server does not forget its grants. The first reason also assumes that no
+// operator frees the lock by force, and that clocks run at the same rate, to 1 %.
 type tally []vote
 
 // A vote is the answer of one server, as far as it is known. The zero vote is pending.
@@ -79,7 +85,7 @@ func (t tally) open() bool { return !t.won() && t.majority(granted, pending) }
 // end the hold.
 func (t tally) bare() bool { return t.count(granted) <= t.need() }
 
-// explained reports whether the votes explain why there will be no majority. They do
+// explained reports whether the votes explain why there will be no majority. The votes explain this
 //   - if others have the lock on so many servers that no majority is left;
 //   - if a majority of the servers has granted or refused the lock;
 //   - if so many servers fail that no majority can answer.
@@ -105,12 +111,18 @@ func (t tally) token() int64 {
 }
 
 // stored returns which servers have stored a token T. T is safe if a majority has stored it, because these
-// servers grant only higher tokens later. Then the next hold has a higher token: the majority of its grants
-// shares a server with the majority that has stored T, and the grant of that server is above T.
+// servers grant only higher tokens later. So tokens grow: The tokens of a majority of the next hold's grants
+// do not exceed the token of the next hold (see token). This majority shares a server with the majority that
+// has stored T, and the grant of that server is above T. So the token of the next hold is above T, too.
+//
+// A server forgets T if it loses its data, or some time after the lock is free (keepTokens). It then takes
+// the next token from its clock alone. In the second case, the next token is above T, unless the clocks of
+// the servers differ by more than keepTokens. In the first case, it may be below T.
 //
 // If the grant of a server has T or a higher token, the server has stored T, and its vote in the result is
-// granted. If the grant has a lower token, the vote is pending, because T can still be sent to the server.
-// All other votes are refused. If won reports true for the result, T is safe.
+// granted. If the grant has a lower token, the vote in the result is pending, because T can still be sent to
+// the server. If a server has not granted, its vote in the result is refused. If won reports true for the
+// result, T is safe.
 func (t tally) stored(token int64) tally {
 	stored := newTally(len(t), refused)
 	for i, v := range t {

@@ -37,8 +37,9 @@ type Options struct {
 	Server string
 
 	// OnReconnect is called after each outage. An outage begins when a connection with a confirmed channel is
-	// lost, or is replaced after [Subscription.Unheard]. It ends when a server confirms one of the channels
-	// of that connection again. This server may have restarted without its data, or may be another server.
+	// lost, or is replaced after [Subscription.Unheard]. The outage ends when a server confirms one of the
+	// channels of that connection again. This server may have restarted without its data, or may be another
+	// server.
 	//
 	// There is one call for each lost connection, however many channels it had. A sharded hub has a
 	// connection to each master. There is no call if none of the channels has a listener any more.
@@ -82,8 +83,8 @@ type channel struct {
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that
-// connection share the outage. It ends when the first of these channels is confirmed again, perhaps by
-// another server.
+// connection share the outage. The outage ends when the first of these channels is confirmed again, perhaps
+// by another server.
 type outage struct{ ended bool }
 
 // NewHub returns a hub that makes its connections by dial. It calls dial when it needs a connection and has

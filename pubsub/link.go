@@ -45,10 +45,10 @@ var (
 	errMisled = errors.New("the server that has the lock has no subscription of this session")
 )
 
-// ended is the context for Receive. With another context, PubSub.Receive would repair a broken connection by
-// itself, with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, so that
-// the hub would not notice the gap. With an ended context, the dial fails at once. Reading still works,
-// because go-redis uses only the deadline of the context for reading, and this context has no deadline.
+// ended is the context for Receive. With another context, PubSub.Receive would replace a broken connection,
+// with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, and the hub
+// would not notice the gap. With an ended context, the dial fails at once. Reading still works, because
+// go-redis uses only the deadline of the context for reading, and this context has no deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -93,7 +93,8 @@ const (
 )
 
 // serve dials, and subscribes and unsubscribes channels as the hub needs them. It returns an error if the
-// connection fails or is silent, and nil if the connection is not needed any more.
+// connection fails, is silent, or leads to the wrong server. It returns nil if the connection is not needed
+// any more.
 func (l *link) serve() (err error) {
 	defer contain.Recover(l.hub.options.Logger, "lockline: the connection of a subscription", &err)
 	ctx, fail := context.WithCancelCause(l.hub.ctx)

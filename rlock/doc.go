@@ -34,18 +34,18 @@
 //
 // Lockline cannot stop running code. When the lock is lost, code that does not watch the context continues.
 //
-// A Lock with a context that descends from a live hold re-enters. Only one hold at a time can be nested in
-// another, so goroutines that share the context of a hold take turns. For code that cannot pass on the
-// context that Lock returned, see [WithOwner].
+// Only one hold at a time can be nested in another, so goroutines that share the context of a hold take
+// turns. For code that cannot pass on the context that Lock returned, see [WithOwner].
 //
 // # The lease
 //
 // If a holder dies, Redis frees the lock when its lease ends. While the holder lives, its session renews the
-// lease after each third of it. The lease is 15 s unless [WithWatchdogTimeout] sets another one. The validity
-// of a hold is measured on the local monotonic clock. It begins just before the session sends the request
-// that grants or renews the lease, and lasts for the lease, less 1 % and 2 ms. After that, the context is
-// canceled. A process that was frozen for longer than its lease, or a machine that was asleep, can act before
-// it notices the loss. If such an action does harm, check [Hold.Token] with each write.
+// lease after each third of it, unless [WithLease] has set a fixed lease. The lease is 15 s unless
+// [WithWatchdogTimeout] sets another one. The validity of a hold is measured on the local monotonic clock. It
+// begins just before the session sends the request that grants or renews the lease, and lasts for the lease,
+// less 1 % and 2 ms. After that, the context is canceled. A process that was frozen for longer than its
+// lease, or a machine that was asleep, can act before it notices the loss. If such an action does harm, check
+// [Hold.Token] with each write.
 //
 // docs/failures.md describes failures of holders, of Redis, of clocks and of machines. For each failure, it
 // says whether two holders can be inside at the same time, for how long, and how to prepare for that.
@@ -59,13 +59,14 @@
 // has had the lock for 5 ms ([WithHandover]). Then the next session has its turn. So sessions get the lock in
 // the order in which they came, but for these 5 ms, goroutines of the session that has the lock overtake
 // waiters of other sessions. In package fairlock, they do not overtake. With [WithLinger], a session also
-// keeps a lock that none of its goroutines wants, until another session wants the lock.
+// keeps a lock that none of its goroutines wants, for a limited time, and only until another session wants
+// the lock.
 //
 // A session keeps its place in the queue by heartbeats. It sends one every 6 s by default, and in general
 // after three fifths of the waiter timeout ([WithWaiterTimeout]). If the process of a waiter has died, Redis
 // usually sees that its session has no subscription, and skips the waiter at once. Otherwise the dead waiter
-// delays the others by some seconds (docs/failures.md). The first lease of a lock that is handed over is 2 s,
-// and is then renewed.
+// delays the others by some seconds (docs/failures.md). The first lease of a lock that is handed over is at
+// most 2 s, and is then renewed.
 //
 // The design follows Redisson's RLock: a hash with the owner and the hold count, a lease, and a watchdog that
 // renews it. Locks of package redisson can be shared with programs on a JVM.

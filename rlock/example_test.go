@@ -213,13 +213,13 @@ func ExampleMutex_Lock() {
 	fmt.Println("freed under its holder:", err == nil)
 
 	_, _, err = orders.Lock(ctx) // the next request or renewal of the holder finds the loss
-	fmt.Println("no second lock under code that lost the first:", errors.Is(err, rlock.ErrLost))
+	fmt.Println("a Lock below a lost hold fails:", errors.Is(err, rlock.ErrLost))
 	<-ctx.Done()
-	fmt.Println("what runs with the context stops:", errors.Is(context.Cause(ctx), rlock.ErrLost))
+	fmt.Println("the context has ended:", errors.Is(context.Cause(ctx), rlock.ErrLost))
 	// Output:
 	// freed under its holder: true
-	// no second lock under code that lost the first: true
-	// what runs with the context stops: true
+	// a Lock below a lost hold fails: true
+	// the context has ended: true
 }
 
 func ExampleWithLease() {
@@ -236,11 +236,11 @@ func ExampleWithLease() {
 			fmt.Println("done already")
 			continue
 		}
-		fmt.Println("to be done, for somebody else at most",
-			time.Until(hold.Deadline()).Round(time.Hour), "later")
+		fmt.Println("to be done; another process can do it after",
+			time.Until(hold.Deadline()).Round(time.Hour))
 	}
 	// Output:
-	// to be done, for somebody else at most 1h0m0s later
+	// to be done; another process can do it after 1h0m0s
 	// done already
 }
 
@@ -255,11 +255,11 @@ func ExampleWaitAtMost() {
 	_, _, err := m.Lock(context.Background(), rlock.WaitAtMost(10*time.Millisecond))
 	var locked *rlock.LockedError
 	if errors.As(err, &locked) {
-		fmt.Println(locked.Name, "is taken, until its holder's lease is over at most:", locked.Remaining > 0)
+		fmt.Println(locked.Name, "is taken, and the lease of its holder still lasts:", locked.Remaining > 0)
 	}
 	fmt.Println(hold.Unlock(context.Background()))
 	// Output:
-	// drawer is taken, until its holder's lease is over at most: true
+	// drawer is taken, and the lease of its holder still lasts: true
 	// <nil>
 }
 

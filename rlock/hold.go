@@ -30,9 +30,10 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 // Unlock ends the hold. If it is the only hold, or the last of several nested holds, Unlock frees the lock,
 // or passes it on in memory to the next goroutine of this session (see [WithHandover]). A release is sent
 // even if ctx has ended, because ctx bounds only the wait for the reply. If ctx is nil, can never end, or has
-// ended already, as the context of the hold itself has by then, the bound is 5 s. Otherwise Unlock waits
-// until ctx ends, or for the watchdog timeout if ctx has no deadline. Unlock returns
-//   - nil if the hold has ended;
+// ended already, the wait is at most 5 s. This is also so for the context of the hold itself, because Unlock
+// ends it before it waits. Otherwise Unlock waits until ctx ends, or for the watchdog timeout if ctx has no
+// deadline. Unlock returns
+//   - nil if this call has ended the hold, and the lock was not lost;
 //   - [ErrNotHeld] for a second call, or for a nil Hold. Such a call does nothing;
 //   - [ErrLost] if the lock had been lost before;
 //   - [ErrClosed] if the session has closed and released the lock;

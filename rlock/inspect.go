@@ -22,9 +22,10 @@ type State struct {
 // A Holder is one acquisition that holds a lock.
 type Holder struct {
 	// Owner is the id of the session and the number of the acquisition, or the owner field of another
-	// library. For a RedLock, Owner is the id of its quorum.
+	// library. For a RedLock, Owner is the id of the holder's Quorum, which is the common beginning of the
+	// ids of the holder's sessions. A ~ follows if only [HoldAtLeast] keeps the lock taken.
 	Owner   string
-	Session string // id of the session; for a RedLock, id of its quorum
+	Session string // id of the session; for a RedLock, id of the holder's Quorum
 	Host    string // host name of the process
 	PID     int    // process id
 	Label   string // label of the session ([WithLabel])
@@ -48,9 +49,10 @@ type Holder struct {
 }
 
 // Since returns the approximate time at which the session of the holder got the lock, by the clock of the
-// server. It derives the time from the token. If the clock had been set back before, the result is too late.
-// The session may have passed the lock on from goroutine to goroutine in memory since then. Since returns the
-// zero time if the lock is free, or if the token is not known.
+// server. It derives the time from the token. After the server's clock has been set back, tokens can be ahead
+// of the clock, and then the result is too late. The session may have passed the lock on from goroutine to
+// goroutine in memory since then. Since returns the zero time if the lock is free, or if the token is not
+// known.
 func (h Holder) Since() time.Time {
 	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}
@@ -71,11 +73,12 @@ func (s State) Used() (n int) {
 // the number of permits that are held.
 func (s State) Available() int { return s.Limit - s.Used() }
 
-// A Waiter is one place in the queue in Redis. Each session has at most one place, and its other goroutines
-// wait behind that place in memory. For a read-write lock, a session has at most one place to read and one to
-// write. For a semaphore, it has at most one place for each number of permits. For a fair lock, goroutines of
-// one session that share a place are listed one by one, with the same Owner and Age. A goroutine that has
-// given up may be listed for as long as other goroutines of its place wait.
+// A Waiter is one place in the queue in Redis. In the queue of a reentrant lock, each session has at most one
+// place, and its other goroutines wait behind that place in memory. For a read-write lock, a session has at
+// most one place to read and one to write. For a semaphore, it has at most one place for each number of
+// permits. For a fair lock, a session can have several places. Goroutines that share a place are then listed
+// one by one, with the same Owner and Age. A goroutine that has given up may be listed for as long as other
+// goroutines of its place wait.
 type Waiter struct {
 	Owner    string        // session id and number of the acquisition
 	Session  string        // id of the session

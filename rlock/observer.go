@@ -78,7 +78,7 @@ type Event struct {
 	Type     EventType
 	LockKind Kind   // the kind of the lock
 	Name     string // the name of the lock
-	Session  string // id of the session; for a RedLock, id of its quorum
+	Session  string // id of the session; for a RedLock, id of the Quorum
 	At       time.Time
 	Wait     time.Duration // time since the call began; for EventAcquired and EventNotAcquired
 	Held     time.Duration // time since the lock was acquired; for EventReleased and EventLost

@@ -41,11 +41,12 @@ func WithLease(d time.Duration) Option {
 	})
 }
 
-// HoldAtLeast keeps the lock taken until d after its grant, even if Unlock comes sooner. So a job runs only
-// once, even if several machines start it, as long as their clocks differ by less than d. Unlock ends the
-// hold as usual, with one request. Redis then keeps the lock taken until d has passed, without renewals, even
-// if the process ends. After that, waiters are served. ForceUnlock frees the lock at once. Close and Shutdown
-// leave the lock taken. Inspect shows the last owner with a ~ behind its owner field.
+// HoldAtLeast keeps the lock taken until d after its grant, even if Unlock comes sooner. Suppose that several
+// machines start a scheduled job, each with WaitAtMost(0). Then only one of them runs the job, as long as
+// their clocks differ by less than d. Unlock ends the hold as usual, with one request. Redis then keeps the
+// lock taken until d has passed, without renewals, even if the process ends. After that, waiters are served.
+// ForceUnlock frees the lock at once. Close and Shutdown leave the lock taken. Inspect shows the last owner
+// with a ~ behind its owner field.
 //
 // If the process dies while it holds the lock, the lock is free when its lease ends, which may be before d
 // has passed. So choose a lease of at least d. A nested hold can make d longer. With 0, the default, Unlock
@@ -107,17 +108,18 @@ func WithPrefix(prefix string) SessionOption {
 
 // WithWatchdogTimeout sets the lease of all locks without WithLease. The default is 15 s. d must be from 10
 // ms to ten years. The session renews the lease after each third of d. If a process dies, its locks become
-// free after a time between two thirds of d and d. An outage or pause of up to about two thirds of d loses no
-// lock. If Redis does not reply, a call without a deadline and without WaitAtMost ends its wait after d.
-// docs/choosing.md says how to choose d. See the table of options in the package documentation.
+// free after at most d, and usually not before two thirds of d have passed. An outage or pause of up to about
+// two thirds of d loses no lock. If Redis does not reply, a call without a deadline and without WaitAtMost
+// ends its wait after d. docs/choosing.md says how to choose d. See the table of options in the package
+// documentation.
 func WithWatchdogTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Lease = d })
 }
 
 // WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore counts as alive after its
 // session last reached Redis. The default is 10 s. d must be from 10 ms to ten years. A waiter keeps its
-// place by a heartbeat at three fifths of d. By the heartbeat, it also notices if a message or the data of
-// the lock were lost. The first lease of a lock that is handed over is at most d, and at most 2 s.
+// place by a heartbeat after each three fifths of d. By the heartbeat, it also notices if a message or the
+// data of the lock were lost. The first lease of a lock that is handed over is at most d, and at most 2 s.
 //
 // Redis usually sees that the session of a dead waiter has no subscription, and skips the waiter. Otherwise
 // the waiter is removed after d. Until then, dead waiters can delay the waiters behind them. All dead waiters

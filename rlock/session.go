@@ -38,9 +38,10 @@ func init() {
 }
 
 // NewSession returns a session that uses client. The caller keeps the client, and must close it after the
-// session. NewSession sends no request. It returns an error if client is nil, a *redis.Ring or a
-// *redis.AutoPipeliner. A Ring moves keys to another server if a server does not reply to its pings. Then two
-// owners could hold the same lock. An AutoPipeliner makes a holder wait until a batch is full.
+// session. NewSession sends no request. It returns an error if an option is not valid. It also returns an
+// error if client is nil, a *redis.Ring or a *redis.AutoPipeliner. A Ring moves keys to another server if a
+// server does not reply to its pings. Then two owners could hold the same lock. An AutoPipeliner makes a
+// holder wait until a batch is full.
 //
 // The id of the session is chosen here, at random. If a machine or a container can be restored from a
 // snapshot more than once, call NewSession after the restore. If a process made its session before the

@@ -168,10 +168,10 @@ const (
 	confirmPause = 200 * time.Millisecond // shortest time between the requests of two Confirms
 )
 
-// Confirm plans an early renewal of all leases that have had no good reply since the given time. This is the
-// time at which an outage began or ended. The server may have restarted without its data, or may be another
-// server. Leases that are only watched are also checked, and keep their deadlines. Renewals that fail are
-// retried as always. Confirm does not block.
+// Confirm plans an early renewal of all leases that have had no good reply since the given time. Call Confirm
+// with the time at which an outage began or ended, because the server may have restarted without its data, or
+// may be another server. Leases that are only watched are also checked, and keep their deadlines. Renewals
+// that fail are retried as always. Confirm does not block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
