@@ -30,8 +30,9 @@ var (
 // A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
 // use, and may be called on a nil Leadership.
 //
-// Call Resign for each Leadership. If a program forgets to do so, the leadership is resigned, and a warning
-// is logged, after neither the Leadership nor its context can be reached any more.
+// Call Resign for each Leadership. If a program forgets to do so, the session logs a warning and resigns the
+// leadership when the garbage collector finds the Leadership. This happens when the program can reach neither
+// the Leadership nor its context any more.
 type Leadership struct {
 	hold     *rlock.Hold
 	record   *record
@@ -325,7 +326,9 @@ func (r *record) keep(ended <-chan struct{}) {
 		case <-ended: // also closed when the session closes
 			return
 		case <-time.After(s.Lease / 3):
-			_ = r.store(s.Ctx) // the renewal of the lock reports errors
+			// After the next third of the lease, the value is sent again. The renewal of the lock reports
+			// outages.
+			_ = r.store(s.Ctx)
 		}
 	}
 }

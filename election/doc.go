@@ -61,7 +61,7 @@
 // An election named NAME uses the fair lock NAME. So fairlock.New(session, NAME), its Inspect and
 // ForceUnlock, and `lockline inspect NAME` work on it. Use that lock for nothing else.
 //
-// The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. That key expires after the last
-// leader: 15 s later at the earliest, and with the defaults 45 s later at the latest. Resign deletes the
-// value. Observers subscribe to the channel PREFIX:f:{NAME}, and read the value again after each message.
+// The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. With the default lease,
+// that key expires 15 to 45 s after the last leadership has ended. Resign deletes the value. Observers
+// subscribe to the channel PREFIX:f:{NAME}, and read the value again after each message.
 package election

@@ -12,8 +12,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// To see why a RedLock is safe, read redlock_tally.go (the reasons), redlock_round.go (how a majority is
-// made), and redlock_majority.go and redlock_rejoin.go (how a majority is kept), in this order.
+// To see why a RedLock is safe, read redlock_tally.go (the reasons), redlock_servers.go and redlock_round.go
+// (how a majority is made), and redlock_majority.go and redlock_rejoin.go (how a majority is kept), in this
+// order.
 
 // A Quorum is a set of independent Redis servers. A [RedLock] is a lock on a majority of these servers. It
 // survives the loss of any minority, whereas a lock on a primary with replicas can be lost in a failover.
@@ -45,8 +46,9 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
 
-// NewQuorum returns a Quorum of the servers of these sessions. It does no I/O. Pass the sessions in the same
-// order in all processes. Otherwise waits take longer, because processes with different orders queue on
+// NewQuorum returns a Quorum of the servers of these sessions. It does no I/O. All processes must use the
+// same set of servers, because majorities of different sets may share no server. Pass the sessions in the
+// same order in all processes. Otherwise waits take longer, because processes with different orders queue on
 // different servers.
 //
 // NewQuorum returns an error

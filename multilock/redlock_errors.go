@@ -203,7 +203,9 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	switch {
 	case ended:
 		return c.waitError()
-	case reason == errMinority && c.q.works() && !c.hopeless: // other holders have the other servers
+	case reason == errMinority && c.q.works() && !c.hopeless:
+		// A majority of the servers has no known trouble. So others have the lock on the servers that did not
+		// grant it.
 		c.setTaken(true)
 		return failure.Public(c.holder)
 	case !taken:

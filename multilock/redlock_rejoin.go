@@ -25,10 +25,13 @@ import (
 // other holder can have come between.
 //
 // Another waiter may get a restarted server before this process. It has only a minority then, and releases
-// the server after the server timeout at the latest (see round). The queue of the server then serves rejoin.
+// the server after about the server timeout (see round). The queue of the server then serves rejoin.
 //
 // A hold outlives the restarts only if each part has joined again before the next restart takes a part that
-// the majority needs. If the lease of a hold is fixed, its lost parts are not acquired again.
+// the majority needs. Otherwise there can be two holders, until the renewals of the first one show that it
+// has lost its majority. The same can happen if a server forgets a part on which a bare majority depends,
+// also while the round that grants the parts is still running. If the lease of a hold is fixed, its lost
+// parts are not acquired again.
 
 // acquirePart acquires the lock on the i-th server. The wait ends when the majority ends, or after the time
 // that the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the

@@ -7,17 +7,18 @@ import (
 
 // A tally has the votes of all servers of a quorum, by the index of the server. Its methods are all of the
 // arithmetic of a RedLock, without goroutines and I/O. A RedLock is safe because two majorities of the same
-// servers share a server.
+// set of servers share a server. All processes must use the same set.
 //
 //   - Two holders cannot both have a majority, because the shared server has only one holder at a time. A
 //     former holder stops counting its part before that server can grant the lock to another holder. For
 //     this, the part counts only until its local deadline, which is before its lease ends on the server
-//     (majority.votes). An Unlock ends the hold before it releases the parts.
+//     (majority.votes, protocol.Valid). An Unlock ends the hold before it releases the parts.
 //   - Tokens grow, because the shared server grants only tokens above the tokens that it has stored (see the
 //     method stored).
 //
-// Both reasons assume that a server does not forget its grants. The first reason also assumes that no
-// operator frees the lock by force, and that clocks run at the same rate, to 1 %.
+// Both reasons assume that a server does not forget its grants. (If one server at a time forgets, see
+// redlock_rejoin.go.) The first reason also assumes that no operator frees the lock by force. No clock of a
+// server may be set forward, and clocks must run at the same rate, to 1 %.
 type tally []vote
 
 // A vote is the answer of one server, as far as it is known. The zero vote is pending.
@@ -95,9 +96,10 @@ func (t tally) explained() bool {
 	return t.blocked(refused) || t.majority(granted, refused) || t.blocked(failed, broken)
 }
 
-// token returns the token of a hold with these grants. It is the smallest number that the tokens of a
-// majority do not exceed. If all servers have granted, and their number is odd, this number is the median of
-// the tokens, so a majority has stored it already. If no majority has granted, token returns 0.
+// token returns the token of a hold with these grants. It is the smallest number T for which a majority of
+// the servers has granted a token of T or less. If all servers have granted, and their number is odd, this
+// number is the median of the tokens, so a majority has stored it already. If no majority has granted, token
+// returns 0.
 func (t tally) token() int64 {
 	if !t.won() {
 		return 0

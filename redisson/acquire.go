@@ -43,7 +43,7 @@ type acquisition struct {
 
 	lost         handle.State // state of a lost hold that ctx descends from; Held means that none was lost
 	waitReported bool         // the observer got EventWaiting
-	barred       bool         // the call has waited for another hold that is nested in the same hold
+	barred       bool         // the call has waited for another hold that is nested in its outer hold
 	refused      bool         // Redis has refused the lock
 	trouble      error        // error of the last request, if it failed in an outage; otherwise nil
 }

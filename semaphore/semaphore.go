@@ -52,7 +52,8 @@ func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Sem
 	return sem
 }
 
-// checkNumber returns an error if n is not a valid number of permits. what names n in the error.
+// checkNumber returns an error if n is not a valid number of permits. The error begins with
+// the argument what, which names n, such as "New: a limit".
 func (s *Semaphore) checkNumber(what string, n int) error {
 	if n < 1 || n > MaxLimit {
 		return named(s.Name(), fmt.Errorf("%s is from 1 to %d, not %d", what, MaxLimit, n))

@@ -224,15 +224,18 @@ const ownRelease = 250 * time.Millisecond
 // There is one exception. While its own session is releasing the lock, try waits for up to ownRelease, unless
 // other goroutines of the session come first. Without this wait, try could report a lock as taken that this
 // process has already unlocked. If kind.Alone is set, try waits in the same way for grants and attempts of
-// its own session. A try for some of the permits sends its request again after such a release, but at most
-// once for each release that was in flight when try began. Later releases do not count, because in a busy
-// session they never stop.
+// its own session. If Redis refuses a call that wants only some of the permits, try waits for the next
+// release of its session, and sends its request again. It does so at most as many times as there were
+// releases in flight when try began. Later releases do not count, because in a busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. The request of the try then has Redis hand the free lock over to this waiter, so
 //     that no try overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis
 //     sees that the waiter's session has no subscription;
-//   - another goroutine of its own session waits, even if the lane of that goroutine is still filling;
+//   - another goroutine of its own session waits in the lane of the try's Want, even if that lane is still
+//     filling;
+//   - a withdrawn attempt of its own session was granted the lock, and is being released. A try waits for
+//     this release only if kind.Alone is set;
 //   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.
 func (w *waiter) try() (*Grant, error) {
 	l := w.l
@@ -402,7 +405,7 @@ func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 }
 
 // hint describes a mistake that the caller may have made, for a call that its own session keeps out. g is the
-// grant that keeps the call out; nil means that this grant has ended.
+// grant that keeps the call out; nil means that the session has no such grant any more, or never had one.
 func (w *waiter) hint(g *Grant) string {
 	kind := w.l.kind
 	switch {

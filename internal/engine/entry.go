@@ -28,7 +28,7 @@ type Entry struct {
 	state    handle.State
 	fixed    bool // the hold does not need renewal: its call chose the lease, or Renew(false) was called
 	unlocked bool
-	last     bool                // the Unlock of this entry has ended its chain
+	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
 	chain    chain               // the chain of a root; not used in other entries
 	outer    *Entry              // the live hold in which this one is nested; nil means none

@@ -38,7 +38,7 @@ type Grant struct {
 	revision       int64         // number of the last change of the hold count; Redis ignores older ones
 	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
-	takenUntil     time.Duration // age until which permits stay taken, even without a hold (HoldAtLeast)
+	takenUntil     time.Duration // age until which the grant stays taken, even without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)
 	numPasses      int32         // how often an exclusive grant was passed on in memory
 	numEntries     int32         // number of entries, including those of waiters that have no hold yet

@@ -13,9 +13,10 @@ import (
 // reportBroken is nil, no invariant is checked.
 var reportBroken func(error)
 
-// CheckInvariants makes every settle of every session check the state of its lock at the end. CheckInvariants
-// is for tests, and must be called before the first session is made. report is called under the mutex of the
-// lock.
+// CheckInvariants sets the function to which broken invariants are reported. From then on, each settle ends
+// with a check of the state of its lock, in all sessions. Events of a closed session (effects.closed) are not
+// checked. CheckInvariants is for tests, and must be called before the first session is made. report is
+// called under the mutex of the lock.
 func CheckInvariants(report func(error)) { reportBroken = report }
 
 // brokenInvariant returns an error that describes an invariant which the state violates after settle, or

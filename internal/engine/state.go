@@ -22,8 +22,8 @@ type lockState struct {
 	registry *registry
 	uses     int // number of calls, attempts, grants and releases that need the state; guarded by registry.mu
 
-	// mu guards the following fields, and the fields of lanes, waiters, attempts, grants and entries that may
-	// change.
+	// mu guards the following fields. It also guards the fields of lanes, waiters, attempts, grants and
+	// entries whose types say so.
 	mu          sync.Mutex
 	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
 	tries       []*lane           // lanes of TryLock, each with one call

@@ -46,8 +46,8 @@ var (
 )
 
 // UnlockedText returns the text of the cause with which Unlock ends the context of a hold. Code that uses the
-// context afterward gets this text. what is the noun of the kind, as for Of. The text names the lock, because
-// the context may have been used to acquire another lock.
+// context afterward gets this text. The argument what is the noun of the lock's kind, such as "semaphore";
+// "" means "lock". The text names the lock, because the context may have been used to acquire another lock.
 func UnlockedText(what, name string) string {
 	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
 		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)

@@ -169,7 +169,7 @@ end
 --             queue was not read
 local function lookUp(s, channels, options)
   local free = not options.noGrants and unused(s) or nil
-  if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added
+  if free and s.owner and KEYS[4] == KEYS[1] then -- without their key, no further holder can be added
     free = 0
   end
   local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false

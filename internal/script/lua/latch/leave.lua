@@ -19,8 +19,8 @@ if ARGV[3] == '0' then
   end
   return onMaster('L ' .. stamped)
 end
--- A copy of the join request that arrives later must not join. If no latch wrote the hash, such a copy fails,
--- and the hash is left unchanged.
+-- A copy of the join request that arrives later must not join, so the reply X is stored for it now. If the
+-- hash is not of a latch, join.lua fails, and nothing is stored in the foreign hash.
 if now <= tonumber(ARGV[3]) and not foreignField(redis.call('HGET', KEYS[1], 'w')) then
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end

@@ -12,7 +12,9 @@ local lock = map(KEYS[1])
 if lock and not lock.lives then
   failNotLock(lock)
 end
-local own = not KEYS[4] or KEYS[4] == KEYS[1] -- the request does not name the key of further holders
+-- The request does not name the key of further holders if the lock has no permits, or if a slot moves. See
+-- KEYS[4] in lock.lua.
+local own = not KEYS[4] or KEYS[4] == KEYS[1]
 if lock and (not KEYS[2] and lock.queued or own and lock.shared) then
   return redis.error_reply('TRYAGAIN the other keys are needed')
 end
