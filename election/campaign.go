@@ -72,9 +72,9 @@ const maxLost = 8
 //
 // Campaign blocks until it leads, or until ctx ends. In an outage of Redis, it keeps waiting. If ctx has no
 // deadline, it returns an error once the outage has lasted for the session's watchdog timeout. If Campaign
-// returns an error, the context is ctx, the Leadership is nil, and the caller has nothing to release. (The
-// call of Proclaim above is an exception.) If an unanswered request may have taken the lock, the lock is
-// released in the background. The error matches
+// returns an error, the context is ctx, the Leadership is nil, and the caller has nothing to release. (If the
+// call of Proclaim above fails, Campaign returns its error together with the Leadership, which is not nil.)
+// If an unanswered request may have taken the lock, the lock is released in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
 //   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
@@ -93,8 +93,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	}
 	for lost := 1; ; lost++ {
 		// A grant with a fixed lease is never passed on to another goroutine in memory, so Redis knows each
-		// leader. The hold is not recorded in an owner of ctx. Otherwise other goroutines of that owner would
-		// nest in it, and would lead, too.
+		// leader. The hold is added to no owner, even if ctx has one (rlock.WithOwner). Otherwise other
+		// goroutines of that owner would nest in it, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, ofCampaign(err)

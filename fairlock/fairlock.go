@@ -25,10 +25,10 @@
 // three fifths of the waiter timeout. This timeout is 10 s unless [rlock.WithWaiterTimeout] sets another one.
 // If Redis has seen a subscription of the session before, and the session has no subscription any more, Redis
 // skips the waiter of the session. The waiter keeps its place, because the connection may have just broken.
-// Redis cannot see that a subscription is missing on a Cluster with classic pub/sub, if the user may not use
-// PUBSUB NUMSUB, or while the connection still seems to be open. docs/failures.md describes the delays that
-// such sessions cause. All dead waiters together cost at most the waiter timeout and the interval of a
-// heartbeat, because after that, they are removed.
+// Redis cannot see that a subscription is missing while the connection still seems to be open. It cannot see
+// it at all on a Cluster with classic pub/sub, or if the user may not use PUBSUB NUMSUB. docs/failures.md
+// describes the delays that such sessions cause. All dead waiters together cost at most the waiter timeout
+// and the interval of a heartbeat, because after that, they are removed.
 //
 // The first lease of a lock that is handed over is the shortest of three times: 2 s, the lease that the new
 // holder wants, and the rest of its waiter timeout. The session of the new holder then renews the lease to

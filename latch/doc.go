@@ -21,8 +21,8 @@
 //   - after its subscription was interrupted;
 //   - when the lease of a party ends before the party has counted.
 //
-// The first of these is needed because two nodes of a Cluster can lose a message. After a failover, the
-// subscription can also be at a server that is out of use.
+// The first of these is needed because a message can be lost between two nodes of a Cluster. After a
+// failover, the subscription can also be at a server that is out of use.
 //
 // # Requests that are sent again
 //

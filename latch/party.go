@@ -204,7 +204,8 @@ func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.l.died(p.name)
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
-		if p.gone.Store(true); p.numCountDowns.Load() > 0 { // the party may have counted; CountDown finds out
+		// If a CountDown is in flight, it may have counted, and ends the party when it has returned.
+		if p.gone.Store(true); p.numCountDowns.Load() > 0 {
 			return
 		}
 	}

@@ -69,8 +69,8 @@ func (a *acquisition) run() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		// From the third restart on, wait for the member for which the call has just started over, because
-		// another caller may hold that member for long.
+		// From the third restart on, wait for the member that caused this restart, because another caller may
+		// hold it for a long time.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.memberToAwait(first)
 		}
@@ -82,9 +82,9 @@ func (a *acquisition) run() error {
 	}
 }
 
-// round waits for the member with the index first, unless first is -1, and then tries the others. If a tried
-// member has another holder, or if its server fails, taken is the error of that member, and the call may
-// start over. If taken is nil, err is final.
+// If first is not -1, round waits for l.members[first]. Then it tries all members that it does not have yet.
+// If a tried member has another holder, or if its server fails, taken is the error of that member, and the
+// call may start over. If taken is nil, err is final.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {

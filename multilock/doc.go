@@ -31,8 +31,7 @@
 // first of these members by name. If it knows of such a member before its first try, it waits for that member
 // at once. So all callers that want the same members wait in one queue. If they waited in the queues of two
 // members, each caller would be handed a member that another caller needs. From the third restart on, a call
-// waits for the member for which it has just started over, because another caller may hold that member for
-// long.
+// waits for the member that caused this restart, because another caller may hold it for a long time.
 //
 // Members of other kinds are tried one after another, in the order of their names. So callers that want the
 // same members wait for the same member first, even if they pass the members to New in different orders.

@@ -63,7 +63,7 @@ func (l *MultiLock) hold(ctx context.Context, parts []part) (context.Context, *r
 
 func (h *holding) Name() string { return h.l.name }
 
-// Token returns 0, because no number grows with every holder of every member. Each part has its own token.
+// Token returns 0, because a MultiLock has no token of its own. Each part has its own token (see Hold.Parts).
 func (h *holding) Token() int64 { return 0 }
 
 func (h *holding) Parts() []*handle.Hold {

@@ -192,9 +192,10 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 //
 // Suppose that several goroutines or processes try a free MultiLock at the same moment. If its members are
 // reentrant or fair locks on one server, one caller gets all members. The reason is that each caller sends
-// its requests in one pipeline, all callers use the same order, and Redis carries out a pipeline as a whole.
-// With other members, it is possible that each caller gets some members, and no caller gets all of them. Then
-// all calls return [rlock.ErrLocked], whereas Lock would start over. This can happen
+// its requests in one pipeline, and that all callers use the same order. If a pipeline arrives in one piece,
+// Redis usually carries it out without commands of others in between. With other members, it is possible that
+// each caller gets some members, and no caller gets all of them. Then all calls return [rlock.ErrLocked],
+// whereas Lock would start over. This can happen
 //   - if the members are on several servers, or on several masters of a Cluster;
 //   - if members are tried one after another (see the package documentation);
 //   - if there are so many members that their pipeline does not reach Redis in one piece.

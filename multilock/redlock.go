@@ -107,9 +107,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
 //   - The last Unlock waits until a majority of the servers has answered.
 //   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
-//     is 1, because servers do not know of nested holds. Owner and Session are the common beginning of the
-//     ids of the holder's sessions. Owner ends in ~ if the lock stays taken after its Unlock because of
-//     [rlock.HoldAtLeast].
+//     is 1, because servers do not know of nested holds. A Quorum makes sessions of its own for the parts,
+//     and their ids differ only at the end. Owner and Session are the common beginning of these ids. Owner
+//     ends in ~ if the lock stays taken after its Unlock because of [rlock.HoldAtLeast].
 type RedLock struct {
 	q     *quorum
 	name  string

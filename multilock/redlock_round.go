@@ -15,8 +15,8 @@ import (
 // confirmed.
 const settleTime = 2 * time.Millisecond
 
-// A round sends a request for the lock to all servers at once, and makes a majority of the grants. It belongs
-// to the goroutine of its call.
+// A round sends a request for the lock to all servers at once, and makes a majority of the grants. It has no
+// mutex, because only the goroutine of its call changes its votes.
 type round struct {
 	*poll[*engine.Entry] // poll.values has the parts
 	c                    *lockCall

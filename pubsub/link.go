@@ -205,8 +205,9 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	return true, err
 }
 
-// write sends a command of this kind for each channel, if there are any, and adds these commands to expected.
-// The time limit is two ping intervals, also for a dial that sending may cause.
+// write subscribes to all these channels, or unsubscribes from them, with one call of send. First it adds one
+// command for each channel to expected, because the server replies once for each. Without channels, it does
+// nothing. The time limit is two ping intervals, also for a dial that sending may cause.
 func (l *link) write(
 	ctx context.Context, kind string, send func(context.Context, ...string) error, channels ...string,
 ) error {

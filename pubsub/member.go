@@ -93,8 +93,8 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 	if err != nil || master == a.server {
 		return true
 	}
-	// The slot of a.name may have moved to another master, while the server is still the master of other
-	// slots.
+	// The slot of a.name has moved to another master. The server may still be the master of other slots, so
+	// look for another name that leads to it.
 	found, err := a.find(ctx, func(server *redis.Client) bool { return server == a.server })
 	return found || err != nil
 }

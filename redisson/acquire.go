@@ -48,7 +48,8 @@ type acquisition struct {
 	trouble      error        // error of the last request, if it failed in an outage; otherwise nil
 }
 
-// errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that only stays taken.
+// errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that was unlocked but stays
+// taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
 // acquire waits until the lock is held, or tries once. After an error, nothing is held. If an unanswered
@@ -365,7 +366,8 @@ type refusal struct {
 	sent time.Time // before the request was sent
 }
 
-// A failedRequest is the error of a request, for a caller that may send another one.
+// A failedRequest is the error of a request to Redis after which the wait may continue. endure decides
+// whether it does.
 type failedRequest struct {
 	error
 	failing time.Time // since when the server has carried out no request

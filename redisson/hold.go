@@ -297,8 +297,8 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 	return u, nil
 }
 
-// tooLate returns the error of an Unlock that ends nothing. If counted is true, the session has not ended,
-// and waits for the caller.
+// tooLate returns the error of an Unlock that comes after the end of its hold or of the session. If counted
+// is true, the session has not ended, and waits for the caller.
 func (h *hold) tooLate(counted bool) error {
 	g := h.g
 	l := g.l

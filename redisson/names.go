@@ -17,7 +17,8 @@ type names struct {
 	counter any            // first value of the token counter, a string; "" means that no counter is created
 }
 
-// newNames returns the names for a lock of a session. counter is the field of names.
+// newNames returns the names for a lock of a session. counter becomes names.counter: the first value of the
+// token counter, or "" if the lock must not create one.
 func newNames(s *session.Session, name, counter string) (*names, error) {
 	keys, channel, err := keysOf(name)
 	if err != nil {

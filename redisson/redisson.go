@@ -56,7 +56,7 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 	force:   wire.Named("redisson/force"),
 }
 
-// Mutex is a lock with a name that Go programs share with a JVM, used by one session. It has no state of any
+// A Mutex is, in one session, a lock that Go programs share with a JVM. It has no state of any
 // acquisition. Any number of goroutines can use one Mutex, and all Mutexes with the same name are one lock.
 // On a zero Mutex, every method that can return an error returns one.
 type Mutex struct {
@@ -106,7 +106,8 @@ func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "0", options)
 }
 
-// newMutex returns a lock. counter is the first value of the token counter, see names.
+// newMutex returns a lock. counter is the first value of the token counter, or "" if the lock must not create
+// one (see the type names).
 func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *Mutex {
 	m := &Mutex{s: inner.Session(s), cfg: engine.NewConfig(engine.Config{}, options)}
 	if m.s == nil {

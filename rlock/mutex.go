@@ -150,7 +150,8 @@ var (
 )
 
 // LockedError names the holder of the lock, or one of the holders of permits, as far as it is known. It
-// matches [ErrLocked], but not inside the error of a wait that ended with its context (see [Mutex.Lock]).
+// matches [ErrLocked], with one exception: the error of a wait that ended with its context may contain a
+// LockedError, but does not match ErrLocked (see [Mutex.Lock]).
 type LockedError struct {
 	What   string // noun for the lock in errors, for example "semaphore"; "" means "lock"
 	Name   string // name of the lock

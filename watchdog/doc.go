@@ -17,9 +17,9 @@
 // one batch for every MaxBatch leases, and usually no more than four batches that are not full. The first
 // slot begins when the first lease is added, so a single lease is renewed exactly at its interval.
 //
-// A lease with less than two intervals left is renewed halfway to its deadline at the latest. If a lease is
-// that short when it is added, it is renewed after a twentieth of its time, because until then even a short
-// outage could end it.
+// A lease with less than two intervals left is renewed halfway to its deadline at the latest. If less than
+// two intervals are left when a lease is added, it is first renewed after at most a twentieth of the time
+// left. Before that renewal, even a short outage could end the lease.
 //
 // A renewal that failed is tried again after at most a sixteenth of the interval. The pause doubles with each
 // further failure, up to half the interval. While more than a quarter of the interval is left until the

@@ -100,7 +100,7 @@ func New(k Keeper) *Watchdog {
 	return w
 }
 
-// Add makes the Watchdog keep l until its deadline, and renew l about once in each interval of length every.
+// Add makes the Watchdog renew l until its deadline. The parameter every is the time between two renewals.
 // If every is 0, l is only watched: Lost is called at its deadline, but l is not renewed. If the deadline has
 // already passed, Lost is called at once, by another goroutine. Add returns false, and does not keep l, if
 // the Watchdog is closed. It panics if l was added before.

@@ -114,8 +114,9 @@ func (e *Entry) Parts() []*handle.Hold { return nil }
 
 func (e *Entry) Context() context.Context { return e.ctx }
 
-// Find returns the entry if key is the descent of a call for the same lock, and the hold is live. If the hold
-// was lost or closed, Find records that in descent.lost.
+// Find returns the entry if its hold is live, and key is a *descent for the same lock. A descent is the
+// context key by which a call looks for the hold in which it nests. If the hold was lost or closed, Find
+// records that in descent.lost.
 func (e *Entry) Find(key any) any {
 	l := e.g.l
 	d, ok := key.(*descent)

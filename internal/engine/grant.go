@@ -283,8 +283,8 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed returns the last token of the grant's block that is used, or minNextToken if that is higher. The
-// result is an argument of scripts.
+// lastUsed returns the token up to which the tokens of the grant's block count as used. This is the token of
+// the last holder, or minNextToken if that is higher. The result is an argument of scripts.
 func (g *Grant) lastUsed() any {
 	if last := max(g.token, g.minNextToken); last != g.firstToken.(int64) {
 		return last

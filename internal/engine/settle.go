@@ -102,8 +102,8 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 // Redis.
 //
 // A grant that has just arrived from Redis serves only the lane that requested it. It serves the first waiter
-// of this lane, or all of them if they share the grant. The same rule applies when Redis has just prolonged a
-// shared grant (onConfirmed).
+// of this lane, or all of them if they share the grant. If Redis has just prolonged a shared grant instead of
+// granting another one (onConfirmed), the grant likewise serves only the lane whose request prolonged it.
 //
 // Later, a grant does not serve a waiter
 //   - if the grant belongs to another lane, which has another Want or another place in the queue;

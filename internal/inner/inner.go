@@ -12,9 +12,10 @@
 //   - rlock.State, Holder and Waiter have the same fields as the types of package protocol, with
 //     documentation.
 //
-// Three types are defined from a struct of their own package, and have other methods, which users do not
-// see. handle.heldContext is the Hold as a context.Context, in the same allocation. engine.descent is a
-// waiter as a context key. session.keeper is the Session with the methods that its watchdog calls.
+// Three types are defined from a struct of their own package, and have other methods, which users do not see.
+// handle.heldContext is the Hold as a context.Context, in the same allocation. engine.descent is a waiter as
+// the context key by which it finds the hold in which it nests. session.keeper is the Session with the
+// methods that its watchdog calls.
 package inner
 
 import (

@@ -178,8 +178,8 @@ const MinLease = 10 * time.Millisecond
 // 10 s (Patience), or is void.
 const Retention = 15 * time.Second
 
-// MaxLease is the longest lease and waiter timeout, ten years. Scripts consider a time that lies decades
-// ahead damaged.
+// MaxLease is the longest lease and waiter timeout, ten years. Scripts reject a Redis time above MAX_NUMBER
+// (base.lua), which is in the year 2255, as damaged.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
 // NoLease represents WithLease(0), which must be rejected. A Config.Lease of zero means that the option was

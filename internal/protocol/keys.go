@@ -57,7 +57,8 @@ func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
 
-// FixedRequest is a request whose copies all have the same arguments. Only their keys may differ (Failed).
+// FixedRequest is a request whose copies all have the same arguments. But while a slot moves, copies may name
+// different keys (FixedRequest.Failed).
 type FixedRequest struct {
 	Script *wire.Script
 	Keys   *Keys

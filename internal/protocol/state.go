@@ -125,7 +125,7 @@ func (p permits) shown() int {
 }
 
 // of reads n, the number of permits of a holder or waiter. shared is true for a reader of a read-write lock.
-// number is the number of permits of a semaphore, and 0 for any other lock.
+// For a semaphore, number is the number of permits of this holder or waiter. For any other lock, number is 0.
 func (p permits) of(n string) (shared bool, number int) {
 	switch n := TokenOrZero(n); {
 	case p.limit == 0 || n == All:

@@ -214,7 +214,7 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 type gathering struct {
 	batches map[*redis.Client]*batch
 	link    *Link      // the Link of one of the requests
-	begun   chan error // gets nil from a call that adds a request, and its error from any other call
+	begun   chan error // gets nil when a call makes its first request, or the result of a call without one
 }
 
 type gatheringKey struct{}

@@ -75,8 +75,8 @@ local function failDamaged(key, field, value, why)
 end
 
 -- failForeign ends the script with an error, because this version of Lockline did not write the hash in
--- KEYS[1]. Every hash of this sort has the field named `lacks`, but this hash does not have it. `field` and
--- `value` are the name and the value of one field of the hash. `sort` is 'lock' or 'latch'.
+-- KEYS[1]. `lacks` is the name of a field that every hash of this sort has, and this hash does not. `field`
+-- and `value` are the name and the value of one field of the hash. `sort` is 'lock' or 'latch'.
 local function failForeign(sort, lacks, field, value)
   failDamaged(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
