@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockline/lockline/proof/mutant"
 )
@@ -118,9 +120,14 @@ func try(t *testing.T, m mutant.Mutant, root string) string {
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	out, err := exec.Command(binary, "-test.run", "Worlds/^"+kindOf(m), "-test.failfast", "-test.v", "-world",
+	ctx, cancel := context.WithTimeout(t.Context(), *atMost+time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "-test.run", "Worlds/^"+kindOf(m), "-test.failfast", "-test.v", "-world",
 		"all", "-for", atMost.String(), "-states", fmt.Sprint(*most), "-detours", fmt.Sprint(*bound),
 		"-test.timeout", "1h").CombinedOutput()
+	if ctx.Err() != nil { // a broken session may send requests without end, even in newRun
+		return "by a run that does not end"
+	}
 	worlds, failure := explored.FindAllStringSubmatch(string(out), -1), wrong.FindStringSubmatch(string(out))
 	if len(worlds) == 0 || err != nil && failure == nil {
 		t.Fatalf("%v: %s", err, out)
