@@ -122,9 +122,9 @@ func try(t *testing.T, m mutant.Mutant, root string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), *atMost+time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, "-test.run", "Worlds/^"+kindOf(m), "-test.failfast", "-test.v", "-world",
-		"all", "-for", atMost.String(), "-states", fmt.Sprint(*most), "-detours", fmt.Sprint(*bound),
-		"-test.timeout", "1h").CombinedOutput()
+	out, err := exec.CommandContext(ctx, binary, "-test.run", "Worlds/^"+kindOf(m), "-test.failfast",
+		"-test.v", "-test.timeout", "1h", "-world", "all", "-for", atMost.String(),
+		"-states", fmt.Sprint(*most), "-detours", fmt.Sprint(*bound)).CombinedOutput()
 	if ctx.Err() != nil { // a broken session may send requests without end, even in newRun
 		return "by a run that does not end"
 	}
