@@ -19,8 +19,8 @@
 // A deadlock needs a goroutine that holds one lock while it waits for another one. A MultiLock never holds a
 // member while it waits for another member. It tries all members without waiting. If a member is taken, the
 // MultiLock releases all members that it has, and waits for one member alone, in the queue of that member if
-// it has a queue. Once it has that member, it tries the others. The function std::lock of C++ works in the
-// same way. So callers need not agree on an order of the members, even if these are on several servers.
+// it has a queue. Once it has that member, it tries the others. In C++, std::lock uses the same algorithm. So
+// callers need not agree on an order of the members, even if these are on several servers.
 //
 // A MultiLock cannot prevent deadlocks with locks that the caller already holds. For example, a caller that
 // holds x and then locks a MultiLock of y and z waits for y and z while it holds x. Make x a member, too.

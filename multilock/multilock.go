@@ -180,8 +180,8 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 // of WaitAtMost, a try of a member may still take 2 ms. So Lock can return up to 2 ms later.
 //
 // After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
-// it has taken. If this takes longer than 5 s, or if ctx or the time of WaitAtMost ends first, the release
-// continues in the background. If a member failed, the error is a *[MemberError] with the error of this
+// it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, they
+// continue in the background. If a member failed, the error is a *[MemberError] with the error of this
 // member.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)

@@ -80,8 +80,8 @@ func (s *server) named(err error) error {
 	return failure.Worded("server "+s.name()+": "+failure.Unnamed(err), err)
 }
 
-// late returns the error for a server that has not answered in time. It adds the trouble of the server, if
-// that is known.
+// late returns the error for a server that has not answered in time. If the session knows of a trouble of the
+// server, the error names it.
 func (s *server) late() error {
 	err := s.trouble()
 	// An ended context says nothing about the server, because it was the context of another call.

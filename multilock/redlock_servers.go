@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	// serverKind is the kind of the lock on each server of a RedLock. lineKind is the kind of the fair lock
-	// that is the line of waiters. The keys of both differ from the keys of users' locks with the same name.
+	// serverKind is the kind of the lock on each server of a RedLock. lineKind is the kind of the line of
+	// waiters, which is a fair lock. The keys of both differ from the keys of users' locks with the same
+	// name.
 	serverKind = func() *engine.Kind {
 		k := engine.NewLock(protocol.RedLock, false)
 		k.Alone = true // because of localQueue, only one goroutine of a process at a time wants the lock

@@ -57,12 +57,12 @@
 // # Invariants
 //
 // Only Redis decides which attempt is next, in the order of its queue. A message about a grant counts only if
-// it has the nonce of the attempt, which no other client knows. A hold is valid for its lease, less a margin
-// for clock drift. The session counts this time from a local time that is not later than the moment at which
-// Redis granted or last renewed the lease. The id of an attempt is never used again. A grant that no
-// goroutine wants is released, unless WithLinger keeps it. If the reply to a request is lost, a copy of the
-// request may still run. So the attempt and its grant record until when a copy may arrive (staleUntil), and
-// the release leaves a tombstone in Redis until then. docs/design.md lists all invariants, and package
-// protocol describes the protocol. The tests in proof/sim and proof/explore check after each settle that the
-// state of the lock is consistent (invariants.go).
+// it has the nonce of the attempt. Only clients that can read the keys of the queue know this nonce. A hold
+// is valid for its lease, less a margin for clock drift. The session counts this time from a local time that
+// is not later than the moment at which Redis granted or last renewed the lease. The id of an attempt is
+// never used again. A grant that no goroutine wants is released, unless WithLinger keeps it. If the reply to
+// a request is lost, a copy of the request may still run. So the attempt and its grant record until when a
+// copy may arrive (staleUntil), and the release leaves a tombstone in Redis until then. docs/design.md lists
+// all invariants, and package protocol describes the protocol. The tests in proof/sim and proof/explore check
+// after each settle that the state of the lock is consistent (invariants.go).
 package engine

@@ -13,8 +13,8 @@ import (
 )
 
 // This file has re-entry. If the context of a call descends from a live hold of the same lock, the call nests
-// in that hold. It gets another entry of the same grant. It waits for no other holders except for holders
-// that are already nested in the same hold (hasRoom).
+// in that hold. It gets another entry of the same grant. It waits for no other holders, unless they are
+// nested in the same hold (hasRoom).
 
 // ErrUpgrade is the error of a holder of one permit that wants all permits.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")

@@ -4,9 +4,7 @@ package explore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -101,19 +99,9 @@ func tryScripts(t *testing.T, m mutant.Mutant, broken func(name string) string) 
 // try returns how a mutant of the engine was caught.
 func try(t *testing.T, m mutant.Mutant, root string) string {
 	dir := t.TempDir()
-	path, source, err := m.Apply(root)
+	overlay, err := m.Overlay(root, dir)
 	if err != nil {
 		t.Fatal(err)
-	}
-	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, content := range map[string]string{broken: source, overlay: string(replace)} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	binary := filepath.Join(dir, "explore.test")
 	compile := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")

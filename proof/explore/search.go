@@ -174,8 +174,8 @@ func (r *run) takeNamed(steps []step, name string) bool {
 	return false
 }
 
-// bubble starts a run in a bubble of its own, calls live, stops the run, and notes the failure. A goroutine
-// that is left in the bubble is a failure, too.
+// bubble starts a run in a bubble of its own, calls live, stops the run, and notes the failure. If a
+// goroutine remains in the bubble, that is a failure, too.
 func (e *explorer) bubble(live func(r *run)) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -2,6 +2,8 @@
 package mutant
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,6 +37,22 @@ func (m Mutant) Apply(root string) (path, broken string, err error) {
 		return "", "", fmt.Errorf("%s: %q occurs %d times in %s", m.Name, m.Old, n, m.File)
 	}
 	return path, strings.Replace(string(text), m.Old, m.New, 1), nil
+}
+
+// Overlay writes the broken file to a folder, with a file for the flag -overlay of go build, and returns the
+// path of the second file.
+func (m Mutant) Overlay(root, dir string) (string, error) {
+	path, text, err := m.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	broken, overlay := filepath.Join(dir, "broken"+filepath.Ext(m.File)), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
+	if err != nil {
+		return "", err
+	}
+	return overlay, errors.Join(
+		os.WriteFile(broken, []byte(text), 0o600), os.WriteFile(overlay, replace, 0o600))
 }
 
 // Scripts makes scripts of sources of which one is broken.

@@ -3,10 +3,8 @@
 package sim_test
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -47,20 +45,9 @@ var outside = regexp.MustCompile(`inside and outside synctest bubble|from outsid
 
 func run(t *testing.T, m mutant.Mutant, root string) string {
 	dir := t.TempDir()
-	path, source, err := m.Apply(root)
+	overlay, err := m.Overlay(root, dir)
 	if err != nil {
 		t.Fatal(err)
-	}
-	broken := filepath.Join(dir, "broken"+filepath.Ext(m.File))
-	overlay := filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, content := range map[string]string{broken: source, overlay: string(replace)} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if m.Test[0] != "" {
 		return try(t, m, root, overlay)

@@ -138,9 +138,9 @@ local function endUnknown(owner, keep)
   writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies waiters that the lock is free, with the message that Redisson uses. It reaches all waiters
--- that are subscribed in the mode that `how` selects, see sharding. It returns the number of clients of this
--- server that got the message.
+-- publish notifies waiters that the lock is free, with the message that Redisson uses. `how` selects
+-- the mode of pub/sub (see sharding). The message reaches the waiters that are subscribed in this mode.
+-- publish returns the number of clients of this server that got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
   return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
