@@ -76,6 +76,25 @@ func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 	}
 }
 
+// A part that another holder has on its server waits in the queue there. If it only tried now and then, other
+// waiters on that server could always come first.
+// Proves: RedLock
+func TestAPartThatAnotherHolderHasWaitsInTheQueueOfItsServer(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		foreign(r[0])
+		_, hold := testlock.Lock(t, r.redLock(t), bg)
+		testlock.Eventually(t, "in the queue", func() bool {
+			waiting, err := r[0].ZMembers(redKey + ":q")
+			return err == nil && len(waiting) == 1
+		})
+		testlock.ForceUnlock(t, testlock.RedLock("x", r[:1].process(t)...))
+		if synctest.Wait(); !r.unanimous() {
+			t.Errorf("the freed server is not handed over to the part that waits there, but to %q", r.holders())
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
 // foreign has another one hold x on a server.
 func foreign(w *testlock.Wire) {
 	occupied(w, "otherA:1", 5*time.Minute)
