@@ -15,6 +15,6 @@ func TestContractOnRealServers(t *testing.T) {
 
 func TestContractOfRedLockOnRealServers(t *testing.T) {
 	t.Parallel()
-	// The machine may stand still for a moment.
+	// This timeout is long, because the machine may be busy with other tests.
 	contract.RunReal(t, redLock(multilock.WithServerTimeout(5*time.Second)))
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// several is a MultiLock of locks on two servers, of which two share a pipeline.
+// several makes a MultiLock of three locks on two servers. The two locks on the same server share a pipeline.
 var several = contract.Kind{
 	Servers: 2,
 	Has:     contract.Reenters | contract.Counts | contract.Excludes | contract.Hints | contract.Mutexes,
 	New: func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {
-			another := fmt.Sprintf("~%x", sha1.Sum([]byte(name))) // tried last: errors are about the first
+			another := fmt.Sprintf("~%x", sha1.Sum([]byte(name))) // sorts last, so errors are about name
 			ms := []*rlock.Mutex{fairlock.New(process[1], name), rlock.New(process[0], another),
 				rlock.New(process[0], name)}
 			l := multilock.New(ms[0], ms[1], ms[2])
@@ -27,7 +27,7 @@ var several = contract.Kind{
 				Do: func(ctx context.Context, fn func(context.Context) error, more ...rlock.Option) error {
 					return l.Do(ctx, fn, append(options, more...)...)
 				},
-				Inspect: func(ctx context.Context) (st rlock.State, err error) { // of the first that is held
+				Inspect: func(ctx context.Context) (st rlock.State, err error) { // of the first held member
 					for i := len(ms) - 1; i >= 0 && err == nil; i-- {
 						var found rlock.State
 						if found, err = ms[i].Inspect(ctx); found.Held || i == 0 && !st.Held {
@@ -50,7 +50,7 @@ var several = contract.Kind{
 	},
 }
 
-// with is a Locker each of whose acquisitions has options.
+// with is a Locker that adds options to each acquisition.
 type with struct {
 	rlock.Locker
 	options []rlock.Option
@@ -64,7 +64,7 @@ func (w with) TryLock(ctx context.Context, more ...rlock.Option) (context.Contex
 	return w.Locker.TryLock(ctx, append(w.options, more...)...)
 }
 
-// redLock is a RedLock of three servers.
+// redLock makes a RedLock on three servers.
 func redLock(options ...multilock.QuorumOption) contract.Kind {
 	return contract.Kind{
 		Servers: 3,

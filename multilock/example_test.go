@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleSession returns a session of a server that runs in this process. Use your own client instead.
+// exampleSession starts a server in this process, and returns a session for it. Use your own client instead.
 func exampleSession() (*rlock.Session, func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -34,7 +34,7 @@ func ExampleNew() {
 	defer stopThere()
 
 	one, two := rlock.New(here, "account:1"), fairlock.New(there, "account:2")
-	transfer := multilock.New(one, two) // no deadlock, even if others use another order
+	transfer := multilock.New(one, two) // no deadlock, even if other calls name the members in another order
 
 	ctx, hold, err := transfer.Lock(context.Background())
 	if err != nil {
@@ -47,7 +47,7 @@ func ExampleNew() {
 	// ctx carries the holds of both members, and ends if either of them is lost.
 	fmt.Println(two.Do(ctx, func(context.Context) error { return nil }))
 
-	// For other callers, both members are taken, so a MultiLock of them cannot be locked either.
+	// Other callers cannot lock the members one by one, nor together.
 	_, _, err = multilock.New(two, one).TryLock(context.Background())
 	var member *multilock.MemberError
 	fmt.Println(errors.Is(err, rlock.ErrLocked), errors.As(err, &member) && member.Name == "account:1")
@@ -66,7 +66,7 @@ func ExampleMultiLock_Do() {
 
 	from, to := rlock.New(session, "account:1"), rlock.New(session, "account:2")
 	err := multilock.New(from, to).Do(context.Background(), func(context.Context) error {
-		fmt.Println("both accounts are ours") // a single pipeline has taken both locks
+		fmt.Println("both accounts are ours") // both requests went in one pipeline
 		return nil
 	})
 	fmt.Println(err)

@@ -22,13 +22,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// isLock and isRelease tell what requests of reentrant locks are.
+// isLock and isRelease report whether a request acquires or releases a lock.
 func isLock(r *faultproxy.Request) bool    { return scriptOf(r) == "acquire" }
 func isRelease(r *faultproxy.Request) bool { return scriptOf(r) == "release" }
 
 func scriptOf(r *faultproxy.Request) string { return testlock.Script(r.Script()) }
 
-// pipelines counts the pipelines of a client, and the commands in them.
+// pipelines is a hook that counts the pipelines of a client, and the commands in them.
 type pipelines struct{ sent, commands atomic.Int32 }
 
 func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -42,7 +42,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// took returns what was counted since the last time.
+// took returns the numbers of pipelines and commands since its last call.
 func (p *pipelines) took() [2]int32 { return [2]int32{p.sent.Swap(0), p.commands.Swap(0)} }
 
 func TestMembersOfAServerShareAPipeline(t *testing.T) {
@@ -95,11 +95,11 @@ func TestOneThatIsTakenTakesNothing(t *testing.T) {
 	})
 }
 
-// Where the session itself has a member, it asks for none of the others, which it would keep from others for
-// a moment.
+// If the session itself holds a member, TryLock sends no request for the other members. Such a request would
+// take them for a moment, and other sessions would be refused.
 func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		var refused []string // in this goroutine's tries alone
+		var refused []string // names of the locks that TryLock did not get
 		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 			if e.Type == rlock.EventNotAcquired {
 				refused = append(refused, e.Name)
@@ -128,7 +128,8 @@ func TestOneThatTheSessionHasItselfCostsNoRequest(t *testing.T) {
 	})
 }
 
-// The client of a Cluster sends a pipeline to each master. The server says that it is one, and has all slots.
+// The client of a Cluster sends one pipeline to each master. The server of this test is the only master, with
+// all slots.
 func TestOnAClusterMembersInAnySlotsShareAPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		options := &redis.ClusterOptions{Addrs: []string{w.Net.Addr()}, Dialer: w.Net.Dial}
@@ -199,7 +200,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
 			var n, released atomic.Int32
-			var held atomic.Value // the key of the request that is late
+			var held atomic.Value // the key of the request that arrives late
 			proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 				if isLock(r) && n.Add(1) == 1 {
 					held.Store(r.Args[3])
@@ -218,10 +219,10 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 			if canceled {
 				_, _, err := l.Lock(ctx)
 				testlock.WantError(t, "Lock", err, context.Canceled)
-			} else { // granted to the second copy
+			} else { // the second copy of the request gets the grant
 				testlock.Works(t, l)
 			}
-			// The undoing tells Redis of the copy, once the request's time is over.
+			// The release of the attempt leaves a tombstone, so that the late copy takes nothing.
 			testlock.Eventually(t, "marked as over", func() bool { return released.Load() > 0 })
 			testlock.Eventually(t, "the others are released", func() bool { return free(t, ms...) })
 			testlock.Must(t, proxy.Release(proxy.Held()[0]))
@@ -232,7 +233,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 	}
 }
 
-// The wait is for all of them: what is granted after it is given back.
+// WaitAtMost bounds the wait for all members together. A member that is granted after that time is released.
 func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		slow := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
@@ -242,7 +243,7 @@ func TestAWaitThatIsOverBetweenTwoMembersTakesNone(t *testing.T) {
 		}))
 		a := rlock.New(testlock.NewSession(t, w.Client, slow), "a")
 		b := rlock.New(testlock.NewSession(t, testlock.NewWire(t).Client), "b")
-		theirs := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "a")) // until it is waited for
+		theirs := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "a"))
 		time.AfterFunc(time.Second/2, func() { _ = theirs.Unlock(bg) })
 		_, _, err := multilock.New(b, a).Lock(bg, rlock.WaitAtMost(time.Second))
 		testlock.WantError(t, "Lock", err, rlock.ErrLocked)
@@ -265,7 +266,7 @@ func TestAServerThatDiesInBetweenIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 			return faultproxy.Pass
 		})
 		dying.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if isLock(r) { // both servers are asked at once, and it may be the first
+			if isLock(r) { // both requests are sent at once, and this one may arrive first
 				return faultproxy.DropAndCut
 			}
 			return faultproxy.Pass
@@ -356,7 +357,7 @@ func TestCloseEndsTheWaitAndTheHold(t *testing.T) {
 	})
 }
 
-// leaver is a Locker that is always taken, and whose TryLock ends the caller's context.
+// leaver is a Locker that is always taken. Its TryLock cancels the caller's context.
 type leaver struct{ leave context.CancelFunc }
 
 func (leaver) Name() string { return "taken" }
@@ -370,8 +371,8 @@ func (l leaver) TryLock(ctx context.Context, _ ...rlock.Option) (context.Context
 	return ctx, nil, &rlock.LockedError{Name: "taken"}
 }
 
-// The members that were had must be given back, though the next round, which the end of the context ends,
-// begins meanwhile.
+// The members that the call has are released in the background, while its next round begins. The next round
+// ends at once, because the context has ended. The members must be released all the same.
 func TestWhoeverLeavesWhileStartingOverKeepsNoMember(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var log bytes.Buffer

@@ -20,10 +20,11 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// longTurn lets a session keep its locks for as long as its own goroutines wait.
+// longTurn lets a session pass its locks on to its own goroutines for as long as they wait.
 var longTurn = rlock.WithHandover(time.Hour)
 
-// queueUp starts n goroutines that wait for l one behind the other, and tells who has it. In fake time.
+// queueUp starts n goroutines that lock and unlock l. Each begins to wait before the next one starts. served
+// receives the number of each goroutine when it has the lock. queueUp works only in fake time.
 func queueUp(t *testing.T, n int, l rlock.Locker) (served <-chan int, wg *sync.WaitGroup) {
 	order, wg := make(chan int, n), new(sync.WaitGroup)
 	for i := range n {
@@ -43,8 +44,9 @@ func queueUp(t *testing.T, n int, l rlock.Locker) (served <-chan int, wg *sync.W
 	return order, wg
 }
 
-// The first member passes in memory to the next goroutine, which takes the others when these are released: so
-// all have their turn in the order in which they came, and none starts over.
+// The session passes the first member on to its next goroutine in memory. This goroutine acquires the other
+// members when they are released. So the goroutines get the lock in the order of their calls, and none of
+// them starts over.
 func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 	for _, servers := range []int{1, 2} {
 		testlock.InFakeTime(t, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 			}
 			testlock.Unlock(t, first)
 			wg.Wait()
-			// Each hand-over releases and takes all but the first.
+			// Each hand-over releases and acquires all members except the first.
 			sent, want := 0, n*2*(2*servers-1)+2*servers
 			for _, w := range wires {
 				sent += w.Net.Count("EVALSHA", "EVAL")
@@ -86,9 +88,9 @@ func TestGoroutinesOfASessionTakeTurnsInTheirOrder(t *testing.T) {
 	}
 }
 
-// Sessions that want the same wait in one queue, in whatever order they name it, and though newcomers that
-// know of none of them take what one of them needs. In two queues, each would be handed what another one
-// needs.
+// Sessions that want the same members wait in the queue of one member, even if they name the members in
+// another order. This holds although newcomers, which do not know of the waiters, take members for a moment.
+// If the sessions waited in two queues, each would be granted a member that another one needs.
 func TestACrowdWaitsInOneQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		one, two testlock.Maker
@@ -106,7 +108,7 @@ func TestACrowdWaitsInOneQueue(t *testing.T) {
 	}
 }
 
-// Members that are tried one after another are so in the order of their names.
+// Members that do not share a pipeline are tried one after another, in the order of their names.
 func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		w := testlock.NewWire(t)
@@ -119,7 +121,7 @@ func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 		c, d := members()
 		e, f := members()
 		one := testlock.Go(bg, multilock.New(c, d))
-		time.Sleep(time.Second) // so that it is served first
+		time.Sleep(time.Second) // so that one is first in the queue
 		two := testlock.Go(bg, multilock.New(f, e))
 		time.Sleep(time.Second)
 		ab, err := w.ZMembers("lockline:w:{a}:q")
@@ -133,7 +135,8 @@ func TestMembersOfAnyKindAreWaitedForInOneOrder(t *testing.T) {
 	})
 }
 
-// crowd is of sessions that come back after up to a time. requests are how many a cycle may cost.
+// crowd runs 15 sessions that lock the members again and again. Before each call, a session pauses for a
+// random time of up to away. requests is the maximum of requests per cycle, on average.
 func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock.Session) []rlock.Locker) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		const inside, lasts = 5 * time.Millisecond, time.Second / 2
@@ -165,14 +168,15 @@ func crowd(t *testing.T, away time.Duration, requests int64, members func(*rlock
 		done, sent := cycles.Load(), int64(w.Net.Count("EVALSHA", "EVAL"))
 		stop()
 		wg.Wait()
-		// The next one gets the first member with the message of a release, and then tries the second.
+		// A release hands the first member over to the next session by a message. That session then tries the
+		// second member.
 		if most := int64(lasts / (inside + 2*trip)); done < most*9/10 || sent > requests*done {
 			t.Errorf("%d cycles of %d, with %d requests", done, most, sent)
 		}
 	})
 }
 
-// Those that want the same do not pass the first member around while another has the second for long.
+// Sessions that want a and b do not hand a around in vain, while another session holds b for a long time.
 func TestAMemberThatIsHeldForLongIsWaitedForInItsQueue(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		hold := testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "b"))
@@ -184,7 +188,8 @@ func TestAMemberThatIsHeldForLongIsWaitedForInItsQueue(t *testing.T) {
 			waits = append(waits, testlock.Go(bg, multilock.New(rlock.New(s, "a"), rlock.New(s, "b"))))
 		}
 		time.Sleep(time.Second)
-		// Each tries both once, is handed a twice and refused b, gives back, and then waits for b.
+		// Each session tries both once. Twice, it is granted a, is refused b, and releases a. Then it waits
+		// for b.
 		if sent := w.Net.Count("EVALSHA", "EVAL"); sent > 15*n {
 			t.Errorf("%d requests of %d that wait", sent, n)
 		}
@@ -205,7 +210,7 @@ func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 			ctx, hold := testlock.Lock(t, multilock.New(a, b), bg)
 			served, wg := queueUp(t, 2, multilock.New(a, b))
 			testlock.ForceUnlock(t, b)
-			<-ctx.Done() // a renewal has told the session
+			<-ctx.Done() // the next renewal finds the loss
 			testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 			wg.Wait()
 			if len(served) != 2 {
@@ -259,9 +264,9 @@ func TestWhoWaitsForSeveralIsNotHandedAFew(t *testing.T) {
 	}
 }
 
-// Whatever a waiter of another session wants besides, its session closes at once.
+// A session closes at once, although a MultiLock that waits in another session has a member in this session.
 func TestAWaitForSeveralHoldsUpNoClose(t *testing.T) {
-	for _, servers := range []int{1, 3} { // 3: b is a RedLock
+	for _, servers := range []int{1, 3} { // with three servers, b is a RedLock
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 			all := newServers(t, servers).process(t)
 			var b rlock.Locker = rlock.New(all[0], "b")
@@ -273,7 +278,7 @@ func TestAWaitForSeveralHoldsUpNoClose(t *testing.T) {
 			ctx, cancel := context.WithCancel(bg)
 			got := testlock.Go(ctx, multilock.New(a, b))
 			synctest.Wait()
-			testlock.Must(t, all[0].Close()) // an error: it gave up waiting
+			testlock.Must(t, all[0].Close()) // returns an error if it had to give up waiting
 			cancel()
 			<-got
 			testlock.Unlock(t, hold)
@@ -320,8 +325,9 @@ func TestASessionClosesAmongThoseThatWantItsLocksBesides(t *testing.T) {
 	})
 }
 
-// Waiters leave at any moment, also when they are being handed what they waited for; sets overlap and have
-// any order, some enter twice. Nobody meets another, tokens grow, and nothing is left. Proves: MultiLock
+// Waiters leave at random times, even while they are being granted a lock. The sets of members overlap, their
+// orders differ, and some calls are nested. No lock has two holders, tokens grow, and no lock is left taken.
+// Proves: MultiLock
 func TestHandingSeveralOnWhileWaitersLeave(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		r := newServers(t, 3)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// arena are locks of two sessions, a third of them fair, and for each a counter that nothing else guards.
+// An arena has locks of some sessions. A third of the locks are fair. Each lock guards a counter in Redis.
 type arena struct {
 	rdb   *redis.Client
 	locks []*rlock.Mutex
@@ -40,7 +40,8 @@ func newArena(rdb *redis.Client, sessions ...*rlock.Session) *arena {
 
 func counter(prefix string, i int) string { return fmt.Sprint(prefix, ":counter", i) }
 
-// use holds a set, and counts on its counters, whose updates are lost where two do so at once.
+// use locks a set of locks, and increases their counters by GET and SET. If two processes did so at once, an
+// update would be lost.
 func (a *arena) use(prefix string, set []int) error {
 	var members []rlock.Locker
 	for _, i := range set {
@@ -62,8 +63,9 @@ func (a *arena) use(prefix string, set []int) error {
 
 const goroutinesEach = 8
 
-// contend is a process that takes random sets in random order: the arguments are the server, the prefix, the
-// seed and the rounds. It prints how often it had each lock.
+// contend is the main function of a process that locks random sets of locks. args has the address of the
+// server, the prefix, the seed, and the number of rounds of each goroutine. It prints how often the process
+// has held each lock.
 func contend(args string) {
 	var addr, prefix string
 	var seed uint64
@@ -88,7 +90,7 @@ func contend(args string) {
 }
 
 func (a *arena) contend(prefix string, seed uint64, rounds int) (err error) {
-	var mu sync.Mutex // guards used, err
+	var mu sync.Mutex // guards used and err
 	used := make([]int, len(a.locks))
 	var wg sync.WaitGroup
 	for g := range goroutinesEach {
@@ -111,7 +113,8 @@ func (a *arena) contend(prefix string, seed uint64, rounds int) (err error) {
 	return err
 }
 
-// contention has processes take random sets, so many each.
+// contention starts processes that run contend, and then compares the counters with the numbers that the
+// processes have printed.
 func contention(t *testing.T, processes, rounds int) {
 	rdb := testlock.Shared(t)
 	prefix := testlock.Prefix(rdb)

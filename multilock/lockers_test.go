@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// around is a user's own Locker, which does something around each try.
+// around is a user's own Locker that runs a function around each TryLock.
 type around struct {
 	rlock.Locker
 	around func(ctx context.Context, next try) (context.Context, *rlock.Hold, error)
@@ -31,7 +31,7 @@ func (a around) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 
 type valueKey struct{}
 
-// valued puts a value into the context of its holds.
+// valued returns a Locker that adds a value to the context of each hold.
 func valued(l rlock.Locker) rlock.Locker {
 	return around{l, func(ctx context.Context, next try) (context.Context, *rlock.Hold, error) {
 		held, hold, err := next(ctx)
@@ -39,7 +39,8 @@ func valued(l rlock.Locker) rlock.Locker {
 	}}
 }
 
-// Lockers of a user's own are tried one after another: one may keep the others waiting.
+// Users' own Lockers are tried one after another, because one of them may block until another one has
+// returned.
 func TestLockersThatShareAMutexOfTheUsersDoNotWaitForEachOther(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var mu sync.Mutex
@@ -106,7 +107,8 @@ func TestWhatWasTakenIsGivenBackIfALockerPanics(t *testing.T) {
 	})
 }
 
-// With ContextTimeoutEnabled, WaitAtMost bounds the request that is under way as its server falls silent.
+// If the client has ContextTimeoutEnabled, WaitAtMost also bounds a request that is in flight when its server
+// stops answering.
 func TestWaitAtMostBoundsRequestsThatShareAPipeline(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Net.Client(t, func(o *redis.Options) {
@@ -125,7 +127,8 @@ func TestWaitAtMostBoundsRequestsThatShareAPipeline(t *testing.T) {
 	})
 }
 
-// A release that is not answered holds up no try for long, nor what else is tried with it.
+// TryLock waits only for a short time while a release by its session gets no answer. The same holds for a
+// MultiLock with this member.
 func TestATryDoesNotWaitForASilentServersRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		there := testlock.NewWire(t)

@@ -11,13 +11,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // the servers of these tests make much garbage
+	debug.SetGCPercent(400) // the servers in this process allocate much
 	testlock.Main(m, contend)
 }
 
 var bg = context.Background()
 
-// free reports whether nobody holds any of the locks, or stands in line for it.
+// free reports whether all of these locks are free, and nobody waits for them.
 func free[M testlock.Mutex](t testing.TB, ms ...M) bool {
 	t.Helper()
 	for _, m := range ms {
@@ -29,7 +29,7 @@ func free[M testlock.Mutex](t testing.TB, ms ...M) bool {
 	return true
 }
 
-// namesOf are locks of one session.
+// namesOf returns n locks of one session, as Mutexes and as members.
 func namesOf(s *rlock.Session, n int) (ms []*rlock.Mutex, members []rlock.Locker) {
 	for i := range n {
 		m := rlock.New(s, fmt.Sprint("m", i))

@@ -36,7 +36,8 @@ func TestOnAClusterSeveralLocksAreTakenInAnySlots(t *testing.T) {
 	}
 }
 
-// Managed services have Clusters of one shard, which plain clients may use.
+// Some managed services offer Clusters with a single shard. Users may connect to such a Cluster with a plain
+// client.
 func TestAOneShardClusterBehindAPlainClientRefusesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 1, 0)

@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// own is a user's own Locker: a Mutex behind something else.
+// own is a user's own Locker, which wraps a Mutex.
 type own struct {
 	rlock.Locker
 	name  string
@@ -38,7 +38,8 @@ func (o own) Lock(ctx context.Context, options ...rlock.Option) (context.Context
 	return o.Locker.Lock(ctx, options...)
 }
 
-// mixed are locks of all sorts on two servers: Mutexes, and what stands for them.
+// mixed returns eight locks of several kinds on two servers, and the members of a MultiLock that has these
+// locks. Some members are MultiLocks or users' own Lockers.
 func mixed(t *testing.T, w *testlock.Wire) (ms []testlock.Mutex, members []rlock.Locker) {
 	here := testlock.NewSession(t, w.Client)
 	there := testlock.NewSession(t, testlock.NewWire(t).Client)
@@ -73,11 +74,11 @@ func TestAllMembersAreHeldAsOne(t *testing.T) {
 					st.Token != parts[i].Token() || parts[i].Name() != m.Name() {
 					t.Errorf("%s: %+v, %v; token %d", m.Name(), st, err, parts[i].Token())
 				}
-				// Each member re-enters below the context.
+				// Each member can be locked again with ctx.
 				_, nested := testlock.TryLock(t, m, ctx)
 				testlock.Unlock(t, nested)
 			}
-			// As does the whole, and another MultiLock that contains it.
+			// So can the MultiLock, and another MultiLock that contains it.
 			below, nested := testlock.Lock(t, l, ctx)
 			_, wider := testlock.Lock(t, multilock.New(rlock.New(testlock.NewSession(t, w.Client), "z"), l),
 				below)
@@ -166,7 +167,7 @@ func TestOneLockInTwoSessionsExcludesItselfAndIsToldSo(t *testing.T) {
 }
 
 func TestWhatIsWrongWithTheMembersIsToldByEveryUse(t *testing.T) {
-	s := testlock.NewSession(t, testlock.Client(t, "127.0.0.1:1")) // which nobody dials
+	s := testlock.NewSession(t, testlock.Client(t, "127.0.0.1:1")) // no test connects to this address
 	good := rlock.New(s, "good")
 	var nilOwn *own
 	for name, l := range map[string]*multilock.MultiLock{
@@ -208,7 +209,7 @@ func TestABusyMemberIsNamedAndTheOthersAreGivenBack(t *testing.T) {
 		l := multilock.New(members...)
 		theirs := testlock.NewSession(t, w.Client)
 		for i, m := range ms {
-			if i == 2 || i == 5 || i == 6 { // on the other server, or Redisson's
+			if i == 2 || i == 5 || i == 6 { // on the other server, or of package redisson
 				continue
 			}
 			other := rlock.New(theirs, m.Name())
@@ -261,7 +262,7 @@ func TestItHoldsNothingWhileItWaitsForAny(t *testing.T) {
 			if synctest.Wait(); len(waits) != 1 || <-waits != busy.Name() {
 				t.Errorf("it does not wait for %q, which is taken", busy.Name())
 			}
-			for j := range others { // the others can be had, from this session, too
+			for j := range others { // the other members are free, even for calls of this session
 				for _, m := range []*rlock.Mutex{own[j], others[j]} {
 					if j != i {
 						_, h := testlock.TryLock(t, m, bg)
@@ -291,8 +292,8 @@ func TestOneThatIsTakenWhenTheOtherIsGrantedIsWaitedForInstead(t *testing.T) {
 			}
 		}
 		waitsFor("a")
-		_, taken := testlock.TryLock(t, b, bg) // also in this session
-		testlock.Unlock(t, busy)               // so it is granted a, and asks for b
+		_, taken := testlock.TryLock(t, b, bg) // this session is also refused now
+		testlock.Unlock(t, busy)               // so the MultiLock is granted a, and requests b
 		waitsFor("b")
 		testlock.Unlock(t, taken)
 		testlock.Unlock(t, testlock.Granted(t, got))
@@ -302,11 +303,11 @@ func TestOneThatIsTakenWhenTheOtherIsGrantedIsWaitedForInstead(t *testing.T) {
 	})
 }
 
-// Whoever has the first member tries the rest. A newcomer that took one of these for a moment would make that
-// one start over.
+// The waiter that is granted the first member tries the other members. If a newcomer took one of these for a
+// moment, that waiter would have to start over.
 func TestANewcomerTakesNoMemberWhereOthersWaitForAnother(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		var had atomic.Int32 // how often this session had b
+		var had atomic.Int32 // how often this session has acquired b
 		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 			if e.Type == rlock.EventAcquired && e.Name == "b" {
 				had.Add(1)
@@ -317,7 +318,7 @@ func TestANewcomerTakesNoMemberWhereOthersWaitForAnother(t *testing.T) {
 		hold := testlock.Take(t, l)
 		next := testlock.Go(bg, theirs)
 		synctest.Wait()
-		testlock.Unlock(t, hold) // hands a over
+		testlock.Unlock(t, hold) // a is handed over to next
 		got := testlock.Go(bg, l)
 		synctest.Wait()
 		if had.Load() != 1 {
@@ -335,7 +336,7 @@ func TestTheLossOfAMemberEndsTheContextAndNamesIt(t *testing.T) {
 		for i, m := range ms {
 			ctx, hold := testlock.Lock(t, l, bg)
 			testlock.ForceUnlock(t, m)
-			_ = hold.Parts()[i].Extend(bg, time.Minute) // it learns of it
+			_ = hold.Parts()[i].Extend(bg, time.Minute) // its reply shows the loss
 			testlock.Receive(t, "the context ends", ctx.Done())
 			var member *multilock.MemberError
 			if cause := context.Cause(ctx); !errors.Is(cause, rlock.ErrLost) || !errors.As(cause, &member) ||
@@ -397,7 +398,7 @@ func TestLeaseDeadlineAndExtendAreOfAllMembers(t *testing.T) {
 			t.Errorf("extended to %v", all)
 		}
 		testlock.Unlock(t, hold)
-		_, hold = testlock.Lock(t, l, bg) // their own
+		_, hold = testlock.Lock(t, l, bg) // now the leases are those of the members
 		if all := remaining(); all[0] > protocol.DefaultLease || all[2] <= protocol.DefaultLease {
 			t.Errorf("leases %v", all)
 		}
@@ -449,7 +450,7 @@ func TestTheTextOfAMemberErrorHasItsIndex(t *testing.T) {
 	})
 }
 
-// ending is a Locker whose holds' contexts a test ends.
+// ending is a Locker that adds a context to each hold. The test ends this context.
 type ending struct {
 	rlock.Locker
 	end *context.CancelCauseFunc
@@ -493,7 +494,7 @@ func TestALockOfPackageRedissonThatIsGivenTwiceIsOneMember(t *testing.T) {
 	})
 }
 
-// Redisson's hash has no place for that.
+// Redisson's hash has no place for a lock that was unlocked but stays taken.
 func TestAMemberThatCannotStayTakenIsAnErrorAndTheOthersAreGivenBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The calls of single locks are in package rlock's test of this name.
+// Package rlock has a test of the same name for locks on one server.
 func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 	timeouts := func(o *redis.Options) {
 		o.ReadTimeout, o.ContextTimeoutEnabled = 500*time.Millisecond, true

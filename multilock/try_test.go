@@ -15,12 +15,12 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// whole has the client's requests carried out as Redis does: a pipeline as a whole. (The server of these
-// tests takes turns between connections after each command.) Each takes a random time to get there.
+// whole makes the server carry out each pipeline of this client as a whole, as Redis does. (The server of
+// these tests takes turns between connections after each command.) Each pipeline arrives after a random time.
 func whole(rdb *redis.Client) *redis.Client {
-	turn := make(chan struct{}, 1) // fake time would stand still while a goroutine waited for a mutex
+	turn := make(chan struct{}, 1) // fake time would stand still while a goroutine waits for a mutex
 	rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
-		if name := cmds[0].Name(); name != "evalsha" && name != "eval" { // it begins a connection
+		if name := cmds[0].Name(); name != "evalsha" && name != "eval" { // sets up a connection
 			return next()
 		}
 		time.Sleep(rand.N(time.Millisecond))
@@ -31,8 +31,8 @@ func whole(rdb *redis.Client) *redis.Client {
 	return rdb
 }
 
-// triers are MultiLocks of the same three members, whose names begin with prefix, in so many new sessions.
-// Each names the members in another order.
+// triers returns one MultiLock for each caller. All have the same three members, whose names begin with
+// prefix, but in different orders. The callers share new sessions equally.
 func triers(
 	t *testing.T, rdb *redis.Client, sessions, callers int, prefix string,
 ) (all []*multilock.MultiLock) {
@@ -50,8 +50,8 @@ func triers(
 	return all
 }
 
-// tryAtOnce has each MultiLock tried in a goroutine of its own, at the same instant. It returns how many were
-// taken, and unlocks them.
+// tryAtOnce calls TryLock of all MultiLocks at the same time, each in its own goroutine. It unlocks those
+// that succeed, and returns their number.
 func tryAtOnce(t *testing.T, all []*multilock.MultiLock) (taken int) {
 	t.Helper()
 	holds := make([]*rlock.Hold, len(all))
