@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The keys of the RedLock "x", and those of its line.
+// The keys of the RedLock "x" and of its line, on each server.
 const (
 	redKey    = "lockline:q:{x}"
 	turnKey   = "lockline:t:{x}"
@@ -37,14 +37,14 @@ func withServers(t *testing.T, n int, test func(t *testing.T, r servers)) {
 	testlock.InFakeTime(t, func(t *testing.T) { test(t, newServers(t, n)) })
 }
 
-// process is the sessions of a process of its own, with connections of its own to all servers.
+// process returns the sessions of a new process, one for each server. They have their own connections.
 func (r servers) process(t testing.TB, options ...rlock.SessionOption) (all []*rlock.Session) {
 	t.Helper()
-	idle := func(o *redis.Options) { o.ConnMaxIdleTime = time.Second } // or it would try broken ones first
+	idle := func(o *redis.Options) { o.ConnMaxIdleTime = time.Second } // no broken connections
 	return r.clients(t, idle, options...)
 }
 
-// clients are the sessions of a process whose clients are set up so.
+// clients is like process, but setUp configures the clients.
 func (r servers) clients(
 	t testing.TB, setUp func(*redis.Options), options ...rlock.SessionOption,
 ) (all []*rlock.Session) {
@@ -56,19 +56,21 @@ func (r servers) clients(
 	return all
 }
 
-// redLock is the RedLock "x" in a process of its own.
+// redLock returns the RedLock "x" of a new process.
 func (r servers) redLock(t testing.TB, options ...rlock.SessionOption) *multilock.RedLock {
 	return testlock.RedLock("x", r.process(t, options...)...)
 }
 
-// warm is a redLock to which all servers' clocks and scripts are known.
+// warm is like redLock, but the RedLock has already been used, so all servers have the scripts, and their
+// clocks are known.
 func (r servers) warm(t testing.TB, options ...rlock.SessionOption) *multilock.RedLock {
 	m := testlock.Warm(t, r.redLock(t, options...))
 	synctest.Wait()
 	return m
 }
 
-// holders are the sessions that have x, by server, once nothing is under way; "" where it is free.
+// holders waits until no request is in flight. For each server, it returns the beginning of the holder's
+// session id, which is the same for all servers, or "" if x is free there.
 func (r servers) holders() (all []string) {
 	synctest.Wait()
 	for _, w := range r {
@@ -76,23 +78,23 @@ func (r servers) holders() (all []string) {
 		if leaseOf(w, redKey) > 0 {
 			owner, _, _ = strings.Cut(w.HGet(redKey, "owner"), ":")
 		}
-		all = append(all, owner[:len(owner)-1]) // the last letter tells the servers apart
+		all = append(all, owner[:len(owner)-1]) // the last letter differs
 	}
 	return all
 }
 
-// held counts the servers where x is taken.
+// held returns the number of servers on which x is taken.
 func (r servers) held() int {
 	return len(slices.DeleteFunc(r.holders(), func(who string) bool { return who == "" }))
 }
 
-// unanimous: one holder has x on all servers.
+// unanimous reports whether one process holds x on all servers.
 func (r servers) unanimous() bool {
 	all := r.holders()
 	return all[0] != "" && len(slices.Compact(all)) == 1
 }
 
-// leaseOf returns for how long a server keeps a lock from others; 0 if nobody has it.
+// leaseOf returns the time that is left of the holder's lease of a lock, or 0 if the lock is free.
 func leaseOf(w *testlock.Wire, key string) time.Duration {
 	ends, err := strconv.ParseInt(w.HGet(key, "ends"), 10, 64)
 	if err != nil || w.HGet(key, "owner") == "" {
@@ -101,7 +103,7 @@ func leaseOf(w *testlock.Wire, key string) time.Duration {
 	return max(0, time.Until(time.UnixMicro(ends)))
 }
 
-// occupied has another holder take x on a server.
+// occupied makes a server grant x to another holder.
 func occupied(w *testlock.Wire, owner string, lease time.Duration) {
 	ends := strconv.FormatInt(time.Now().Add(lease).UnixMicro(), 10)
 	w.HSet(redKey, "owner", owner, "ends", ends, "token", "7", "count", "1", "change", "0",
@@ -109,7 +111,7 @@ func occupied(w *testlock.Wire, owner string, lease time.Duration) {
 	w.SetTTL(redKey, lease)
 }
 
-// remembers has a server take a token for the last one that was released there.
+// remembers makes a server believe that the last holder of x had this token.
 func remembers(w *testlock.Wire, token int64) {
 	w.HSet(redKey, "token", strconv.FormatInt(token, 10), "released", strconv.FormatInt(token, 10),
 		"lives", strconv.FormatInt(time.Now().UnixMicro(), 10))
@@ -125,7 +127,7 @@ func stored(w *testlock.Wire) (token int64) {
 	return token
 }
 
-// store counts the servers that will grant no token up to this one any more.
+// store returns the number of servers that have stored this token or a higher one.
 func (r servers) store(token int64) (n int) {
 	synctest.Wait()
 	for _, w := range r {
@@ -136,7 +138,7 @@ func (r servers) store(token int64) (n int) {
 	return n
 }
 
-// reset forgets the requests that were counted.
+// reset sets the numbers that count returns to 0.
 func (r servers) reset() {
 	synctest.Wait()
 	for _, w := range r {
@@ -144,7 +146,8 @@ func (r servers) reset() {
 	}
 }
 
-// count counts the requests of x for some scripts, or all requests for any, once nothing is under way.
+// count waits until no request is in flight, and returns the number of requests to run these scripts for x.
+// Without scripts, it counts all requests to run a script.
 func (r servers) count(scripts ...string) (n int) {
 	synctest.Wait()
 	for _, w := range r {
@@ -158,13 +161,13 @@ func (r servers) count(scripts ...string) (n int) {
 	return n
 }
 
-// lineAt is the number of the server where waiters stand in line, if they do.
+// lineAt returns the index of the server with the line of x, or -1 if there is no line.
 func (r servers) lineAt() int {
 	synctest.Wait()
 	return slices.IndexFunc(r, func(w *testlock.Wire) bool { return leaseOf(w, turnKey) > 0 })
 }
 
-// inLine is how many stand in line behind the first, on any server.
+// inLine returns the number of waiters in the line of x, without its head.
 func (r servers) inLine(t testing.TB) (n int) {
 	t.Helper()
 	synctest.Wait()
@@ -178,7 +181,7 @@ func (r servers) inLine(t testing.TB) (n int) {
 	return n
 }
 
-// onlyTokens fails the test if a server has anything but memories of tokens.
+// onlyTokens fails the test if a server has keys other than hashes of free locks, which remember tokens.
 func (r servers) onlyTokens(t testing.TB) {
 	t.Helper()
 	for _, w := range r {

@@ -22,7 +22,7 @@ func TestAQuorumThatHasEndedIsForgottenByTheSessionsThatLiveOn(t *testing.T) {
 		ended := func(last *rlock.Session) func() bool {
 			q, err := multilock.NewQuorum([]*rlock.Session{all[0], last, all[1]})
 			testlock.Must(t, err)
-			testlock.Must(t, testlock.Cycle(bg, q.New("x"))) // Works would keep its Hold
+			testlock.Must(t, testlock.Cycle(bg, q.New("x"))) // not testlock.Works, which keeps its Hold
 			testlock.Must(t, last.Close())
 			if _, err := multilock.NewQuorum([]*rlock.Session{all[0], last, all[1]}); err == nil {
 				t.Error("a quorum of a session that is closed")
@@ -44,8 +44,8 @@ func TestAQuorumThatHasEndedIsForgottenByTheSessionsThatLiveOn(t *testing.T) {
 	})
 }
 
-// A hold with a fixed lease ends by itself. The Unlock for which others of its process wait never comes.
-// Which of its parts ends first is up to the timers of their sessions.
+// A hold with a fixed lease ends without an Unlock. The next goroutine of its process must then get its turn,
+// whichever part ends first.
 func TestTheProcessThatWaitsForItsOwnFixedLeaseGetsTheLockAtItsEnd(t *testing.T) {
 	const lease = 2 * time.Second
 	withServers(t, 3, func(t *testing.T, r servers) {
@@ -107,7 +107,7 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 				lost <- e
 			}
 		})
-		long := rlock.WithWatchdogTimeout(30 * time.Second) // go-redis reports the silence after 10 s
+		long := rlock.WithWatchdogTimeout(30 * time.Second) // longer than go-redis's 10 s
 		m := r.warm(t, rlock.WithLogger(log.Logger()), rlock.WithObserver(watch), long)
 		ctx, hold := testlock.Lock(t, m, bg)
 		synctest.Wait()
@@ -139,7 +139,7 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 	})
 }
 
-// A renewal that failed once has nothing to do with a loss later.
+// A renewal that failed long before the loss is not named as its reason.
 func TestTheLossOfARedLockDoesNotNameARenewalThatWorkedAgain(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)
@@ -164,7 +164,7 @@ func TestTheLossOfARedLockDoesNotNameARenewalThatWorkedAgain(t *testing.T) {
 	})
 }
 
-// The lines of servers that are told apart by nothing else.
+// Without the address, the warnings about different servers would be the same.
 func TestALineAboutAServerOfARedLockHasItsAddress(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)
@@ -182,10 +182,10 @@ func TestALineAboutAServerOfARedLockHasItsAddress(t *testing.T) {
 	})
 }
 
-// silent has servers answer nothing to clients that wait very long for an answer.
+// silent makes a client wait for an hour for a reply, so that its timeout ends no call of a test.
 func silent(o *redis.Options) { o.ReadTimeout = time.Hour }
 
-// A server answers nothing, and the client waits for very long. The caller need not.
+// The client waits for an hour for servers that do not reply, but the call returns at its bound.
 func TestCallsOfARedLockReturnAtTheirBoundsThoughServersAreSilent(t *testing.T) {
 	for what, c := range map[string]struct {
 		most time.Duration
@@ -270,7 +270,7 @@ func TestTheTokenOfABareMajorityIsNotWaitedForBeyondTheCallersBound(t *testing.T
 		r[2].Net.Refuse(true)
 		testlock.Works(t, m)
 		synctest.Wait()
-		remembers(r[0], time.Now().Add(time.Hour).UnixMicro()) // so the other server's token has to be raised
+		remembers(r[0], time.Now().Add(time.Hour).UnixMicro()) // the other server has to store it
 		r[1].Net.OnRequest(holds("renew"))
 		start := time.Now()
 		_, _, err = m.Lock(bg, rlock.WaitAtMost(bound))
@@ -350,7 +350,7 @@ func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T)
 	}
 }
 
-// More members than one pipeline has are unlocked within the same time.
+// The bound of Unlock also holds if the members need several pipelines.
 func TestAMultiLockOfManyMembersIsUnlockedWithinTheTimeOfOne(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		_, members := namesOf(testlock.NewSession(t, w.Net.Client(t, func(o *redis.Options) {
@@ -366,11 +366,12 @@ func TestAMultiLockOfManyMembersIsUnlockedWithinTheTimeOfOne(t *testing.T) {
 		}
 		w.Net.Thaw()
 		time.Sleep(time.Minute)
-		testlock.OnlyTokens(t, w.Client) // those that were not waited for, too
+		testlock.OnlyTokens(t, w.Client) // all members are released, also after Unlock has returned
 	})
 }
 
-// A wait that is shorter than a round trip of several requests. See WaitAtMost of rlock for one.
+// WaitAtMost allows at least one attempt, even if it is shorter than a round trip. Package rlock has a test
+// for a single lock.
 func TestAWaitOfLessThanTwoMillisecondsGetsAMultiLockThatIsFree(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		_, members := namesOf(testlock.NewSession(t, w.Client), 3)

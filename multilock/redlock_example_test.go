@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleServers starts servers that run in this process, and makes a session for each of them. Use your own
-// servers instead, which are independent of each other.
+// exampleServers starts servers in this process, and makes a session for each of them. Use your own servers
+// instead. They must be independent of each other.
 func exampleServers(n int) (servers []*miniredis.Miniredis, sessions []*rlock.Session, stop func()) {
 	var clients []*redis.Client
 	for range n {

@@ -19,8 +19,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Two of five servers are bad, each in its way: no call costs more than a time-out, and once they are
-// known, each takes as long as before.
+// Two of five servers fail in the same way. The first calls take at most one server timeout longer. Once the
+// failures are known, calls are as fast as before.
 func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 	const timeout, delay = 250 * time.Millisecond, time.Millisecond
 	always := func(a faultproxy.Action) func(*testlock.Wire) {
@@ -68,7 +68,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 				if first := cycle(); slices.Max(first) > timeout+2*slices.Max(usual) {
 					t.Errorf("the first cycle took %v, where a healthy one takes %v", first, usual)
 				}
-				for range 6 { // until it is known
+				for range 6 { // until the sessions know of the failures
 					time.Sleep(timeout / 2)
 					cycle()
 				}
@@ -78,7 +78,7 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 					}
 				}
 				for _, w := range r[:2] {
-					w.Net.Thaw() // what frozen servers find in their sockets when they go on changes nothing
+					w.Net.Thaw() // the requests that the servers then read change nothing
 				}
 				if time.Sleep(time.Minute); r.held() > 0 {
 					t.Errorf("held by %d in the end", r.held())
@@ -88,8 +88,8 @@ func TestTwoBadServersOfFiveSlowNobodyDown(t *testing.T) {
 	}
 }
 
-// A server grants its part when the lock is unlocked already. The next vote there waits until that part is
-// given back, instead of being refused by it.
+// A frozen server grants its part only after the lock was unlocked. The process releases this part before its
+// next request to the server, so the request is not refused.
 func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -103,7 +103,7 @@ func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 		r[0].Net.Freeze()
 		start := time.Now()
 		_, hold := testlock.Lock(t, m, bg)
-		if took := time.Since(start); took > 100*time.Millisecond { // a server has 300 ms to answer
+		if took := time.Since(start); took > 100*time.Millisecond { // below the server timeout of 300 ms
 			t.Errorf("it took %v", took)
 		}
 		testlock.Unlock(t, hold)
@@ -111,8 +111,8 @@ func TestAPartThatComesTooLateRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 	})
 }
 
-// A request that was lost may be under way for as long as go-redis reads. That the process waits for what it
-// may bring must not cost it the server's vote for so long.
+// After a request was lost, go-redis waits for its reply for a minute. The process must not count the server
+// as refusing for so long.
 func TestALostRequestRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		all := r.clients(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
@@ -134,7 +134,7 @@ func TestALostRequestRefusesNoLaterVoteOfItsProcess(t *testing.T) {
 		if _, _, err := m.TryLock(ctx); err == nil || !lost.Load() {
 			t.Fatalf("%v, a request is lost: %v", err, lost.Load())
 		}
-		time.Sleep(300 * time.Millisecond) // a vote waits for attempts that were given up until then
+		time.Sleep(300 * time.Millisecond) // until then, a TryLock waits for the end of the earlier attempt
 		for range 5 {
 			_, hold, err := m.TryLock(bg)
 			testlock.Must(t, err)
@@ -160,7 +160,7 @@ func TestInspectSaysWhyThereIsNoMajority(t *testing.T) {
 	})
 }
 
-// Servers that freeze, or die, while the lock is held cost its holder no time either.
+// Calls of the holder are as fast as before when servers freeze or die while the lock is held.
 func TestServersThatGoWhileTheLockIsHeldCostItsHolderNoTime(t *testing.T) {
 	for name, spoil := range map[string]func(*testlock.Wire){
 		"killed": (*testlock.Wire).Kill, "frozen": func(w *testlock.Wire) { w.Net.Freeze() },
@@ -207,8 +207,8 @@ func TestAHoldOutlivesTheLossOfAMinorityAndNotOfAMajority(t *testing.T) {
 		r[1].Net.Freeze()
 		time.Sleep(5 * time.Minute)
 		testlock.Must(t, hold.Err())
-		// The two that are left have it until the context has ended: no other holder could have had a
-		// majority before.
+		// The other two servers keep their parts until the context has ended. So no other holder can have had
+		// a majority before.
 		var released atomic.Int32
 		for _, w := range r[3:] {
 			first := sync.OnceFunc(func() {
@@ -262,14 +262,14 @@ func TestTheErrorOfAServerThatIsKnownToFailSaysHow(t *testing.T) {
 		r[0].Kill()
 		r[1].Kill()
 		_, _, _ = m.TryLock(bg)
-		time.Sleep(2 * time.Second) // until go-redis gives up the dial
+		time.Sleep(2 * time.Second) // until go-redis stops dialing
 		if _, _, err := m.TryLock(bg); err == nil || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-// It is asked again when it answers.
+// Requests are sent again to a server that was left out because it was slow, once it answers.
 func TestAServerThatWasSlowVotesAgain(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -289,17 +289,18 @@ func TestAServerThatWasSlowVotesAgain(t *testing.T) {
 	})
 }
 
-// A vote that is lost is given back also where its request arrives after everything else.
+// A TryLock without a majority releases its parts. This also holds on a server to which the request arrives
+// after the release.
 func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		for _, w := range r[:3] { // three servers are asked and have not received it yet
+		for _, w := range r[:3] { // the requests to three servers are delayed
 			w.Net.OnRequest(holds("acquire"))
 		}
 		if _, _, err := m.TryLock(bg); err == nil || errors.Is(err, rlock.ErrLocked) {
 			t.Fatalf("TryLock: %v", err)
 		}
-		time.Sleep(20 * time.Second) // the release of a request without an answer comes when its time is over
+		time.Sleep(20 * time.Second) // go-redis gives up the request, and then the release is sent
 		for _, w := range r[:3] {
 			if len(w.Net.Held()) == 0 {
 				t.Error("it was not asked")
@@ -315,7 +316,7 @@ func TestALateCopyOfALostVoteTakesNothing(t *testing.T) {
 	})
 }
 
-// panicky is the hook of a client that panics at the commands that it is told to.
+// panicky is a hook of a client. It panics if a command is of the kind that set has named.
 type panicky struct {
 	at atomic.Pointer[func(redis.Cmder) bool]
 }
@@ -329,7 +330,7 @@ func (p *panicky) around(cmds []redis.Cmder, next func() error) error {
 	return next()
 }
 
-// panicking is a process whose clients' hooks may panic.
+// panicking returns the RedLock "x" of a new process, and the hooks of its clients.
 func (r servers) panicking(t *testing.T) ([]*panicky, *multilock.RedLock) {
 	var hooks []*panicky
 	var all []*rlock.Session
@@ -363,7 +364,7 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 			t.Errorf("two of three: %v", err)
 		}
 		hooks[1].set(none)
-		time.Sleep(time.Second) // what the second one was asked for is over
+		time.Sleep(time.Second) // the requests to the second server have ended
 		_, hold = testlock.Lock(t, m, bg)
 		synctest.Wait()
 		hooks[0].set(none)
@@ -376,7 +377,8 @@ func TestAClientThatPanicsIsOneServerThatFails(t *testing.T) {
 	})
 }
 
-// One server is left out for good. What a failed call has left under way on another one is over soon.
+// The first server always fails. Requests of the failed call to the second server may still be in flight, but
+// the next Lock does not fail because of them.
 func TestALockRightAfterAFailedOneDoesNotFailForThat(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		hooks, m := r.panicking(t)
@@ -391,7 +393,8 @@ func TestALockRightAfterAFailedOneDoesNotFailForThat(t *testing.T) {
 	})
 }
 
-// Whatever is known of a server that is silent, the others are asked for their votes at once.
+// A silent server does not delay the requests to the other servers, even if other sessions wanted the lock
+// there.
 func TestASilentServerWhoseLockOthersWantedSlowsNoVote(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -399,7 +402,7 @@ func TestASilentServerWhoseLockOthersWantedSlowsNoVote(t *testing.T) {
 		for _, w := range r {
 			w.Net.SetDelay(time.Millisecond)
 		}
-		hold := testlock.Take(t, m) // it waits in the queue of the last server
+		hold := testlock.Take(t, m) // meanwhile, its third part waits in the queue of the last server
 		time.Sleep(time.Second)
 		r[2].Down(true)
 		testlock.Unlock(t, hold)
@@ -417,7 +420,8 @@ func TestASilentServerWhoseLockOthersWantedSlowsNoVote(t *testing.T) {
 	})
 }
 
-// A session that is closed closes its quorum, session by session. What is named meanwhile says so.
+// Close of one session ends the quorum, and closes the quorum's own sessions one after another. A RedLock
+// that is made meanwhile returns ErrClosed.
 func TestARedLockThatIsNamedWhileItsQuorumClosesSaysSo(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		for range 20 {

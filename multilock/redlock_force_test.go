@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The operator's requests arrive when the holder has unlocked and another process has the lock.
-// Proves: forced unlock
+// The requests of ForceUnlockToken arrive after the holder has unlocked, and another process has acquired the
+// lock. Proves: forced unlock
 func TestAForcedUnlockByTokenThatComesLateEndsNoNewerHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		ops, one, other := r.warm(t), r.warm(t), r.warm(t)
@@ -40,7 +40,7 @@ func TestAForcedUnlockByTokenThatComesLateEndsNoNewerHold(t *testing.T) {
 }
 
 // The clock of one server is behind, so its token of the newer hold is below the token of the older hold.
-// That hold was on the other two servers.
+// The older hold was on the other two servers.
 // Proves: forced unlock
 func TestAForcedUnlockByTokenLeavesANewerHoldItsServerWithALowerToken(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
@@ -54,7 +54,7 @@ func TestAForcedUnlockByTokenLeavesANewerHoldItsServerWithALowerToken(t *testing
 		r[2].Net.Refuse(false)
 		time.Sleep(time.Second)
 		newer := testlock.Take(t, one)
-		// The clock of the last server stands still, so no lease ends there.
+		// SetTime has stopped the clock of the last server, so no lease ends there.
 		held := func() bool { return r[:2].held() == 2 && r[2].HGet(redKey, "owner") != "" }
 		if !held() || stored(r[2]) >= seen {
 			t.Fatalf("held by %q, the last one with token %d, after %d", r.holders(), stored(r[2]), seen)

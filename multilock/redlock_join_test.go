@@ -21,8 +21,8 @@ import (
 // renewal is the time between two renewals of a hold in these tests.
 const renewal = protocol.DefaultLease / 3
 
-// Servers that keep nothing are restarted one after another, each after the one before has the hold again.
-// Proves: RedLock
+// Servers without persistence are restarted one after another. Each restart comes after the hold has joined
+// the server of the last restart again. Proves: RedLock
 func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -43,8 +43,8 @@ func TestAHoldOutlivesARollingRestartOfAllServers(t *testing.T) {
 	})
 }
 
-// A hold of a bare majority gets the last server, too, once that is there, and then outlives one of the
-// others.
+// A hold on two of three servers joins the third one when that can grant, and then outlives the loss of
+// another server.
 func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 	for name, c := range map[string]struct{ gone, back func(*testlock.Wire) }{
 		"down":   {(*testlock.Wire).Kill, (*testlock.Wire).Restart},
@@ -76,9 +76,8 @@ func TestAHoldJoinsAServerThatWasNotThereWhenItWasGranted(t *testing.T) {
 	}
 }
 
-// A part that another holder has on its server waits in the queue there. If it only tried now and then, other
-// waiters on that server could always come first.
-// Proves: RedLock
+// A part that another holder has on its server waits in the queue there. If it only sent a TryLock at times,
+// other waiters on that server could always come first. Proves: RedLock
 func TestAPartThatAnotherHolderHasWaitsInTheQueueOfItsServer(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		foreign(r[0])
@@ -89,19 +88,19 @@ func TestAPartThatAnotherHolderHasWaitsInTheQueueOfItsServer(t *testing.T) {
 		})
 		testlock.ForceUnlock(t, testlock.RedLock("x", r[:1].process(t)...))
 		if synctest.Wait(); !r.unanimous() {
-			t.Errorf("the freed server is not handed over to the part that waits there, but to %q", r.holders())
+			t.Errorf("the freed server is not handed over to the part that waits there: %q", r.holders())
 		}
 		testlock.Unlock(t, hold)
 	})
 }
 
-// foreign has another one hold x on a server.
+// foreign makes a server grant x to another holder for 5 minutes.
 func foreign(w *testlock.Wire) {
 	occupied(w, "otherA:1", 5*time.Minute)
 }
 
-// Two of three forget it: others may have held it meanwhile, so it is lost, and takes no server again. It
-// does not matter which loss is found first. Proves: RedLock
+// Two of three servers forget the hold, so another process can get the lock. The hold must be lost, and must
+// not join any server again. This holds whichever loss is found first. Proves: RedLock
 func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	for slow := range 3 {
 		withServers(t, 3, func(t *testing.T, r servers) {
@@ -128,8 +127,8 @@ func TestAHoldThatAMajorityForgotJoinsNobody(t *testing.T) {
 	}
 }
 
-// A lock that an operator frees on one server is not taken back there, or nobody could free it server by
-// server. Proves: RedLock
+// A hold does not join a server again on which an operator has freed the lock. Otherwise nobody could free a
+// lock one server at a time. Proves: RedLock
 func TestAForcedServerIsNotJoined(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -148,7 +147,7 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 	})
 }
 
-// The request to join is late: it comes when the hold is over, and must find that.
+// The request of the part that joins again arrives after the Unlock. It must take nothing.
 func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
@@ -168,7 +167,8 @@ func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	})
 }
 
-// It is unlocked while it asks whether a majority has it: what it was granted meanwhile is given back.
+// The hold is unlocked while its new part waits for the confirmation by a majority. The part must be
+// released, too.
 func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
@@ -186,8 +186,8 @@ func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 	})
 }
 
-// A hold that was extended is valid for long, whatever servers say of it now. So it may have been lost on a
-// majority without a notice, and it is joined only where a majority says that it has it.
+// After an Extend by an hour, the parts are not renewed for a long time, so the loss of a majority could go
+// unnoticed. A part that joins again must make the other servers confirm the hold.
 func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var failed atomic.Int64
@@ -232,9 +232,8 @@ func TestAnExtendedHoldGetsBackAServerThatForgotIt(t *testing.T) {
 	})
 }
 
-// What a server is asked for goes on though the others have answered: the copy of a renewal with the whole
-// script, too.
-// Proves: RedLock
+// A request to a slow server goes on after the other servers have answered. This includes the second copy of
+// a renewal, which has the text of the script. Proves: RedLock
 func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)
@@ -251,10 +250,9 @@ func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	})
 }
 
-// Half of a lease after each server, as docs/operations.md says, with ten idle connections that break, with a
-// waiter beside the holder, and with sessions that only try and so take the empty server for a moment, again
-// and again.
-// Proves: RedLock
+// The servers are restarted half a lease apart, as docs/operations.md says. Each session has ten idle
+// connections, which break. Another process waits for the lock. Further processes call TryLock again and
+// again, and so take a server without data for a moment. Proves: RedLock
 func TestAHoldOutlivesARollingRestartAtThePaceOfTheRunbook(t *testing.T) {
 	for _, c := range []struct {
 		lease time.Duration
@@ -326,7 +324,7 @@ func TestAHoldThatStaysOnABareMajorityIsLogged(t *testing.T) {
 	})
 }
 
-// A server that refuses renewals is no less missing for that.
+// A server that refuses renewals counts as missing, too.
 func TestAServerThatRefusesRenewalsIsLogged(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)
@@ -352,7 +350,7 @@ func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 		testlock.ForceUnlock(t, testlock.RedLock("x", r[:1].process(t)...))
 		ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
 		defer cancel()
-		_ = hold.Extend(ctx, time.Second) // finds that out
+		_ = hold.Extend(ctx, time.Second) // finds that the first server has lost its part
 		time.Sleep(10 * time.Second)
 		select {
 		case err := <-extended:
@@ -360,7 +358,7 @@ func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 				t.Errorf("it is extended, for %v", left)
 			}
 		default:
-			// It waits for the last server.
+			// Extend still waits for the last server.
 		}
 		r[2].Net.Thaw()
 		_ = hold.Unlock(bg)
@@ -368,7 +366,7 @@ func TestAnExtendCountsNoServerThatIsLostMeanwhile(t *testing.T) {
 	})
 }
 
-// A fixed lease that is left to run out keeps others out until it has run out in Redis.
+// A hold with a fixed lease that is not unlocked keeps others out until its lease has ended in Redis.
 func TestAFixedLeaseOfARedLockIsNotGivenBackBeforeItsEnd(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)

@@ -20,14 +20,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// crew is sessions, each with one goroutine, that want one RedLock again and again.
+// A crew has members, each a process with one goroutine, that lock one RedLock again and again.
 type crew struct {
 	inside atomic.Int32
-	turns  []atomic.Int32 // of each
+	turns  []atomic.Int32 // number of turns, by member
 	wg     sync.WaitGroup
 }
 
-// start has each member take the lock so many times, for 10 ms each time.
+// start makes each member hold the lock for 10 ms, as many times as turns says.
 func (r servers) start(t *testing.T, members, turns int, options ...rlock.SessionOption) *crew {
 	c := &crew{turns: make([]atomic.Int32, members)}
 	for i := range members {
@@ -55,10 +55,10 @@ func (c *crew) turn(m *multilock.RedLock, i int) error {
 	c.turns[i].Add(1)
 	select {
 	case <-time.After(10 * time.Millisecond):
-	case <-ctx.Done(): // the lease is over, and others may hold it
+	case <-ctx.Done(): // the hold was lost, and others may have the lock
 	}
 	c.inside.Add(-1)
-	// Where one server is down, and another one is slow, an Unlock is told so at once.
+	// If one server is down and another one is slow, Unlock returns an error at once.
 	slow := func(err error) bool {
 		return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 	}
@@ -68,7 +68,7 @@ func (c *crew) turn(m *multilock.RedLock, i int) error {
 	return err
 }
 
-// total is how often the lock was had.
+// total returns how often the members have held the lock.
 func (c *crew) total() (n int) {
 	for i := range c.turns {
 		n += int(c.turns[i].Load())
@@ -102,7 +102,7 @@ func TestManyClientsAreServedInTurnWithFewRequests(t *testing.T) {
 		if perCycle > most {
 			t.Errorf("%.1f scripts per server and cycle, over %d", perCycle, most)
 		}
-		if uneven > members/5 { // some, as a first vote is not in line
+		if uneven > members/5 { // the first round of a Lock can get the lock before the waiters in line
 			t.Errorf("%d of %d had more or fewer turns than most", uneven, members)
 		}
 		r.onlyTokens(t)
@@ -117,7 +117,7 @@ func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 		"frozen": func(w *testlock.Wire) { w.Net.Freeze() },
 		"restarted, without its data": func(w *testlock.Wire) {
 			w.Kill()
-			time.Sleep(lease + lease/10) // as the documentation demands
+			time.Sleep(lease + lease/10) // longer than the longest lease, as docs/redlock.md demands
 			w.Restart()
 		},
 		"without the line's data": func(w *testlock.Wire) {
@@ -145,7 +145,7 @@ func TestWaitersGoOnWithoutTheServerTheyStandAt(t *testing.T) {
 	}
 }
 
-// queue holds x, and has others wait for it in a line, each in a process of its own.
+// queue locks x, and then starts n waiters for x, each in a new process. They are in the line in this order.
 func (r servers) queue(t *testing.T, n int) (*rlock.Hold, []<-chan testlock.Grant, []context.CancelFunc) {
 	var waiting []<-chan testlock.Grant
 	var cancel []context.CancelFunc
@@ -161,7 +161,7 @@ func (r servers) queue(t *testing.T, n int) (*rlock.Hold, []<-chan testlock.Gran
 	return hold, waiting, cancel
 }
 
-// served has some that wait unlock what they get, in any order.
+// served waits until all these waiters have got the lock, in any order, and unlocks it for each of them.
 func served(t *testing.T, waiting ...<-chan testlock.Grant) {
 	t.Helper()
 	late := time.After(testlock.Patience)
@@ -212,7 +212,7 @@ func TestThoseInLineGoOnAtTheNextServer(t *testing.T) {
 				spoil(r[at])
 				time.Sleep(10 * time.Second)
 				others := slices.Delete(slices.Clone(r), at, at+1)
-				// The first one waits for the lock, no more in line.
+				// The first waiter waits in the queues of the lock, and has left the line.
 				if others.lineAt() < 0 || others.inLine(t) != 3 {
 					t.Errorf("%d stand behind the first at another server", others.inLine(t))
 				}
@@ -227,7 +227,8 @@ func TestThoseInLineGoOnAtTheNextServer(t *testing.T) {
 	}
 }
 
-// apart is a process with a network of its own.
+// apart returns the sessions of a new process, and its network to each server. A test can break this network
+// without affecting other processes.
 func (r servers) apart(t *testing.T) (all []*rlock.Session, own []*faultproxy.Proxy) {
 	for _, w := range r {
 		own = append(own, faultproxy.InMemory(t, w.Dial))
@@ -236,8 +237,8 @@ func (r servers) apart(t *testing.T) (all []*rlock.Session, own []*faultproxy.Pr
 	return all, own
 }
 
-// One process holds the lock, one waits at the head of the line, and others wait behind it, each with its
-// clients. Proves: RedLock
+// One process holds the lock, and another one waits at the head of the line. The others wait behind it. Then
+// the network of the process at the head fails. Proves: RedLock
 func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
@@ -272,7 +273,7 @@ func TestAHeadOfTheLineThatIsGoneDoesNotStopTheOthers(t *testing.T) {
 func TestOneThatGivesUpLeavesNothingInTheLine(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		hold, waiting, cancel := r.queue(t, 3)
-		for _, i := range []int{1, 0} { // one behind the head, then the head
+		for _, i := range []int{1, 0} { // the waiter behind the head, then the head
 			cancel[i]()
 			g := <-waiting[i]
 			if !errors.Is(g.Err, context.Canceled) || !strings.Contains(g.Err.Error(), "locked by ") {
@@ -309,7 +310,7 @@ func TestOneThatIsNotRefusedNeverStandsInLine(t *testing.T) {
 	})
 }
 
-// It would take the lock again before the others are told of the release.
+// Otherwise the former holder could take the lock again before the waiters are notified of the release.
 func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		for _, w := range r {
@@ -339,11 +340,11 @@ func TestOneThatComesBackAtOnceDoesNotPassThoseThatWait(t *testing.T) {
 	})
 }
 
-// The head of the line has told all servers that it waits, and those behind it that they stand there.
-// Proves: wake-ups
+// A release publishes messages only if somebody waits. Waiters in the line and at its head send no requests
+// except heartbeats, and a release wakes them at once. Proves: wake-ups
 func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
-		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // the end of no lease wakes anybody
+		forEver := rlock.WithWatchdogTimeout(24 * time.Hour) // so that no lease ends during the test
 		m, other := r.redLock(t, forEver), r.redLock(t, forEver)
 		told := func() (n int) {
 			synctest.Wait()
@@ -366,7 +367,7 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 		behind := testlock.Go(bg, r.redLock(t, forEver))
 		time.Sleep(time.Minute)
 		told()
-		const places, beat = 5, 6 * time.Second // three of one head, and the two in line
+		const places, beat = 5, 6 * time.Second // three of the head at the servers, and two in the line
 		time.Sleep(10 * time.Minute)
 		if asked, told := r.count("acquire"), told(); asked > places*int(10*time.Minute/beat+1) || told > 0 {
 			t.Errorf("nothing has happened: those that wait have asked %d times, and were told %d times",
@@ -386,15 +387,15 @@ func TestAReleaseOfARedLockIsPublishedWhereOneWaits(t *testing.T) {
 	})
 }
 
-// Their sessions are in another order, so they stand in different lines. Each comes first to two of five
-// servers, and the last one is down.
+// Two processes give their sessions in different orders, so they wait in different lines. Each process is
+// first in the queues of two of five servers, and the fifth is down.
 func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		r[4].Net.Refuse(true)
 		_, hold := testlock.Lock(t, r.redLock(t), bg)
 		slow := func(q *faultproxy.Request) faultproxy.Action {
-			// It is to stand in the queue.
-			if testlock.Script(q.Script()) == "acquire" && q.Args[3] == redKey && q.Args[14] != "0" {
+			// ARGV[7] is not 0, so this attempt waits in the queue.
+			if testlock.Script(q.Script()) == "acquire" && q.Args[3] == redKey && q.Args[12] != "0" {
 				time.Sleep(20 * time.Millisecond)
 			}
 			return faultproxy.Pass
@@ -424,7 +425,7 @@ func TestTwoHeadsOfDifferentLinesDoNotBlockEachOther(t *testing.T) {
 	})
 }
 
-// Those that wait ask as they can then, and it is logged.
+// If all servers refuse the line, waiters make rounds without it. Each refusal is logged.
 func TestALineThatIsRefusedIsLoggedAndTheLockWorks(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)

@@ -11,7 +11,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Also while the nested call has not returned: it confirms that a majority has the hold.
+// The outer hold is unlocked while a nested call is still waiting for a majority to confirm the hold. The
+// hold must go on until the nested hold is unlocked, too.
 func TestTheNextGoroutineHasItsTurnWhenTheLastNestedHoldEnds(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -37,8 +38,8 @@ func TestTheNextGoroutineHasItsTurnWhenTheLastNestedHoldEnds(t *testing.T) {
 	})
 }
 
-// One server has forgotten its part and another one is down, so no majority confirms the hold, which is not
-// lost before its lease is over.
+// One server has forgotten its part, and another one is down, so no majority can confirm the hold. The call
+// returns an error, but the hold is lost only when its lease ends.
 func TestWhatNoMajorityConfirmsIsNotCalledLost(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -59,7 +60,7 @@ func TestWhatNoMajorityConfirmsIsNotCalledLost(t *testing.T) {
 func TestAFixedLeaseIsRenewedForAsLongAsItsNestedHoldWantsIt(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		r[2].Net.SetDelay(20 * time.Millisecond) // its part comes when the nested hold is there
+		r[2].Net.SetDelay(20 * time.Millisecond) // its part arrives after the nested call has returned
 		r.reset()
 		ctx, outer := testlock.Lock(t, m, bg, rlock.WithLease(6*time.Second))
 		_, nested := testlock.Lock(t, m, ctx)
@@ -67,7 +68,7 @@ func TestAFixedLeaseIsRenewedForAsLongAsItsNestedHoldWantsIt(t *testing.T) {
 		if n := r.held(); n != 3 || r.count("acquire") != 3 || nested.Err() != nil {
 			t.Fatalf("held by %d after %d requests for it, nested %v", n, r.count("acquire"), nested.Err())
 		}
-		r[0].FlushAll() // a part that is fetched is renewed for as long, too
+		r[0].FlushAll() // the part that joins again must be renewed, too
 		time.Sleep(2 * renewal)
 		if n := r.held(); n != 3 {
 			t.Errorf("held by %d after one server had forgotten", n)
@@ -103,7 +104,7 @@ func TestTheLastHoldTellsOfTheRelease(t *testing.T) {
 	})
 }
 
-// A lease that one goroutine chose is not for the next one.
+// The fixed lease of a nested hold does not apply to the next hold of this process.
 func TestTheLeaseThatAHolderChoseEndsWithItsHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
@@ -112,7 +113,7 @@ func TestTheLeaseThatAHolderChoseEndsWithItsHold(t *testing.T) {
 		next := testlock.Go(bg, m)
 		testlock.Unlock(t, outer)
 		r[0].FlushAll()
-		if err := nested.Extend(bg, time.Second); err != nil { // a majority has it
+		if err := nested.Extend(bg, time.Second); err != nil { // two of three servers still have the hold
 			t.Error(err)
 		}
 		testlock.Unlock(t, nested)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// redServers starts real servers, and returns what makes the RedLock "x" in a process of its own.
+// redServers starts n real servers. It also returns a function that returns the RedLock "x" of a new process.
 func redServers(
 	t *testing.T, n int,
 ) (all []*testredis.Server, redLock func(...rlock.SessionOption) *multilock.RedLock) {
@@ -48,8 +48,8 @@ func TestARedLockGoesOnWithoutTwoOfFiveProcesses(t *testing.T) {
 	testlock.Works(t, m)
 }
 
-// Rights to a RedLock's own keys were enough once. Without those to the line's, those who wait vote as they
-// can.
+// Before RedLocks had a line, rights to the keys of the lock were sufficient. A user with only these rights
+// can still use RedLocks: waiters make rounds without a line.
 func TestWithoutRightsToTheLineARedLockWorks(t *testing.T) {
 	t.Parallel()
 	all, _ := redServers(t, 3)

@@ -17,7 +17,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// refusals are servers of a RedLock "x" that another process holds, some of which answer late or never.
+// refusals are sets of servers of the RedLock "x", which another process holds. Some servers answer late, or
+// refuse requests.
 var refusals = map[string]struct {
 	servers int
 	spoil   func(r servers)
@@ -36,7 +37,7 @@ var refusals = map[string]struct {
 	}},
 }
 
-// far has a server answer 10 ms later.
+// far makes a server answer 10 ms later.
 func far(w *testlock.Wire) { w.Net.SetDelay(5 * time.Millisecond) }
 
 func refuse(w *testlock.Wire) { w.SetError("NOPERM this user has no permissions") }
@@ -67,7 +68,7 @@ func TestATryOfARedLockThatAnotherOneHoldsSaysSoWhateverSomeServersDo(t *testing
 	}
 }
 
-// A Lock would wait in vain: it says why.
+// A Lock returns an error if too few servers can ever grant, because it would wait in vain.
 func TestALockOfARedLockThatServersRefuseForGoodDoesNotWaitForItsHolder(t *testing.T) {
 	withServers(t, 2, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -97,7 +98,7 @@ func TestALockOfAMultiLockWaitsForAMemberThatIsARedLockOnAServerFartherAway(t *t
 	})
 }
 
-// The member's own Lock rides them out.
+// A MultiLock waits through an outage as the Lock of its member would.
 func TestALockOfAMultiLockRidesOutOutagesOfTheServersOfARedLock(t *testing.T) {
 	for what, outage := range map[string]struct{ begin, end func(w *testlock.Wire) }{
 		"stand still": {func(w *testlock.Wire) { w.Net.Freeze() }, func(w *testlock.Wire) { w.Net.Thaw() }},
@@ -135,7 +136,8 @@ func TestALockOfAMultiLockRidesOutOutagesOfTheServersOfARedLock(t *testing.T) {
 	}
 }
 
-// A try is no Lock: it does not ride out anything. And what time does not mend is an error at once.
+// If servers refuse the user, a Lock of the MultiLock returns an error at once, because waiting would not
+// help.
 func TestAMultiLockDoesNotWaitForARedLockThatServersRefuseForGood(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		w := testlock.NewWire(t)
@@ -156,7 +158,8 @@ func TestAMultiLockDoesNotWaitForARedLockThatServersRefuseForGood(t *testing.T) 
 	})
 }
 
-// The last that is known of two servers is that the context of another call was canceled.
+// The sessions of two servers know only that the context of another call was canceled. The error must not
+// name this as the trouble of the servers.
 func TestTheErrorOfAVoteDoesNotSayThatItsContextWasCanceled(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var canceled atomic.Bool
@@ -194,7 +197,7 @@ func TestTheErrorOfAVoteDoesNotSayThatItsContextWasCanceled(t *testing.T) {
 	})
 }
 
-// again is a process of which two sessions lead to the first server, by two addresses.
+// again is like process, but one more session leads to the first server, by another address.
 func (r servers) again(t *testing.T, options ...rlock.SessionOption) []*rlock.Session {
 	second := faultproxy.InMemory(t, r[0].Dial)
 	return append(r.process(t, options...), testlock.NewSession(t, second.Client(t), options...))
@@ -227,7 +230,7 @@ func TestARedLockOfOneServerByTwoAddressesSaysSo(t *testing.T) {
 	}
 }
 
-// It knows that others wait, so it waits in the queues of both at once.
+// The process knows that the lock is taken, so it waits in the queues of both sessions at once.
 func TestARedLockOfOneServerByTwoAddressesSaysSoAlsoBehindOthers(t *testing.T) {
 	withServers(t, 1, func(t *testing.T, r servers) {
 		m := testlock.RedLock("x", r.again(t)...)

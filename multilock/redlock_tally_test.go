@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// at returns a time by which the tests tell deadlines apart.
+// at returns the time n seconds after a fixed time.
 func at(n int) time.Time { return time.Unix(int64(n), 0) }
 
-// votesOf makes a tally of text: g is a grant, with a token and a deadline that is as many seconds, and the
-// other letters are the first ones of the kinds.
+// votesOf returns a tally with one vote for each text. The text of a vote is the first letter of its kind.
+// For a grant, a number follows, such as g5. It is the token, and the grant is valid until at(5).
 func votesOf(t *testing.T, text ...string) (votes tally) {
 	t.Helper()
 	kinds := map[byte]voteKind{'p': pending, 'g': granted, 'r': refused, 'f': failed, 'b': broken}
@@ -82,8 +82,8 @@ func TestATallyDecidesByMajorities(t *testing.T) {
 func TestATokenIsSafeOnceAMajorityHasStoredIt(t *testing.T) {
 	for _, c := range []struct {
 		votes []string
-		low   []int // servers that can be asked to store the token
-		safe  bool  // without that
+		low   []int // servers to which the token can be sent
+		safe  bool  // without sending the token to these servers
 	}{
 		{[]string{"g5", "g5", "g5"}, nil, true},
 		{[]string{"g3", "g9", "g5"}, []int{0}, true},
@@ -99,7 +99,7 @@ func TestATokenIsSafeOnceAMajorityHasStoredIt(t *testing.T) {
 	}
 }
 
-// naive decides by looking at each set of servers, without counting or sorting.
+// naive is a tally that decides by looking at each set of servers. It does not count votes or sort tokens.
 type naive tally
 
 // sets calls f for each set of servers that is a majority.
@@ -115,7 +115,7 @@ func (n naive) sets(f func(in func(i int) bool)) {
 	}
 }
 
-// exists reports whether all votes of some majority are so.
+// exists reports whether there is a majority for all of whose votes so returns true.
 func (n naive) exists(so func(v vote) bool) (exists bool) {
 	n.sets(func(in func(int) bool) {
 		all := true
@@ -131,12 +131,12 @@ func (n naive) of(kinds ...voteKind) bool {
 	return n.exists(func(v vote) bool { return slices.Contains(kinds, v.kind) })
 }
 
-// without reports whether some majority has no vote of these kinds.
+// without reports whether there is a majority that has no vote of these kinds.
 func (n naive) without(kinds ...voteKind) bool {
 	return n.exists(func(v vote) bool { return !slices.Contains(kinds, v.kind) })
 }
 
-// The model also plays the next holder, whose token must be higher.
+// The fuzz test also checks that the token of the next holder is higher (checkToken).
 func FuzzATallyAgreesWithANaiveModel(f *testing.F) {
 	f.Add([]byte{1, 5, 1, 3, 1, 9}, uint8(3))
 	f.Add([]byte{1, 5, 2, 0, 0, 0, 3, 0, 4, 0}, uint8(0))
@@ -170,7 +170,7 @@ func FuzzATallyAgreesWithANaiveModel(f *testing.F) {
 				t.Errorf("%v: %s: %v", votes, c.what, c.got)
 			}
 		}
-		for i := range votes { // with one grant less, is there a majority?
+		for i := range votes { // is there a majority without the grant of server i?
 			if votes[i].kind != granted {
 				continue
 			}
@@ -191,7 +191,8 @@ func FuzzATallyAgreesWithANaiveModel(f *testing.F) {
 	})
 }
 
-// checkTime compares the end of the hold with what the clock would show at each second.
+// checkTime compares validUntil with the model at each second: at that time, there is a majority of valid
+// grants, or not.
 func checkTime(t *testing.T, votes tally, n naive) {
 	until := votes.validUntil()
 	for sec := range 20 {
@@ -203,8 +204,8 @@ func checkTime(t *testing.T, votes tally, n naive) {
 }
 
 // checkToken checks that the token is the smallest number that the grants of a majority do not exceed. Then
-// the servers of stores store it, by their bits, and the token must be above this one in each later hold, as
-// low as its servers may grant, if the tally says that it is safe.
+// the servers whose bits are set in stores store the token. If the tally says that the token is safe, the
+// next hold must have a higher token, on each majority, even if each server grants its lowest possible token.
 func checkToken(t *testing.T, votes tally, n naive, stores uint8) {
 	token := votes.token()
 	upTo := func(most int64) bool {
@@ -235,7 +236,8 @@ func checkToken(t *testing.T, votes tally, n naive, stores uint8) {
 		}
 		grows = grows && next.token() > token
 	})
-	// Of an even number of servers, one fewer would do.
+	// If the number of servers is even, one server fewer would be sufficient, so the tally may say that a
+	// token is not safe although it is.
 	if odd := len(votes)%2 == 1; stored.won() && !grows || odd && grows && !stored.won() {
 		t.Errorf("%v: token %d is stored by %v; the next is higher: %v", votes, token, stored, grows)
 	}

@@ -28,7 +28,7 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 			t.Errorf("nested token %d, not %d", nested.Token(), hold.Token())
 		}
 		testlock.Unlock(t, nested)
-		if all := r.count(); all != 10 { // the nested hold is this process's alone
+		if all := r.count(); all != 10 { // servers do not know of the nested hold
 			t.Errorf("%d requests to lock, re-enter and leave", all)
 		}
 		testlock.Unlock(t, hold)
@@ -44,7 +44,7 @@ func TestAnUncontendedRedLockIsOneRequestAndOneReleaseForEachServer(t *testing.T
 func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		for i, w := range r[:3] { // another holder
+		for i, w := range r[:3] { // three servers have another holder
 			occupied(w, "other"+string(rune('A'+i))+":1", time.Minute)
 		}
 		_, _, err := m.TryLock(bg)
@@ -62,11 +62,11 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 		if n := r.held(); n != 3 {
 			t.Errorf("held by %d", n)
 		}
-		// On two servers it is in nobody's way.
+		// Other holders on two of five servers do not matter.
 		r[0].Del(redKey)
 		_, hold := testlock.TryLock(t, m, bg)
 		testlock.Unlock(t, hold)
-		// No majority at all: not a lock error.
+		// If no majority answers, the error is not ErrLocked.
 		for _, w := range r[:3] {
 			w.Kill()
 		}
@@ -80,8 +80,8 @@ func TestWithoutAMajorityEverythingIsGivenBack(t *testing.T) {
 	})
 }
 
-// One that waits is granted what is free. Without a majority it does not keep that for longer than an answer
-// may take.
+// A waiter is granted the servers that are free. If they are no majority, it keeps them no longer than the
+// server timeout.
 func TestAMinorityIsGivenBackSoThatOthersCanTakeIt(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		const timeout = 200 * time.Millisecond
@@ -134,7 +134,7 @@ func TestOperatorsSeeAndFreeARedLockWithoutAMinority(t *testing.T) {
 		}
 		<-ctx.Done()
 		testlock.WantError(t, "Unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
-		time.Sleep(time.Second) // it may have asked whether a server still has it
+		time.Sleep(time.Second) // the former holder may have tried to join a server again
 		occupied(r[0], "otherA:1", time.Hour)
 		if st := testlock.Inspect(t, ops); st.Held {
 			t.Errorf("a minority holds it: %+v", st)
@@ -224,7 +224,7 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 		testlock.Must(t, again[1].Close())
 		_, err := multilock.NewQuorum(again)
 		testlock.WantError(t, "a closed session", err, rlock.ErrClosed)
-		// One server, or two: both must grant.
+		// With one or two servers, all servers must grant.
 		for n := 1; n <= 2; n++ {
 			testlock.Works(t, testlock.RedLock("x", a[:n]...))
 		}
@@ -236,7 +236,8 @@ func TestSessionsThatMakeNoQuorumAreRefused(t *testing.T) {
 	})
 }
 
-// RedLocks of one name over the same sessions are one lock. One of another kind is another.
+// RedLocks with the same name and the same sessions are one lock. A lock of another kind with this name is
+// another lock.
 func TestARedLockIsKnownByItsNameAndItsSessions(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		all := r.process(t)
@@ -250,7 +251,7 @@ func TestARedLockIsKnownByItsNameAndItsSessions(t *testing.T) {
 	})
 }
 
-// A process that names them in another order at another place would wait for itself else.
+// Otherwise a process whose code names the sessions in different orders would wait for itself.
 func TestTheOrderOfTheSessionsMakesNoOtherLockInAProcess(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		all := r.process(t)
@@ -260,7 +261,8 @@ func TestTheOrderOfTheSessionsMakesNoOtherLockInAProcess(t *testing.T) {
 	})
 }
 
-// Five clients that all ask at once split the votes, again and again, until one of them has a majority.
+// Five clients call Lock at the same time. Each gets some servers, again and again, until one of them has a
+// majority.
 func TestSplitVotesResolve(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		const clients, rounds = 5, 20
@@ -314,7 +316,7 @@ func TestALongWaitForTheProcesssOwnHoldIsLogged(t *testing.T) {
 	})
 }
 
-// endsNext is a context that has ended when it is asked again.
+// endsNext is a context whose Err returns nil at first, and an error from the second call on.
 type endsNext struct {
 	context.Context
 	asked bool
@@ -349,7 +351,7 @@ func TestANumberOfServersThatIsOfNoUseIsLogged(t *testing.T) {
 		withServers(t, n, func(t *testing.T, r servers) {
 			log := new(testlock.Log)
 			all := r.process(t, rlock.WithLogger(log.Logger()))
-			for range 2 { // the second time it is the same quorum
+			for range 2 { // the second Quorum is the same as the first, so nothing is logged again
 				_, err := multilock.NewQuorum(all)
 				testlock.Must(t, err)
 			}
@@ -361,7 +363,8 @@ func TestANumberOfServersThatIsOfNoUseIsLogged(t *testing.T) {
 	}
 }
 
-// Unlock returns when a majority has answered, so the next Lock finds a release under way.
+// Unlock returns when a majority has answered. So the release on the slowest server is still in flight when
+// the next Lock begins.
 func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		for i, w := range r {
@@ -378,8 +381,8 @@ func TestALockThatComesBackAtOnceIsTakenOnAllServers(t *testing.T) {
 	})
 }
 
-// Whatever WithHandover allows for other locks. The next goroutine has its turn when the sessions of all
-// servers know of the release, so none of them refuses its round.
+// WithHandover has no effect on RedLocks. The next goroutine gets its turn after the sessions of all servers
+// know of the release, so no session refuses its round.
 func TestEachGoroutineOfAProcessIsGrantedTheLockByAllServers(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		var inMemory atomic.Int32
@@ -412,7 +415,7 @@ func TestEachGoroutineOfAProcessIsGrantedTheLockByAllServers(t *testing.T) {
 	})
 }
 
-// One goroutine of a process competes at a time, and they have the lock in the order in which they came.
+// One goroutine of a process competes at a time. The goroutines get the lock in the order of their calls.
 func TestGoroutinesOfAProcessHaveARedLockInTheirOrder(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m, other := r.warm(t), r.warm(t)

@@ -13,12 +13,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// day is by how much a stored token may be ahead of a server's clock.
+// day is the longest time by which a stored token may be ahead of the clock of its server.
 const day = 24 * time.Hour
 
 func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 
-// follows locks, and unlocks a lock whose token must be above the last one, and near the clocks.
+// follows locks and unlocks m, and returns the token of this hold. The token must be above last, and at most
+// a day ahead of the clock.
 func follows(t *testing.T, m *multilock.RedLock, last int64) int64 {
 	t.Helper()
 	hold := testlock.Take(t, m)
@@ -30,11 +31,11 @@ func follows(t *testing.T, m *multilock.RedLock, last int64) int64 {
 	return hold.Token()
 }
 
-// Each majority has a server in common with the one before, though not the one with the fastest clock.
+// Each majority shares a server with the last majority, but not always the server with the fastest clock.
 func TestTokensGrowWhateverMinorityFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail, heal func(*testlock.Wire)
-		apart      time.Duration // of the servers' clocks
+		apart      time.Duration // difference between the clocks of neighboring servers
 	}{
 		"unreachable": {func(w *testlock.Wire) { w.Net.Refuse(true) },
 			func(w *testlock.Wire) { w.Net.Refuse(false) }, time.Hour},
@@ -67,15 +68,16 @@ func TestTokensGrowWhateverMinorityFails(t *testing.T) {
 	}
 }
 
-// Two of three are a bare majority, and their tokens differ. The lower one is not the hold's, as the next
-// majority may have no other server of this one. Once it was raised, it is no lower the next time.
+// Two of three servers grant different tokens. The hold has the higher token, which the other server must
+// store, because the next majority may share only that server. The second server remembers the token, so it
+// is not sent again.
 func TestABareMajorityStoresTheHigherToken(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
 		r[2].Net.Refuse(true)
 		ahead := micro(time.Hour)
 		remembers(r[0], ahead)
-		time.Sleep(time.Second) // the server is known to fail
+		time.Sleep(time.Second) // until the session knows that the server fails
 		r.reset()
 		hold := testlock.Take(t, m)
 		if hold.Token() <= ahead || r.store(hold.Token()) != 2 {
@@ -98,7 +100,8 @@ func TestABareMajorityStoresTheHigherToken(t *testing.T) {
 	})
 }
 
-// A server that cannot store the token is no vote: there is no lock without a majority that has it.
+// A grant of a server that cannot store the token does not count. So there is no hold without a majority that
+// has stored the token.
 func TestABareMajorityThatDoesNotStoreTheTokenIsNone(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)
@@ -112,7 +115,7 @@ func TestABareMajorityThatDoesNotStoreTheTokenIsNone(t *testing.T) {
 		if n := r.held(); n != 0 {
 			t.Errorf("held by %d", n)
 		}
-		hold := testlock.Take(t, m) // what was given back has the token, too
+		hold := testlock.Take(t, m) // the release has stored the token, too
 		if n := r.store(hold.Token()); n != 2 {
 			t.Errorf("token %d is stored by %d", hold.Token(), n)
 		}
@@ -120,11 +123,12 @@ func TestABareMajorityThatDoesNotStoreTheTokenIsNone(t *testing.T) {
 	})
 }
 
-// A server that joins later has granted a token of its own, which may be lower.
+// The token that a server grants when it joins a hold may be lower than the token of the hold. It must store
+// the token of the hold then.
 func TestATokenOutlivesARollingRestartOfTheServersThatStoredIt(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)
-		for _, w := range r[:2] { // the last one's clock is behind
+		for _, w := range r[:2] { // higher tokens than the clock of the last server gives
 			remembers(w, micro(time.Hour))
 		}
 		_, hold := testlock.Lock(t, m, bg)
@@ -140,8 +144,8 @@ func TestATokenOutlivesARollingRestartOfTheServersThatStoredIt(t *testing.T) {
 	})
 }
 
-// The holds of one process, one after the other, have tokens above the one that was raised. A bare majority
-// knows the last of these tokens, or counts it as used.
+// A process holds the lock many times, on two of three servers. At the end, both servers must have stored the
+// last token, or count it as used, however the last hold ends.
 func TestTokensOfAProcessWithABareMajorityAreBelowTheNextHolders(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r servers, hold *rlock.Hold, all []*rlock.Session){
 		"unlocked": func(t *testing.T, _ servers, hold *rlock.Hold, _ []*rlock.Session) {
@@ -170,7 +174,7 @@ func TestTokensOfAProcessWithABareMajorityAreBelowTheNextHolders(t *testing.T) {
 					testlock.Unlock(t, hold)
 					after := testlock.Granted(t, next)
 					testlock.WantAfter(t, after, hold.Token())
-					if hold = after; i == 10 { // the other one joins
+					if hold = after; i == 10 { // the third server joins
 						r[2].Net.Refuse(false)
 						time.Sleep(time.Minute)
 					}
@@ -184,8 +188,8 @@ func TestTokensOfAProcessWithABareMajorityAreBelowTheNextHolders(t *testing.T) {
 	}
 }
 
-// A client that may publish, and knows all that is not secret, does not move the tokens.
-// Proves: messages
+// An attacker may publish messages, and knows everything that is not secret. It must not be able to change
+// the tokens. Proves: messages
 func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		one, two := r.redLock(t), r.redLock(t)
@@ -217,7 +221,7 @@ func TestAForgedMessageMakesNoTokenOfARedLockFarFromTheClock(t *testing.T) {
 				t.Fatalf("%q: token %d after %d", token, hold.Token(), last)
 			}
 			testlock.Unlock(t, hold)
-			last = follows(t, r.redLock(t), hold.Token()) // it has heard nothing
+			last = follows(t, r.redLock(t), hold.Token()) // a new process, which got no forged message
 		}
 	})
 }
@@ -252,7 +256,7 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 			}
 			r[0].Del(redKey)
 			r[1].Del(redKey)
-			time.Sleep(time.Second) // the clocks pass the tokens
+			time.Sleep(time.Second) // until the clocks are above the last token
 			follows(t, m, last)
 			if n := r.held(); n != 0 {
 				t.Errorf("%q: held by %d", value, n)
@@ -261,7 +265,7 @@ func TestARedLockGoesOnWithoutAServerThatHasOddValues(t *testing.T) {
 	}
 }
 
-// A key of another type is a server's that has no vote, and it is left alone.
+// A server on which a key of the lock has another type has no vote, and the key is not changed.
 func TestARedLockGoesOnWithoutAServerThatHasAKeyOfAnotherType(t *testing.T) {
 	for _, key := range []string{redKey, redKey + ":q", redKey + ":w"} {
 		withServers(t, 3, func(t *testing.T, r servers) {
@@ -300,7 +304,7 @@ func TestOneClockThatIsFarOffDoesNotStopARedLock(t *testing.T) {
 	}
 }
 
-// holds holds the requests of x for a script.
+// holds returns a rule that delays all requests to run this script for x, until the test releases them.
 func holds(script string) func(*faultproxy.Request) faultproxy.Action {
 	return func(q *faultproxy.Request) faultproxy.Action {
 		if testlock.Script(q.Script()) == script && q.Args[3] == redKey {
@@ -310,8 +314,8 @@ func holds(script string) func(*faultproxy.Request) faultproxy.Action {
 	}
 }
 
-// A majority is enough while no server forgets. So one with a lower token learns of the hold's, too: with the
-// next renewal, or the release.
+// A token that a majority has stored is safe only while no server forgets it. So the other servers store it,
+// too, with the next renewal or with the release.
 func TestAServerWithALowerTokenLearnsOfTheHolds(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"released": 0, "renewed": renewal + time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -345,7 +349,7 @@ func TestAServerWithALowerTokenLearnsOfTheTokenOfALostHold(t *testing.T) {
 		if n := r.store(hold.Token()); n != 2 {
 			t.Fatalf("the token is stored by %d of 3 servers", n)
 		}
-		time.Sleep(time.Until(hold.Deadline()) + time.Millisecond) // in Redis the lease lasts a little longer
+		time.Sleep(time.Until(hold.Deadline()) + time.Millisecond) // in Redis, the lease ends a little later
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		if n := r.store(hold.Token()); n != 3 {
 			t.Errorf("it is stored by %d of 3 servers then", n)
