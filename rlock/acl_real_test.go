@@ -35,7 +35,8 @@ func setUser(t *testing.T, admin *redis.Client, rules []string) {
 	}
 }
 
-// denied are the commands, keys and channels that were refused, but for what go-redis can do without.
+// denied returns the commands, keys and channels that the server has refused to a user. It leaves out
+// commands that go-redis does not need.
 func denied(t *testing.T, admin *redis.Client) (objects []string) {
 	t.Helper()
 	entries, err := admin.ACLLog(bg, 100).Result()
@@ -48,11 +49,11 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 	return objects
 }
 
-// beats is longer than it takes to send a heartbeat, with the liveness of everything's sessions.
+// beats is longer than the time between two heartbeats of the sessions in everything.
 const beats = 3500 * time.Millisecond
 
-// everything does all that a program does with a lock, and gives up a wait after a while. Two sessions share
-// the lock.
+// everything calls all methods of a lock that programs use, from two sessions. One wait ends after the time
+// wait.
 func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.AnyMaker, name string,
 	wait time.Duration,
 	options ...rlock.SessionOption) (err error) {
@@ -87,7 +88,7 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.AnyMake
 	if _, err := lock.Inspect(ctx); err != nil {
 		return err
 	}
-	// One gives up after some heartbeats, and one is woken.
+	// One Lock gives up after some heartbeats, and the next one is woken.
 	if _, _, err := other.Lock(ctx, rlock.WaitAtMost(wait)); !errors.Is(err, rlock.ErrLocked) {
 		return fmt.Errorf("a wait that ran out: %w", err)
 	}
@@ -121,12 +122,13 @@ func everything(ctx context.Context, rdb rlock.Client, newMutex testlock.AnyMake
 	if err := hold.Unlock(ctx); !errors.Is(err, rlock.ErrLost) {
 		return fmt.Errorf("the unlock of a lock that was forced open: %w", err)
 	}
-	_, _, err = lock.Lock(ctx) // for Close to free
+	_, _, err = lock.Lock(ctx) // Close frees this hold
 	return err
 }
 
-// linger keeps a subscription until it is pinged, and another one has been given up. Of locks, there is one
-// in all, so it waits for latches.
+// linger waits for two latches, so that the session has two subscriptions. It ends one wait, and returns
+// after the session has sent UNSUBSCRIBE and PING. Locks would not do, because a session has one channel for
+// all of them.
 func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -148,7 +150,7 @@ func linger(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 		}
 		return nil
 	}
-	wait := func(name string) (stop func()) { // it listens by then, or is refused that
+	wait := func(name string) (stop func()) { // returns after the subscription, or after a refusal
 		waiting, cancel := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = latch.New(s, name).Wait(waiting) }()
@@ -164,7 +166,7 @@ func called(admin *redis.Client, command string) bool {
 	return strings.Contains(admin.Info(bg, "commandstats").Val(), "cmdstat_"+command+":calls=")
 }
 
-// allKinds does everything with every kind of lock, at once.
+// allKinds calls everything for every kind of lock, all at the same time.
 func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	todo := []func() error{
 		func() error { return severalAtOnce(ctx, rdb) },
@@ -191,7 +193,7 @@ func allKinds(ctx context.Context, rdb rlock.Client, admin *redis.Client) error 
 	return all
 }
 
-// damaged frees a lock whose hash somebody has edited.
+// damaged frees a lock with a hash that somebody has edited.
 func damaged(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -209,11 +211,11 @@ func damaged(ctx context.Context, rdb rlock.Client, admin *redis.Client) error {
 	if _, err = m.ForceUnlock(ctx); err != nil {
 		return err
 	}
-	_ = hold.Unlock(ctx) // which was lost
+	_ = hold.Unlock(ctx) // returns ErrLost
 	return nil
 }
 
-// permits takes two permits.
+// permits acquires permits of a semaphore.
 func permits(ctx context.Context, rdb rlock.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -228,7 +230,7 @@ func permits(ctx context.Context, rdb rlock.Client) error {
 	return errors.Join(permit.Do(ctx, 1, func(context.Context) error { return nil }), hold.Unlock(ctx))
 }
 
-// severalAtOnce takes two locks in one pipeline.
+// severalAtOnce acquires two locks in one pipeline.
 func severalAtOnce(ctx context.Context, rdb rlock.Client) error {
 	s, err := rlock.NewSession(rdb, rlock.WithLogger(testlock.Quiet))
 	if err != nil {
@@ -245,7 +247,7 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	rules := testlock.DocumentedRights(t)
 	for what, c := range map[string]struct {
-		rights, more []string // more are those that the test is about
+		rights, more []string // the test shows that each rule of more is needed
 		do           func(ctx context.Context, rdb, admin *redis.Client) error
 	}{
 		"all kinds": {nil, rules.Server, func(ctx context.Context, rdb, admin *redis.Client) error {
@@ -262,7 +264,7 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 			server := testredis.Start(t)
 			admin := server.Client(t)
 			setUser(t, admin, slices.Concat(c.rights, c.more))
-			// A waiter whose process died a while ago.
+			// The queue has a waiter whose process died a while ago.
 			testlock.Must(t, admin.ZAdd(bg, "lockline:f:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
 			testlock.Must(t, admin.ConfigResetStat(bg).Err())
 			if err := c.do(testlock.Bounded(t), server.Client(t, asLockline), admin); err != nil {
@@ -273,13 +275,13 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 			}
 			for _, rule := range c.more {
 				if name, isCommand := strings.CutPrefix(rule, "+"); isCommand {
-					command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 counts
+					command, _, _ := strings.Cut(name, "|") // as Redis 6.2 counts
 					if !called(admin, name) && !called(admin, command) {
 						t.Errorf("%s is of no use", rule)
 					}
 				}
 			}
-			for _, rule := range c.more { // keys and channels: what is refused first shows that it is needed
+			for _, rule := range c.more { // without a rule for keys or channels, the server must refuse
 				if !strings.ContainsAny(rule[:1], "~&") {
 					continue
 				}
@@ -299,7 +301,7 @@ func TestTheDocumentedRightsSufficeAndNoneCanBeLeftOut(t *testing.T) {
 	}
 }
 
-// Otherwise the lock would be held for ever by a caller that got an error.
+// Otherwise the lock would be taken forever by a caller whose Lock has returned an error.
 func TestALockWithoutTheRightToExpireItsKeyLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -347,7 +349,7 @@ func TestTheDocumentedRightsForReplicas(t *testing.T) {
 	}
 }
 
-// Servers refuse in different words, by version and by what is refused.
+// The texts of refusals differ between versions of Redis, and between commands, keys and channels.
 func TestARefusalForLackOfARightPointsToTheRules(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -374,7 +376,7 @@ func TestARefusalForLackOfARightPointsToTheRules(t *testing.T) {
 		log := new(testlock.Log)
 		client := server.Client(t, asLockline)
 		_, hold, err := rlock.New(testlock.NewSession(t, client), "x").TryLock(testlock.Bounded(t))
-		if hold != nil { // then a waiter lacks something, which can do without
+		if hold != nil { // a waiter lacks a right, but can wait without it
 			s := testlock.NewSession(t, client, rlock.WithLogger(log.Logger()))
 			ctx, cancel := context.WithCancel(testlock.Bounded(t))
 			ended := make(chan error, 1)

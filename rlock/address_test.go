@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// An outage is ridden out. No time mends these.
+// A Lock waits through an outage. But these addresses are wrong, so waiting would not help.
 func TestAnAddressThatNoServerHasIsAnErrorAtOnce(t *testing.T) {
 	for addr, says := range map[string]string{
 		"redis://127.0.0.1:6379": "too many colons in address (the address in the client's options " +

@@ -19,16 +19,16 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// pipelines counts what a client sends in pipelines, and what by itself.
+// pipelines counts the pipelines of a client, and the commands that it sends without a pipeline.
 type pipelines struct {
 	n, commands, longest, alone atomic.Int64
-	before                      func() // each of them
+	before                      func() // called before each pipeline
 	refuse                      atomic.Bool
 }
 
 var errOpen = errors.New("circuit open")
 
-// count has the client's requests counted.
+// count counts the requests of rdb from now on.
 func (p *pipelines) count(rdb *redis.Client) {
 	rdb.AddHook(testlock.Hook{Command: p.one, Pipeline: p.many})
 }
@@ -41,7 +41,7 @@ func (p *pipelines) one(ctx context.Context, cmd redis.Cmder, next redis.Process
 }
 
 func (p *pipelines) many(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
-	if name := cmds[0].Name(); strings.HasPrefix(name, "eval") { // not the start of a connection
+	if name := cmds[0].Name(); strings.HasPrefix(name, "eval") { // not the commands that set up a connection
 		n := int64(len(cmds))
 		p.n.Add(1)
 		p.commands.Add(n)
@@ -59,13 +59,14 @@ func (p *pipelines) many(ctx context.Context, cmds []redis.Cmder, next redis.Pro
 	return next(ctx, cmds)
 }
 
-// oneProcessor has goroutines run one after the other, so that many get to their requests at one instant.
+// oneProcessor makes goroutines run one after another, so that many of them send requests at about the same
+// time.
 func oneProcessor(t *testing.T) {
 	n := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(n) })
 }
 
-// lockEach has n goroutines lock and unlock, each its own lock, some times.
+// lockEach starts n goroutines. Each locks and unlocks its own lock, as many times as times says.
 func lockEach(t *testing.T, s *rlock.Session, newMutex testlock.Maker, n, times int, ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -143,7 +144,7 @@ func TestAPipelineWhoseAnswersAreLostChangesNothingTwice(t *testing.T) {
 		p.count(rdb)
 		s := testlock.Batching(testlock.NewSession(t, rdb), 0)
 		for range 3 {
-			cuts.Store(3) // a request is sent four times, and each cut could hit the same one
+			cuts.Store(3) // fewer than the four copies of one request, all of which could be cut
 			lockEach(t, s, newMutex, 32, 4, testlock.Bounded(t))
 		}
 		if p.n.Load() == 0 {
@@ -176,7 +177,7 @@ func TestWhoSharesAPipelineIsFreeToLeaveIt(t *testing.T) {
 		go func() { wg.Wait(); close(done) }()
 		testlock.Receive(t, "all have left", done)
 		w.Net.Thaw()
-		for i := range 30 { // what was granted to those who left is given back
+		for i := range 30 { // grants to callers that have left must be released
 			testlock.Works(t, newMutex(s, fmt.Sprint("frozen", i)))
 		}
 	})
@@ -303,11 +304,11 @@ func TestAPipelineThatWasNotSentIsNotAnswered(t *testing.T) {
 		wg.Wait()
 		runtime.GOMAXPROCS(n)
 		p.refuse.Store(false)
-		testlock.OnlyTokens(t, rdb) // all are released
+		testlock.OnlyTokens(t, rdb) // all locks are released
 	})
 }
 
-// traced hides which client it wraps.
+// traced hides the type of the client that it wraps.
 type traced struct{ redis.UniversalClient }
 
 func TestAClientOfWhoKnowsHowManyServersSharesNoPipeline(t *testing.T) {

@@ -23,13 +23,13 @@ import (
 
 var scriptTime = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
 
-// part is one of BenchmarkUncontended.
+// A part is a part of BenchmarkUncontended.
 type part struct {
 	name string
 	do   func()
 }
 
-// named are the parts of a map, in the order of their names.
+// named returns the parts of a map, sorted by name.
 func named(of map[string]func()) (parts []part) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		parts = append(parts, part{"rlock, " + name, of[name]})
@@ -37,8 +37,8 @@ func named(of map[string]func()) (parts []part) {
 	return parts
 }
 
-// BenchmarkUncontended says what a lock and an unlock are made of: two requests, here GETs, and the scripts,
-// whose time in the server is reported beside, and of each idiom in which users write it.
+// BenchmarkUncontended measures a Lock and an Unlock in each way in which users write them. It compares them
+// with two GETs, because a cycle sends two requests. It also reports the server's time for the scripts.
 func BenchmarkUncontended(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	s, err := rlock.NewSession(rdb)
@@ -56,7 +56,8 @@ func BenchmarkUncontended(b *testing.B) {
 			testlock.Must(b, h.Unlock(ctx))
 		}
 	}
-	// many takes one lock after another, so that none is taken again while its release is under way.
+	// many returns a function that uses one lock after another. So no lock is acquired while its release is
+	// in flight.
 	many := func(s *rlock.Session) func() {
 		var locks []rlock.Locker
 		for i := range 100 {
@@ -100,7 +101,7 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// scriptMicros is how many scripts the server has run, and the time that they took in all.
+// scriptMicros returns how many scripts the server has run, and their total time in µs.
 func scriptMicros(b *testing.B, rdb *redis.Client) (scripts, us float64) {
 	stats, err := rdb.Info(bg, "commandstats").Result()
 	testlock.Must(b, err)
@@ -115,8 +116,8 @@ func scriptMicros(b *testing.B, rdb *redis.Client) (scripts, us float64) {
 	return scripts, us
 }
 
-// BenchmarkSharing says what it brings that goroutines with locks of their own share pipelines. An operation
-// is a lock and an unlock.
+// BenchmarkSharing shows the effect of shared pipelines on goroutines that use different locks. An operation
+// is a Lock and an Unlock.
 func BenchmarkSharing(b *testing.B) {
 	rdb := testredis.Start(b).Client(b)
 	ctx, cancel := context.WithCancel(bg)

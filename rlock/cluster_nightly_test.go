@@ -27,7 +27,7 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 		o.ReadTimeout, o.DialTimeout = time.Second, time.Second
 	})
-	// Shorter than the Cluster takes to notice: until then the server's clock counts.
+	// The lease is shorter than the time in which the Cluster notices the frozen master.
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
 	frozen := cluster.Nodes[0]
 	onFrozen, elsewhere := map[*rlock.Hold]context.Context{}, map[*rlock.Hold]context.Context{}
@@ -48,8 +48,8 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	for _, ctx := range onFrozen {
 		testlock.Receive(t, "the frozen ones end at their deadline", ctx.Done())
 	}
-	// By now whoever was not renewed since the freeze is lost, too. (Not much
-	// later the Cluster itself goes down because it has no master.)
+	// By now, holds that were not renewed since the freeze must be lost, too. (Soon after, the Cluster
+	// refuses all requests, because a master is missing.)
 	for h := range elsewhere {
 		if h.Err() != nil || h.Deadline().Before(since.Add(1400*time.Millisecond)) {
 			t.Errorf("%s: not renewed because another master froze: %v", h.Name(), h.Err())
@@ -70,7 +70,7 @@ func TestAcrossASentinelFailover(t *testing.T) {
 	})
 	a, b := testlock.NewSession(t, rdb), testlock.NewSession(t, rdb)
 	_, hold := testlock.Lock(t, rlock.New(a, "x"), bg)
-	testlock.Must(t, rdb.Do(bg, "wait", 1, 1000).Err()) // replicated, so the failover keeps it
+	testlock.Must(t, rdb.Do(bg, "wait", 1, 1000).Err()) // the replica has the lock, so the failover keeps it
 	old := sentinel.Master(t)
 	old.Freeze()
 	sentinel.AwaitFailover(t, old)
@@ -85,7 +85,7 @@ func TestAcrossASentinelFailover(t *testing.T) {
 	testlock.Unlock(t, next)
 }
 
-// The old master lives on, as when an operator asks for a failover.
+// The old master goes on running, as after a failover by an operator.
 func TestNoSessionStarvesWhenSentinelsMoveTheMaster(t *testing.T) {
 	t.Parallel()
 	for kind, newLock := range queued {
@@ -174,7 +174,7 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		}
 		return all
 	}
-	try := func() error { // what one server needs, the other tests show
+	try := func() error { // the other tests cover the needs of a single server
 		rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 			o.Username, o.Password = "lockline", "PASSWORD"
 		})
@@ -221,12 +221,13 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 			t.Errorf("with Redisson's keys, sharded %v: SPUBLISH was used: %v", possible, used)
 		}
 	}
-	// leaveOut gives all rights but one, and reports what try says and what was refused.
+	// leaveOut gives all rights except one. It returns whether the server has refused that right to try, and
+	// the error of try.
 	leaveOut := func(rule string, try func() error) (refusal bool, err error) {
 		set(slices.DeleteFunc(slices.Concat(needed, more), func(r string) bool { return r == rule }))
 		err = try()
 		name := strings.TrimPrefix(rule, "+")
-		command, _, _ := strings.Cut(name, "|") // all that Redis 6.2 logs
+		command, _, _ := strings.Cut(name, "|") // Redis 6.2 logs commands without their subcommands
 		refused := refused()
 		return slices.Contains(refused, name) || slices.Contains(refused, command), err
 	}
@@ -241,14 +242,14 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 		})
 		wait := time.Second
 		if rule == "+sunsubscribe" {
-			wait = 8 * time.Second // of that it has need later
+			wait = 8 * time.Second // SUNSUBSCRIBE comes later
 		}
 		sharded := func() error { return shardedWaits(testlock.Bounded(t), rdb, wait) }
 		refused, err := leaveOut(rule, sharded)
 		used := slices.ContainsFunc(cluster.Nodes, func(node *testredis.Server) bool {
 			return called(node.Client(t), "ssubscribe")
 		})
-		// Else it is not tried.
+		// Without the rights to SSUBSCRIBE and SPUBLISH, neither is tried.
 		if want := rule != "+ssubscribe" && rule != "+spublish"; refused != want ||
 			used != want || err != nil {
 			t.Errorf("without %s: refused: %v, SSUBSCRIBE used: %v; %v", rule, refused, used, err)
@@ -256,8 +257,8 @@ func TestTheDocumentedRightsOnACluster(t *testing.T) {
 	}
 }
 
-// shardedWaits has a session give up the wait for one lock, and wait for another one in the same slot for so
-// long.
+// shardedWaits makes a session give up the wait for one lock, and then wait for another lock in the same
+// slot, for the time wait.
 func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (err error) {
 	var sessions []*rlock.Session
 	for range 2 {
@@ -288,7 +289,8 @@ func shardedWaits(ctx context.Context, rdb rlock.Client, wait time.Duration) (er
 	return second.Unlock(ctx)
 }
 
-// A session listens for wishes on a channel for each lock, where the lock is, once it has had a grant there.
+// A session that lingers must learn that another session wants the lock. For each lock, it subscribes to a
+// channel on the node of the lock.
 func TestALockIsKeptOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
@@ -310,7 +312,8 @@ func TestALockIsKeptOnACluster(t *testing.T) {
 	}
 }
 
-// Classic pub/sub passes each message to all nodes of a Cluster, so no session may depend on one of them.
+// With classic pub/sub, each node passes a message on to all other nodes, so a session may subscribe on any
+// node. It must not depend on a node that has died.
 func TestAMasterThatDiedForGoodDelaysNoHandOverOfAnotherMastersLocks(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)

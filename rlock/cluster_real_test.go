@@ -53,7 +53,7 @@ func TestOnACluster(t *testing.T) {
 		for i := range 9 {
 			name := fmt.Sprint("wake", i)
 			_, first := testlock.Lock(t, rlock.New(a, name), bg)
-			// Less than the lease.
+			// WaitAtMost is shorter than the lease.
 			got := testlock.Go(bg, rlock.New(b, name), rlock.WaitAtMost(15*time.Second))
 			testlock.Receive(t, "waiting", waits)
 			testlock.Unlock(t, first)
@@ -86,7 +86,7 @@ func TestOnACluster(t *testing.T) {
 		t.Parallel()
 		waits := make(testlock.Waits, 1)
 		for name, c := range map[string]struct {
-			option   rlock.SessionOption // nil: none
+			option   rlock.SessionOption // nil means no option
 			newMutex testlock.AnyMaker
 		}{
 			"auto":    {nil, testlock.Any(redisson.New)},
@@ -117,7 +117,7 @@ func TestOnACluster(t *testing.T) {
 	t.Run("requests are sent in their caller's goroutine", func(t *testing.T) {
 		t.Parallel()
 		m := rlock.New(testlock.NewSession(t, cluster.Client(t)), "prompt")
-		for range 20 { // as soon as the answers are prompt
+		for range 20 { // until the session knows that replies come quickly
 			testlock.Works(t, m)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// inScripts counts the commands that scripts have called on a server.
+// inScripts returns how many commands scripts have called on a server.
 func inScripts(t *testing.T, admin *redis.Client) (n int) {
 	t.Helper()
 	byScripts := []string{"del", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "publish",
@@ -37,8 +37,8 @@ func inScripts(t *testing.T, admin *redis.Client) (n int) {
 	return n
 }
 
-// A server's time goes into the commands that scripts call. These counts are exact where nothing else uses
-// the server.
+// Most of a server's time is used by the commands that scripts call. Their number is exact if nothing else
+// uses the server.
 func TestHowManyCommandsACycleCosts(t *testing.T) {
 	t.Parallel()
 	for kind, newMutex := range map[string]func(s *rlock.Session, name string) rlock.Locker{
@@ -66,7 +66,7 @@ func TestHowManyCommandsACycleCosts(t *testing.T) {
 			for range cycles {
 				testlock.Must(t, testlock.Cycle(bg, alone))
 			}
-			// Every few thousand cycles, the hash is made to live longer.
+			// Once in some thousand cycles, a script extends the life of the hash.
 			if n := inScripts(t, admin) - before; n > 7*cycles+5 {
 				t.Errorf("%d commands in %d cycles of one session", n, cycles)
 			} else {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// A session whose connections break does not know what Redis has kept. It asks for each of its holds as soon
-// as Redis answers again, and does not wait for the renewals.
+// When a session's connections break, it does not know which of its locks Redis has kept. It checks each hold
+// as soon as Redis answers again, before the next renewal is due.
 func TestASessionThatNoticesAnOutageFindsOutAtOnceWhatItHasLost(t *testing.T) {
 	for how, notice := range map[string]func(t *testing.T, w *testlock.Wire, s *rlock.Session){
 		"by a request": func(t *testing.T, _ *testlock.Wire, s *rlock.Session) {
@@ -39,7 +39,7 @@ func TestASessionThatNoticesAnOutageFindsOutAtOnceWhatItHasLost(t *testing.T) {
 						if how == "by its subscription" {
 							waits := testlock.Go(waiting, rlock.New(s, "taken"))
 							defer func() { <-waits }()
-							time.Sleep(time.Second) // it waits, and so has a subscription
+							time.Sleep(time.Second) // a waiter gives the session a subscription
 						}
 						defer leave()
 						w.Kill()
@@ -66,7 +66,7 @@ func TestASessionThatNoticesAnOutageFindsOutAtOnceWhatItHasLost(t *testing.T) {
 	}
 }
 
-// What Redis has kept goes on, and a fixed lease is not prolonged.
+// The check after an outage neither ends a hold that Redis has kept, nor extends a fixed lease.
 func TestAHoldThatRedisHasKeptOutlivesAnOutage(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Net.Client(t))

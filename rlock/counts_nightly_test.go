@@ -19,7 +19,7 @@ func TestAHundredThousandHeldLocksAreCheap(t *testing.T) {
 	}
 	// each connection has 64 KB.
 	rdb := testredis.Start(t).Client(t, func(o *redis.Options) { o.PoolSize = 2 })
-	// No renewal is under way when memory is measured.
+	// With this long lease, no renewal is in flight when memory is measured.
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour))
 	if each := bytesPerHold(t, s, 100_000); each > 1400 {
 		t.Errorf("%.0f bytes per held lock", each)

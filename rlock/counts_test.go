@@ -40,7 +40,7 @@ func TestAnUncontendedLockIsTwoRequests(t *testing.T) {
 	})
 }
 
-// Waking the threads for a goroutine takes longer than a request to a server nearby.
+// Waking a thread for a new goroutine can take longer than a request to a server nearby.
 func TestAnUncontendedLockStartsNoGoroutines(t *testing.T) {
 	created := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
 	if metrics.Read(created); created[0].Value.Kind() != metrics.KindUint64 {
@@ -50,7 +50,7 @@ func TestAnUncontendedLockStartsNoGoroutines(t *testing.T) {
 		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
-		testlock.Must(t, testlock.Cycle(ctx, m)) // from here on the server is known to answer promptly
+		testlock.Must(t, testlock.Cycle(ctx, m)) // now the session knows that replies come quickly
 		metrics.Read(created)
 		before := created[0].Value.Uint64()
 		for range 100 {
@@ -58,7 +58,7 @@ func TestAnUncontendedLockStartsNoGoroutines(t *testing.T) {
 			testlock.Unlock(t, hold)
 		}
 		metrics.Read(created)
-		if n := created[0].Value.Uint64() - before; n > 10 { // the runtime has some of its own
+		if n := created[0].Value.Uint64() - before; n > 10 { // the runtime starts some, too
 			t.Errorf("%d goroutines for 100 locks", n)
 		}
 	})
@@ -82,10 +82,10 @@ func TestWaitersSendNothingButPingsAndOneHeartbeatPerSession(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		w.Net.Reset()
-		const heartbeat = 6 * time.Second      // three fifths of the liveness time
-		time.Sleep(10*heartbeat + heartbeat/2) // so that none is under way
+		const heartbeat = 6 * time.Second      // three fifths of the waiter timeout
+		time.Sleep(10*heartbeat + heartbeat/2) // so that no heartbeat is in flight
 		heartbeats := strings.Count(sequence(w.Net), "acquire")
-		pings := w.Net.Count("PING") // one each 3 s, more or less
+		pings := w.Net.Count("PING") // about one every 3 s
 		if heartbeats < 10*sessions || heartbeats > 11*sessions || pings > 22*sessions ||
 			pings < 18*sessions || pings+heartbeats != w.Net.Count() {
 			t.Errorf("%d pings and %d heartbeats of %d sessions in %d requests",
@@ -117,23 +117,23 @@ func TestAWakeUpCostsNoRequestWhateverTheNumberOfWaiters(t *testing.T) {
 		w.Net.Reset()
 		testlock.Unlock(t, hold)
 		h := <-got
-		synctest.Wait() // its first lease is renewed after 100 ms
+		synctest.Wait() // the first lease is renewed after 100 ms, so not yet
 		wantSequence(t, w.Net, "a wake-up of one of 2 sessions", "")
 		cancel()
 		testlock.Unlock(t, h)
 		wg.Wait()
-		for len(got) > 0 { // woken in the instant of the cancel
+		for len(got) > 0 { // a waiter was woken just before the cancel
 			testlock.Unlock(t, <-got)
 		}
 	})
 }
 
-// terse is a server that costs next to no allocations: it grants a lock whenever it is asked, and takes it
-// back.
+// terse is a server that allocates almost nothing. It grants every acquire request, and accepts every
+// release.
 func terse(server net.Conn, lock string) {
 	in, out := bufio.NewReader(server), make([]byte, 0, 100)
 	word := func() []byte {
-		_, _ = in.ReadSlice('\n') // its length
+		_, _ = in.ReadSlice('\n') // the length of the word
 		w, _ := in.ReadSlice('\n')
 		return bytes.TrimSpace(w)
 	}
@@ -162,7 +162,8 @@ func terse(server net.Conn, lock string) {
 	}
 }
 
-// terseClient is a client of a terse server, and a lock there. They end with the test.
+// terseClient returns a client of a terse server, a session, and the digest of the acquire script. The client
+// and the session are closed when the test ends.
 func terseClient(t *testing.T, options ...rlock.SessionOption) (*redis.Client, *rlock.Session, string) {
 	digest := redis.NewScript(script.Text("lock/acquire")).Hash()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:2", PoolSize: 1,
@@ -176,17 +177,17 @@ func terseClient(t *testing.T, options ...rlock.SessionOption) (*redis.Client, *
 	return rdb, s, digest
 }
 
-// bytesPerHold is what each of n locks costs that one session holds. It fails the test if they cost
-// goroutines.
+// bytesPerHold returns how much memory each hold takes if one session holds n locks. It fails the test if
+// holds need goroutines.
 func bytesPerHold(t *testing.T, s *rlock.Session, n int) float64 {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = "orders:" + string(rune('a'+i%26)) + time.Duration(i).String()
 	}
-	_, first := testlock.Lock(t, rlock.New(s, "first"), bg) // connections and tables are there
+	_, first := testlock.Lock(t, rlock.New(s, "first"), bg) // makes connections and tables
 	memory := func() float64 {
 		var m runtime.MemStats
-		// Tests before may have left what is freed only by and by.
+		// Earlier tests may have left memory that only later collections free.
 		for same, last := 0, uint64(0); same < 3; last = m.HeapAlloc {
 			runtime.GC()
 			runtime.ReadMemStats(&m)
@@ -244,8 +245,8 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 			testlock.Must(t, err)
 			testlock.Must(t, hold.Unlock(ctx))
 		})
-		// What Lock and Unlock cost at the least: two EVALSHA with the same arguments and replies, through
-		// go-redis.
+		// The least possible cost of Lock and Unlock is that of two EVALSHA through go-redis, with the same
+		// arguments and replies.
 		keys := []string{"lockline:r:{x}", "lockline:r:{x}:q"}
 		owner, about := "285475da-9152-4c83-822a-67ee2f116a79:52", "4711@host label"
 		now := time.Now().UnixMicro()
@@ -260,14 +261,14 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 		}
 		for name, cycle := range idioms(t, func() *rlock.Mutex { return rlock.New(s, "x") }) {
 			n := testing.AllocsPerRun(100, cycle)
-			// On a busy machine, an answer may take long enough for requests to have goroutines.
+			// On a busy machine, replies may be so slow that requests get goroutines. So the minimum counts.
 			for range 10 {
 				n = min(n, testing.AllocsPerRun(100, cycle))
 			}
 			t.Logf("%s: %v allocations", name, n)
-			most := least + 18 // ten are New's
+			most := least + 18 // New makes ten of them
 			if name == "WaitAtMost" || name == "a deadline each call" {
-				most = least + 27 // these have a timer
+				most = least + 27 // these calls have a timer
 			}
 			if n > most {
 				t.Errorf("%s: %v allocations", name, n)
@@ -276,7 +277,7 @@ func TestAnUncontendedLockAllocatesAtMostAQuarterMoreThanBareScripts(t *testing.
 	})
 }
 
-// idioms are the ways in which users write a cycle. Each makes its Locker.
+// idioms returns the ways in which users write a Lock and an Unlock. Each calls locker first.
 func idioms(t testing.TB, locker func() *rlock.Mutex) map[string]func() {
 	outer, cancel := context.WithCancel(bg)
 	t.Cleanup(cancel)

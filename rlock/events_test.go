@@ -19,11 +19,11 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// ledger checks the rule of observers: each Acquired at depth 1 is followed by exactly one Released or Lost
-// of its token.
+// A ledger is an observer that checks a rule: each Acquired at depth 1 is followed by exactly one Released or
+// Lost with the same token.
 type ledger struct {
 	t    *testing.T
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards open and all
 	open map[string]int
 	all  []string
 }
@@ -48,7 +48,7 @@ func (l *ledger) Observe(_ context.Context, e rlock.Event) {
 	l.all = append(l.all, e.Type.String())
 }
 
-// want checks the events so far.
+// want fails the test unless the events so far are of these kinds.
 func (l *ledger) want(when string, kinds ...string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -118,13 +118,13 @@ func TestCloseReleasesForObserversWhatItGivesBack(t *testing.T) {
 		readers := rwlock.New(s, "y")
 		testlock.Keep(t, testlock.Take(t, rlock.New(s, "x")))
 		testlock.Keep(t, testlock.Take(t, readers.RLocker()))
-		testlock.Keep(t, testlock.Take(t, readers.RLocker())) // which shares the grant
+		testlock.Keep(t, testlock.Take(t, readers.RLocker())) // shares the first reader's grant
 		testlock.Must(t, s.Close())
 		l.want("after Close", "Acquired", "Acquired", "Acquired", "Released", "Released", "Released")
 	})
 }
 
-// The log of a loss says on which server it was, and why the lease was not renewed.
+// The log line of a loss names the server, and says why the lease was not renewed.
 func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var log bytes.Buffer
@@ -143,7 +143,7 @@ func TestALossInAnOutageIsLoggedWithTheLastErrorOfARenewal(t *testing.T) {
 	})
 }
 
-// A value of another program under the key of the lock keeps the lease from being renewed.
+// The lease cannot be renewed, because another program has written a value under the key of the lock.
 func TestALossByAKeyOfAnotherTypeIsLoggedWithTheHintOfLock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var log bytes.Buffer
@@ -212,7 +212,7 @@ func TestEachHoldEndsOnceForObserversWhateverBefallsIt(t *testing.T) {
 	}
 }
 
-// stormOfEvents takes locks of all kinds, nests in some, and unlocks them in any order.
+// stormOfEvents locks locks of all kinds. It nests in some holds, and unlocks them in random order.
 func stormOfEvents(s *rlock.Session, r *rand.Rand) {
 	locks := []rlock.Locker{
 		rlock.New(s, "a"), semaphore.New(s, "b", 2).Locker(1),

@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exampleClient returns a client of a server that runs in this process. Use your own client instead.
+// exampleClient starts a server in this process, and returns a client for it. Use your own client instead.
 func exampleClient() (*redis.Client, func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {

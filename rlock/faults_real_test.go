@@ -86,8 +86,8 @@ func TestWaitersGoOnAndHoldersLearnOfALoss(t *testing.T) {
 	}
 }
 
-// refusesAGrant has a server that refuses writes from begin to end wake the waiters of lock x, which is free
-// then.
+// refusesAGrant frees lock x, and wakes its waiters while the server refuses writes, which begin and end
+// switch on and off.
 func refusesAGrant(t *testing.T, rdb *redis.Client, begin, end func()) {
 	testlock.Must(t, rdb.Del(bg, lockKey).Err())
 	begin()
@@ -116,7 +116,8 @@ func TestAFullServerEndsNoWait(t *testing.T) {
 	testlock.Unlock(t, testlock.Granted(t, got))
 }
 
-// Nobody is passed over by a user that may not ask who listens.
+// The user of this session may not call PUBSUB, so its scripts do not know whether a waiter has a
+// subscription. They must not skip the waiter.
 func TestAWaiterIsNotPassedOverWhereItIsNotKnownWhetherItListens(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -132,8 +133,8 @@ func TestAWaiterIsNotPassedOverWhereItIsNotKnownWhetherItListens(t *testing.T) {
 	testlock.Unlock(t, testlock.Granted(t, got))
 }
 
-// Of more waiters than are passed over at once, all of whom are gone, the first costs its lease. Others are
-// served.
+// The queue has more dead waiters than one request skips. The first of them is granted the lock, and its
+// lease must end. Then living waiters are served.
 func TestManyOfTheDeadHideNobodyThatLives(t *testing.T) {
 	t.Parallel()
 	const dead = 1001
@@ -170,7 +171,7 @@ func TestAFullPoolIsAnErrorForNewcomersAndNotTheEndOfAHold(t *testing.T) {
 	if _, _, err := other.TryLock(bg); !errors.Is(err, redis.ErrPoolTimeout) {
 		t.Errorf("TryLock with a full pool: %v", err)
 	}
-	testlock.Renewed(t, hold, 0) // go-redis has connections apart for pipelines
+	testlock.Renewed(t, hold, 0) // go-redis has other connections for pipelines
 	testlock.Must(t, conn.Close())
 	testlock.Unlock(t, hold)
 	testlock.Works(t, other)

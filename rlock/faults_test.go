@@ -32,7 +32,8 @@ func TestAnUnlockWhoseReplyWasLostSucceedsThoughOthersHeldTheLockSince(t *testin
 				cut = true
 				return faultproxy.CutReply
 			}
-			// Before the second copy arrives, somebody else comes and goes, and is there again.
+			// Before the second copy arrives, another session holds the lock twice, and the second hold goes
+			// on.
 			for i := range 3 {
 				_, theirs, err := b.TryLock(bg)
 				if err == nil && i < 2 {
@@ -90,14 +91,14 @@ func TestAnUnlockThatIsNotTriedAgainSaysSo(t *testing.T) {
 	})
 }
 
-// A deferred Close drops its error.
+// A deferred Close drops its error, so Close also logs it.
 func TestACloseThatLeavesLocksTakenLogsWhichAndWhy(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := beside(t, w)
 		var log testlock.Log
 		s := testlock.NewSession(t, rdb, rlock.WithLogger(log.Logger()))
 		testlock.Lock(t, rlock.New(s, "x"), bg)
-		testlock.Must(t, rdb.Close()) // two defers in the wrong order
+		testlock.Must(t, rdb.Close()) // as two defers in the wrong order do
 		err := s.Close()
 		testlock.WantError(t, "Close", err, redis.ErrClosed)
 		for _, words := range []string{
@@ -118,7 +119,7 @@ func TestACloseThatLeavesLocksTakenLogsWhichAndWhy(t *testing.T) {
 	})
 }
 
-// breaker counts failures as a circuit breaker does, which would open after a few.
+// breaker counts failures as a circuit breaker does, which stops requests after some of them.
 type breaker struct{ failures atomic.Int64 }
 
 func (b *breaker) Allow() error { return nil }

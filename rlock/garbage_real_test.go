@@ -22,7 +22,8 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepairedByARealServer(t *testi
 	})
 }
 
-// Nobody asks all the time for a lock whose time to live is longer than a time.Duration can tell.
+// A lock whose time to live is too long for a time.Duration must count as held. Waiters must not send
+// requests all the time.
 func TestALockThatLivesLongerThanADurationIsHeldByOthers(t *testing.T) {
 	t.Parallel()
 	testlock.EveryKind(t, func(t *testing.T, newMutex testlock.Maker) {
@@ -35,7 +36,8 @@ func TestALockThatLivesLongerThanADurationIsHeldByOthers(t *testing.T) {
 			if len(keys) != 1 {
 				t.Fatal(keys)
 			}
-			// A lock of package redisson ends with its key, any other one when its hash says so.
+			// A lock of package redisson ends with its key. All others have the end of the lease in their
+			// hash.
 			if rdb.HExists(bg, keys[0], "ends").Val() {
 				testlock.Must(t, rdb.HSet(bg, keys[0], "ends", "9000000000000000").Err())
 			}

@@ -17,18 +17,19 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// odd are values that Lockline never wrote where it keeps numbers. A real server's Lua converts the real ones
-// as no other does.
+// odd are values that Lockline never writes, in fields that have numbers. oddReal are further values, which
+// the Lua of a real server converts in its own way.
 var (
 	odd     = []string{"", "zzz", "inf", "9007199254740993"}
 	oddReal = []string{"zzz", "-5", "1.5", "1e400", "0x10", "1\n2\x00%s,=", "9223372036854775807"}
 )
 
-// A place is where somebody writes such a value, while the lock is held, or while nobody holds it.
+// A place is a key or a field into which somebody writes such a value. If idle is true, this happens while
+// nobody holds the lock, otherwise while it is held.
 type place struct {
-	field string // "": a key without fields
-	key   string // by its ending behind the lock's key; or its whole name
-	alike string // a field that gets the same value
+	field string // "" if the key has no fields
+	key   string // its name, or its suffix to the lock's key
+	alike string // another field that gets the same value, or ""
 	idle  bool
 }
 
@@ -60,14 +61,15 @@ func placesOf(kind string) []place {
 	}
 	for _, field := range fields {
 		at = append(at, place{field: field})
-		if field != "owner" { // somebody who writes this takes the lock
+		if field != "owner" { // a value in this field makes the lock taken
 			at = append(at, place{field: field, idle: true})
 		}
 	}
 	return at
 }
 
-// eachPlace runs a test with two sessions' locks of each kind for each place.
+// eachPlace runs a test for each place and each kind. Its function of makes a vandal for the lock with this
+// name.
 func eachPlace(
 	t *testing.T, test func(t *testing.T, at place,
 		of func(t *testing.T, name string, admin *redis.Client) *vandal),
@@ -93,13 +95,13 @@ func eachPlace(
 	}
 }
 
-// What nobody of ours wrote into a lock's keys makes no second holder, no token that is not above those
-// before, and nobody ask all the time. Everything ends, and where it is an error, that names the key: when
-// that is deleted, all is well. Proves: values
+// Odd values in the keys of a lock must not cause a second holder, a token that is too low, or requests all
+// the time. Every call returns. If it returns an error, the error names the key. After this key is deleted,
+// the lock works again. Proves: values
 func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	eachPlace(t, func(t *testing.T, at place, of func(*testing.T, string, *redis.Client) *vandal) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-			w.Net.SetDelay(10 * time.Microsecond) // tokens follow the clock
+			w.Net.SetDelay(10 * time.Microsecond) // so that the clock moves, and tokens with it
 			for i, value := range odd {
 				of(t, fmt.Sprintf("%d %q", i, value), w.Client).suffer(at, value)
 			}
@@ -107,11 +109,11 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepaired(t *testing.T) {
 	})
 }
 
-// vandal writes into the keys of one lock, which two sessions use.
+// A vandal writes odd values into the keys of one lock, which two sessions use.
 type vandal struct {
 	t        *testing.T
 	name     string
-	key      string // that is written to
+	key      string // the key that gets the value
 	rdb      *redis.Client
 	one, two testlock.Mutex
 	last     int64 // the highest token of a hold
@@ -153,7 +155,7 @@ func (v *vandal) write(at place, value string) {
 	testlock.Must(v.t, v.rdb.HSet(bg, v.key, fields...).Err())
 }
 
-// got takes in the outcome of an acquisition.
+// got checks the result of a Lock or TryLock, and records its token.
 func (v *vandal) got(what string, hold *rlock.Hold, err error) {
 	v.t.Helper()
 	switch {
@@ -166,7 +168,7 @@ func (v *vandal) got(what string, hold *rlock.Hold, err error) {
 	}
 }
 
-// named: the error tells what an error of a lock is, or names the key.
+// named fails the test unless err is nil, an ordinary error of a lock, or an error that names the key.
 func (v *vandal) named(what string, err error) {
 	v.t.Helper()
 	if err != nil && !errors.Is(err, rlock.ErrLocked) && !errors.Is(err, rlock.ErrLost) &&
@@ -183,7 +185,7 @@ func (v *vandal) inspects() {
 	}
 }
 
-// patient is for holds that must live, where a busy machine may renew too late.
+// patient is the lease of holds that must not be lost, although a busy machine may renew them too late.
 var patient = rlock.WithLease(testlock.Patience)
 
 func (v *vandal) whileIdle(at place, value string) {
@@ -234,15 +236,15 @@ func (v *vandal) whileHeld(at place, value string) {
 	} else {
 		v.named("TryLock", err)
 	}
-	extended := first.Extend(testlock.Bounded(t), time.Minute) // what a renewal does
+	extended := first.Extend(testlock.Bounded(t), time.Minute) // does the same as a renewal
 	v.named("Extend", extended)
 	if (at.field == "s" || at.field == "change") && extended != nil {
 		t.Errorf("the hold ended, though only its count was changed: %v", extended)
 	}
-	if at.key == "" && (at.field == "t" || at.field == "token") { // a fair waiter could take it for a grant
+	if at.key == "" && (at.field == "t" || at.field == "token") { // may be a grant to a fair waiter
 		select {
 		case <-ends:
-		case <-time.After(150 * time.Millisecond): // a heartbeat's time
+		case <-time.After(150 * time.Millisecond): // longer than the time between heartbeats
 		}
 	}
 	v.inspects()
@@ -257,7 +259,7 @@ func (v *vandal) whileHeld(at place, value string) {
 	}
 }
 
-// recovers: when nobody holds the lock and the key is deleted, as the error says, all is well.
+// recovers frees the lock, deletes the key, as the error says, and checks that the lock works again.
 func (v *vandal) recovers() {
 	t := v.t
 	if _, hold, err := v.one.TryLock(testlock.Bounded(t)); err == nil {
@@ -266,7 +268,7 @@ func (v *vandal) recovers() {
 	}
 	_, err := v.two.ForceUnlock(testlock.Bounded(t))
 	v.named("ForceUnlock", err)
-	// This is real time: the tokens of a block may be a millisecond ahead of the server's clock.
+	// Time may be real here, and the tokens of a block may be a millisecond ahead of the server's clock.
 	time.Sleep(2 * time.Millisecond)
 	testlock.Must(t, v.rdb.Del(bg, v.key).Err())
 	_, hold := testlock.Lock(t, v.two, testlock.Bounded(t), patient)
@@ -277,12 +279,12 @@ func (v *vandal) recovers() {
 	testlock.Unlock(t, hold)
 }
 
-// Nobody asks all the time for a lock whose time to live is longer than a time.Duration can tell.
+// Waiters of a lock with a very long time to live must not send requests all the time.
 func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		_, hold := testlock.Lock(t, newMutex(testlock.NewSession(t, beside(t, w)), "x"), bg)
 		lock := w.Keys()[0]
-		// An in-memory server has none that is longer than a Duration.
+		// The in-memory server cannot have a time to live that is too long for a time.Duration.
 		w.SetTTL(lock, 1e12*time.Millisecond/1000)
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
 		_, _, _ = m.TryLock(bg)
@@ -296,7 +298,7 @@ func TestALockThatLivesForAgesIsWaitedForWithoutAskingAllTheTime(t *testing.T) {
 	})
 }
 
-// A hash of another program, or of an older version of Lockline, is no free lock.
+// A hash of another program, or of an older version of Lockline, must not count as a free lock.
 func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
 	for what, fields := range map[string][]string{
 		"another program's": {"foo", "bar"},
@@ -331,7 +333,7 @@ func TestAHashThatLocklineDidNotWriteIsAnErrorThatNamesItsKey(t *testing.T) {
 	}
 }
 
-// The hash has the end of the lease, so a hash that does not expire holds nobody up.
+// The hash has the end of the lease, so the lease also ends if the key does not expire.
 func TestALeaseEndsThoughItsKeyWasPersistedByHand(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		gone := testlock.NewSession(t, beside(t, w))

@@ -18,9 +18,10 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// BenchmarkGrowth says what a cycle costs where many wait, many have died or much is remembered: how many
-// scripts, and how much time of the server. Neither may grow with the number. The most sessions are 1,000,
-// so 10,000 waiters are ten goroutines of each. Give a fixed number of cycles: -benchtime 20000x.
+// BenchmarkGrowth measures a cycle with many waiters, with many dead holders, and with many remembered locks.
+// It reports the scripts and the server's time of a cycle, which must not grow with these numbers. There are
+// at most 1,000 sessions, so 10,000 waiters are ten goroutines of each session. Run it with a fixed number of
+// cycles, such as -benchtime 20000x.
 func BenchmarkGrowth(b *testing.B) {
 	server := testredis.Start(b)
 	numbers := []int{10, 1000, 10_000}
@@ -65,7 +66,7 @@ func BenchmarkGrowth(b *testing.B) {
 				_, _, err := dead.Lock(bg, rlock.WithLease(5*time.Second))
 				return err
 			})
-			time.Sleep(5 * time.Second) // by the server's clock, the leases end
+			time.Sleep(5 * time.Second) // until the leases have ended by the server's clock
 			measure(b, rdb, []rlock.Locker{dead})
 		})
 		b.Run(fmt.Sprintf("latch/counted=%d", n), func(b *testing.B) {
@@ -84,7 +85,7 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// each calls f n times, in 100 goroutines.
+// each calls f for the numbers from 0 to n-1, in 100 goroutines.
 func each(b *testing.B, n int, f func(int) error) {
 	var all sync.WaitGroup
 	for g := range 100 {
@@ -99,7 +100,7 @@ func each(b *testing.B, n int, f func(int) error) {
 	all.Wait()
 }
 
-// measure counts from when each has had a lock once.
+// measure runs b.N cycles, and measures them. Before, each goroutine makes one cycle that does not count.
 func measure(b *testing.B, rdb *redis.Client, lockers []rlock.Locker) {
 	var left atomic.Int64
 	var warm, all sync.WaitGroup
@@ -134,7 +135,7 @@ func measure(b *testing.B, rdb *redis.Client, lockers []rlock.Locker) {
 	report(b, rdb)
 }
 
-// report reports the scripts of an operation, and their time.
+// report reports the number of scripts in an operation, and their time.
 func report(b *testing.B, rdb *redis.Client) {
 	b.StopTimer()
 	scripts, us := scriptMicros(b, rdb)

@@ -15,10 +15,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// ask starts goroutines that lock, and returns when all of them wait or are in.
+// ask starts n goroutines that lock m, and returns when each of them waits or has the lock.
 func ask(m *rlock.Mutex, n int, options ...rlock.Option) <-chan handed {
 	in := queueUp(m, n, bg, options...)
-	time.Sleep(time.Millisecond) // they gather
+	time.Sleep(time.Millisecond) // so that all of them have joined
 	synctest.Wait()
 	return in
 }
@@ -50,7 +50,7 @@ func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 			rlock.WithHandover(time.Hour)), "x")
 		for range 100 {
 			_, holding := testlock.Lock(t, m, bg)
-			in := ask(m, 1) // whose turn comes first
+			in := ask(m, 1) // the waiter that is served first
 			ctx, cancel := context.WithCancel(bg)
 			left := make(chan error)
 			go func() { left <- testlock.Cycle(ctx, m) }()
@@ -90,7 +90,7 @@ func TestWhoIsCanceledAtTheHandOverNeverHeldIt(t *testing.T) {
 	})
 }
 
-// onGrant has the client call f when the server has granted a lock, and before whoever asked for it knows.
+// onGrant makes the client call f when the server has granted a lock, before the caller receives the reply.
 func onGrant(rdb *redis.Client, f func()) {
 	rdb.AddHook(testlock.Hook{Command: func(
 		ctx context.Context, cmd redis.Cmder, next redis.ProcessHook,
@@ -115,7 +115,7 @@ func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
 			ctx, cancel := context.WithCancel(bg)
 			leave = func() {
 				cancel()
-				time.Sleep(time.Microsecond) // its caller leaves
+				time.Sleep(time.Microsecond) // the caller of Lock leaves
 			}
 			if _, _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
@@ -125,7 +125,7 @@ func TestAGrantThatNobodyWantedGivesItsTokensBack(t *testing.T) {
 		}
 		leave = func() {}
 		_, hold = testlock.Lock(t, m, bg)
-		// Else they would run ahead of the clock, and fall back when Redis forgets the last one.
+		// Otherwise tokens would run ahead of the clock, and go back when Redis forgets the last one.
 		if ahead := hold.Token() - time.Now().UnixMicro(); ahead > 1000 {
 			t.Errorf("token %d after %d is ahead of the clock by %d us", hold.Token(), first, ahead)
 		}

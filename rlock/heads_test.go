@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// waiting is a goroutine that waits, with its session and network.
+// waiting is a call of Lock that waits, with its session and the network of its session.
 type waiting struct {
 	got    <-chan testlock.Grant
 	cancel func()
@@ -18,9 +18,8 @@ type waiting struct {
 	net    *faultproxy.Proxy
 }
 
-// The waiters at the head of the queue know when the lease ends, and leave before that. No waiter sends a
-// heartbeat.
-// Proves: wake-ups
+// The first waiters in the queue know when the lease ends, but leave before. The next waiter must then send a
+// request when the lease ends. In this test, no waiter sends heartbeats. Proves: wake-ups
 func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 	const lease = 4 * time.Second
 	longLiveness, short := rlock.WithWaiterTimeout(3*time.Hour), rlock.WithWatchdogTimeout(lease)
@@ -37,7 +36,7 @@ func TestTheNextInTheQueueLooksWhenTheFirstHaveLeft(t *testing.T) {
 	}
 	givesUp, closes := func(w waiting) { w.cancel() }, func(w waiting) { _ = w.s.Close() }
 	losesConnections := func(w waiting) { w.net.Refuse(true) }
-	leaves := map[string][]func(w waiting){ // if two lost their connections, heartbeats would be needed
+	leaves := map[string][]func(w waiting){ // losing two connections would need heartbeats
 		"two give up":               {givesUp, givesUp},
 		"two close":                 {closes, closes},
 		"one loses its connections": {losesConnections},

@@ -74,7 +74,7 @@ func TestATimeThatLastsForDecadesIsRefusedWithTheOptionsName(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		testlock.Unlock(t, testlock.Take(t, m, rlock.WaitAtMost(long))) // to wait is another matter
+		testlock.Unlock(t, testlock.Take(t, m, rlock.WaitAtMost(long))) // a wait may be longer than a lease
 	})
 }
 
@@ -156,7 +156,7 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 		"a label that is a book": {rdb, []rlock.SessionOption{rlock.WithLabel(strings.Repeat("l", 600))},
 			"512"},
 	}
-	// Versions of go-redis before 9.22 have none.
+	// Versions of go-redis before 9.22 have no AutoPipeline.
 	if method := reflect.ValueOf(rdb).MethodByName("AutoPipeline"); method.IsValid() {
 		ap := method.Call(nil)[0].Interface()
 		defer func() { _ = ap.(io.Closer).Close() }()
@@ -174,7 +174,7 @@ func TestBadSessionsAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// names that have broken other libraries' keys.
+// names are names that have broken the keys of other libraries.
 var names = []string{
 	"x", "a b", "a\nb", "a\x00b", "\xff\xfe", "ü", "名前", "{", "}", "{}", "}{", "{a}", "a{b}c", "a}b", "a{b",
 	"}x", `\x`, `\}x`, `\\`,
@@ -229,14 +229,15 @@ func FuzzNames(f *testing.F) {
 	}
 	f.Add("app", "tenant}:r:{y", "app:r:{tenant}", "y")
 	f.Add("app:{b}", "x", "app", "b}:f:{x")
-	// "": of package redisson.
+	// The prefix "" stands for package redisson.
 	for _, name := range []string{"lockline_lock_memory:{x}", "redisson_lock_token:{x}", "r:{x}"} {
 		f.Add("", "x", "", name)
 	}
 	f.Add("lockline", "x", "", "lockline:r:{x}:t")
 	rdb := testlock.NewWire(f).Client
 	f.Fuzz(func(t *testing.T, p, a, q, b string) {
-		refused := func(prefix, name string) bool { // at most; which ones is the test of internal/protocol
+		// Package protocol tests which of these names are refused.
+		refused := func(prefix, name string) bool {
 			return prefix == "" && strings.ContainsAny(name, "{}_")
 		}
 		process := func(prefix string) (*rlock.Session, map[string]testlock.AnyMaker) {
@@ -281,7 +282,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// A lock must not stay taken for such a mistake, nor the process end.
+// A nil context is a mistake, but locks must not stay taken because of it, and the process must not crash.
 func TestShutdownWithoutAContextGivesBackAsCloseDoes(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -293,7 +294,7 @@ func TestShutdownWithoutAContextGivesBackAsCloseDoes(t *testing.T) {
 	})
 }
 
-// nowhere is an observer that a program has forgotten to make.
+// nowhere is an observer for which a program may pass a nil pointer by mistake.
 type nowhere struct{ events []rlock.Event }
 
 func (n *nowhere) Observe(_ context.Context, e rlock.Event) { n.events = append(n.events, e) }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// lockers are locks of each kind, and MultiLocks.
+// lockers returns functions that make locks of each kind, and MultiLocks of them.
 func lockers() map[string]func(s *rlock.Session, name string) rlock.Locker {
 	all := map[string]func(*rlock.Session, string) rlock.Locker{}
 	for kind, newMutex := range testlock.Kinds {
@@ -24,7 +24,7 @@ func lockers() map[string]func(s *rlock.Session, name string) rlock.Locker {
 	return all
 }
 
-// queued are the locks of each kind with a queue.
+// queued has functions that make the lock "x", for each kind that has a queue.
 var queued = map[string]func(s *rlock.Session) rlock.Locker{
 	"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
 	"fairlock":  func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lease is the lease of sessions that set none.
+// lease is the lease of sessions without WithWatchdogTimeout.
 const lease = protocol.DefaultLease
 
 // Proves: tokens
@@ -41,8 +41,8 @@ func TestTheHashLivesForLongerThanTheLease(t *testing.T) {
 	})
 }
 
-// Each hold is handed over with a first lease, which is made as long as its option says in the background.
-// Proves: no trace
+// A hold that was handed over has a short first lease. The session extends it in the background to the time
+// that WithLease gives. After the Unlock, it must not send such a request. Proves: no trace
 func TestAfterUnlockNoRequestMakesAFixedLeaseLonger(t *testing.T) {
 	for kind, newLocker := range queued {
 		t.Run(kind, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAfterUnlockNoRequestMakesAFixedLeaseLonger(t *testing.T) {
 	}
 }
 
-// docs/choosing.md has the figures of these three tests.
+// docs/choosing.md has figures from this test and the next two.
 func TestALockOfACrashedHolderIsFreeAfterTwoThirdsOfTheLeaseAndWithinIt(t *testing.T) {
 	for crashedAt := time.Duration(0); crashedAt < 2*lease; crashedAt += lease / 11 {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -116,7 +116,7 @@ func TestAHeldLockIsRenewedThreeTimesInEachLease(t *testing.T) {
 }
 
 func TestAnOutageOfUnderTwoThirdsOfTheLeaseLosesNoLock(t *testing.T) {
-	// Holds end 1 % early, and there are pauses between renewals that fail.
+	// Holds end 1 % before their leases, and there are pauses between failed renewals.
 	const short = lease * 2 / 3 * 95 / 100
 	for what, switchTo := range map[string]func(w *testlock.Wire, broken bool){
 		"the server is down": func(w *testlock.Wire, broken bool) { w.Net.Refuse(broken) },

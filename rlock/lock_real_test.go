@@ -20,7 +20,7 @@ func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
 	ctx, outer := testlock.Lock(t, m, bg)
 	_, nested := testlock.Lock(t, m, ctx)
 	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
-	testlock.Unlock(t, nested) // its count cannot be noted
+	testlock.Unlock(t, nested) // a full server refuses the new count
 	testlock.Renewed(t, outer, 3*time.Second)
 	if ctx.Err() != nil {
 		t.Fatalf("lost: %v", context.Cause(ctx))
@@ -38,7 +38,7 @@ func TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld(t *testing.T) {
 func TestAClientInATurnDoesNotStarveAnother(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
-	var grants atomic.Int64 // of Redis, to the many
+	var grants atomic.Int64 // grants by Redis to the session of the eight goroutines
 	many := testlock.NewSession(t, rdb, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
 		if e.Type == rlock.EventAcquired && !e.HandedOver {
 			grants.Add(1)
@@ -76,7 +76,8 @@ func TestAClientInATurnDoesNotStarveAnother(t *testing.T) {
 	}
 }
 
-// wrongClient shows what locks say with a client that can't reach whoever keeps them.
+// wrongClient checks the errors of locks whose client cannot reach the master of their keys. Each error must
+// contain the text use, which says which client to use.
 func wrongClient(t *testing.T, addr, use string) {
 	rdb := testlock.Client(t, addr)
 	session := testlock.NewSession(t, rdb)

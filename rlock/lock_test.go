@@ -22,7 +22,8 @@ func (r *recorder) Observe(_ context.Context, e rlock.Event) {
 	r.events = append(r.events, e)
 }
 
-// Code that the holder calls locks again with the context from outside, and hangs.
+// The usual cause is that code called by the holder locks again with an outer context, and so waits for
+// itself.
 func TestALongWaitForTheSessionsOwnHolderIsLoggedWhileItLasts(t *testing.T) {
 	const warning = "have waited for 10 s for a holder of this same session"
 	for kind, newMutex := range testlock.Kinds {

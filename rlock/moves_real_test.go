@@ -17,8 +17,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The replica behind an endpoint is promoted, the old master becomes its replica and keeps the connections
-// that it has.
+// An endpoint moves to the promoted replica. The old master becomes a replica, and keeps its connections.
 func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T) {
 	t.Parallel()
 	for kind, newLock := range queued {
@@ -38,15 +37,15 @@ func TestNoSessionStarvesWhenAnEndpointIsMovedToThePromotedReplica(t *testing.T)
 	}
 }
 
-// nobodyStarves checks that sessions which wait as the master moves have their turns beside those that come
-// later.
+// nobodyStarves checks that sessions that wait while the master moves get the lock, although other sessions
+// come later.
 func nobodyStarves(
 	t *testing.T, newLock func(*rlock.Session) rlock.Locker, client func() *redis.Client, move func(),
 ) {
 	t.Helper()
 	ctx, stop := context.WithCancel(bg)
 	var turns [4]atomic.Int64
-	// A release that only the old master heard of costs as long.
+	// If only the old master has got a release, the next holder waits for this lease to end.
 	lease := rlock.WithWatchdogTimeout(5 * time.Second)
 	contend := func(i int) <-chan struct{} {
 		l, done := newLock(testlock.NewSession(t, client(), lease)), make(chan struct{})
@@ -87,7 +86,8 @@ func nobodyStarves(
 	}
 }
 
-// Readers ask for a write, which such a master refuses, too.
+// A script that reads calls HDEL to find out whether it runs on a master. A master that refuses writes also
+// refuses this HDEL, but the script must return its reply.
 func TestAMasterThatRefusesToWriteAnswersWhatItKnows(t *testing.T) {
 	t.Parallel()
 	for name, setting := range map[string][2]string{

@@ -17,9 +17,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A managed Redis fails over behind one address. The old server lives on and keeps the connections that it
-// has, so that a subscription stays where nothing is published any more (go-redis 790 and 2229,
-// spring-data-redis 3431).
+// A managed Redis fails over behind one address. The old server goes on running and keeps its connections. So
+// a subscription may stay there, although nothing is published there any more (see issues 790 and 2229 of
+// go-redis, and 3431 of spring-data-redis).
 func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAnyMore(t *testing.T) {
 	kinds := maps.Clone(queued)
 	kinds["redisson"] = func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") }
@@ -32,8 +32,8 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 					testlock.NewSession(t, after.Client)
 				moveButForItsSubscription(t, stays, old, after)
 
-				// Its next wait is at the new server, and its subscription at the old one: within a heartbeat
-				// it is mended.
+				// The next waiter of this session queues at the new server, but the subscription is still at
+				// the old one. The next heartbeat finds this, and the session subscribes again.
 				_, first := testlock.Lock(t, newLock(newcomer), bg)
 				got := testlock.Go(bg, newLock(stays))
 				time.Sleep(7 * time.Second)
@@ -51,8 +51,8 @@ func TestAWaiterIsServedThoughItsSubscriptionStayedAtAServerThatIsNotTheLocksAny
 	}
 }
 
-// moveButForItsSubscription has a session, whose client goes to the server old, send its requests to the
-// server after from now on, and listen where it did.
+// moveButForItsSubscription makes s send its requests to the server after from now on, instead of the server
+// old. The subscription of s stays at old.
 func moveButForItsSubscription(t *testing.T, s *rlock.Session, old, after *testlock.Wire) {
 	t.Helper()
 	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, old.Client), "its own"), bg)
@@ -66,7 +66,8 @@ func moveButForItsSubscription(t *testing.T, s *rlock.Session, old, after *testl
 	old.Net.CutRequests()
 }
 
-// moved runs a test of a session whose subscription has stayed. Nothing else that this session does mends it.
+// moved runs a test with a session whose subscription has stayed at the old server. The test must make the
+// session notice this once.
 func moved(t *testing.T, test func(t *testing.T, stays, newcomer *rlock.Session)) {
 	testlock.Simulated(t, func(t *testing.T, old *testlock.Wire) {
 		after := testlock.NewWire(t)
@@ -88,8 +89,8 @@ func TestAWaiterOfALatchIsToldThoughItsSubscriptionStayedAtAnotherServer(t *test
 		testlock.Must(t, err)
 		awake, others := make(chan error, 1), make(chan error, 1)
 		go func() { awake <- ours.Wait(bg) }()
-		go func() { others <- theirs.Wait(bg) }() // so that somebody listens to the latch's channel
-		time.Sleep(31 * time.Second)              // each looks once in a lease
+		go func() { others <- theirs.Wait(bg) }() // so that the latch's channel has a subscriber
+		time.Sleep(31 * time.Second)              // each reads the count once in a lease
 		start := time.Now()
 		testlock.Must(t, theirs.CountDown(bg))
 		testlock.Must(t, testlock.Receive(t, "awake", awake))
@@ -129,9 +130,9 @@ func TestAnObserverIsToldThoughItsSubscriptionStayedAtAnotherServer(t *testing.T
 	})
 }
 
-// The old server stays a master, too, and keeps both the pooled connections and the subscription of a
-// session. Each server answers as if it had the lock, so the session cannot notice the other one. Only a new
-// connection leads there.
+// The old server stays a master, too, and keeps the pooled connections and the subscription of a session.
+// Both servers answer as if they had the lock, so the session cannot notice the move. Only a new connection
+// leads to the new server.
 func TestASessionStaysAtAnOldMasterUntilItsConnectionsHaveReachedConnMaxLifetime(t *testing.T) {
 	const life = time.Minute
 	for _, limited := range []bool{false, true} {
@@ -143,14 +144,14 @@ func TestASessionStaysAtAnOldMasterUntilItsConnectionsHaveReachedConnMaxLifetime
 					o.ConnMaxLifetime = life
 				}
 			}), rlock.WithLogger(log.Logger()))
-			former := testlock.NewSession(t, faultproxy.InMemory(t, old.Dial).Client(t)) // it does not move
+			former := testlock.NewSession(t, faultproxy.InMemory(t, old.Dial).Client(t)) // does not move
 			newcomer := testlock.NewSession(t, after.Client)
 			_, first := testlock.Lock(t, rlock.New(former, "x"), bg)
 			got := testlock.Go(bg, rlock.New(stays, "x"))
 			time.Sleep(time.Second)
 			old.Net.LeadTo(after.Dial)
 			_, hold := testlock.Lock(t, rlock.New(newcomer, "x"), bg)
-			time.Sleep(life + 7*time.Second) // 6 s: a heartbeat
+			time.Sleep(life + 7*time.Second) // heartbeats come every 6 s
 			if !limited {
 				time.Sleep(time.Hour)
 				if n := len(old.PubSubChannels("*")); n != 1 || log.String() != "" {
@@ -174,7 +175,7 @@ func TestASessionStaysAtAnOldMasterUntilItsConnectionsHaveReachedConnMaxLifetime
 	}
 }
 
-// Each session of a RedLock has its own server, so its lines name it.
+// The log lines about a subscription name the server, because each session of a RedLock has another server.
 func TestALostSubscriptionIsLoggedWithTheSessionsServer(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		for range 2 {

@@ -13,14 +13,15 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The newcomer's request hands the lock over to the only waiter, and puts itself into the queue. It must do
-// the latter first: from the moment that the queue is empty, this node refuses to read or to make it.
+// The newcomer's request hands the lock over to the only waiter, and adds the newcomer to the queue. The
+// script must add it first. Once the queue is empty, its key is gone, and a node whose slot moves refuses
+// requests for missing keys.
 func TestANewcomerThatHandsOnALockWhoseSlotIsAboutToMoveWaits(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, 3, 0)
 	rdb := cluster.Client(t)
 	_, gone := testlock.Lock(t, fairlock.New(testlock.NewSession(t, rdb), "x"), bg)
-	defer runtime.KeepAlive(gone) // or it is released as a forgotten one
+	defer runtime.KeepAlive(gone) // so that the hold is not released as forgotten
 	waits := make(testlock.Waits, 2)
 	wait := func() <-chan testlock.Grant {
 		s := testlock.NewSession(t, rdb, rlock.WithObserver(waits))

@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// Redis' Lua reads the holder info by patterns, and writes it by cjson.
+// Lua scripts parse the holder info with patterns, and encode it with cjson. Notes with special characters
+// must survive this.
 func TestANoteArrivesAsItIs(t *testing.T) {
 	t.Parallel()
 	type lock interface {
@@ -46,7 +47,7 @@ func TestANoteArrivesAsItIs(t *testing.T) {
 			got := testlock.Go(testlock.Bounded(t), theirs, rlock.WithNote(notes[1]))
 			want := notes[:1]
 			switch {
-			case kind == "redisson": // which has no queue
+			case kind == "redisson": // Redisson's locks have no queue
 			case kind == "readers" || kind == "semaphore":
 				other := testlock.Granted(t, got)
 				defer testlock.Unlock(t, other)
@@ -78,7 +79,7 @@ func TestANoteArrivesAsItIs(t *testing.T) {
 				}
 			}
 			testlock.Unlock(t, hold)
-			if len(want) == 1 { // handed over in the queue
+			if len(want) == 1 { // the lock is handed over to the waiter
 				next := testlock.Granted(t, got)
 				if note := testlock.Inspect(t, inspected).Note; note != notes[1] {
 					t.Errorf("the next holder has the note %q", note)

@@ -72,7 +72,7 @@ func TestANoteStaysWhileTheSessionPassesTheLockOnInMemory(t *testing.T) {
 		note("first")
 		testlock.Unlock(t, hold)
 		hold = testlock.Take(t, m)
-		note("") // no note stays behind
+		note("") // the note of the last hold is gone
 		testlock.Unlock(t, hold)
 	})
 }

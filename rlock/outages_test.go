@@ -22,10 +22,10 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// outages are what befalls the server, or the way to it, when a call is made. An exhausted pool is in
-// pool_real_test.go: go-redis's pools share timers, so they cannot wait in fake time.
+// outages are faults of the server, or of the network, that begin when a call is made. A test of exhausted
+// pools is in pool_real_test.go, because the pools of go-redis share timers, and cannot wait in fake time.
 var outages = map[string]struct {
-	lasts time.Duration // until a call succeeds; 0: none does
+	lasts time.Duration // how long it takes until calls succeed; 0: until end is called
 	begin func(w *testlock.Wire)
 	end   func(w *testlock.Wire)
 }{
@@ -38,7 +38,7 @@ var outages = map[string]struct {
 	}, func(w *testlock.Wire) { w.Net.Thaw() }},
 	"a dead host": {0, func(w *testlock.Wire) { w.Down(true) }, func(w *testlock.Wire) { w.Down(false) }},
 	"a slow server": {
-		2 * time.Second, // for all requests of a call
+		2 * time.Second, // the time that all requests of a call need
 		func(w *testlock.Wire) { w.Net.SetDelay(100 * time.Millisecond) },
 		func(w *testlock.Wire) { w.Net.SetDelay(0) },
 	},
@@ -54,7 +54,7 @@ var outages = map[string]struct {
 
 type boundedCall = func(context.Context) error
 
-// locks makes a call that takes a lock, and gives it back.
+// locks returns a call that locks and unlocks.
 func locks(
 	t *testing.T, lock func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold, error),
 ) boundedCall {
@@ -67,7 +67,7 @@ func locks(
 	}
 }
 
-// bounded are calls that a session makes. Those that wait ride out an outage.
+// bounded has calls that must return at their deadlines. If waits is true, the call waits through an outage.
 var bounded = map[string]struct {
 	waits bool
 	of    func(t *testing.T, s *rlock.Session) boundedCall
@@ -112,7 +112,7 @@ var bounded = map[string]struct {
 	}},
 }
 
-// clients are options of go-redis that bear on how long a request can block.
+// clients are settings of go-redis that decide how long a request can block.
 var clients = map[string]func(o *redis.Options){
 	"deadlines count": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
 	"deadlines count, no timeout": func(o *redis.Options) {
@@ -126,8 +126,8 @@ var clients = map[string]func(o *redis.Options){
 	},
 }
 
-// A call ends at its deadline, or 100 ms later, which a waiter takes to leave the queue. That is so with
-// every client, although a request is stuck that was sent before anything was known of the outage.
+// A call ends at most 100 ms after its deadline. (A waiter needs this time to leave the queue.) This holds
+// for every client, although the call has sent a request before it could know of the outage.
 func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 	for what, outage := range outages {
 		for name, call := range bounded {
@@ -160,7 +160,7 @@ func TestCallsKeepTheirBoundInOutages(t *testing.T) {
 	}
 }
 
-// A call without a deadline has one of the library's: 5 s for an Unlock, the lease for a Lock.
+// If a call has no deadline, the library bounds it: an Unlock by 5 s, a Lock by the lease.
 func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
 	const lease = 6 * time.Second
 	cycle := func(m *rlock.Mutex, _ *rlock.Hold) error { return testlock.Cycle(bg, m) }
@@ -220,7 +220,7 @@ func TestCallsWithoutADeadlineKeepTheirBoundInOutages(t *testing.T) {
 	}
 }
 
-// Such a wait must not look like contention, nor like a broken network.
+// The error of such a wait must look neither like contention nor like a broken network.
 func TestAWaitInWhichRedisAnsweredNothingSaysSo(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))
@@ -248,7 +248,7 @@ func TestACallWithoutADeadlineNamesTheServerThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A client with a TLSConfig waits for an answer to its handshake, which Redis without TLS does not give.
+// A client with a TLSConfig waits for a reply to its handshake. Redis without TLS never sends this reply.
 func TestAWaitForAFirstAnswerThatDoesNotComeAsksForTLS(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		c := w.Net.Client(t, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })
@@ -280,7 +280,8 @@ func TestAWaitForAFirstAnswerThatDoesNotComeAsksForTLS(t *testing.T) {
 	})
 }
 
-// The grant comes when the wait is over. The call gives it back, and must not name it as the holder.
+// The grant arrives after the wait has ended. The call releases this grant, and must not name it as the
+// holder.
 func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
 	kinds := map[string]func(*rlock.Session) rlock.Locker{
 		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 2).Locker(1) },
@@ -299,7 +300,7 @@ func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasSuffix(err.Error(), text) {
 			t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(time.Second) // or the grant that is given back would be in the way
+		time.Sleep(time.Second) // until the grant is released
 		ctx, cancel := context.WithTimeout(ctx, short)
 		defer cancel()
 		_, _, err = l.Lock(ctx)
@@ -309,7 +310,8 @@ func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
 		}
 	}
 	for name, of := range kinds {
-		// Requests that end soon are sent by the caller's goroutine, which is late then.
+		// A request with a short timeout is sent by the caller's goroutine, and others by a goroutine of
+		// their own.
 		for _, timeout := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
 			t.Run(fmt.Sprint(name, timeout), func(t *testing.T) {
 				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -317,7 +319,7 @@ func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
 					l := testlock.Warm(t, of(testlock.NewSession(t, client)))
 					held, hold := testlock.Lock(t, l, bg)
 					w.Net.SetDelay(5 * time.Millisecond)
-					if name == "reentrant" || name == "fair" || name == "Redisson" { // others send no request
+					if name == "reentrant" || name == "fair" || name == "Redisson" { // others send none
 						check(t, "nested", l, held)
 					}
 					testlock.Unlock(t, hold)
@@ -332,7 +334,7 @@ func TestAWaitThatIsShorterThanARoundTripNamesNoHolder(t *testing.T) {
 	}
 }
 
-// What the wait was for is named also if it ended in the same instant, or shortly before.
+// The error names the holder even if its hold ended at the same time as the wait, or shortly before.
 func TestAWaitThatEndsAsTheLockIsPassedOnNamesTheHolderBefore(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Client), "x"))

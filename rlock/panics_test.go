@@ -18,10 +18,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// fuse is a hook that panics at a command, or in a pipeline that has it, as long as it is set.
+// A fuse is a hook that panics at a command, also in a pipeline, while it is set.
 type fuse struct {
-	at    atomic.Pointer[string] // script or command; nil: not set
-	after bool                   // the command was answered
+	at    atomic.Pointer[string] // name of a script or command; nil if not set
+	after bool                   // panic after the reply, not before the request
 	blown atomic.Int64
 }
 
@@ -53,8 +53,8 @@ func (f *fuse) around(cmds []redis.Cmder, next func() error) error {
 	return nil
 }
 
-// fused runs a test with a mutex whose client has a fuse, and another session's of the same name. A lock that
-// is not given back stays for longer than the tests wait.
+// fused runs a test with two Mutexes of the same name, in two sessions. The client of m has the fuse f. A
+// lock that is not released stays taken for longer than the tests wait.
 func fused(
 	t *testing.T, test func(t *testing.T, f *fuse, m, other *rlock.Mutex, ctx context.Context),
 	options ...rlock.SessionOption,
@@ -93,7 +93,7 @@ func fused(
 	}
 }
 
-// byPanic: err tells of the panic, and of nothing that it is not.
+// byPanic fails the test unless err names the panic, and matches none of the errors of locks.
 func byPanic(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), blown) {
@@ -160,7 +160,7 @@ func TestARenewalThatPanicsIsTriedAgain(t *testing.T) {
 
 func TestAnInspectionThatPanicsIsAnError(t *testing.T) {
 	fused(t, func(t *testing.T, f *fuse, m, _ *rlock.Mutex, ctx context.Context) {
-		testlock.Inspect(t, m) // or the server would not know the script
+		testlock.Inspect(t, m) // so that the server has the script
 		f.set("inspect")
 		if _, err := m.Inspect(ctx); err == nil {
 			t.Error("no error")
@@ -220,7 +220,7 @@ func TestShutdownEndsWithItsContextThoughAnObserverOrALoggerBlocks(t *testing.T)
 				}
 				close(blocked)
 				w.Down(false)
-				testlock.Must(t, s.Close()) // waits for the end
+				testlock.Must(t, s.Close()) // waits until the observer has returned
 				testlock.Keep(t, hold)
 			})
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// The only connection of the client's pool is taken, though the server answers.
+// The server answers, but the client's pool has a single connection, and another command uses it.
 func TestCallsEndWithTheirContextsWhereThePoolIsExhausted(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -17,9 +17,9 @@ import (
 
 const goroutinesEach = 3
 
-// contend is a process that increments a counter that nothing guards but the lock, on a
-// connection of its own, and leaves traces of overlaps and of the order of tokens. The
-// arguments are the server and the rounds.
+// contend is the main function of a process that increments a counter in Redis, which only the lock guards.
+// It also records overlaps, and the order of tokens. args has the address of the server and the number of
+// rounds.
 func contend(args string) {
 	var addr string
 	var rounds int
@@ -88,7 +88,7 @@ func criticalSection(ctx context.Context, rdb *redis.Client, token int64) error 
 func TestManyProcessesNestAndNeverOverlap(t *testing.T) {
 	t.Parallel()
 	const processes, rounds = 3, 40
-	server := testredis.Start(t) // where a process of its own has no prefix of the test's
+	server := testredis.Start(t) // not the shared server, because the processes use the default prefix
 	rdb := server.Client(t)
 	var wg sync.WaitGroup
 	for range processes {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// heldByAnother runs a test in fake time, while a process of its own holds lock x.
+// heldByAnother runs a test in fake time, while another process holds lock x.
 func heldByAnother(t *testing.T, test func(t *testing.T, w *testlock.Wire, hold *rlock.Hold)) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, beside(t, w)), "x"), bg)
@@ -31,7 +31,7 @@ func wantInQueue(t *testing.T, w *testlock.Wire, n int) {
 	}
 }
 
-// A session stands in the queue once, whoever of it waits.
+// A session has one place in the queue for all of its waiters.
 func TestTheNextGoroutineInheritsThePlaceOfOneThatGivesUp(t *testing.T) {
 	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
 		ours, theirs := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
@@ -61,7 +61,7 @@ func TestTheNextGoroutineInheritsThePlaceOfOneThatGivesUp(t *testing.T) {
 func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
 	heldByAnother(t, func(t *testing.T, w *testlock.Wire, hold *rlock.Hold) {
 		dropped := 0
-		const outage = 20 // requests; one is sent four times at most
+		const outage = 20 // requests; each is sent at most four times
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if !stands(r) || dropped > outage {
 				return faultproxy.Pass
@@ -76,15 +76,15 @@ func TestAnOutageBehindTheRefusalOnlyLengthensTheWait(t *testing.T) {
 	})
 }
 
-// The answer to the request for a place is lost, and its time-out is longer than the first lease of a lock
-// that is handed over.
+// The reply that the waiter is queued is lost. The client waits for it for longer than the first lease of a
+// lock that is handed over, so the waiter must not wait for the reply.
 func TestAWaiterThatIsToldOfItsGrantDoesNotWaitForTheAnswer(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		net := faultproxy.InMemory(t, w.Dial)
 		s := testlock.NewSession(t, net.Client(t))
 		other, waiter := fairlock.New(testlock.NewSession(t, w.Client), "x"), fairlock.New(s, "x")
 		_, hold := testlock.Lock(t, other, bg)
-		first := testlock.Join(bg, waiter) // so that it listens
+		first := testlock.Join(bg, waiter) // so that its session subscribes
 		testlock.Unlock(t, hold)
 		mine := testlock.Granted(t, first)
 		got := testlock.Join(bg, other)
@@ -136,13 +136,13 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 		w.Net.OnRequest(onFirst(faultproxy.Hold, stands))
 		got := testlock.Go(bg, m)
 		time.Sleep(time.Second)
-		wantInQueue(t, w, 1) // its second copy
+		wantInQueue(t, w, 1) // added by the second copy of the request
 		for _, key := range []string{queueKey, lockKey + ":w"} {
 			w.Del(key)
 		}
-		w.Net.CutAll() // so that it listens again, and looks
+		w.Net.CutAll() // so that the session subscribes again, and sends a request
 		time.Sleep(time.Second)
-		wantInQueue(t, w, 1) // again
+		wantInQueue(t, w, 1) // the waiter is queued again
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, got))
 		late := w.Net.Held()
@@ -157,7 +157,8 @@ func TestALateCopyOfAnAttemptThatWentMissingTakesNothing(t *testing.T) {
 	})
 }
 
-// A release without the queue's keys, as while a slot moves, does not free a lock that others wait for.
+// While a slot moves, a session may send a release without the keys of the queue. Such a release must not
+// free a lock for which others wait.
 func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		run := func(name string, keys int, args ...any) (string, error) {
@@ -178,8 +179,8 @@ func TestAReleaseWithoutTheQueueSaysThatItNeedsIt(t *testing.T) {
 		ask("h:2")
 		ask("a:1")
 		ask("b:1")
-		w.HDel(lockKey, "owner") // its lease is over
-		ask("a:1")               // a second copy takes the lock, and b waits
+		w.HDel(lockKey, "owner") // as if its lease had ended
+		ask("a:1")               // a second copy of the request takes the lock, and b waits
 		for range 2 {
 			reply, err := run("release", 1, "a:1", "", "lockline:s:", 60000, 0, 0)
 			if err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {

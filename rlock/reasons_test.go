@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// says checks that an error matches target, and that its text ends with these words, after one prefix.
+// says fails the test unless err matches target, and its text has one prefix and ends with these words.
 func says(t *testing.T, what string, err, target error, words string) {
 	t.Helper()
 	if !errors.Is(err, target) || !strings.HasSuffix(err.Error(), words) ||
@@ -75,7 +75,7 @@ func TestTheErrorOfAHoldThatHasEndedSaysWhy(t *testing.T) {
 	}
 }
 
-// An Unlock that is deferred before the error of Lock is looked at comes to a nil Hold.
+// If code defers Unlock before it checks the error of Lock, Unlock is called on a nil Hold.
 func TestANilHoldSaysThatItsLockFailed(t *testing.T) {
 	var hold *rlock.Hold
 	for name, err := range map[string]error{
@@ -87,7 +87,7 @@ func TestANilHoldSaysThatItsLockFailed(t *testing.T) {
 	}
 }
 
-// Such a waiter may name a holder that is gone, because it was not notified of the release.
+// The error of such a waiter may name a former holder, because the session was not notified of the release.
 func TestAWaiterThatMayNotSubscribeSaysSo(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		testlock.Keep(t, testlock.Take(t, rlock.New(testlock.NewSession(t, w.Client), "x")))

@@ -18,7 +18,7 @@ import (
 func TestOnlyOneAbandonedRequestIsUnderWayForALock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		proxy := w.Net
-		// Until Redis has answered, calls return when their contexts end.
+		// Before the first reply of Redis, calls also return when their contexts end.
 		m := rlock.New(testlock.NewSession(t, w.Client), "x")
 		var asked atomic.Int32
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -57,7 +57,7 @@ func TestALateCopyThatIsGrantedAfterAForcedUnlockEndsWithItsAttempt(t *testing.T
 		})
 		_, hold := testlock.Lock(t, m, bg) // granted to the second copy
 		testlock.ForceUnlock(t, operator)
-		testlock.Must(t, proxy.Release(proxy.Held()[0])) // the first one is granted, too
+		testlock.Must(t, proxy.Release(proxy.Held()[0])) // the first copy gets a grant, too
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
 		if st := testlock.Inspect(t, operator); st.Held {
 			t.Errorf("a lock that nobody holds: %+v", st)
@@ -82,7 +82,7 @@ func TestALateCopyDoesNotTakeAForcedLockBack(t *testing.T) {
 				})
 				_, hold := testlock.Lock(t, m, bg) // granted to the second copy
 				testlock.ForceUnlock(t, operator)
-				_, theirs := testlock.Lock(t, operator, bg) // others come and go
+				_, theirs := testlock.Lock(t, operator, bg) // another session holds the lock meanwhile
 				testlock.Unlock(t, theirs)
 				testlock.Must(t, proxy.Release(proxy.Held()[0]))
 				if st := testlock.Inspect(t, operator); st.Held {
@@ -117,7 +117,7 @@ func TestALockThatIsForcedBeforeItsHolderHeardOfIt(t *testing.T) {
 					return faultproxy.Pass
 				})
 				_, hold, err := m.Lock(bg)
-				testlock.Must(t, err) // it has asked anew
+				testlock.Must(t, err) // the call has begun another attempt
 				testlock.Unlock(t, hold)
 				if st := testlock.Inspect(t, operator); st.Held || len(st.Queue) > 0 {
 					t.Errorf("left: %+v", st)
@@ -153,10 +153,10 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 				return faultproxy.Pass
 			}
 			if n.Add(1) == 1 {
-				return faultproxy.CutReply // it worked
+				return faultproxy.CutReply // the release was carried out
 			}
-			// Somebody else holds the lock and loses it, and another one holds it, before the second copy
-			// arrives.
+			// Before the second copy arrives, another session acquires the lock and loses it, and acquires it
+			// again.
 			if _, hold, err := other.TryLock(bg); err != nil {
 				t.Error(err)
 			} else {
@@ -178,7 +178,8 @@ func TestAnUnlockWhoseOutcomeCannotBeKnownDoesNotSayLost(t *testing.T) {
 	})
 }
 
-// panicking is an observer and a log handler that panics each time it is called, and notes of what.
+// panicking is an observer and a log handler. It panics each time that it is called, and records for what it
+// was called.
 type panicking struct{ calls sync.Map }
 
 func (f *panicking) Observe(_ context.Context, e rlock.Event) {
@@ -226,7 +227,7 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 				broken.refuse.Store(true)
 				testlock.Eventually(t, "RenewFailed", func() bool { return observer.called("RenewFailed") })
 				broken.refuse.Store(false)
-				_ = hold.Unlock(bg) // it may have been lost meanwhile
+				_ = hold.Unlock(bg) // ErrLost if the hold was lost meanwhile
 
 				held, hold := testlock.Lock(t, m, testlock.Bounded(t))
 				if _, err := other.ForceUnlock(bg); err != nil {
@@ -250,7 +251,8 @@ func TestAnObserverOrLoggerThatPanicsLeavesTheLockWhole(t *testing.T) {
 	}
 }
 
-// A simulation found it: the error was that the grant took longer than its lease.
+// Simulation has found this case. TryLock returned an error that said that the grant took longer than its
+// lease.
 func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb, other := w.Client, w.Net.Client(t)
@@ -259,7 +261,7 @@ func TestATryLockThatWasForcedAndOvertakenIsLocked(t *testing.T) {
 		var hold *rlock.Hold
 		var force func()
 		onGrant(rdb, func() { force() })
-		force = func() { // granted, and not heard of it yet
+		force = func() { // the lock is granted, but the caller has no reply yet
 			force = func() {}
 			if held, err := operator.ForceUnlock(bg); !held || err != nil {
 				t.Errorf("ForceUnlock: %v, %v", held, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// has reports whether n replicas have the lock within a time, and fails if the answer is another error.
+// has reports whether n replicas get the lock within this time. It fails the test if WaitReplicas returns an
+// error other than that of its deadline.
 func has(t *testing.T, hold *rlock.Hold, n int, within time.Duration) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(bg, within)
@@ -65,8 +66,8 @@ func TestWaitReplicasCountsTheReplicasThatHaveAHold(t *testing.T) {
 	}
 }
 
-// The grant was written by another connection, so WAIT alone would be content at once.
-// Proves: WaitReplicas
+// WAIT counts only the writes of its own connection. The grant was written by another connection, so WAIT
+// alone would return at once. Proves: WaitReplicas
 func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

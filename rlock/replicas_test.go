@@ -17,8 +17,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0,
-// this one acknowledges nothing. A WAIT for more replicas blocks until its time is over.
+// replicated runs a test in fake time with a hold on a server that has one replica. While connected is 0, the
+// replica acknowledges nothing. A WAIT for more replicas blocks until its timeout.
 func replicated(
 	t *testing.T, test func(t *testing.T, w *testlock.Wire, connected *atomic.Int64, hold *rlock.Hold),
 ) {
@@ -28,7 +28,7 @@ func replicated(
 				var connected atomic.Int64
 				connected.Store(1)
 				w.Client = w.Net.Client(t)
-				testlock.Must(t, w.Client.Ping(bg).Err()) // so that there is a server
+				testlock.Must(t, w.Client.Ping(bg).Err()) // starts the server
 				w.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 					if cmd != "WAIT" {
 						return false
@@ -53,7 +53,7 @@ func replicated(
 
 func TestReplicasThatHaveTheLockAreFoundByAWriteAndAWait(t *testing.T) {
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
-		testlock.Must(t, hold.WaitReplicas(bg, 1)) // which gives the server the script that extends
+		testlock.Must(t, hold.WaitReplicas(bg, 1)) // now the server has the script that extends
 		w.Net.Reset()
 		left := hold.Deadline()
 		testlock.Must(t, hold.WaitReplicas(bg, 1))
@@ -92,7 +92,8 @@ func TestReplicasThatAreMissingAreWaitedForUntilTheContextEnds(t *testing.T) {
 	})
 }
 
-// The error says what the last answer said, also if a deadline or a broken connection has cut off later ones.
+// The error has the number of replicas from the last reply, even if a deadline or a broken connection has
+// ended later requests.
 func TestAWaitThatIsCutOffDoesNotHideHowManyReplicasHadTheLock(t *testing.T) {
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
 		for _, lost := range []string{"WAIT", "EVALSHA"} {
@@ -129,7 +130,7 @@ func TestAWaitForReplicasRidesOutAnOutage(t *testing.T) {
 	})
 }
 
-// What a failover to a replica without the lock does: WAIT is content, and the lock is not there.
+// After a failover to a replica without the lock, WAIT succeeds, but the lock is gone.
 // Proves: WaitReplicas
 func TestALockThatIsGoneIsNotOnReplicas(t *testing.T) {
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
@@ -140,7 +141,7 @@ func TestALockThatIsGoneIsNotOnReplicas(t *testing.T) {
 	})
 	replicated(t, func(t *testing.T, w *testlock.Wire, _ *atomic.Int64, hold *rlock.Hold) {
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if r.Is("EVALSHA") { // the failover comes between
+			if r.Is("EVALSHA") { // the failover happens between WAIT and this request
 				w.FlushAll()
 			}
 			return faultproxy.Pass

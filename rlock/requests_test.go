@@ -19,18 +19,19 @@ const (
 	queueKey = lockKey + ":q"
 )
 
-// isScript: the request runs one of these.
+// isScript reports whether a request runs one of these scripts.
 func isScript(r *faultproxy.Request, names ...string) bool {
 	return slices.Contains(names, testlock.Script(r.Script()))
 }
 
-// stands: a request for the lock that takes a place in the queue.
+// stands reports whether a request may add its attempt to the queue.
 func stands(r *faultproxy.Request) bool {
 	const liveness = 12
 	return isScript(r, "acquire") && r.Args[liveness] != "0"
 }
 
-// sequence names the requests since the last Reset, each by its script or its command.
+// sequence returns the names of the requests since the last Reset. The name of a request is its script or its
+// command.
 func sequence(p *faultproxy.Proxy) string {
 	var names []string
 	for _, r := range p.Requests() {
@@ -43,7 +44,7 @@ func sequence(p *faultproxy.Proxy) string {
 	return strings.Join(names, " ")
 }
 
-// wantSequence fails the test unless these were the requests since the last Reset, and resets.
+// wantSequence fails the test unless sequence returns want, and then calls Reset.
 func wantSequence(t *testing.T, p *faultproxy.Proxy, what, want string) {
 	t.Helper()
 	if got := sequence(p); got != want {
@@ -52,7 +53,7 @@ func wantSequence(t *testing.T, p *faultproxy.Proxy, what, want string) {
 	p.Reset()
 }
 
-// onFirst does action with the first request that is meant, and passes all others.
+// onFirst applies action to the first request for which meant returns true, and passes all other requests.
 func onFirst(
 	action faultproxy.Action, meant func(*faultproxy.Request) bool,
 ) func(*faultproxy.Request) faultproxy.Action {
@@ -66,18 +67,18 @@ func onFirst(
 	}
 }
 
-// beside is a client that reaches the server by a network of its own.
+// beside returns a client that reaches the server by another network.
 func beside(t testing.TB, w *testlock.Wire) *redis.Client {
 	return faultproxy.InMemory(t, w.Dial).Client(t)
 }
 
-// inQueue is how many sessions stand in the queue for lock x.
+// inQueue returns the number of attempts in the queue of lock x.
 func inQueue(w *testlock.Wire) int {
 	members, _ := w.ZMembers(queueKey)
 	return len(members)
 }
 
-// seen is how many of those in the queue the server has seen listen.
+// seen returns the number of waiters of which the server knows that their sessions had a subscription.
 func seen(rdb *redis.Client) (n int) {
 	for _, entry := range rdb.HVals(bg, lockKey+":w").Val() {
 		if strings.Contains(entry, "+ ") {
@@ -87,7 +88,7 @@ func seen(rdb *redis.Client) (n int) {
 	return n
 }
 
-// settle lets a moment of fake time pass, in which all that can happen does.
+// settle lets 100 ms of fake time pass, and waits until all goroutines are blocked.
 func settle() {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()

@@ -17,7 +17,7 @@ func TestTheCommonCaseIsAsTheOthersOnARealServer(t *testing.T) {
 	}
 }
 
-// A session whose subscription is at another server than its lock learns it with each answer (flag D).
+// If the server of the lock has no subscription of a session, each reply to this session has the flag D.
 func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
@@ -38,7 +38,7 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 			return strings.Contains(strings.Fields(reply)[0], "D")
 		}
 		deaf("holder:1")
-		wantDeaf := told == "1" || sharded // else it cannot be known
+		wantDeaf := told == "1" || sharded // a server without sharded pub/sub cannot know it
 		if deaf("s:1") != wantDeaf {
 			t.Errorf("told by %s: nobody listens, and the answer does not say so", told)
 		}
@@ -60,8 +60,8 @@ func TestAnAnswerSaysWhetherTheServerKnowsThatTheSessionListens(t *testing.T) {
 	}
 }
 
-// A message that has only the owner field notifies a session that another one wants the idle lock that it
-// keeps.
+// A session that keeps an idle lock is notified by a message that another session wants the lock. The message
+// has only the owner field.
 func TestTheKeeperOfAnIdleLockIsToldThatItIsWanted(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

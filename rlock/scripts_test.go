@@ -25,7 +25,8 @@ func TestTheCommonCaseIsAsTheOthers(t *testing.T) {
 	}
 }
 
-// withAndWithout returns a script of a lock, and the same without its common case. old occurs in that alone.
+// withAndWithout returns a script of a lock, and the same script without its common case. old is a text that
+// occurs only in the common case, and text replaces it.
 func withAndWithout(t *testing.T, name, old, text string) [2]*redis.Script {
 	t.Helper()
 	whole := script.Text("lock/" + name)
@@ -88,7 +89,7 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client, shared bool) {
 		maps.Copy(hashes, permits)
 	}
 	for name, hash := range hashes {
-		for _, ttl := range []time.Duration{80 * time.Second, 100 * time.Second} { // due, not due
+		for _, ttl := range []time.Duration{80 * time.Second, 100 * time.Second} { // to be extended, or not
 			for what, of := range map[string]struct {
 				both [2]*redis.Script
 				argv []any
@@ -153,9 +154,10 @@ func commonCaseIsAsTheOthers(t *testing.T, rdb *redis.Client, shared bool) {
 	}
 }
 
-// blurred replaces each Redis time, each time until a distant one, and each name of a script by a word.
+// blurred replaces Redis times and names of scripts in a text by words, so that texts of different runs are
+// the same.
 func blurred(text string) string {
-	text = regexp.MustCompile(`(f_)?[0-9a-f]{40}`).ReplaceAllString(text, "SCRIPT") // in an error
+	text = regexp.MustCompile(`(f_)?[0-9a-f]{40}`).ReplaceAllString(text, "SCRIPT") // of an error
 	return regexp.MustCompile(`\b[1-9]\d{12,15}\b`).ReplaceAllString(text, "TIME")
 }
 

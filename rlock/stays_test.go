@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// docs/operations.md says how long what stays after an Unlock.
+// docs/operations.md says which keys stay after an Unlock, and for how long.
 // Proves: no trace
 func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
@@ -37,7 +37,7 @@ func TestAfterUnlockOnlyTheTokenStaysAndForAMinuteAtMost(t *testing.T) {
 	})
 }
 
-// SETNX and EXPIRE as two requests leave a lock forever if the client dies between them.
+// If SETNX and EXPIRE were two requests, a client that died between them would leave the lock taken forever.
 // Proves: no trace
 func TestNoRequestLeavesAKeyWithoutExpiry(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
@@ -54,7 +54,7 @@ func noKeyWithoutExpiry(
 	t *testing.T, w *testlock.Wire, newMutex testlock.AnyMaker, options ...rlock.SessionOption,
 ) {
 	var seen atomic.Int64
-	w.Net.OnReply(func(r faultproxy.Request) { // any reply may be the last that its client lives to see
+	w.Net.OnReply(func(r faultproxy.Request) { // the client may die after any reply
 		for _, key := range w.Keys() {
 			seen.Add(1)
 			if w.TTL(key) == 0 {
@@ -62,7 +62,7 @@ func noKeyWithoutExpiry(
 			}
 		}
 	})
-	w.Net.SetDelay(time.Millisecond) // so that replies come one after the other
+	w.Net.SetDelay(time.Millisecond) // so that replies arrive one after another
 	a := newMutex(testlock.NewSession(t, w.Client, options...), "x")
 	b := newMutex(testlock.NewSession(t, w.Client, options...), "x")
 	ctx, outer := testlock.Lock(t, a, bg)
@@ -80,7 +80,7 @@ func noKeyWithoutExpiry(
 	}
 }
 
-// Found by simulation: those that waited learned it by a heartbeat.
+// Simulation has found this case. Waiters noticed the free lock only at their next heartbeat.
 func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m, other := rlock.New(testlock.NewSession(t, w.Client), "x"),
@@ -101,7 +101,7 @@ func TestWhatIsGoneAndWasToStayIsHandedOver(t *testing.T) {
 	})
 }
 
-// The session could pass the lock on in memory, but not before that time.
+// The session could pass the lock on in memory, but must not do so before the time of HoldAtLeast is over.
 // Proves: HoldAtLeast
 func TestAGoroutineOfTheSameSessionDoesNotGetWhatStaysTaken(t *testing.T) {
 	const atLeast = 2 * time.Second
@@ -118,8 +118,8 @@ func TestAGoroutineOfTheSameSessionDoesNotGetWhatStaysTaken(t *testing.T) {
 	})
 }
 
-// The session's clock is that of the server that answered last, which may be another node of a Cluster.
-// Proves: HoldAtLeast
+// A session's clock follows the server that answered last. This may be another node of a Cluster, whose clock
+// differs from the clock of the lock's node. Proves: HoldAtLeast
 func TestALockStaysTakenByTheClockOfItsServer(t *testing.T) {
 	const atLeast = 2 * time.Second
 	for kind, newLocker := range queued {
@@ -145,7 +145,8 @@ func TestALockStaysTakenByTheClockOfItsServer(t *testing.T) {
 	}
 }
 
-// A copy that runs twice, or long after it was sent, finds the owner field renamed.
+// The release changes the owner field. So a second copy of it, or a late one, cannot extend the time for
+// which the lock stays taken.
 func TestASecondCopyOfAnUnlockDoesNotProlongHoldAtLeast(t *testing.T) {
 	for kind, newLocker := range queued {
 		t.Run(kind, func(t *testing.T) {

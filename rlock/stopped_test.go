@@ -14,16 +14,16 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// stop stops a process, as SIGSTOP does: its connections stay open, and nothing more passes on them.
+// stop has the effect of SIGSTOP on the network of a process: its connections stay open, but nothing is sent
+// on them any more.
 func stop(net *faultproxy.Proxy) {
 	net.Freeze()
 	net.BlackHole(false, true)
 }
 
-// Redis takes the waiters of a stopped process for living ones. If such a waiter is ahead of others, it is
-// served, for a first lease of 2 s. If it was to look at the end of the lease, the next waiter looks 250 ms
-// later.
-// Proves: dead processes
+// For Redis, the waiters of a stopped process are alive. If such a waiter is first in the queue, the lock is
+// granted to it for a first lease of 2 s. If this waiter should send a request at the end of the holder's
+// lease, the next waiter sends it 250 ms later. Proves: dead processes
 func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testing.T) {
 	const lease = 4 * time.Second
 	type locker = func(s *rlock.Session) rlock.Locker
@@ -32,7 +32,8 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 	permits := func(n int) locker {
 		return func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 3).Locker(n) }
 	}
-	// What the process holds, what its waiters want, and what the other process wants.
+	// Each kind has the lock that the stopped process holds, the lock that its waiters want, and the lock
+	// that the other process wants.
 	kinds := map[string][3]locker{
 		"rlock":                  {queued["rlock"], queued["rlock"], queued["rlock"]},
 		"a writer after readers": {read, write, write},
@@ -42,8 +43,8 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 		"one permit":             {permits(3), permits(3), permits(1)},
 		"all permits":            {permits(1), permits(3), permits(3)},
 	}
-	// The session has a hold at first. "own" and "another" are waiters of the stopped process: of that
-	// session, and of another one.
+	// At first, a session has a hold. The words "own" and "another" are waiters of the stopped process: one
+	// of this session, and one of another session.
 	orders := map[string]time.Duration{
 		"idle stop other":         0,
 		"other stop":              0,
@@ -56,7 +57,7 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 		for order, late := range orders {
 			if kind == "a reader after readers" && !strings.Contains(order, "own stop other") &&
 				!strings.Contains(order, "another other") {
-				continue // it would share the lock
+				continue // the reader of the other process would share the lock
 			}
 			t.Run(kind+", "+order, func(t *testing.T) {
 				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -64,7 +65,7 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 					session := func(net *faultproxy.Proxy) *rlock.Session {
 						s := testlock.NewSession(t, net.Client(t),
 							rlock.WithLinger(time.Hour), rlock.WithWatchdogTimeout(lease))
-						testlock.Works(t, of[0](s)) // from now on it listens
+						testlock.Works(t, of[0](s)) // so that the session subscribes
 						time.Sleep(lease)
 						return s
 					}
@@ -78,7 +79,7 @@ func TestAStoppedProcessDelaysOthersByItsLeaseAndAFirstLeaseOfItsWaiter(t *testi
 						switch step {
 						case "idle":
 							testlock.Unlock(t, hold)
-						case "own": // no hold with a lease of its own is passed on
+						case "own": // a hold with a fixed lease is not passed on in memory
 							left = append(left,
 								testlock.Join(ctx, of[1](stopped), rlock.WithLease(time.Minute)))
 						case "stop":

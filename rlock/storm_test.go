@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// storm does everything at once to a few names and checks that no two grants
-// are valid together.
+// A storm is many random calls at the same time for a few names. It checks that no two holds of a name are
+// valid at the same time.
 type storm struct {
 	t    *testing.T
 	make testlock.Maker
@@ -43,8 +43,7 @@ func (w *storm) leave(name string, h *rlock.Hold) {
 	delete(w.live[name], h)
 }
 
-// act takes a lock in some way, lets others nest under it in some way, and
-// unlocks it in some order.
+// act makes a random acquisition, and perhaps nested ones, and unlocks them in random order.
 func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth int) {
 	name := string(rune('a' + rnd.IntN(2)))
 	m := w.make(s, name)
@@ -109,12 +108,12 @@ func (w *storm) act(rnd *rand.Rand, s *rlock.Session, ctx context.Context, depth
 	}
 }
 
-// blow runs a storm over sessions of these clients; then each name must be free for each session.
+// blow runs a storm in one session for each client. Afterward, each session must be able to lock each name.
 func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients []*redis.Client, calm func()) {
 	w := &storm{t: t, make: newMutex, live: map[string]map[*rlock.Hold]bool{}}
 	var sessions []*rlock.Session
 	for i, c := range clients {
-		sessions = append(sessions, testlock.Batching( // the first shares pipelines
+		sessions = append(sessions, testlock.Batching( // the first session shares pipelines
 			testlock.NewSession(t, c, rlock.WithWatchdogTimeout(500*time.Millisecond),
 				rlock.WithWaiterTimeout(500*time.Millisecond)),
 			100*i))
@@ -144,7 +143,8 @@ func blow(t *testing.T, newMutex testlock.Maker, goroutines, acts int, clients [
 	}
 }
 
-// breaking is what a broken network does, until calm is called, which also has late copies arrive.
+// breaking makes networks lose, delay and cut random requests until calm is called. Then calm lets the
+// delayed requests arrive.
 func breaking(proxies ...*faultproxy.Proxy) (calm func()) {
 	var mu sync.Mutex // guards rnd
 	rnd := rand.New(rand.NewPCG(9, 10))

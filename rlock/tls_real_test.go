@@ -36,7 +36,7 @@ func TestLocksOverTLS(t *testing.T) {
 		addr = listener.Addr().String()
 		testlock.Must(t, listener.Close())
 		_, port, _ := net.SplitHostPort(addr)
-		return admin.ConfigSet(bg, "tls-port", port).Err() == nil // else somebody took it
+		return admin.ConfigSet(bg, "tls-port", port).Err() == nil // false if the port is taken
 	})
 	overTLS := func(o *redis.Options) { o.Addr, o.TLSConfig = addr, &tls.Config{RootCAs: ca} }
 	rdb := server.Client(t, overTLS)
@@ -46,7 +46,7 @@ func TestLocksOverTLS(t *testing.T) {
 	waiter := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 	_, hold := testlock.Lock(t, rlock.New(holder, "x"), bg)
 	testlock.Renewed(t, hold, 0)
-	testlock.Must(t, hold.Extend(bg, time.Minute)) // from here on only a message wakes in time
+	testlock.Must(t, hold.Extend(bg, time.Minute)) // so that only a message can wake the waiter in time
 	got := make(chan error, 1)
 	go func() { got <- testlock.Cycle(testlock.Bounded(t), rlock.New(waiter, "x")) }()
 	testlock.Receive(t, "waiting", waits)

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// wrongPort is a client of a server that speaks TLS, and the client does not, or the other way round.
+// wrongPort returns a client that speaks TLS to a server that does not, or the other way round.
 func wrongPort(
 	t *testing.T, o redis.Options, dial func(ctx context.Context) (net.Conn, error),
 ) *redis.Client {
@@ -25,18 +25,19 @@ func wrongPort(
 	rdb := redis.NewClient(&o)
 	t.Cleanup(func() {
 		_ = rdb.Close()
-		time.Sleep(time.Minute) // it dials on
+		time.Sleep(time.Minute) // go-redis goes on dialing for a while
 	})
 	return rdb
 }
 
-// hangsUp is a connection that the server closes when it has read something.
+// hangsUp is a connection that the server closes when it has received something.
 type hangsUp struct{ net.Conn }
 
 func (hangsUp) Write(b []byte) (int, error) { return len(b), nil }
 func (hangsUp) Read([]byte) (int, error)    { return 0, io.EOF }
 
-// Redis 7.0 without TLS waits for the end of a line. Four requests of five dials each took 101.7 s.
+// Redis 7.0 without TLS does not reply to the handshake, because it waits for the end of a line. When TryLock
+// repeated its request, it took 101.7 s: four requests with five dials each.
 func TestATLSHandshakeWithoutAnAnswerIsNotRepeatedByTryLock(t *testing.T) {
 	testlock.InFakeTime(t, func(t *testing.T) {
 		config := &tls.Config{ServerName: "wrong"}

@@ -23,11 +23,11 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// load is sessions whose goroutines contend for locks until stop, and what they saw.
+// A load has sessions whose goroutines contend for locks until stop is closed, and records what they see.
 type load struct {
 	t        *testing.T
 	locks    []*loaded
-	replicas atomic.Int32 // that must have a lock before it is used
+	replicas atomic.Int32 // number of replicas that must have a lock before it is used
 	stop     chan struct{}
 	workers  sync.WaitGroup
 
@@ -35,19 +35,20 @@ type load struct {
 	errors map[string]int
 }
 
-// loaded is one lock under load.
+// A loaded is one lock of a load.
 type loaded struct {
 	name string
 
-	mu       sync.Mutex // guards what follows
-	token    int64      // of the last holder
+	mu       sync.Mutex // guards the following
+	token    int64      // token of the last holder
 	inside   map[*rlock.Hold]bool
 	taken    int
-	overlaps int // of holds that both were valid
+	overlaps int // number of times that two holds were valid together
 	lost     int
 }
 
-// startLoad has sessions, of two goroutines each, contend for reentrant and fair locks of these names.
+// startLoad starts two goroutines for each session, which contend for reentrant and fair locks with these
+// names.
 func startLoad(t *testing.T, names []string, sessions []*rlock.Session) *load {
 	w := &load{t: t, stop: make(chan struct{}), errors: map[string]int{}}
 	for _, name := range names {
@@ -82,7 +83,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 func (w *load) cycle(l *loaded, m *rlock.Mutex) {
-	_, hold, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second)) // a slot may move for long
+	_, hold, err := m.Lock(bg, rlock.WaitAtMost(10*time.Second)) // moving a slot may take long
 	if err != nil {
 		w.saw("Lock", err)
 		<-time.After(5 * time.Millisecond)
@@ -106,7 +107,7 @@ func (w *load) cycle(l *loaded, m *rlock.Mutex) {
 	}
 }
 
-// saw counts an error by what it is.
+// saw counts an error by its kind.
 func (w *load) saw(of string, err error) {
 	what := err.Error()
 	for _, known := range []error{rlock.ErrLocked, rlock.ErrLost} {
@@ -115,7 +116,7 @@ func (w *load) saw(of string, err error) {
 		}
 	}
 	if e := redis.Error(nil); errors.As(err, &e) {
-		if code, _, _ := strings.Cut(e.Error(), " "); code != "ERR" { // the rest varies
+		if code, _, _ := strings.Cut(e.Error(), " "); code != "ERR" { // texts after ERR vary
 			what = code
 		}
 	}
@@ -149,7 +150,7 @@ func (l *loaded) leave(hold *rlock.Hold) {
 	}
 }
 
-// progress waits until every lock was taken some times more.
+// progress waits until each lock was acquired five more times.
 func (w *load) progress() {
 	w.t.Helper()
 	for _, l := range w.locks {
@@ -171,7 +172,8 @@ func (w *load) end() {
 	w.workers.Wait()
 }
 
-// report says what was seen, and fails the test if a lock of which that is asked has had two valid holders.
+// report logs the numbers. It fails the test if a lock for which exclusive returns true had two valid
+// holders.
 func (w *load) report(exclusive func(name string) bool) {
 	w.t.Helper()
 	w.end()
@@ -195,13 +197,13 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 	var sessions []*rlock.Session
 	for i := range 3 {
 		sessions = append(sessions, testlock.Batching(
-			testlock.NewSession(t, rdb, rlock.WithPrefix("{app}")), 10*(i%2))) // one slot for all
+			testlock.NewSession(t, rdb, rlock.WithPrefix("{app}")), 10*(i%2))) // all keys in one slot
 	}
 	w := startLoad(t, []string{"a", "b"}, sessions)
 	w.progress()
-	for range 6 { // twice around
+	for range 6 { // each master gets the slot twice
 		from := cluster.Master(t, "{app}")
-		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3] // a master
+		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3] // the next master
 		cluster.MoveSlot(t, "{app}", to)
 		w.progress()
 	}
@@ -212,7 +214,7 @@ func TestASlotMovesUnderLoad(t *testing.T) {
 		}
 	}
 	for what := range w.errors {
-		if !strings.HasSuffix(what, ": TRYAGAIN") { // half of its keys had moved
+		if !strings.HasSuffix(what, ": TRYAGAIN") { // some of its keys had moved
 			t.Error(what)
 		}
 	}
@@ -254,13 +256,13 @@ func TestAMasterOfAClusterDiesUnderLoad(t *testing.T) {
 	w.progress()
 	doomed.Kill()
 	w.progress()
-	// What a dead master had not sent on may be granted twice, but never with tokens out of order: enter
-	// checks that.
+	// A lock that a dead master had not replicated may be granted twice. But tokens must always grow, which
+	// enter checks.
 	w.report(func(name string) bool { return !dies[name] })
 }
 
-// With locks that all replicas have, not even a master that is cut off or stale makes two holders.
-// Proves: failover
+// If all replicas have a lock before it is used, not even a master that is cut off or stale can cause two
+// holders. Proves: failover
 func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) {
 	t.Parallel()
 	sentinel := testredis.StartSentinel(t, 1)
@@ -277,13 +279,13 @@ func TestASentinelFailoverUnderLoadForgetsNoLockThatTheReplicaHas(t *testing.T) 
 	old := sentinel.Master(t)
 	old.Freeze()
 	sentinel.AwaitFailover(t, old)
-	old.Thaw() // as a master, until it is told; then it is the replica that confirms
+	old.Thaw() // a master until it is told; then it becomes the replica
 	w.progress()
 	w.report(all)
 }
 
-// listening is how many sessions listen of those that wait for lock x, of a kind with this letter. They use
-// it alone.
+// listening returns how many sessions that wait for lock x have a subscription. letter is the letter of the
+// lock's kind. The test must use no other lock.
 func listening(t *testing.T, cluster *testredis.Cluster, rdb *redis.ClusterClient, letter string) (n int) {
 	if !cluster.Sharded() {
 		for _, node := range cluster.Nodes {
@@ -305,22 +307,23 @@ func TestAForcedUnlockWhileTheSlotIsAboutToMoveHandsOn(t *testing.T) {
 	rdb := cluster.Client(t)
 	held := fairlock.New(testlock.NewSession(t, rdb), "x")
 	_, forced := testlock.Lock(t, held, bg)
-	defer runtime.KeepAlive(forced) // or it is released as a forgotten one
+	defer runtime.KeepAlive(forced) // so that the hold is not released as forgotten
 	waits := make(testlock.Waits, 1)
 	next := testlock.NewSession(t, rdb, rlock.WithObserver(waits))
 	got := testlock.Go(testlock.Bounded(t), fairlock.New(next, "x"))
 	testlock.Receive(t, "it waits", waits)
-	// A grant that it misses it could not learn before the slot has moved: a heartbeat names keys that are
-	// not there.
+	// The waiter must have its subscription now. Without it, the waiter could not learn of its grant before
+	// the slot has moved, because a heartbeat names keys that are missing.
 	from := cluster.Master(t, "{x}")
 	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
 	node := from.Client(t)
 	testlock.Eventually(t, "it listens", func() bool { return listening(t, cluster, rdb, "f") == 1 })
 
-	// From here on the node refuses to make a key that is not there.
+	// From now on, the node refuses requests for missing keys.
 	testlock.Must(t, node.Do(bg, "CLUSTER", "SETSLOT", node.ClusterKeySlot(bg, "{x}").Val(), "MIGRATING",
 		to.Client(t).ClusterMyID(bg).Val()).Err())
-	// The queue's keys are gone with its last waiter, so a second copy of the request is refused.
+	// The keys of the queue are gone after its last waiter has left, so a second copy of the request is
+	// refused.
 	if _, err := held.ForceUnlock(bg); err != nil && !strings.Contains(err.Error(), "TRYAGAIN") {
 		t.Error(err)
 	}

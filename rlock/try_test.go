@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A goroutine that asks once is in no other's way.
+// A TryLock that waits for a lost reply does not delay other calls of its session.
 func TestOthersDoNotWaitForATry(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := testlock.Warm(t, rlock.New(testlock.NewSession(t, w.Net.Client(t)), "x"))

@@ -17,9 +17,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Handing the lock over inside a process.
+// The tests of this file are about handing a lock over in memory.
 
-// calls counts the scripts that a client sends from now on.
+// calls counts the requests for scripts that a client sends from now on.
 func calls(rdb *redis.Client) *atomic.Int64 {
 	n := new(atomic.Int64)
 	rdb.AddHook(testlock.Hook{Command: func(
@@ -31,13 +31,13 @@ func calls(rdb *redis.Client) *atomic.Int64 {
 	return n
 }
 
-// handed is what somebody's Lock returned.
+// handed is the result of a Lock, and the number of its goroutine.
 type handed struct {
 	who int
 	testlock.Grant
 }
 
-// queueUp has n goroutines ask for the lock one after the other.
+// queueUp starts n goroutines that lock m. Each begins to wait before the next one starts.
 func queueUp(m *rlock.Mutex, n int, ctx context.Context, options ...rlock.Option) <-chan handed {
 	got := make(chan handed, n)
 	for i := range n {
@@ -50,7 +50,8 @@ func queueUp(m *rlock.Mutex, n int, ctx context.Context, options ...rlock.Option
 	return got
 }
 
-// everyKindSimulated runs a test in fake time for each kind, on a session that hands over for a minute.
+// everyKindSimulated runs a test in fake time for each kind. The session hands locks over in memory for up to
+// a minute.
 func everyKindSimulated(
 	t *testing.T, test func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker),
 ) {
@@ -67,8 +68,8 @@ func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 		testlock.Unlock(t, warm)
 		_, hold := testlock.Lock(t, m, bg)
 		got := queueUp(m, 10, bg)
-		time.Sleep(time.Second) // those who queue in Redis have asked, too
-		testlock.Inspect(t, m)  // the script is known
+		time.Sleep(time.Second) // waiters that queue in Redis are queued now
+		testlock.Inspect(t, m)  // so that the server has the script
 		count := calls(w.Client)
 		last := hold.Token()
 		testlock.Unlock(t, hold)
@@ -87,8 +88,8 @@ func TestAHandOverInsideASessionCostsNoRequest(t *testing.T) {
 			}
 			testlock.Unlock(t, h.Hold)
 		}
-		// Ten times to inspect; for those who queue in Redis the first Unlock is a hand-over there; and the
-		// last Unlock.
+		// Inspect has sent ten requests. The last Unlock sends one. If waiters queue in Redis, the first
+		// Unlock also sends one, which hands the lock over.
 		n := count.Load() - 10
 		if fair := strings.HasSuffix(t.Name(), "fair"); fair && n != 2 || !fair && n != 1 {
 			t.Errorf("10 hand-overs cost %d requests", n)
@@ -155,10 +156,10 @@ func TestATurnIsBounded(t *testing.T) {
 			testlock.Unlock(t, hold)
 			for range 10 {
 				h := <-got
-				time.Sleep(10 * time.Millisecond) // longer than two of these is a turn of 25 ms
+				time.Sleep(10 * time.Millisecond) // a turn of 25 ms has room for two such holds
 				testlock.Unlock(t, h.Hold)
 			}
-			// The first Unlock, and two requests for each grant.
+			// One request is for the first Unlock, and two for each grant.
 			scripts := sequence(w.Net)
 			n := strings.Count(scripts, "acquire") + strings.Count(scripts, "release")
 			if n < want-2 || n > want+2 {
@@ -178,9 +179,9 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 		h := <-got
 		testlock.ForceUnlock(t, m)
 		unlocked := h.Hold.Token()
-		testlock.Unlock(t, h.Hold) // handed over in memory: it cannot know
+		testlock.Unlock(t, h.Hold) // handed over in memory, so it does not notice the loss
 		h = <-got
-		<-h.Ctx.Done() // at the next renewal
+		<-h.Ctx.Done() // the next renewal finds the loss
 		testlock.WantError(t, "the holder of a turn that was lost", context.Cause(h.Ctx), rlock.ErrLost)
 		last := h.Hold.Token()
 		if last <= unlocked {
@@ -195,12 +196,12 @@ func TestWhoeverIsInLineWhenTheLeaseIsLostAsksAnew(t *testing.T) {
 	})
 }
 
-// It does not say that somebody else has the lock, nor that this session has: nobody may, by then.
+// The error must not say that another session or this session has the lock, because it may be free by then.
 func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
 	everyKindSimulated(t, func(t *testing.T, w *testlock.Wire, s *rlock.Session, newMutex testlock.Maker) {
 		m := newMutex(s, "x")
 		held, hold := testlock.Lock(t, m, bg)
-		for range 20 { // the end of the context and that of the hold come at one instant, in any order
+		for range 20 { // the ends of context and hold come in any order
 			_, inner := testlock.Lock(t, m, held)
 			got := queueUp(m, 1, held)
 			testlock.ForceUnlock(t, m)
@@ -219,13 +220,14 @@ func TestOneThatWaitsBelowAHoldThatIsLostLearnsThat(t *testing.T) {
 	})
 }
 
-// The lane's place in the queue is given up, as its lease is not the lease that those want who are left.
+// When the first waiter leaves, the session gives up its place in the queue, because the second waiter wants
+// another lease. The second waiter's error must say that the lock is taken.
 func TestOneWhosePlaceIsGivenUpKnowsThatTheLockIsTaken(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		mine := testlock.NewSession(t, w.Client)
-		fixed := rlock.WithLease(20 * time.Second) // is not passed on
+		fixed := rlock.WithLease(20 * time.Second) // a hold with a fixed lease is not passed on
 		_, hold := testlock.Lock(t, rlock.New(mine, "x"), bg, fixed)
-		var others []<-chan handed // the second is told who has the lock, and mine is not
+		var others []<-chan handed // the second one learns who has the lock; mine does not
 		for range 2 {
 			others = append(others, queueUp(rlock.New(testlock.NewSession(t, w.Client), "x"), 1, bg))
 			time.Sleep(time.Second)
@@ -239,7 +241,7 @@ func TestOneWhosePlaceIsGivenUpKnowsThatTheLockIsTaken(t *testing.T) {
 		second := queueUp(rlock.New(mine, "x"), 1, bg,
 			rlock.WithLease(8*time.Second), rlock.WaitAtMost(time.Second))
 		time.Sleep(500 * time.Millisecond)
-		w.Down(true) // before its own request is answered
+		w.Down(true) // before the second waiter gets a reply
 		cancel()
 		testlock.WantError(t, "the first", (<-first).Err, context.Canceled)
 		testlock.WantError(t, "the second", (<-second).Err, rlock.ErrLocked)
@@ -258,7 +260,7 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 		time.Sleep(time.Second)
 		testlock.Unlock(t, first)
 		h := <-got
-		time.Sleep(2 * time.Second) // what Redis handed over is renewed to the whole lease
+		time.Sleep(2 * time.Second) // until the first lease is renewed to a whole lease
 		granted := time.Now()
 		w.Down(true)
 		n := 1
@@ -280,7 +282,7 @@ func TestNobodyInLineBelievesLongerThanRedisWhenRedisFallsSilent(t *testing.T) {
 		}
 		w.Down(false)
 		for ; n < 20; n++ {
-			if h = <-got; h.Err == nil { // newcomers fail in an outage
+			if h = <-got; h.Err == nil { // calls without a place in the queue fail in an outage
 				testlock.Unlock(t, h.Hold)
 			}
 		}
@@ -354,7 +356,7 @@ func TestObserversHearOfHandOvers(t *testing.T) {
 	})
 }
 
-// An unlock wakes all that wait, but those who have had their turn let the others go first.
+// Sessions that have had their turn wait behind the others, so an Unlock causes few requests.
 // Proves: order
 func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -383,7 +385,7 @@ func TestProcessesThatTakeTurnsDoNotAllAskAtEachUnlock(t *testing.T) {
 		wg.Wait()
 		each := float64(w.Net.Count()) / float64(cycles.Load())
 		t.Logf("%.1f requests for each of %d cycles; one session had %d", each, cycles.Load(), most.Load())
-		if each > 4 { // two are the least, nine without order
+		if each > 4 { // two at least; about nine if all waiters woke
 			t.Errorf("%.1f requests for each cycle", each)
 		}
 		if most.Load() > 2*turns {

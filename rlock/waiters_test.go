@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// rawLock is a lock whose requests a test sends itself. No session has a subscription.
+// A rawLock is a lock whose scripts the test runs itself. No session has a subscription.
 type rawLock struct {
 	*testing.T
 	rdb  *redis.Client
@@ -31,19 +31,19 @@ func (w rawLock) run(name string, argv ...any) string {
 	return reply
 }
 
-// acquire returns the first letter of the reply.
+// acquire runs lock/acquire, and returns the first letter of the reply.
 func (w rawLock) acquire(owner string) string {
 	w.Helper()
 	return w.run("lock/acquire", owner, 1, int64(1)<<52, 30000, "info", 15000, 30000,
 		testlock.Prefix(w.rdb)+":s:", "nonce", 1)[:1]
 }
 
-// ends ends the lease of the holder.
+// ends makes the lease of the holder end.
 func (w rawLock) ends() {
 	testlock.Must(w.T, w.rdb.HSet(bg, w.keys[0], "ends", 1).Err())
 }
 
-// The reply notifies the session, so it needs no subscription.
+// A waiter without a subscription can get the lock with its own request, because the reply tells it.
 func TestTheFirstInTheQueueThatAsksGetsTheFreeLockThoughItDoesNotListen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -76,7 +76,7 @@ func TestAWaiterWithoutAnEntryLeavesTheQueueWhenItGetsTheLock(t *testing.T) {
 	})
 }
 
-// An unlock that arrives when the lease has ended has not ended the hold.
+// A release that arrives after the end of the lease has not ended the hold, so its reply is L.
 func TestAReleaseOfALeaseThatHasEndedSaysThatItIsLost(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -94,8 +94,8 @@ func TestAReleaseOfALeaseThatHasEndedSaysThatItIsLost(t *testing.T) {
 	})
 }
 
-// request sends a request of an attempt whose session must be notified by PUBLISH. It returns the reply's
-// first word.
+// request runs lock/acquire for an attempt whose session is notified by PUBLISH, and returns the first word
+// of the reply.
 func (w rawLock) request(owner string, more ...any) string {
 	w.Helper()
 	argv := append([]any{owner, 1, int64(1) << 52, 30000, "info", 15000, 30000,
@@ -103,7 +103,7 @@ func (w rawLock) request(owner string, more ...any) string {
 	return strings.Fields(w.run("lock/acquire", argv...))[0]
 }
 
-// release returns the first letter of the reply. late is ARGV[5].
+// release runs lock/release, and returns the first letter of the reply. late is ARGV[5].
 func (w rawLock) release(owner, token string, late any) string {
 	w.Helper()
 	return w.run("lock/release", owner, token, testlock.Prefix(w.rdb)+":s:", 15000, late, 0)[:1]
@@ -111,7 +111,8 @@ func (w rawLock) release(owner, token string, late any) string {
 
 func (w rawLock) token() string { return w.rdb.HGet(bg, w.keys[0], "token").Val() }
 
-// A session whose connection breaks must be passed over, at any place in the queue.
+// The mark that a waiter had a subscription must stay at any place in the queue. Otherwise a session whose
+// connection breaks could not be skipped.
 func TestAWaiterFarBackInTheQueueStaysMarkedAsOneThatListened(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -139,7 +140,7 @@ func TestAWaiterFarBackInTheQueueStaysMarkedAsOneThatListened(t *testing.T) {
 	})
 }
 
-// A session keeps an idle lock only while no other session waits.
+// A session may keep an idle lock only while no other session waits.
 func TestALockForWhichOthersWaitIsNotKept(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -174,7 +175,7 @@ func TestAHoldWhoseHashWasDeletedIsLost(t *testing.T) {
 			w := newRawLock(t, s.Client)
 			w.request("a:1")
 			token := w.token()
-			time.Sleep(time.Millisecond) // tokens follow the clock
+			time.Sleep(time.Millisecond) // so that the next token is higher
 			if name == "a waiter" {
 				w.request("b:1")
 				w.request("c:1")
@@ -198,7 +199,7 @@ func TestAHoldWhoseHashWasDeletedIsLost(t *testing.T) {
 	}
 }
 
-// An error is one of a request that has changed nothing.
+// A script that fails must not have changed anything.
 func TestARequestThatCannotReadTheQueueChangesNothing(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -223,7 +224,8 @@ func TestARequestThatCannotReadTheQueueChangesNothing(t *testing.T) {
 	})
 }
 
-// Each of very many attempts of one session sends such a request every few seconds.
+// A session can have very many attempts, and each of them sends a heartbeat every few seconds. So a heartbeat
+// must be cheap.
 func TestAHeartbeatReadsFewEntriesHoweverManyAttemptsOfItsSessionWait(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
@@ -248,7 +250,8 @@ end }, { __index = original })
 	})
 }
 
-// A server logs each PUBSUB of a user without the right to it.
+// A server logs each PUBSUB of a user who has no right to it. So a script must not call PUBSUB if nobody
+// waits.
 func TestAFreeLockIsGrantedWithoutAskingWhoListens(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, s *testlock.Wire) {
 		w := newRawLock(t, s.Client)
