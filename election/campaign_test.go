@@ -60,7 +60,7 @@ func TestCampaignByTheLeaderChangesTheValue(t *testing.T) {
 		resign(t, l)
 		wantLeader(t, e, 0, "")
 
-		_, next, err := e.Campaign(context.WithoutCancel(ctx), "three") // of a leadership that is over
+		_, next, err := e.Campaign(context.WithoutCancel(ctx), "three") // ctx has a leadership that has ended
 		testlock.Must(t, err)
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
@@ -83,7 +83,7 @@ func TestEachCampaignBelowOneOwnerIsACandidateOfItsOwn(t *testing.T) {
 		}()
 		testlock.Eventually(t, "it waits", func() bool { return candidates(t, e) == 2 })
 
-		// What runs below is still the owner that the caller has made, for other locks.
+		// For other locks, the context of the leadership still has the owner of the caller's context.
 		m := rlock.New(testlock.NewSession(t, w.Client), "other")
 		_, outer := testlock.TryLock(t, m, owner)
 		_, inner := testlock.TryLock(t, m, ctx)
@@ -144,15 +144,14 @@ func TestResignHandsOnAndTheSessionLivesOn(t *testing.T) {
 	})
 }
 
-// A Proclaim is under way as its leader resigns, and the lock is released late. If the value were deleted
-// before that, the Proclaim could store it again, for a lock that is free.
+// The errors of calls that cannot succeed use the words of elections, not of locks.
 func TestCallsThatCannotSucceedAreToldInTheWordsOfAnElection(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
 		_, l := lead(t, e, "a")
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		_, _, err := e.Campaign(ctx, "b") // with the outer context
+		_, _, err := e.Campaign(ctx, "b") // the mistake: the outer context
 		testlock.WantError(t, "Campaign", err, context.DeadlineExceeded)
 		const hint = "(held by this same session: if the leader called this Campaign, " +
 			"it must pass the context that its own Campaign returned)"
@@ -173,13 +172,15 @@ func TestCallsThatCannotSucceedAreToldInTheWordsOfAnElection(t *testing.T) {
 	})
 }
 
+// A Proclaim is in flight when its leader resigns, and the lock is released late. If the value were deleted
+// before the release, the Proclaim could store it again for a free lock.
 func TestNoValueStaysBehindALateRelease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
-		e := newElection(t, w.Net.Client(t)) // whose requests may take a second
+		e := newElection(t, w.Net.Client(t)) // its requests may take a second
 		seen := observe(t, newElection(t, rdb))
 		_, l := lead(t, e, "warm")
-		resign(t, l) // Redis knows the scripts now
+		resign(t, l) // now Redis has the scripts
 		_, l = lead(t, e, "one")
 		seen.seesAtLast(l.Token(), "one")
 		proclaims, retracted, stored := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -209,7 +210,7 @@ func TestNoValueStaysBehindALateRelease(t *testing.T) {
 		go func() { proclaimed <- l.Proclaim(bg, "two") }()
 		testlock.Receive(t, "request", proclaims)
 		resign(t, l)
-		<-proclaimed // whatever came of it
+		<-proclaimed // with or without an error
 		testlock.Eventually(t, "the lock is free, without a value", func() bool {
 			return !testlock.Inspect(t, fairlock.New(testlock.NewSession(t, rdb), "x")).Held &&
 				!rdb.HExists(bg, lockKey, "leader").Val()
@@ -247,7 +248,7 @@ func TestALeadershipIsRenewed(t *testing.T) {
 		e := newElection(t, w.Client)
 		all := newLine(t)
 		_, l := lead(t, e, "one")
-		all.join(e, 1, "two") // which is handed the lock, with a first lease
+		all.join(e, 1, "two") // gets the lock with a first lease
 		resign(t, l)
 		n := all.next()
 		time.Sleep(10 * time.Minute)
@@ -320,7 +321,7 @@ func TestAClosedSessionIsAnErrorOfEachMethod(t *testing.T) {
 		for range 2 {
 			switch n := testlock.Receive(t, "answered", all.got); n.who {
 			case 1:
-				testlock.Must(t, n.err) // the lock was handed on at once
+				testlock.Must(t, n.err) // the lock was handed over at once
 				defer resign(t, n.Leadership)
 			case 2:
 				testlock.WantError(t, "the Campaign that waited", n.err, rlock.ErrClosed)

@@ -15,7 +15,7 @@ import (
 func TestOnAClusterCandidatesLeadInOrderAndObserversFollow(t *testing.T) {
 	t.Parallel()
 	rdb := testredis.StartCluster(t, 3, 0).Client(t)
-	for _, name := range []string{"a", "b", "c", "}{"} { // in several slots
+	for _, name := range []string{"a", "b", "c", "}{"} { // these keys are in several slots
 		e := election.New(testlock.NewSession(t, rdb), name)
 		w := observe(t, election.New(testlock.NewSession(t, rdb), name))
 		w.seesAtLast(0, "")

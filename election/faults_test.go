@@ -24,15 +24,15 @@ func TestALostLeadershipEndsBeforeTheNextOneBegins(t *testing.T) {
 		rdb := direct(t, w)
 		ctx, l := lead(t, newElection(t, w.Client), "one")
 		all := newLine(t)
-		granted := testlock.Observer(func(e rlock.Event) { // before Campaign returns
-			// The timer that ends the context may be late.
+		granted := testlock.Observer(func(e rlock.Event) { // called before Campaign returns
+			// Err is checked, because the timer that ends the context may be late.
 			if e.Type == rlock.EventAcquired && l.Err() == nil {
 				t.Error("two lead at once")
 			}
 		})
 		other := newElection(t, rdb, rlock.WithObserver(granted))
 		all.join(other, 1, "two")
-		time.Sleep(time.Second) // it listens
+		time.Sleep(time.Second) // so that it has a subscription
 		w.Net.BlackHole(true, true)
 		time.Sleep(31 * time.Second)
 		n := all.next()
@@ -70,8 +70,8 @@ func TestAForcedLeadershipIsNotShownAndItsNextProclaimFindsOut(t *testing.T) {
 	})
 }
 
-// The second leader has the lock, and its first value is under way.
-// Proves: election
+// The second leader has the lock, and the request that stores its value is in flight. The value of the first
+// leader must not be shown as that of the second. Proves: election
 func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := direct(t, w)
@@ -88,7 +88,7 @@ func TestAValueIsNotShownUnderTheNextLeadersGrant(t *testing.T) {
 		})
 		resign(t, l)
 		testlock.Receive(t, "the value is under way", asked)
-		// It is as if the first one could not delete it.
+		// This puts the first leader's value back, as if it could not be deleted.
 		testlock.Must(t, rdb.HSet(bg, lockKey, "leader", stored).Err())
 		wantLeader(t, first, 0, "")
 		close(release)
@@ -127,7 +127,7 @@ func TestLateAndRepeatedCopiesOfAProclaimChangeNothing(t *testing.T) {
 		_, next := lead(t, watcher, "next")
 		replay("L", "next", next.Token())
 
-		for _, r := range requests(w.Net, kind, "retract") { // a late copy of the end of the first
+		for _, r := range requests(w.Net, kind, "retract") { // a late copy of the first leader's request
 			if _, err := w.Net.Replay(r); err != nil {
 				t.Error(err)
 			}
@@ -176,7 +176,7 @@ func TestElectionsGoOnThroughLostRequestsAndReplies(t *testing.T) {
 	})
 }
 
-// As after a failover that lost the last writes.
+// Redis has lost the value, for example in a failover.
 // Proves: election
 func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -188,7 +188,7 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 		seen.seesAtLast(l.Token(), "two")
 		testlock.Must(t, w.Client.HDel(bg, lockKey, "leader").Err())
 		wantLeader(t, e, 0, "")
-		time.Sleep(11 * time.Second) // a third of a lease
+		time.Sleep(11 * time.Second) // renewals come after a third of a lease
 		wantLeader(t, e, l.Token(), "two")
 		if left := w.Client.PTTL(bg, lockKey).Val(); left <= 0 {
 			t.Errorf("the hash expires in %v", left)
@@ -197,7 +197,7 @@ func TestAValueThatRedisLostIsStoredAgainByTheNextRenewal(t *testing.T) {
 	})
 }
 
-// As of a server without memory, which renews the lock but does not store the value.
+// A full server renews the lock, but does not store the value.
 // Proves: election
 func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -211,7 +211,7 @@ func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 			return true
 		})
 		w.HDel(lockKey, "leader")
-		time.Sleep(time.Minute) // two leases
+		time.Sleep(time.Minute) // longer than two leases
 		wantLeader(t, e, 0, "")
 		testlock.Must(t, ctx.Err())
 		w.Server().SetPreHook(nil)
@@ -221,8 +221,8 @@ func TestAValueIsStoredAgainThoughItsRenewalsHaveFailedForALease(t *testing.T) {
 	})
 }
 
-// The value is stored though no reply ever comes to the Proclaim that gave up.
-// Proves: election
+// A Proclaim ends without a reply, because its context was canceled. The next renewal stores the value
+// nevertheless. Proves: election
 func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
@@ -243,7 +243,7 @@ func TestAValueWhoseProclaimGaveUpIsStoredByTheNextRenewal(t *testing.T) {
 // Proves: election
 func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no time-out ends it
+		rdb := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Hour }) // no timeout
 		e := newElection(t, rdb)
 		_, l := lead(t, e, "one")
 		w.Net.Freeze()
@@ -271,7 +271,7 @@ func TestEachCallReturnsWhenItsContextEndsThoughRedisIsFrozen(t *testing.T) {
 		}
 		testlock.WantError(t, "Err", l.Err(), rlock.ErrNotHeld)
 		w.Net.Thaw()
-		_, next := lead(t, e, "four") // what was frozen is given back
+		_, next := lead(t, e, "four") // the leadership from before the freeze is released
 		resign(t, next)
 		testlock.OnlyTokens(t, rdb)
 	})
@@ -315,20 +315,20 @@ func TestACandidateWhoseFirstValueCannotBeStoredGivesTheLockBack(t *testing.T) {
 		if l != nil {
 			t.Error("it has a leadership")
 		}
-		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease is over
+		_, next := lead(t, newElection(t, direct(t, w)), "two") // before the lease has ended
 		resign(t, next)
 		w.Net.OnRequest(nil)
 	})
 }
 
-// Its value is stored, but it does not know that. Neither its lease nor that of the observer's session is
-// over soon. Proves: election
+// The value of a candidate is stored, but the reply is lost, and the candidate gives up. The leases of this
+// test are long, so the value must disappear because the candidate releases the lock. Proves: election
 func TestACandidateThatGivesUpWhileItsValueIsStoredIsNotShownForLong(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		long := rlock.WithWatchdogTimeout(time.Hour)
 		s := testlock.NewSession(t, w.Client, long)
 		sound := newElection(t, direct(t, w), long)
-		_, l := lead(t, sound, "zero") // from then on the server knows the scripts
+		_, l := lead(t, sound, "zero") // now the server has the scripts
 		resign(t, l)
 		seen := observe(t, sound)
 		seen.seesAtLast(0, "")
@@ -381,7 +381,7 @@ func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		client := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
 		e := newElection(t, client, rlock.WithWatchdogTimeout(3*time.Second))
-		_, before := lead(t, e, "zero") // the server has the scripts from here on
+		_, before := lead(t, e, "zero") // now the server has the scripts
 		resign(t, before)
 		var stored, late atomic.Bool
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -389,7 +389,7 @@ func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
 			case kind(r) == "proclaim":
 				stored.Store(true)
 			case kind(r) == "renew" && stored.Load() && !late.Load():
-				return faultproxy.Swallow // the lease is not renewed meanwhile
+				return faultproxy.Swallow // so that the lease is not renewed
 			}
 			return faultproxy.Pass
 		})
@@ -408,8 +408,8 @@ func TestAValueWhoseReplyComesWhenTheLeaseIsOverMakesNoLeader(t *testing.T) {
 	})
 }
 
-// A Cluster refuses a request for keys of which some do not exist while their slot moves, and a lock without
-// candidates has no queue.
+// While a slot moves, a Cluster refuses requests for several keys if some of them do not exist. A lock
+// without waiters has no keys of the queue.
 func TestRequestsForTheValueNameTheHashAlone(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)

@@ -10,7 +10,7 @@ func TestAnObserverIsShownNothingOlderThanBefore(t *testing.T) {
 	var h history
 	for i, step := range []struct {
 		found view
-		want  string // value that is shown; "-": nothing new
+		want  string // value that is shown; "-" means nothing new
 	}{
 		{view{}, ""},
 		{view{}, "-"},
@@ -22,8 +22,8 @@ func TestAnObserverIsShownNothingOlderThanBefore(t *testing.T) {
 		{at(10, 3, "x"), "-"},
 		{view{}, ""},
 		{at(10, 3, "x"), "-"},
-		{at(10, 5, "e"), "e"}, // the same leader is there again
-		{at(9, 7, "old"), ""}, // a former one
+		{at(10, 5, "e"), "e"}, // the same leader again
+		{at(9, 7, "old"), ""}, // a former leader
 		{at(9, 8, "old"), "-"},
 		{at(11, 1, "next"), "next"},
 		{at(10, 9, "former"), ""},

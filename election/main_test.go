@@ -22,7 +22,7 @@ var bg = context.Background()
 
 func TestMain(m *testing.M) { testlock.Main(m, leaderProcess) }
 
-// term is one leadership, as its candidate got it.
+// A term is the result of one Campaign. who is the number of the candidate.
 type term struct {
 	who int
 	ctx context.Context
@@ -30,7 +30,7 @@ type term struct {
 	err error
 }
 
-// lead campaigns and must win.
+// lead campaigns, and fails the test if Campaign returns an error.
 func lead(t testing.TB, e *election.Election, value string) (context.Context, *election.Leadership) {
 	t.Helper()
 	ctx, l, err := e.Campaign(bg, value)
@@ -39,22 +39,22 @@ func lead(t testing.TB, e *election.Election, value string) (context.Context, *e
 	return ctx, l
 }
 
-// keep has a leadership live until the test ends: in fake time the library must find no forgotten one
-// (testlock.Keep).
+// keep keeps a reference to l until the test ends. In fake time, the library must not find a forgotten
+// leadership (see testlock.Keep).
 func keep(t testing.TB, l *election.Leadership) { t.Cleanup(func() { runtime.KeepAlive(l) }) }
 
-// direct is a client that no fault of w.Net concerns.
+// direct returns a client with another network, which faults of w.Net do not affect.
 func direct(t testing.TB, w *testlock.Wire) *redis.Client {
 	return faultproxy.InMemory(t, w.Dial).Client(t)
 }
 
-// newElection is the election x in a session of its own.
+// newElection returns the election "x" in a new session.
 func newElection(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *election.Election {
 	t.Helper()
 	return election.New(testlock.NewSession(t, rdb, options...), "x")
 }
 
-// line is candidates, each known to wait behind the one before it.
+// A line has candidates that wait in the order in which they joined.
 type line struct {
 	t   testing.TB
 	got chan term
@@ -62,7 +62,7 @@ type line struct {
 
 func newLine(t testing.TB) *line { return &line{t, make(chan term, 100)} }
 
-// join starts a candidate and returns once it waits.
+// join starts a candidate, and returns when it leads or waits.
 func (l *line) join(e *election.Election, who int, value string) {
 	l.t.Helper()
 	before := candidates(l.t, e)
@@ -73,7 +73,7 @@ func (l *line) join(e *election.Election, who int, value string) {
 	testlock.Eventually(l.t, "it waits", func() bool { return candidates(l.t, e) > before })
 }
 
-// next is the next leader.
+// next waits for the next leader, and returns its term.
 func (l *line) next() term {
 	l.t.Helper()
 	n := testlock.Receive(l.t, "elected", l.got)
@@ -82,7 +82,7 @@ func (l *line) next() term {
 	return n
 }
 
-// candidates are those that campaign, and the leader.
+// candidates returns the number of candidates, including the leader.
 func candidates(t testing.TB, e *election.Election) int {
 	t.Helper()
 	st := testlock.Inspect(t, e)
@@ -94,7 +94,8 @@ func resign(t testing.TB, l *election.Leadership) {
 	testlock.Must(t, l.Resign(bg))
 }
 
-// wantLeader checks what Leader says: a value, or "" for none.
+// wantLeader fails the test unless Leader returns this token and value. Token 0 means that there is no
+// leader.
 func wantLeader(t testing.TB, e *election.Election, token int64, value string) {
 	t.Helper()
 	got, ok, err := e.Leader(bg)
@@ -104,7 +105,7 @@ func wantLeader(t testing.TB, e *election.Election, token int64, value string) {
 	}
 }
 
-// watch is an observer whose yields can be awaited.
+// A watch is an observer. Its channel receives the values and errors of Observe.
 type watch struct {
 	t    testing.TB
 	seen chan sight
@@ -115,7 +116,7 @@ type sight struct {
 	err    error
 }
 
-// observe starts an observer, which ends with the test.
+// observe starts an observer, which is stopped when the test ends.
 func observe(t testing.TB, e *election.Election) *watch {
 	w := &watch{t, make(chan sight, 1000)}
 	ctx, cancel := context.WithCancel(bg)
@@ -130,7 +131,7 @@ func observe(t testing.TB, e *election.Election) *watch {
 	return w
 }
 
-// sees waits for the next change.
+// sees waits for the next leader that Observe yields.
 func (w *watch) sees() election.Leader {
 	w.t.Helper()
 	s := testlock.Receive(w.t, "the observer sees something", w.seen)
@@ -138,7 +139,8 @@ func (w *watch) sees() election.Leader {
 	return s.leader
 }
 
-// seesAtLast waits for one state, and checks that no token before it is higher.
+// seesAtLast waits until Observe yields this token and value. It fails the test if a higher token comes
+// before.
 func (w *watch) seesAtLast(token int64, value string) {
 	w.t.Helper()
 	for {
@@ -152,10 +154,11 @@ func (w *watch) seesAtLast(token int64, value string) {
 	}
 }
 
-// kind names the script of a request.
+// kind returns the name of the script of a request.
 func kind(r *faultproxy.Request) string { return testlock.Script(r.Script()) }
 
-// on has do decide on each request through w.Net that runs a script of this kind.
+// on calls do for each request through w.Net that runs the script what, and applies the action that do
+// returns.
 func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action) {
 	w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 		if kind(r) == what {
@@ -165,7 +168,7 @@ func on(t testing.TB, w *testlock.Wire, what string, do func() faultproxy.Action
 	})
 }
 
-// requests are those of a kind that the proxy has seen.
+// requests returns the requests of this kind that the proxy has seen.
 func requests(
 	p *faultproxy.Proxy, kind func(r *faultproxy.Request) string, name string,
 ) (all []faultproxy.Request) {
@@ -177,8 +180,8 @@ func requests(
 	return all
 }
 
-// leaderProcess is a process that leads until that ends, and says so. It is told the server's address and the
-// prefix of keys.
+// leaderProcess is the main function of a process that leads until its leadership ends, and prints a line at
+// the beginning and at the end. args has the address of the server and the prefix.
 func leaderProcess(args string) {
 	addr, prefix, _ := strings.Cut(args, " ")
 	s, err := rlock.NewSession(redis.NewClient(&redis.Options{Addr: addr}), rlock.WithPrefix(prefix),

@@ -46,8 +46,8 @@ func TestAnObserverSeesThePresentLeaderAndThenEachChange(t *testing.T) {
 	})
 }
 
-// The observer asks once for each of ten changes, and before that at the beginning, in full if the server
-// does not know the script, and when it is subscribed. Proves: election
+// The observer sends one request for each of ten changes. Before that, it sends one at the beginning, perhaps
+// another one with the text of the script, and one after it has subscribed. Proves: election
 func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -57,7 +57,7 @@ func TestAnObserverAsksOnlyWhenItIsTold(t *testing.T) {
 		seen.seesAtLast(l.Token(), "0")
 		time.Sleep(time.Second)
 		for i := range 10 {
-			time.Sleep(time.Second) // for it to ask, if it did
+			time.Sleep(time.Second) // time for a request that should not be sent
 			testlock.Must(t, l.Proclaim(bg, fmt.Sprint(i+1)))
 			seen.seesAtLast(l.Token(), fmt.Sprint(i+1))
 		}
@@ -80,7 +80,7 @@ func TestAnObserverSeesEveryLeaderThroughCutConnections(t *testing.T) {
 			if i%2 == 1 {
 				w.Net.CutAll()
 			}
-			if i == 3 { // it is elected while the observer is cut off
+			if i == 3 { // elected while the observer has no connection
 				w.Net.Refuse(true)
 			}
 			_, l := lead(t, e, fmt.Sprint(i))
@@ -103,7 +103,7 @@ func TestAnObserverWaitsOutAnOutage(t *testing.T) {
 		s := testlock.NewSession(t, w.Client)
 		var lost atomic.Int32
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-			if kind(r) == "leader" && lost.Add(1) <= 10 { // a request is sent four times
+			if kind(r) == "leader" && lost.Add(1) <= 10 { // more than the four copies of a request
 				return faultproxy.DropAndCut
 			}
 			return faultproxy.Pass
@@ -125,12 +125,12 @@ func TestAnObserverFindsALeaderGoneWhenItsLeaseEnds(t *testing.T) {
 		_, l := lead(t, newElection(t, w.Client), "one")
 		seen := observe(t, newElection(t, rdb))
 		seen.seesAtLast(l.Token(), "one")
-		w.Net.Refuse(true) // nobody says that it ends
+		w.Net.Refuse(true) // so that no release is sent
 		time.Sleep(31 * time.Second)
 		seen.seesAtLast(0, "")
 		testlock.WantError(t, "Err", l.Err(), rlock.ErrLost)
 		w.Net.Refuse(false)
-		time.Sleep(2 * time.Second) // go-redis looks once a second whether the server is back
+		time.Sleep(2 * time.Second) // go-redis dials once a second
 	})
 }
 
@@ -156,7 +156,7 @@ func TestAnObserverThatLeavesItsLoopLeavesNoSubscription(t *testing.T) {
 	})
 }
 
-// A leadership that Redis has again, after it has lost its data, is not shown.
+// Redis has lost its data, and an old leadership is back. It must not be shown.
 // Proves: election
 func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -174,7 +174,7 @@ func TestATokenThatGoesBackIsNotShown(t *testing.T) {
 		if got := seen.sees(); !got.None() {
 			t.Errorf("%+v", got)
 		}
-		wantLeader(t, e, 5, "old") // the present one as Redis has it
+		wantLeader(t, e, 5, "old") // Leader returns the state of Redis
 		testlock.Must(t, w.Client.Del(bg, lockKey).Err())
 		testlock.WantError(t, "Resign", l.Resign(bg), rlock.ErrLost)
 	})
@@ -196,17 +196,17 @@ func TestAnObserverWhoseClientPanicsEndsWithThat(t *testing.T) {
 	})
 }
 
-// Its requests reach the new server at once, and its subscription stays at the former one, which is still up.
-// Proves: election
+// An endpoint has moved. The requests of the observer reach the new server at once. Its subscription stays at
+// the old server, which is still running. Proves: election
 func TestAnObserverFollowsAnEndpointThatWasMoved(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		seen := observe(t, newElection(t, w.Client))
 		seen.seesAtLast(0, "")
-		time.Sleep(time.Second) // it listens
+		time.Sleep(time.Second) // so that it has a subscription
 		next := testlock.NewWire(t)
 		w.Net.LeadTo(next.Dial)
 		w.Net.CutRequests()
-		time.Sleep(31 * time.Second) // it looks once in a lease
+		time.Sleep(31 * time.Second) // it reads the leader once in each lease
 		_, l := lead(t, newElection(t, next.Client), "one")
 		start := time.Now()
 		seen.seesAtLast(l.Token(), "one")

@@ -15,7 +15,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// startLeader starts a leaderProcess, and returns its token and what it says when it ends.
+// startLeader starts a leaderProcess, and returns its token. The channel receives the line that the process
+// prints at its end.
 func startLeader(t *testing.T, rdb *redis.Client) (child *exec.Cmd, token int64, ended <-chan string) {
 	t.Helper()
 	child = testlock.Child(rdb.Options().Addr, testlock.Prefix(rdb))

@@ -49,7 +49,7 @@ func TestRunLeadsUntilItsFunctionReturnsAndThenTheNextOneLeads(t *testing.T) {
 	})
 }
 
-// The function returns nil, as one does that only looks at its context.
+// The function returns nil, as a function may that only waits for its context.
 func TestRunCampaignsAgainAfterALoss(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
@@ -69,7 +69,7 @@ func TestRunCampaignsAgainAfterALoss(t *testing.T) {
 			testlock.WantError(t, "the context", context.Cause(leading), rlock.ErrLost)
 		}
 		testlock.Receive(t, "a leadership", leads)
-		cancel() // the function of the leader decides the result of Run
+		cancel() // now Run returns the result of the function
 		testlock.Must(t, testlock.Receive(t, "the end of Run", ended))
 		wantLeader(t, e, 0, "")
 	})
@@ -87,7 +87,7 @@ func TestRunRidesOutAnOutageThatIsLongerThanALease(t *testing.T) {
 	})
 }
 
-// The leadership's own context is the one at hand.
+// Resign is called with the context of the leadership, because code often has no other context.
 func TestResignWithTheContextOfTheLeadershipWaitsForTheAnswer(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		leading, l := lead(t, newElection(t, w.Client), "one")

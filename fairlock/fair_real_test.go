@@ -29,7 +29,7 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 	hold := testlock.Take(t, all[0])
 	var waits []<-chan testlock.Grant
 	for i := range 40 {
-		// Several of one session in a row, too.
+		// Some waiters in a row are of one session.
 		waits = append(waits, testlock.Go(testlock.Bounded(t), all[i*i%7%4]))
 		testlock.Eventually(t, "in the queue", func() bool {
 			return len(testlock.Inspect(t, all[0]).Queue) == i+1
@@ -49,8 +49,8 @@ func TestWaitersAreServedInTheOrderInWhichRedisSawThem(t *testing.T) {
 	}
 }
 
-// Somebody writes scores that are no times: waiters are served all the same, none is granted a lease without
-// an end, and what is no waiter is not in their way. Proves: values
+// Somebody replaces the scores and times of the queue by odd numbers. Waiters must still be served. No lease
+// may last forever, and an entry that is not a waiter must not block the others. Proves: values
 func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 	t.Parallel()
 	for _, score := range []float64{math.Inf(1), math.Inf(-1), -5, 1e18, 9007199254740992} {
@@ -81,7 +81,7 @@ func TestWaitersAreServedThoughTheirScoresWereChanged(t *testing.T) {
 	}
 }
 
-// They are more than Lua can return from a function.
+// There are more dead entries than a Lua function can return values.
 func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)
@@ -102,13 +102,13 @@ func TestRedisson3166ManyDeadEntriesDoNotBlockANewcomer(t *testing.T) {
 	testlock.Unlock(t, hold)
 }
 
-// waiting is how many attempts stand in the queue of lock x.
+// waiting returns the number of attempts in the queue of lock x.
 func waiting(rdb redis.Cmdable, letter string) int64 {
 	return rdb.ZCard(bg, testlock.Prefix(rdb)+":"+letter+":{x}:q").Val()
 }
 
-// waiters starts a process whose sessions wait for lock x, each with a number of goroutines. What it is
-// granted comes on the channel.
+// waiters starts a process in which each session waits for lock x with some goroutines. The process prints a
+// line for each grant, which the channel receives.
 func waiters(t *testing.T, letter, addrs, prefix string, sessions, each int) (*exec.Cmd, <-chan string) {
 	t.Helper()
 	cmd := testlock.Child(letter, prefix, addrs, sessions, each)
@@ -130,7 +130,7 @@ func waiters(t *testing.T, letter, addrs, prefix string, sessions, each int) (*e
 	return cmd, lines
 }
 
-// With a liveness time of hours, nobody waits for a test's patience for the dead.
+// The dead waiters have a waiter timeout of hours, so the test would fail if anybody waited for this time.
 // Proves: dead processes
 func TestTheDeadCostTheLivingNoTime(t *testing.T) {
 	t.Parallel()
@@ -173,7 +173,8 @@ func TestAGrantToAFrozenProcessIsTakenBackAfterItsLease(t *testing.T) {
 	testlock.Unlock(t, hold)
 	next := testlock.Granted(t, got)
 	testlock.Must(t, process.Process.Signal(testredis.ContinueSignal))
-	// It wakes up to an old grant, and must not believe it, but wait as a newcomer.
+	// The process wakes up and finds the message of an old grant. It must not use this grant, but must wait
+	// again.
 	queued(10)
 	if len(grants) > 0 || next.Err() != nil {
 		t.Errorf("two holders: %d grants are considered valid", len(grants))

@@ -22,7 +22,7 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 		t.Run(fmt.Sprintf("%d wait in each session, and %d more", c.each, c.more), func(t *testing.T) {
 			simulated(t, func(t *testing.T, w *world) {
 				const sessions = 10
-				last := longLiveness // no heartbeat in between
+				last := longLiveness // so that no heartbeat is sent
 				holder := w.lock(last)
 				hold := testlock.Take(t, holder)
 				all := make([]*rlock.Mutex, sessions)
@@ -40,11 +40,11 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 						}()
 					}
 				}
-				time.Sleep(time.Minute + time.Second) // so that nothing is left to ask, and no renewal is due
+				time.Sleep(time.Minute + time.Second) // until no request is in flight and no renewal is due
 				if n := len(testlock.Inspect(t, holder).Queue); n != sessions*c.each {
 					t.Fatalf("%d wait", n)
 				}
-				for i := range c.more { // behind them
+				for i := range c.more { // more waiters, behind the others
 					other, later := fmt.Sprint("other:", i), time.Now().Add(time.Hour)
 					_, err := w.ZAdd(queueKey, float64(later.UnixMicro()+int64(i)), other)
 					testlock.Must(t, err)
@@ -58,7 +58,7 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 				}
 				calls := map[string]int{}
 				for _, r := range w.Net.Requests() {
-					if !r.Is("HELLO", "CLIENT", "PING") { // of connections
+					if !r.Is("HELLO", "CLIENT", "PING") { // not the commands that set up connections
 						calls[w.kind(r)]++
 					}
 				}
@@ -69,7 +69,7 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 				cancel()
 				synctest.Wait()
 				testlock.Unlock(t, hold)
-				for len(got) > 0 { // granted while the others gave up
+				for len(got) > 0 { // grants while the others gave up
 					testlock.Unlock(t, <-got)
 				}
 			})
@@ -77,8 +77,8 @@ func TestAHandOverCostsOneRequestAndAtMostTwoMessages(t *testing.T) {
 	}
 }
 
-// The lock is free, but somebody waits who is known to live. It is not there after all: then its lease is the
-// rest of its liveness. Proves: order
+// The lock is free, but the queue has a waiter that counts as alive. TryLock must hand the lock over to it.
+// In fact this waiter is dead, so its lease must end soon. Proves: order
 func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m := w.lock()
@@ -100,7 +100,7 @@ func TestTryLockNeverJumpsALivingQueueAndLeavesNoEntry(t *testing.T) {
 	})
 }
 
-// A request looks at 1,000 waiters at once, and at no more than 2,000 that live. Proves: order
+// One request reads 1,000 waiters at a time, and at most 2,000 living ones. Proves: order
 func TestANewcomerDoesNotOvertakeAWaiterBehindManyOfTheDead(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const dead, next = 2500, "s:1"
@@ -124,7 +124,7 @@ func TestANewcomerDoesNotOvertakeAWaiterBehindManyOfTheDead(t *testing.T) {
 	})
 }
 
-// The goroutines of its session stand in Redis' queue, as they do behind a Lock. Proves: order
+// After a TryLock, as after a Lock, goroutines of the same session wait in the queue in Redis. Proves: order
 func TestAHoldOfTryLockIsFollowedInOrder(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m, other := w.lock(), w.lockBeside()
@@ -140,11 +140,12 @@ func TestAHoldOfTryLockIsFollowedInOrder(t *testing.T) {
 	})
 }
 
-// Those of its session that come while a TryLock is asking stand behind those that came before. Proves: order
+// The hold of a TryLock is not passed on to a goroutine of its session that has begun to wait while the
+// TryLock was in flight. So this goroutine does not overtake others. Proves: order
 func TestAHoldOfTryLockIsNotPassedOnToOneThatCameMeanwhile(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m, other := w.lock(), w.lockBeside()
-		w.Net.SetDelay(time.Millisecond) // the other one's requests take no time
+		w.Net.SetDelay(time.Millisecond) // requests of other take no time
 		tried := make(chan *rlock.Hold)
 		go func() {
 			_, hold := testlock.TryLock(t, m, bg)
@@ -152,7 +153,7 @@ func TestAHoldOfTryLockIsNotPassedOnToOneThatCameMeanwhile(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Microsecond)
 		own := testlock.Go(bg, m)
-		time.Sleep(1400 * time.Microsecond) // Redis has granted the TryLock, and the answer is under way
+		time.Sleep(1400 * time.Microsecond) // Redis has granted the TryLock, and the reply is in flight
 		waits := []<-chan testlock.Grant{testlock.Go(bg, other), own, testlock.Go(bg, m)}
 		testlock.Unlock(t, <-tried)
 		testlock.Served(t, waits...)
@@ -202,23 +203,23 @@ func TestAGrantWhoseMessageWasLostIsLearnedByHeartbeat(t *testing.T) {
 		const liveness = 3 * time.Second
 		release := w.holdRaw("22222222-0000-4000-8000-000000000000:1")
 		waits := testlock.Join(bg, w.lock(rlock.WithWaiterTimeout(liveness)))
-		time.Sleep(time.Second) // so that it asks again long before the grant is over
+		time.Sleep(time.Second) // so that a heartbeat comes long before the lease ends
 		release("a channel that nobody listens to")
 		hold := testlock.Granted(t, waits)
-		time.Sleep(2 * liveness) // it is renewed past the liveness time
+		time.Sleep(2 * liveness) // the hold is renewed, also after the waiter timeout
 		testlock.Must(t, hold.Err())
 		testlock.Unlock(t, hold)
 	})
 }
 
-// A frozen waiter is connected, so it may be handed the lock. The next in the queue looks when that first
-// lease is over, which the liveness time of an hour does not make longer; also if it is of the session that
-// unlocks. Proves: dead processes
+// The process of a waiter is frozen, but its connection is open, so the lock may be handed over to it. The
+// next waiter sends a request when this first lease ends, whatever the waiter timeout. This also holds if the
+// next waiter is of the session that unlocks. Proves: dead processes
 func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
 		for _, same := range []bool{false, true} {
 			if same && letter == "r" {
-				continue // goroutines of that session go first
+				continue // goroutines of the unlocking session go first
 			}
 			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 				holder := testlock.NewSession(t, w.Client, longLiveness,
@@ -247,7 +248,8 @@ func TestAFrozenWaiterCostsItsFirstLease(t *testing.T) {
 	})
 }
 
-// Its first lease is shorter than the outage, and was made whole before that.
+// The outage is longer than the first lease of the new holder. But the session has renewed that lease to a
+// whole one before the outage.
 func TestAnOutageSoonAfterAHandOverLosesNoLock(t *testing.T) {
 	everyQueue(t, func(t *testing.T, _ string, newMutex testlock.Maker) {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -265,7 +267,9 @@ func TestAnOutageSoonAfterAHandOverLosesNoLock(t *testing.T) {
 	})
 }
 
-// It is the next in the queue, too, once it was handed the lock, and does not look.
+// The frozen session has several waiters in a row. Each is granted the lock in turn, and its first lease must
+// end. No waiter of this session sends a request when such a lease ends, so the waiter behind them must do
+// it.
 func TestAFrozenSessionCostsAFirstLeaseForEachOfItsPlaces(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		const places = 3
@@ -334,8 +338,9 @@ func TestNoMessageIsSentWhereNobodyWaits(t *testing.T) {
 	})
 }
 
-// The server takes them for listeners. Each of them costs its first lease, but they are dropped when their
-// liveness time is over. Proves: dead processes
+// For the server, the sessions of frozen waiters have subscriptions. Each of these waiters may be granted the
+// lock, and its first lease must end. But once the waiter timeout has ended, all of them are removed. Proves:
+// dead processes
 func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const frozen = 20
@@ -351,7 +356,7 @@ func TestManyFrozenWaitersCostOneLivenessTimeTogether(t *testing.T) {
 		start := time.Now()
 		testlock.Unlock(t, hold)
 		testlock.Served(t, waits)
-		// The liveness time is 10 s, and a heartbeat comes after 6.
+		// The waiter timeout is 10 s, and heartbeats come every 6 s.
 		if took := time.Since(start); took > 16*time.Second {
 			t.Errorf("it waited %v for %d", took, frozen)
 		}

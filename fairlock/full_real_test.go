@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Redis refuses only the first write of a script on a full server, so a script that begins with another write
-// could grant a lock there.
+// A full server refuses a script's write only if it is the first one. So a script whose first write is
+// accepted, such as an HDEL, could grant a lock there.
 func TestAFullServerRenewsReleasesAndHandsOverButGrantsNothing(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Nobody unlocks: each waiter must have the lock for the lease that it asked for, from its grant on, and not
-// for its liveness time, be that longer or shorter. Proves: exclusion
+// Nobody unlocks. Each waiter must hold the lock for the lease that it has requested, from its grant on. The
+// waiter timeout, longer or shorter, must not matter. Proves: exclusion
 func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	const waiters = 4
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestAWaiterGetsTheLeaseThatItAskedForCountedFromItsGrant(t *testing.T) {
 	}
 }
 
-// A MultiLock is over with the first of its leases, and then none of its members stays taken.
+// The hold of a MultiLock ends with the first of its leases. Then none of its members may stay taken.
 func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		const lease = 500 * time.Millisecond
@@ -81,18 +81,18 @@ func TestAFairMemberOfAMultiLockEndsWithItsLease(t *testing.T) {
 	})
 }
 
-// Where Redis answers, Lock returns when its place is given up: nobody is handed the lock afterwards.
-// Proves: no trace
+// If Redis answers, Lock returns after the waiter has left the queue. So the lock is not handed over to it
+// later. Proves: no trace
 func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, waiter, third := w.lock(), w.lock(), w.lock()
 		w.Net.SetDelay(time.Millisecond)
 		for i := range 100 {
 			hold := testlock.Take(t, holder)
-			wait := time.Duration(i) * 100 * time.Microsecond // which is over at each step of a wait
+			wait := time.Duration(i) * 100 * time.Microsecond // ends at each step of a wait
 			ctx, cancel := context.WithTimeout(bg, wait)
 			options := []rlock.Option{rlock.WaitAtMost(time.Hour)}
-			if i%2 == 0 && wait >= time.Millisecond { // the least
+			if i%2 == 0 && wait >= time.Millisecond { // the minimum of WaitAtMost
 				options = []rlock.Option{rlock.WaitAtMost(wait)}
 			}
 			_, _, err := waiter.Lock(ctx, options...)
@@ -107,8 +107,8 @@ func TestAWaiterThatGaveUpIsNotHandedTheLock(t *testing.T) {
 	})
 }
 
-// The lock is free and its queue is not, as after a DEL by hand. The release that finds it so hands it on.
-// Proves: wake-ups
+// The hash of the lock is missing, for example after a DEL by hand, but the queue has waiters. A release that
+// finds this hands the lock over. Proves: wake-ups
 func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		hold := testlock.Take(t, w.lock())
@@ -119,8 +119,9 @@ func TestAReleaseThatFindsTheLockGoneHandsItOn(t *testing.T) {
 	})
 }
 
-// An operator has taken the expiry from the lock's key. A hold without a lease, whose message is lost, too,
-// must not keep the lock forever. The lease does not depend on the expiry, which the key gets again.
+// An operator has made the lock's key persistent, and the message about the grant is lost, too. The lock must
+// be free when the lease has ended, because the lease does not depend on the key's expiry. Later, the key
+// expires again.
 func TestALockWhoseKeyDoesNotExpireIsFreeAfterTheLease(t *testing.T) {
 	for name, ends := range map[string]time.Duration{"a lease": time.Second, "a lease of the past": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +142,8 @@ func TestALockWhoseKeyDoesNotExpireIsFreeAfterTheLease(t *testing.T) {
 	}
 }
 
-// Redis writes the message first that a script has published last, and each write takes an idle server some
-// 30 us. So the hint to the waiter behind the new holder is published before the grant.
+// Redis sends the message first that a script has published last. Each send takes an idle server about 30 us.
+// So the script publishes the hint to the next waiter first, and then the grant.
 func TestTheGrantIsPublishedBehindTheHint(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		first := testlock.Take(t, w.lock())

@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// What users of Redisson's RFairLock reported; each would have been caught here.
-// The numbers are those of its issue tracker.
+// Each test reproduces a problem that users of Redisson's RFairLock have reported. The numbers are of
+// Redisson's issue tracker.
 
 func TestRedisson4167AQueueWithoutAHolderIsServed(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
@@ -20,7 +20,7 @@ func TestRedisson4167AQueueWithoutAHolderIsServed(t *testing.T) {
 		for range 5 {
 			waits = append(waits, testlock.Join(bg, m))
 		}
-		w.Del(lockKey) // and nobody is told
+		w.Del(lockKey) // no message is sent
 		start := time.Now()
 		testlock.Served(t, waits...)
 		if took := time.Since(start); took > 10*time.Second {
@@ -36,7 +36,7 @@ func TestRedisson5019AnErrorDuringAcquisitionLeavesNoEntry(t *testing.T) {
 		hold := testlock.Take(t, holder)
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if w.kind(*r) == "acquire" {
-				return faultproxy.CutReply // executed: it stands in the queue
+				return faultproxy.CutReply // the attempt is queued, but the reply is lost
 			}
 			return faultproxy.Pass
 		})

@@ -26,10 +26,10 @@ const (
 var (
 	bg = context.Background()
 
-	// A waiter with this liveness time looks by itself when a test's patience has long ended.
+	// With this waiter timeout, heartbeats come so rarely that none is sent during a test.
 	longLiveness = rlock.WithWaiterTimeout(3 * time.Hour)
 
-	// queuedKinds are the kinds with a queue, by the letter in their keys.
+	// queuedKinds has the kinds with a queue, by the letter in their keys.
 	queuedKinds = map[string]testlock.Maker{"f": fairlock.New, "r": rlock.New}
 )
 
@@ -41,7 +41,8 @@ func everyQueue(t *testing.T, test func(t *testing.T, letter string, newMutex te
 	}
 }
 
-// marked is how many attempts stand in the queue of lock x that the server has seen listen.
+// marked returns the number of waiters for lock x of which the server knows that their sessions had a
+// subscription.
 func marked(rdb redis.Cmdable, letter string) (n int64) {
 	for _, entry := range rdb.HVals(bg, testlock.Prefix(rdb)+":"+letter+":{x}:w").Val() {
 		if words := strings.Fields(entry); strings.HasSuffix(words[3], "+") {
@@ -51,9 +52,9 @@ func marked(rdb redis.Cmdable, letter string) (n int64) {
 	return n
 }
 
-// manySessions is a process that waits for lock x until it is killed. Its arguments are the letter of the
-// lock's kind, the prefix of its keys, the addresses of the server, with commas between those of a Cluster,
-// and how many sessions wait, each with how many goroutines.
+// manySessions is the main function of a process that waits for lock x until it is killed. args has the
+// letter of the lock's kind, the prefix, the address of the server, the number of sessions, and the number of
+// goroutines of each session. The addresses of a Cluster are separated by commas.
 func manySessions(args string) {
 	var letter, prefix, addrs string
 	var sessions, each int
@@ -79,7 +80,7 @@ func manySessions(args string) {
 	select {}
 }
 
-// world is a server in fake time, which knows the scripts.
+// A world is a server in fake time that has all scripts.
 type world struct {
 	*testlock.Wire
 	t *testing.T
@@ -94,8 +95,8 @@ func simulated(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// lock is lock x of a new session that knows the clock, lockBeside that of one whose requests do not go
-// through w.Net.
+// lock returns lock x in a new session, which knows the clock of the server. The session of lockBeside does
+// not use w.Net.
 func (w *world) lock(options ...rlock.SessionOption) *rlock.Mutex {
 	return w.lockOf(w.Client, options...)
 }
@@ -110,10 +111,10 @@ func (w *world) lockOf(rdb rlock.Client, options ...rlock.SessionOption) *rlock.
 	return fairlock.New(s, "x")
 }
 
-// kind names the script of a request.
+// kind returns the name of the script of a request.
 func (w *world) kind(r faultproxy.Request) string { return testlock.Script(r.Script()) }
 
-// lease returns how long Redis keeps the lock from others.
+// lease returns the time until the holder's lease ends in Redis.
 func (w *world) lease() time.Duration {
 	w.t.Helper()
 	ends, err := strconv.ParseInt(w.HGet(lockKey, "ends"), 10, 64)
@@ -121,10 +122,10 @@ func (w *world) lease() time.Duration {
 	return time.Until(time.UnixMicro(ends))
 }
 
-// entry returns the entry in Redis of a waiter that lives until this time.
+// entry returns the entry in Redis of a waiter that counts as alive until this time.
 func entry(alive time.Time) string { return fmt.Sprint(alive.UnixMicro(), " 1 30000 NONCE 1@h ") }
 
-// script runs one of those of the lock.
+// script runs a script of the lock with all of its keys.
 func (w *world) script(name string, argv ...any) string {
 	w.t.Helper()
 	reply, err := w.scriptOn([]string{lockKey, queueKey, waitersKey}, name, argv...)
@@ -132,19 +133,19 @@ func (w *world) script(name string, argv ...any) string {
 	return reply
 }
 
-// scriptOn runs a script that is given only these keys.
+// scriptOn runs a script of the lock with only these keys.
 func (w *world) scriptOn(keys []string, name string, argv ...any) (string, error) {
 	return w.Client.Eval(bg, script.Text("lock/"+name), keys, argv...).Text()
 }
 
-// ask is a request for the lock, by script alone.
+// ask runs lock/acquire for this owner field.
 func (w *world) ask(owner string) string {
 	w.t.Helper()
 	return w.script("acquire", owner, 1, int64(1)<<52, 30000, "", 60000, 15000, "lockline:s:", "nonce", "1")
 }
 
-// holdRaw holds the lock by script alone. The function that it returns releases it and tells on channels of
-// that prefix.
+// holdRaw acquires the lock by its script. The function that it returns releases the lock, and publishes
+// messages on channels with this prefix.
 func (w *world) holdRaw(owner string) func(channels string) {
 	w.t.Helper()
 	words := strings.Fields(w.ask(owner))

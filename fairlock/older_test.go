@@ -10,8 +10,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// An older version of Lockline, whose hash has the owner as a field, holds the lock. Nobody gets it until
-// that hash has expired, and all calls say why.
+// An older version of Lockline holds the lock. Its hash has another layout, with the owner as the name of a
+// field. Nobody gets the lock until this hash has expired, and the errors of all calls say why.
 func TestALockOfAnOlderVersionIsAnErrorAndHasNoSecondHolder(t *testing.T) {
 	for letter, newMutex := range queuedKinds {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

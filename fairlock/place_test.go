@@ -13,27 +13,27 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// places are how many entries the queue has.
+// places returns the number of entries in the queue.
 func (w *world) places() int {
 	members, _ := w.ZMembers(queueKey)
 	return len(members)
 }
 
-// nothingIsLeft checks that the test's keys are gone, but for those that remember tokens.
+// nothingIsLeft fails the test if there are keys other than hashes of free locks, which remember tokens.
 func (w *world) nothingIsLeft() {
 	w.t.Helper()
 	testlock.Settle()
 	testlock.OnlyTokens(w.t, w.Client)
 }
 
-// A request whose answer is late may stand in the queue already, and others behind it. So goroutines that
-// come before it is sent again do not join it.
+// The reply to a request is late, but its attempt may already be in the queue, with others behind it. So
+// goroutines that come later must not share its place.
 func TestAGoroutineThatComesWhileAnAnswerIsLateOvertakesNobody(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		holder, other, m := w.lockBeside(), w.lockBeside(), w.lock()
-		for range 5 { // its requests are prompt then
+		for range 5 { // now the session knows that replies come quickly
 			testlock.Must(t, testlock.Cycle(ctx, m))
 		}
 		hold := testlock.Take(t, holder)
@@ -52,7 +52,7 @@ func TestAGoroutineThatComesWhileAnAnswerIsLateOvertakesNobody(t *testing.T) {
 			t.Fatalf("an answer is late: %v, and %d wait", late, n)
 		}
 		last := testlock.Go(ctx, m)
-		time.Sleep(100 * time.Millisecond) // the first request is sent again
+		time.Sleep(100 * time.Millisecond) // until the first request is sent again
 		close(answer)
 		testlock.Settle()
 		testlock.Unlock(t, hold)
@@ -81,7 +81,7 @@ func TestGoroutinesThatComeWhileARequestIsUnderWayStandInOnePlace(t *testing.T) 
 		for range 4 {
 			join(m)
 		}
-		join(m, rlock.WithLease(time.Minute)) // a grant of its own
+		join(m, rlock.WithLease(time.Minute)) // needs another grant
 		close(answer)
 		testlock.Settle()
 		join(other)
@@ -94,8 +94,8 @@ func TestGoroutinesThatComeWhileARequestIsUnderWayStandInOnePlace(t *testing.T) 
 	})
 }
 
-// The lock passes in memory to goroutines that asked together. They need no place, whichever goroutines come
-// behind them.
+// Goroutines that share a place get the lock one after another in memory. They need no further place,
+// whichever goroutines come later.
 func TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, m := w.lockBeside(), w.lock()
@@ -106,7 +106,7 @@ func TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace(t *testing.T) {
 			waits = append(waits, testlock.Go(bg, m))
 			synctest.Wait()
 		}
-		for range 4 { // the last three ask together
+		for range 4 { // the last three share a place
 			join()
 		}
 		testlock.Settle()
@@ -125,8 +125,8 @@ func TestGoroutinesThatAreServedInMemoryTakeNoFurtherPlace(t *testing.T) {
 	})
 }
 
-// A grant passes to as many goroutines as its block has tokens. Those of one session that come later are
-// behind all that asked before.
+// A grant can be passed on as often as its block has tokens. Goroutines of the session that come later are
+// still served after all earlier ones.
 func TestMoreGoroutinesThanABlockHasTokensKeepTheirOrder(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, m := w.lockBeside(), w.lock()
@@ -139,7 +139,7 @@ func TestMoreGoroutinesThanABlockHasTokensKeepTheirOrder(t *testing.T) {
 			all.Go(func() {
 				_, hold, err := m.Lock(bg)
 				testlock.Must(t, err)
-				served = append(served, i) // they exclude each other
+				served = append(served, i) // no mutex is needed, because the lock is held
 				testlock.Unlock(t, hold)
 			})
 		}
@@ -159,8 +159,8 @@ func TestMoreGoroutinesThanABlockHasTokensKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// With HoldAtLeast, an Unlock passes the lock to no other goroutine. One that waits behind it is still served
-// before those that come later.
+// A hold with HoldAtLeast is not passed on in memory. A goroutine that waits behind it must have a place in
+// the queue, so that it is served before waiters that come later.
 func TestAGoroutineBehindAHoldThatStaysTakenHasAPlace(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		holder, m := w.lockBeside(), w.lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// startSharded starts a Cluster that has sharded pub/sub.
+// startSharded starts a Cluster. It skips the test if the servers have no sharded pub/sub.
 func startSharded(
 	t *testing.T, masters, replicas int, mod ...func(*redis.ClusterOptions),
 ) (*testredis.Cluster, *redis.ClusterClient) {
@@ -28,7 +28,7 @@ func startSharded(
 	return c, c.Client(t, mod...)
 }
 
-// shardedListeners is how many sessions a server has that listen for lock x by sharded pub/sub.
+// shardedListeners returns how many sessions have a sharded subscription for lock x on this server.
 func shardedListeners(node *redis.Client, letter string) int {
 	return len(node.PubSubShardChannels(bg, "lockline:s:"+letter+":{x}:*").Val())
 }
@@ -37,7 +37,7 @@ func TestWaitersOnAClusterAreToldByShardedPubSub(t *testing.T) {
 	t.Parallel()
 	cluster, rdb := startSharded(t, 3, 0)
 	everyQueue(t, func(t *testing.T, letter string, newMutex testlock.Maker) {
-		names := []string{"a", "b", "c", "d", "e", "f"} // on all masters
+		names := []string{"a", "b", "c", "d", "e", "f"} // these keys are on all masters
 		one, two := testlock.NewSession(t, rdb, longLiveness), testlock.NewSession(t, rdb, longLiveness)
 		before := cluster.Sent(t, "publish")
 		for range 3 {
@@ -86,7 +86,7 @@ func TestTheDeadOnAClusterCostTheLivingNoTime(t *testing.T) {
 	})
 }
 
-// Each way to be told is a waiter's own.
+// Sessions with sharded and with classic pub/sub may wait for the same lock.
 func TestSessionsThatAreToldDifferentlyShareALock(t *testing.T) {
 	t.Parallel()
 	_, rdb := startSharded(t, 3, 0)
@@ -107,7 +107,7 @@ func TestSessionsThatAreToldDifferentlyShareALock(t *testing.T) {
 				if waiting(rdb, letter) != int64(i+1) {
 					return false
 				}
-				if classic { // on any node
+				if classic { // the subscription may be on any node
 					var n atomic.Int32
 					_ = rdb.ForEachMaster(bg, func(ctx context.Context, node *redis.Client) error {
 						n.Add(int32(len(node.PubSubChannels(ctx, "lockline:s:"+s.ID()).Val())))
@@ -151,7 +151,8 @@ func TestWithoutTheRightToShardedPubSubWaitersAreToldByTheClassicOne(t *testing.
 	}
 }
 
-// wait has a session wait for lock x, of each kind, until Redis knows that it listens.
+// wait makes a session wait for lock x of each kind. It returns when Redis knows that the session has a
+// subscription.
 func wait(
 	t *testing.T, rdb *redis.ClusterClient,
 ) (holds map[string]*rlock.Hold, got map[string]<-chan testlock.Grant) {

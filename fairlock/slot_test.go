@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// While a slot of a Cluster moves, the second copy of a request does not name the keys of the queue, which
-// often do not exist. It must not free a lock and hand it over to nobody.
+// While a slot of a Cluster moves, the second copy of a request does not have the keys of the queue, which
+// often do not exist. Such a copy must not free a lock for which others wait.
 func TestARequestWithoutTheQueuesKeysChangesNothingIfOthersWait(t *testing.T) {
 	requests := map[string]func(token string) []any{
 		"release": func(token string) []any { return []any{"s:1", token, "lockline:s:", 60000, 0, 0} },
@@ -38,8 +38,8 @@ func TestARequestWithoutTheQueuesKeysChangesNothingIfOthersWait(t *testing.T) {
 	}
 }
 
-// moves is put before a script. Then the script cannot use a key that it has deleted, as in a Cluster while
-// the slot moves to another node.
+// A script with the text of moves before it cannot use a key again that it has deleted. A Cluster behaves
+// like this while the slot moves to another node.
 const moves = `local original, gone = redis, {}
 local redis = setmetatable({}, { __index = original })
 for _, how in ipairs({ 'call', 'pcall' }) do
@@ -57,7 +57,7 @@ for _, how in ipairs({ 'call', 'pcall' }) do
 end
 `
 
-// The only waiter leaves the queue, so its keys are deleted.
+// The only waiter leaves the queue, so the keys of the queue are deleted.
 func TestWhileASlotMovesNoScriptNeedsAKeyAgainThatItHasDeleted(t *testing.T) {
 	const channels = "lockline:s:"
 	acquire := func(owner string, liveness int) []any {

@@ -23,7 +23,7 @@ func TestADeadReaderHoldsAWriterUpForItsLeaseAndTouchesNoOthers(t *testing.T) {
 		w := testlock.Join(bg, locks[1])
 		net.BlackHole(true, true)
 		<-dctx.Done()
-		time.Sleep(2 * time.Minute) // the other one is renewed
+		time.Sleep(2 * time.Minute) // the lease of the other reader is renewed
 		n := len(testlock.Inspect(t, locks[0]).Holders)
 		if n != 1 || actx.Err() != nil || alive.Err() != nil {
 			t.Errorf("%d readers; the living one: %v, %v", n, actx.Err(), alive.Err())
@@ -127,17 +127,18 @@ func TestAMultiLockTakesEitherSide(t *testing.T) {
 		_, _, err = both.TryLock(bg)
 		testlock.WantError(t, "with a member taken", err, rlock.ErrLocked)
 		testlock.Unlock(t, w)
-		_, w = testlock.TryLock(t, prices, bg) // the other members were given back
+		_, w = testlock.TryLock(t, prices, bg) // the other members were released
 		testlock.Unlock(t, w)
 	})
 }
 
-// The request that asks again comes too late, and says no more of the place.
+// The waiter's second request arrives too late, so its reply does not say whether the waiter has a place in
+// the queue.
 func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
-	lease := rlock.WithWatchdogTimeout(3 * time.Second) // a request is welcome for a second
+	lease := rlock.WithWatchdogTimeout(3 * time.Second) // a request is void after a second
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		l, other := locks[0], locksOf(t, faultproxy.InMemory(t, wire.Dial).Client(t), 1)[0]
-		testlock.Works(t, l) // so that it knows the clock
+		testlock.Works(t, l) // so that its session knows the clock
 		hold := testlock.Take(t, other)
 		acquires := 0
 		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -163,7 +164,7 @@ func TestAWaiterThatGivesUpWhileItAsksAgainGivesUpItsPlace(t *testing.T) {
 	}, lease, rlock.WithWaiterTimeout(30*time.Second))
 }
 
-// None is starved by those that come all the time.
+// New readers and writers come all the time. Neither side may have to wait forever.
 // Proves: read-write lock
 func TestNeitherSideStarvesTheOther(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
@@ -191,12 +192,12 @@ func TestNeitherSideStarvesTheOther(t *testing.T) {
 				})
 			}
 		}
-		use(locks[0].RLocker(), 4) // always some that read
+		use(locks[0].RLocker(), 4) // so that there are always readers
 		use(locks[1].RLocker(), 4)
 		for range 20 {
 			testlock.Works(t, locks[2])
 		}
-		use(locks[0], 4) // and that write
+		use(locks[0], 4) // and always writers
 		use(locks[1], 4)
 		for range 20 {
 			testlock.Works(t, locks[2].RLocker())
@@ -206,7 +207,8 @@ func TestNeitherSideStarvesTheOther(t *testing.T) {
 	})
 }
 
-// The lease of a reader beside others, whose leases are shorter.
+// A reader has a long lease, while readers with shorter leases renew and unlock. The keys must live for the
+// long lease.
 func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		rdb := wire.Client
@@ -224,7 +226,8 @@ func TestALongLeaseKeepsItsDataWhileOthersRenewTheirs(t *testing.T) {
 	})
 }
 
-// Else the readers of other sessions would wait for the last of its own.
+// The downgrade of a writer is refused at first, and must be sent again. Otherwise readers of other sessions
+// would have to wait for the last reader of this session.
 func TestAWriterThatGoesOnAsAReaderTellsRedisAlsoAfterARefusal(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		ctx, writes := testlock.Lock(t, locks[0], bg)

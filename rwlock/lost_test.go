@@ -14,11 +14,12 @@ import (
 	"github.com/lockline/lockline/rwlock"
 )
 
-// A writer's Unlock brings the grant of a reader of the same session in its reply. If that is lost, the copy
-// that is sent next finds the writer gone and serves nobody.
+// The reply to a writer's release has the grant of a reader of the same session. If this reply is lost, the
+// next copy of the release finds that the writer is gone, and its reply has no grant. The reader must get its
+// grant nevertheless.
 func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		for _, lost := range []bool{false, true} { // first so that the server knows the scripts
+		for _, lost := range []bool{false, true} { // the first round only makes the server get the scripts
 			hold := testlock.Take(t, locks[0])
 			waits := testlock.Join(bg, locks[0].RLocker())
 			wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -31,15 +32,15 @@ func TestAWaiterGetsItsGrantIfTheReplyThatToldOfItIsLost(t *testing.T) {
 			start := time.Now()
 			testlock.Unlock(t, hold)
 			testlock.Served(t, waits)
-			if took := time.Since(start); lost || took > time.Minute { // of hours
+			if took := time.Since(start); lost || took > time.Minute { // much earlier than the next heartbeat
 				t.Errorf("it took %v", took)
 			}
 		}
 	}, rlock.WithHandover(0), rlock.WithWaiterTimeout(time.Hour))
 }
 
-// The first grant is over before any answer arrives, and the next copy of the request is granted anew, under
-// the same owner field.
+// The reply to the first grant is lost, and its lease ends. Then the next copy of the request is granted
+// again, with the same owner field. The hold must be that of the second grant.
 func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 	for what, side := range map[string]func(*rwlock.RWMutex) rlock.Locker{
 		"to read": (*rwlock.RWMutex).RLocker, "to write": func(l *rwlock.RWMutex) rlock.Locker { return l },
@@ -67,12 +68,12 @@ func TestAnAttemptThatIsGrantedAgainHoldsWhatItWasGranted(t *testing.T) {
 	}
 }
 
-// A reader asks Redis though its session reads already, and a reply is lost. The next copy is told that the
-// session's grant goes on. But the lost one may have left a request behind that is granted later, to nobody:
-// so the attempt is ended in Redis.
+// A reader sends a request although its session already reads, and a reply is lost. The reply to the next
+// copy says that the session's grant was extended. But the first copy may be granted later, when nobody needs
+// it. So the session must release the attempt in Redis.
 func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
-		// So that the server knows the scripts.
+		// Warm makes the server get the scripts.
 		first := testlock.Take(t, testlock.Warm(t, locks[0]).RLocker())
 		asked, ended := 0, 0
 		wire.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
@@ -96,8 +97,8 @@ func TestAnAttemptThatJoinsIsEndedIfACopyOfItsRequestMayStillCome(t *testing.T) 
 	}, rlock.WithHandover(0))
 }
 
-// A writer whose request was granted twice tells the last token of its first grant. Of the second, all count
-// as used then.
+// A writer's request was granted twice. Its release has the last token of the first grant. So all tokens of
+// the second grant must count as used.
 func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, wire *testlock.Wire, locks []*rwlock.RWMutex) {
 		rdb := wire.Client
@@ -114,8 +115,8 @@ func TestAReleaseGivesBackNoTokensOfAFormerGrant(t *testing.T) {
 	})
 }
 
-// A loss ends the contexts of all holds of a grant, with ErrLost as the cause. If the outer one ends first, a
-// nested one may be ended by that, and its cause matches context.Canceled, too.
+// A loss ends the contexts of all holds of a grant, and their cause is ErrLost. This must also hold for a
+// nested context that ends because its outer context has ended first.
 func TestTheCauseOfALossIsTheSameForNestedHolds(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)

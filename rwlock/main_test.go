@@ -16,7 +16,7 @@ var bg = context.Background()
 
 func TestMain(m *testing.M) { testredis.Run(m) }
 
-// locksOf are locks of one name in n sessions.
+// locksOf returns the lock "x" in n sessions.
 func locksOf(
 	t testing.TB, rdb rlock.Client, n int, options ...rlock.SessionOption,
 ) (locks []*rwlock.RWMutex) {
@@ -27,7 +27,7 @@ func locksOf(
 	return locks
 }
 
-// simulated runs a test in fake time, with a lock of one name in each of n sessions.
+// simulated runs a test in fake time with the lock "x" in n sessions.
 func simulated(
 	t *testing.T, n int, test func(*testing.T, *testlock.Wire, []*rwlock.RWMutex),
 	options ...rlock.SessionOption,
@@ -37,7 +37,7 @@ func simulated(
 	})
 }
 
-// isFree fails the test unless nobody has the lock, or waits for it.
+// isFree fails the test if somebody holds the lock or waits for it.
 func isFree(t testing.TB, l *rwlock.RWMutex) {
 	t.Helper()
 	if st := testlock.Inspect(t, l); st.Held || len(st.Queue) != 0 {
@@ -45,7 +45,7 @@ func isFree(t testing.TB, l *rwlock.RWMutex) {
 	}
 }
 
-// refused tries to take l.
+// refused fails the test unless TryLock of l returns the error want.
 func refused(t testing.TB, what string, l rlock.Locker, ctx context.Context, want error) {
 	t.Helper()
 	_, _, err := l.TryLock(ctx)

@@ -15,7 +15,7 @@ func TestTheDocumentedRightsSufficeForAWriterThatGoesOnAsAReader(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	// A waiter whose process died a while ago.
+	// The queue has a waiter whose process died a while ago.
 	testlock.Must(t, admin.ZAdd(bg, "lockline:w:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
 	rdb := testlock.DocumentedUser(t, server)
 	locks := locksOf(t, rdb, 2, rlock.WithHandover(0))
@@ -25,7 +25,7 @@ func TestTheDocumentedRightsSufficeForAWriterThatGoesOnAsAReader(t *testing.T) {
 	waiter := testlock.Go(bg, two.RLocker())
 	testlock.Eventually(t, "it waits", func() bool { return len(testlock.Inspect(t, one).Queue) == 1 })
 	_, reader := testlock.Lock(t, one.RLocker(), ctx)
-	testlock.Unlock(t, writer) // lets it in beside one that goes on as a reader
+	testlock.Unlock(t, writer) // the reader goes on, and the waiter joins it
 	testlock.Unlock(t, testlock.Granted(t, waiter), reader)
 	testlock.NothingRefused(t, admin)
 }

@@ -19,7 +19,7 @@ func TestNobodyIsBesideAWriter(t *testing.T) {
 	const sessions, goroutines, each = 4, 4, 40
 	locks := locksOf(t, testlock.Shared(t), sessions)
 	var readers, writers, reads, writes atomic.Int64
-	var last atomic.Int64 // token of a writer
+	var last atomic.Int64 // token of the last writer
 	write := func(l rlock.Locker, reader rlock.Locker) error {
 		ctx, hold, err := l.Lock(bg)
 		if err != nil {
@@ -35,7 +35,7 @@ func TestNobodyIsBesideAWriter(t *testing.T) {
 			writers.Add(-1)
 			return hold.Unlock(bg)
 		}
-		_, r, err := reader.Lock(ctx) // goes on as a reader
+		_, r, err := reader.Lock(ctx) // the writer goes on as a reader
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func TestNobodyIsBesideAWriter(t *testing.T) {
 	isFree(t, locks[0])
 }
 
-// They are more than Lua can return from a function.
+// There are more dead readers than a Lua function can return values.
 // Proves: read-write lock
 func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
 	t.Parallel()
@@ -99,9 +99,9 @@ func TestManyDeadReadersDoNotMakeAWriterWaitLonger(t *testing.T) {
 	l, key := locksOf(t, rdb, 1)[0], testlock.Prefix(rdb)+":w:{x}"
 	const dead = 10_000
 	now := rdb.Time(bg).Val().UnixMicro()
-	reader := testlock.Take(t, l.RLocker()) // so that the keys have a lease
+	reader := testlock.Take(t, l.RLocker()) // so that the keys have an expiry
 	pipe := rdb.Pipeline()
-	for i := range dead { // as sessions leave them that have died
+	for i := range dead { // as dead sessions leave them
 		owner := fmt.Sprint("gone:", i)
 		pipe.ZAdd(bg, key+":h", redis.Z{Score: float64(now - 1000), Member: owner})
 		pipe.HSet(bg, key, "held "+owner, "1 1 - 1@h ")

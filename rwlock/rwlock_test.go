@@ -19,7 +19,7 @@ import (
 func TestReadersShareAndAWriterExcludesAll(t *testing.T) {
 	simulated(t, 3, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		a := testlock.Take(t, locks[0].RLocker())
-		testlock.Settle() // leases that end at the same instant have no order
+		testlock.Settle() // leases that end at the same time have no order
 		b := testlock.Take(t, locks[1].RLocker())
 		if st := testlock.Inspect(t, locks[2]); !st.Shared || len(st.Holders) != 2 || st.Token != a.Token() {
 			t.Errorf("%+v", st)
@@ -63,7 +63,7 @@ func TestGoroutinesOfASessionReadUnderOneEntryAndAWriterWaitsForAll(t *testing.T
 func TestATryJoinsItsSessionsReadersOnlyIfNoWriterWaits(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		a := testlock.Take(t, locks[0].RLocker())
-		time.Sleep(time.Second) // in fake time: Redis is asked again
+		time.Sleep(time.Second) // after this time, a reader sends a request again
 		_, b, err := locks[0].TryRLock(bg)
 		testlock.Must(t, err)
 		if st := testlock.Inspect(t, locks[1]); len(st.Holders) != 1 || a.Token() != b.Token() {
@@ -88,7 +88,7 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 		for _, l := range locks[2:] {
 			readers = append(readers, testlock.Join(bg, l.RLocker()))
 		}
-		own := testlock.Join(bg, locks[0].RLocker()) // of the session that reads already
+		own := testlock.Join(bg, locks[0].RLocker()) // of the session that already reads
 		last := testlock.Join(bg, locks[1])
 		testlock.Waiting(t, "a reader behind a writer", append(readers, own)...)
 		testlock.Unlock(t, first)
@@ -96,7 +96,7 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 		testlock.Waiting(t, "a reader beside a writer", append(readers, own)...)
 		testlock.Unlock(t, hold)
 		var holds []*rlock.Hold
-		for _, r := range append(readers, own) { // all, before any of them unlocks
+		for _, r := range append(readers, own) { // all get it before any of them unlocks
 			holds = append(holds, testlock.Granted(t, r))
 		}
 		testlock.Waiting(t, "a writer beside readers", last)
@@ -105,7 +105,7 @@ func TestReadersThatComeLaterWaitBehindAWriterAndAreLetInTogether(t *testing.T) 
 	}, rlock.WithHandover(0))
 }
 
-// Nor does a writer that a reader calls with the context from outside get the lock.
+// A reader that calls a writer with an outer context waits for itself.
 func TestALongWaitForTheSessionsOwnReaderIsLogged(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		log := new(testlock.Log)
@@ -139,7 +139,7 @@ func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 			t.Errorf("with the context from outside: %v", err)
 		}
 		testlock.Unlock(t, r)
-		// The context is that of what is over, which counts no more.
+		// The context has the hold of the former reader, which does not count any more.
 		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx))
 		testlock.Unlock(t, w)
 	})
@@ -311,7 +311,8 @@ func TestAWriterThatGoesOnAsAReaderLeavesAllTaken(t *testing.T) {
 	})
 }
 
-// What the session keeps is in the way of its own goroutines, if they want something else.
+// A session keeps the permits of a writer while no goroutine has them. A reader of this session must not have
+// to wait for them, and the other way round.
 func TestWhatIsKeptMakesRoomForItsOwnSession(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour))
@@ -339,11 +340,12 @@ func TestWhatIsKeptMakesRoomForItsOwnSession(t *testing.T) {
 	})
 }
 
-// Redis tells a session nothing of the wishes of its own goroutines.
+// Redis sends no message if a goroutine of the session itself wants the lock, so the session must notice
+// this.
 func TestReadersDoNotKeepAWriterOfTheirSessionWaitingThoughTheyLinger(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		m := rwlock.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x")
-		for range 2 { // the session listens after the first
+		for range 2 { // after the first round, the session has a subscription
 			_, hold := testlock.Lock(t, m.RLocker(), bg)
 			testlock.Unlock(t, hold)
 			time.Sleep(time.Second)
@@ -367,8 +369,8 @@ func TestReadersDoNotKeepAWriterOfTheirSessionWaitingThoughTheyLinger(t *testing
 	})
 }
 
-// A writer's TryLock waits for the Unlock that was under way when it began, also if that of another reader
-// began later and ends before.
+// A writer's TryLock waits for the release that was in flight when it began, even if another reader's release
+// begins later and ends earlier.
 func TestATryWaitsForTheReleaseThatWasUnderWay(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		ctx := context.Background()
@@ -378,7 +380,7 @@ func TestATryWaitsForTheReleaseThatWasUnderWay(t *testing.T) {
 			for _, c := range cmds {
 				if len(c.Args()) > 1 && c.Args()[0] == "evalsha" &&
 					testlock.Script(c.Args()[1].(string)) == "release" && slowly.CompareAndSwap(true, false) {
-					time.Sleep(100 * time.Millisecond) // on its way
+					time.Sleep(100 * time.Millisecond) // delays this release
 				}
 			}
 			return next()

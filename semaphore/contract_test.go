@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// permits makes n permits of a semaphore a lock.
+// permits returns a Maker whose locks are n permits of a semaphore.
 func permits(n, limit int) func(process []*rlock.Session) contract.Maker {
 	return func(process []*rlock.Session) contract.Maker {
 		return func(name string, options ...rlock.Option) contract.Lock {

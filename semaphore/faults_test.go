@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// proxied runs a test in fake time, with a semaphore through wire.Net, and one beside it. Both know the
-// clock, and the server the scripts.
+// proxied runs a test in fake time with one semaphore in two sessions. The session of s uses wire.Net, and
+// that of other another network. Both know the clock of the server, and the server has the scripts.
 func proxied(
 	t *testing.T, limit int, test func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore),
 	options ...rlock.SessionOption,
@@ -34,7 +34,7 @@ func proxied(
 	})
 }
 
-// once gives an action to the first request that runs a script.
+// once applies action to the first request that runs a script.
 func once(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action {
 	var first sync.Once
 	return func(r *faultproxy.Request) (a faultproxy.Action) {
@@ -63,7 +63,7 @@ func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 // Proves: semaphore
 func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 	proxied(t, 2, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
-		// So that the attempt has a copy that might come yet.
+		// After this, the session must expect a late copy of the attempt's request.
 		wire.Net.OnRequest(once(faultproxy.SwallowReply))
 		_, a := acquire(t, s, 1)
 		_, b := acquire(t, s, 1)
@@ -81,8 +81,8 @@ func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 			}
 			return n
 		}
-		// The first is over; a copy of its Acquire must take nothing, and one of its Unlock give nothing that
-		// is another's. A copy of b's Acquire is answered again.
+		// The hold a has ended. A copy of its acquire request must take nothing, and a copy of its release
+		// must not release the permit of b. A copy of the acquire request of b gets the same reply again.
 		if n := replay("acquire") + replay("release"); n < 4 {
 			t.Errorf("%d requests were sent again", n)
 		}
@@ -97,14 +97,15 @@ func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 	})
 }
 
-// listener is the owner field of the one attempt that waits, and its channel.
+// listener returns the owner field of the only waiter, and the channel of its session.
 func listener(t *testing.T, s *semaphore.Semaphore) (owner, channel string) {
 	t.Helper()
 	w := testlock.Inspect(t, s).Queue[0]
 	return w.Owner, "lockline:s:" + w.Session
 }
 
-// A server's clock that is set back makes the time of an old grant look like a later one.
+// The message of an old grant arrives late. Its time may look later than the present, because the server's
+// clock was set back.
 func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 	simulated(t, 2, 1, func(t *testing.T, wire *testlock.Wire, sems []*semaphore.Semaphore) {
 		rdb := wire.Client
@@ -118,9 +119,9 @@ func TestAMessageOfAGrantThatIsOverGrantsNothing(t *testing.T) {
 				fmt.Sprintf("%s %d %d 30000 %s", owner, token, later, nonce)).Err())
 		}
 		tell(hold.Token() - 1)
-		tell(hold.Token()) // which it was told when it began to wait
+		tell(hold.Token()) // the token in the reply that the waiter is queued
 		testlock.Waiting(t, "one that was told of a grant that is over", waiting)
-		tell(hold.Token() + 1) // as the next grant would
+		tell(hold.Token() + 1) // as the message of the next grant
 		testlock.Keep(t, testlock.Granted(t, waiting))
 		testlock.Unlock(t, hold)
 	})
@@ -175,7 +176,7 @@ func TestThoseThatWaitInMemoryForALostPermitAskRedis(t *testing.T) {
 		_, b := acquire(t, sems[1], 1)
 		waiting := join(sems[0], 1)
 		testlock.Unlock(t, b)
-		second := testlock.Granted(t, waiting) // so the session knows that others want permits
+		second := testlock.Granted(t, waiting) // so the session knows that other sessions want permits
 		third := join(sems[0], 1)
 		testlock.Waiting(t, "one for which none is free", third)
 		for _, h := range []*rlock.Hold{a, second} {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// A waiter that was never told of a short first lease asks again when that is over: then Redis has it as the
-// holder.
+// A waiter does not receive the message of its grant. It sends a request after its first lease has ended, and
+// is granted the permit again. Then it must hold the permit, as Redis says.
 func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
@@ -23,7 +23,7 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 		waiter := join(b, 1)
 		synctest.Wait()
 		keys := []string{"lockline:p:{x}", "lockline:p:{x}:q", "lockline:p:{x}:w", "lockline:p:{x}:h"}
-		// Its message goes to another channel.
+		// The message of the grant is published on another channel.
 		sub := w.Client.Subscribe(bg, "nobody:s:"+testlock.Inspect(t, a).Queue[0].Session)
 		defer sub.Close()
 		_, err := sub.Receive(bg)
@@ -39,7 +39,7 @@ func TestAnAttemptThatIsGrantedAgainAfterItsFirstLeaseIsAHolder(t *testing.T) {
 	})
 }
 
-// The Unlock of a lost hold serves waiters, also those of its own session.
+// The Unlock of a lost hold hands the permit over to waiters, even of its own session.
 func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		sem := semaphore.New(testlock.NewSession(t, w.Client), "x", 1)
@@ -56,13 +56,13 @@ func TestTheUnlockOfALostHoldServesItsSession(t *testing.T) {
 	})
 }
 
-// Redis has answered: that is no ErrDeadlineExceeded.
+// Redis has answered, so the error is ErrLocked, not os.ErrDeadlineExceeded.
 func TestAWaitThatIsOverSaysThatItWasRefused(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
 		m := func(s *rlock.Session) *rwlock.RWMutex { return rwlock.New(s, "y") }
 		hold := testlock.Take(t, m(testlock.NewSession(t, w.Client)))
-		// Another session is the first in the queue.
+		// A waiter of another session is first in the queue.
 		behind := testlock.Join(bg, m(testlock.NewSession(t, w.Client)))
 		own := testlock.Join(bg, m(s))
 		_, _, err := m(s).Lock(bg, rlock.WaitAtMost(time.Second))

@@ -14,7 +14,7 @@ var bg = context.Background()
 
 func TestMain(m *testing.M) { testredis.Run(m) }
 
-// semsOf are semaphores of one name in n sessions.
+// semsOf returns the semaphore "x" in n sessions.
 func semsOf(
 	t testing.TB, rdb rlock.Client, n, limit int, options ...rlock.SessionOption,
 ) (sems []*semaphore.Semaphore) {
@@ -25,7 +25,7 @@ func semsOf(
 	return sems
 }
 
-// simulated runs a test in fake time, with a semaphore of one name in each of n sessions.
+// simulated runs a test in fake time with the semaphore "x" in n sessions.
 func simulated(
 	t *testing.T, n, limit int, test func(*testing.T, *testlock.Wire, []*semaphore.Semaphore),
 	options ...rlock.SessionOption,
@@ -35,7 +35,7 @@ func simulated(
 	})
 }
 
-// acquire takes n permits.
+// acquire acquires n permits.
 func acquire(
 	t testing.TB, s *semaphore.Semaphore, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold) {
@@ -43,19 +43,19 @@ func acquire(
 	return testlock.Lock(t, s.Locker(n), bg, options...)
 }
 
-// join waits for n permits, in fake time.
+// join starts a call that waits for n permits, and returns when it waits. It works only in fake time.
 func join(s *semaphore.Semaphore, n int, options ...rlock.Option) <-chan testlock.Grant {
 	return testlock.Join(bg, s.Locker(n), options...)
 }
 
-// refused tries to take n permits.
+// refused fails the test unless a TryAcquire of n permits returns ErrLocked.
 func refused(t testing.TB, what string, s *semaphore.Semaphore, n int) {
 	t.Helper()
 	_, _, err := s.TryAcquire(bg, n)
 	testlock.WantError(t, what, err, rlock.ErrLocked)
 }
 
-// used fails the test unless so many permits are held, and nobody waits.
+// used fails the test unless n permits are held, and nobody waits.
 func used(t testing.TB, what string, s *semaphore.Semaphore, n int) {
 	t.Helper()
 	if st := testlock.Inspect(t, s); st.Used() != n || len(st.Queue) != 0 {

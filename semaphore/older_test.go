@@ -14,14 +14,14 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// anyPermits are the permits of a read-write lock or a semaphore.
+// anyPermits is a read-write lock or a permit of a semaphore.
 type anyPermits struct {
 	rlock.Locker
 	inspect func(ctx context.Context) (rlock.State, error)
 }
 
-// An older version of Lockline, whose key of the permits is a sorted set, has some. Nobody gets any until
-// that key has expired, and all calls say why.
+// An older version of Lockline holds permits. In its layout, the key is a sorted set. Nobody gets permits
+// until this key has expired, and the errors of all calls say why.
 func TestPermitsOfAnOlderVersionAreAnErrorAndNobodyGetsAny(t *testing.T) {
 	for kind, newLocker := range map[string]func(s *rlock.Session) anyPermits{
 		"w": func(s *rlock.Session) anyPermits {

@@ -16,7 +16,7 @@ func TestTheDocumentedRightsSufficeForLimits(t *testing.T) {
 	server := testredis.Start(t)
 	admin := server.Client(t)
 	rdb := testlock.DocumentedUser(t, server)
-	// A waiter whose process died a while ago.
+	// The queue has a waiter whose process died a while ago.
 	testlock.Must(t, admin.ZAdd(bg, "lockline:p:{x}:q", redis.Z{Score: 1, Member: "dead:1"}).Err())
 	s := semaphore.New(testlock.NewSession(t, rdb), "x", 2)
 	if _, err := s.TrySetLimit(bg, 2); err != nil {

@@ -44,7 +44,7 @@ func TestNobodyIsAboveTheLimitAndAllOfItIsUsed(t *testing.T) {
 	if most.Load() != limit || sum.Load() != 4*goroutines*each {
 		t.Errorf("%d at most of %d, %d times", most.Load(), limit, sum.Load())
 	}
-	// What was granted to an attempt that no goroutine needed any more is given back in the background.
+	// Permits of an attempt that no goroutine needs any more are released in the background.
 	testlock.Eventually(t, "nothing is used", func() bool {
 		st := testlock.Inspect(t, sems[0])
 		return st.Used() == 0 && len(st.Queue) == 0

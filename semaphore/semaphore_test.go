@@ -69,7 +69,7 @@ func TestRequestsAreSentInTheirCallersGoroutines(t *testing.T) {
 		s := testlock.NewSession(t, wire.Client)
 		sem, rw := semaphore.New(s, "x", 1), rwlock.New(s, "x")
 		ctx := testlock.Bounded(t)
-		for range 2 { // the first answer shows that the server is there
+		for range 2 { // after the first reply, the session knows that the server answers
 			here = 0
 			_, p := testlock.Lock(t, sem.Locker(1), ctx)
 			testlock.Must(t, p.Unlock(ctx))
@@ -77,7 +77,7 @@ func TestRequestsAreSentInTheirCallersGoroutines(t *testing.T) {
 			testlock.Must(t, p.Unlock(ctx))
 			held, write := testlock.Lock(t, rw, ctx)
 			_, read := testlock.Lock(t, rw.RLocker(), held)
-			testlock.Must(t, write.Unlock(ctx)) // which tells Redis that it goes on as a reader
+			testlock.Must(t, write.Unlock(ctx)) // sends a downgrade, because the reader goes on
 			testlock.Must(t, read.Unlock(ctx))
 		}
 		if here != 7 {
@@ -92,7 +92,7 @@ func TestWaitersAreServedInTheirOrderAllOrNone(t *testing.T) {
 		_, a := acquire(t, sems[0], 1)
 		_, b := acquire(t, sems[0], 1)
 		both := join(sems[1], 2)
-		one := join(sems[2], 1) // behind the one that wants both
+		one := join(sems[2], 1) // behind the waiter that wants both
 		refused(t, "somebody passes the queue", sems[3], 1)
 		testlock.Unlock(t, a)
 		testlock.Waiting(t, "one that wants both, with one free", both)
@@ -105,7 +105,7 @@ func TestWaitersAreServedInTheirOrderAllOrNone(t *testing.T) {
 	}, rlock.WithHandover(0))
 }
 
-// limited checks that a call was refused for a limit, with what its error says.
+// limited fails the test unless err is this LimitError.
 func limited(t *testing.T, what string, err error, want semaphore.LimitError) {
 	t.Helper()
 	var e *semaphore.LimitError
@@ -157,13 +157,13 @@ func TestAnotherLimitIsRefusedUnlessSetLimitHasSetOne(t *testing.T) {
 	})
 }
 
-// No request serves many: others would wait for it.
+// One request serves only some of the waiters, because all other requests wait for it.
 // Proves: semaphore
 func TestManyAreServedInSeveralSteps(t *testing.T) {
 	simulated(t, 2, 500, func(t *testing.T, w *testlock.Wire, sems []*semaphore.Semaphore) {
 		_, hold := acquire(t, sems[0], 500)
 		var all []<-chan testlock.Grant
-		for i := range 450 { // each with its own lease, so that none waits behind another in memory
+		for i := range 450 { // with different leases, so that each has its own attempt
 			all = append(all,
 				join(sems[1], 1, rlock.WithLease(time.Minute+time.Duration(i)*time.Millisecond)))
 		}
@@ -186,7 +186,7 @@ func TestManyAreServedInSeveralSteps(t *testing.T) {
 	})
 }
 
-// One that waits for more than there will be is told so, and does not hold up those behind it.
+// A waiter that wants more than the new limit gets an error, and the waiters behind it are served.
 func TestALimitThatIsLoweredSendsThoseAwayThatWantMore(t *testing.T) {
 	simulated(t, 2, 3, func(t *testing.T, _ *testlock.Wire, sems []*semaphore.Semaphore) {
 		_, a := acquire(t, sems[0], 1)
@@ -229,7 +229,7 @@ func TestTheLimitChangesWhileHoldersAreOut(t *testing.T) {
 			t.Errorf("%+v: available is %d", st, st.Available())
 		}
 		more := join(sems[1], 1)
-		testlock.Must(t, sems[0].SetLimit(bg, 3)) // wakes it
+		testlock.Must(t, sems[0].SetLimit(bg, 3)) // wakes the waiter
 		testlock.Served(t, more)
 		testlock.Unlock(t, a)
 		for _, n := range []int{0, -1, semaphore.MaxLimit + 1} {
@@ -248,24 +248,24 @@ func TestPermitsThatAreKeptServeWhatFitsAndAreGivenBackForWhatDoesNot(t *testing
 		s := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x", 5)
 		both := func() {
 			_, one := testlock.TryLock(t, s.Locker(1), bg)
-			time.Sleep(time.Millisecond) // a token is a time
+			time.Sleep(time.Millisecond) // so that the next token is higher
 			_, two := testlock.TryLock(t, s.Locker(2), bg)
 			testlock.Unlock(t, one, two)
 			time.Sleep(time.Second)
 		}
-		both() // after which the session listens
+		both() // after this, the session has a subscription
 		both()
 		w.Net.Reset()
 		both()
 		if n := w.Net.Count("EVALSHA"); n != 0 {
 			t.Errorf("%d requests", n)
 		}
-		var held atomic.Bool // the two releases may have a connection each
+		var held atomic.Bool // the two releases may use two connections
 		w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if testlock.Script(r.Args[1]) != "release" || held.Swap(true) {
 				return faultproxy.Pass
 			}
-			time.Sleep(100 * time.Millisecond) // one of them comes late
+			time.Sleep(100 * time.Millisecond) // delays one of the releases
 			return faultproxy.Pass
 		})
 		_, all := testlock.TryLock(t, s.Locker(5), bg)
@@ -276,7 +276,8 @@ func TestPermitsThatAreKeptServeWhatFitsAndAreGivenBackForWhatDoesNot(t *testing
 	})
 }
 
-// Found by simulation: the next one looked after the longest first lease, whatever the first one was.
+// Simulation has found this case. The next waiter sent its request only after the longest possible first
+// lease, even if the holder's lease was shorter.
 func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		permit := func() rlock.Locker {
@@ -289,7 +290,7 @@ func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		testlock.Unlock(t, hold)
 		start := time.Now()
-		lost := testlock.Granted(t, brief) // which is not unlocked
+		lost := testlock.Granted(t, brief) // not unlocked
 		testlock.Keep(t, lost)
 		testlock.Unlock(t, testlock.Granted(t, next))
 		if took := time.Since(start); took > 500*time.Millisecond {
@@ -302,9 +303,9 @@ func TestTheNextLooksWhenTheFirstLeaseThatWasHandedOverEnds(t *testing.T) {
 func TestALowerLimitReachesASessionThatKeepsIdlePermits(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		keeper := semaphore.New(testlock.NewSession(t, w.Client, rlock.WithLinger(time.Hour)), "x", 3)
-		testlock.Works(t, keeper.Locker(1)) // from now on its session listens
+		testlock.Works(t, keeper.Locker(1)) // from now on its session has a subscription
 		time.Sleep(100 * time.Millisecond)
-		testlock.Works(t, keeper.Locker(2)) // which is kept
+		testlock.Works(t, keeper.Locker(2)) // the session keeps these permits
 		if st := testlock.Inspect(t, keeper); len(st.Holders) != 1 {
 			t.Fatalf("it keeps %d permits", len(st.Holders))
 		}
@@ -344,7 +345,7 @@ func TestGoroutinesThatAcquireAtTheSameTimeHaveTheirOwnNotes(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := semaphore.New(testlock.NewSession(t, w.Client), "x", 3)
 		testlock.Works(t, s.Locker(1))
-		w.Net.SetDelay(50 * time.Millisecond) // the replies come when all requests are sent
+		w.Net.SetDelay(50 * time.Millisecond) // so that replies come after all requests are sent
 		notes := []string{"first", "second", "third"}
 		var got []<-chan testlock.Grant
 		for _, note := range notes {
