@@ -9,13 +9,13 @@
 // # Runs
 //
 // A run begins when TrySet sets the count. The run ends when the count is 0, or when Delete is called. After
-// that, the latch can be set again. A call of Wait waits for the end of the run that existed when the call
-// began. The call returns even if the latch was set again before it noticed the end of that run. If there is
-// no run, Wait and CountDown do nothing and return nil.
+// that, the latch can be set again. A call of Wait, a waiter, waits for the end of the run that existed when
+// the call began. The waiter returns even if the latch was set again before the waiter noticed the end of
+// that run. If there is no run, Wait and CountDown do nothing and return nil.
 //
 // At the end of a run, Redis publishes one message, which wakes all waiters in all processes. A waiter reads
-// the count, subscribes, and reads the count again when the subscription is confirmed. So it also notices the
-// end of a run that ends between the first read and the subscription. After that, it reads the count again
+// the count, subscribes, and reads the count again when the subscription is confirmed. So it also notices if
+// the run ends between the first read and the subscription. After that, it reads the count again
 //   - after each watchdog timeout of the session (15 s by default), but at least every 40 s;
 //   - when its subscription is confirmed again after an interruption;
 //   - when the lease of a party (see below) ends before the party has counted.
@@ -26,9 +26,10 @@
 // # Requests that are sent again
 //
 // If the reply to a request is lost, the session sends a copy of the request. The request of a CountDown, a
-// TrySet or a Delete has an id, so it takes effect only once. The copies are valid for a third of the
-// watchdog timeout, but for at least 1 s and at most 10 s, and never for longer than the watchdog timeout. A
-// copy that arrives later has no effect. Redis remembers the id for longer than the copies are valid.
+// TrySet or a Delete has an id, so only one of its copies takes effect. After the first copy was sent, the
+// copies are valid for a third of the watchdog timeout, but for at least 1 s and at most 10 s. They are never
+// valid for longer than the watchdog timeout. A copy that arrives later has no effect. Redis remembers the id
+// for longer than the copies are valid.
 //
 // After an error, CountDown may have counted all the same, because the reply may have been lost. If a program
 // has to call CountDown again after an error, it should use a Party. Party.CountDown counts only once, even
@@ -49,11 +50,10 @@
 // # Lifetime
 //
 // A latch is one hash in Redis. Its key is P:l:{name}, where P is the session's prefix. During a run, the
-// hash expires 24 h after the last successful call of CountDown, Count, Wait or Join by any process. If there
-// was no such call, it expires 24 h after the TrySet that began the run. [WithLifetime] sets a time other
-// than 24 h. Waiters and parties send requests regularly, so a latch that has a waiter or a party does not
-// expire while they can reach Redis. No other call has this effect. After a run, the hash expires two minutes
-// after the last request that changed it.
+// hash expires 24 h after the last successful call of CountDown, Count, Wait or Join by any process, or after
+// the TrySet that began the run. Other calls, such as Inspect, do not delay this. Waiters and parties send
+// requests regularly. So while one of them can reach Redis, the hash does not expire. [WithLifetime] sets
+// another time than 24 h. After a run, the hash expires two minutes after the last request that changed it.
 //
 // # What is guaranteed, and when not
 //
@@ -64,7 +64,8 @@
 // In a failover, and in a restart without appendfsync always, Redis can lose the last writes that it has
 // acknowledged. Then the count may be higher than before, so that Wait does not return. Or the run may be
 // gone, and Wait returns ErrGone. Redis never loses a CountDown without its id, or the id without the
-// CountDown. If Wait must not wait forever for a lost count, give Wait a context with a deadline.
+// CountDown, so a copy of the request cannot count twice. If Wait must not wait forever for a lost count,
+// give Wait a context with a deadline.
 //
 // Parties help only in part. If Redis loses the CountDown of a party but not its Join, the lease of the party
 // expires. Then Wait returns a *[PartyDiedError], although the party has counted. If Redis also loses the

@@ -68,8 +68,8 @@ func (l *Latch) ending(letter byte, party string) error {
 // Usually, Wait sleeps until a message arrives. An outage does not end this sleep. From time to time, Wait
 // also reads the count. If Redis carries out no requests then, Wait tries again until the deadline of ctx. If
 // ctx has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
-// returns the last error. Errors that do not mend themselves, such as a missing right, end Wait at once. Wait
-// does not change the count, so it can be called again after an error.
+// returns the last error. An error that another try cannot mend, such as a missing right, ends Wait at once.
+// Wait does not change the count, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
 // mostRest is the longest time for which a waiter sleeps between two reads of the state. It is a third of the

@@ -426,7 +426,7 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 			return nil, nil, a.endOfWait()
 		case !again || tries > protocol.MaxExpired:
 			return nil, nil, err
-		case r.Status != protocol.Expired: // the grant of the attempt has ended
+		case r.Status != protocol.Expired: // the attempt has ended, so the next request needs a new one
 			a.giveBack(false)
 			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), info: at.info, lease: at.lease,
 				hasTurn: at.hasTurn}

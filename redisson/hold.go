@@ -189,7 +189,8 @@ func (h *hold) Stay(time.Duration) {}
 // NeverStays returns the error with which a MultiLock rejects HoldAtLeast if the lock is one of its members.
 func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
-// Err returns the reason for which the lock is not held any more. It returns nil while the lock is held.
+// Err returns nil while the lock is held. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
+// failure.
 func (h *hold) Err() error {
 	l := h.g.l
 	l.mu.Lock()
@@ -220,7 +221,7 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	return h.g.extend(ctx, d)
 }
 
-// WaitReplicas blocks until n replicas have the grant.
+// WaitReplicas blocks until at least n replicas have the grant, or until ctx or the hold has ended.
 func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 	l := h.g.l
 	if !l.s.Begin() {

@@ -16,13 +16,13 @@ import (
 
 // A lock is the state that a session keeps for one lock in Redis. The goroutines that wait for the lock take
 // turns in memory. Only the goroutine with the turn sends requests (acquire.go). The next goroutine gets the
-// turn when the first goroutine gives up, or when its grant has ended and was released (settle). A try needs
-// no turn. It sends its request only if no other goroutine of the session waits for the lock, holds it or is
-// releasing it.
+// turn when the first goroutine gives up, or when its grant has ended and no release is in flight any more
+// (settle). A try needs no turn. It sends its request only if no other goroutine of the session waits for the
+// lock, holds it or is releasing it.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
-// sends another request after each message. It also sends a request when the subscription is confirmed. So it
-// notices a release that was published before the confirmation.
+// sends another request after each message. This goroutine also sends a request when the subscription is
+// confirmed. So it notices a release that was published before the confirmation.
 type lock struct {
 	s   *session.Session
 	n   *names
@@ -111,8 +111,8 @@ const restTime = time.Millisecond
 const fewClients = 2
 
 // memory is the time for which a session keeps the state of a lock after a release of which other clients
-// were notified. So a goroutine that wants the lock soon afterward finds the end of the rest and the
-// subscription.
+// were notified. So a goroutine that soon wants the lock again finds the subscription, and the time until
+// which the session rests.
 const memory = 10 * time.Millisecond
 
 // yield lets other clients go first after a release of this session. notified is the number of clients that
@@ -176,7 +176,7 @@ func (l *lock) nextRelease() <-chan struct{} {
 	return l.released
 }
 
-// endRelease counts a release that has ended. The caller must hold l.mu.
+// endRelease records that a release has ended. The caller must hold l.mu.
 func (l *lock) endRelease() {
 	l.releases--
 	if l.released != nil {

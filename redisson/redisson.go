@@ -20,13 +20,13 @@
 // # Waiting
 //
 // There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. After
-// this message, the waiters of JVMs send requests, and so does one goroutine of each session. The goroutines
-// of a session take turns, in the order in which they came. After a release, the session usually lets other
-// clients go first, for at most 1 ms. But without a queue, a waiter may be overtaken any number of times. For
-// locks that no JVM takes, use package rlock.
+// this message, waiters of JVMs send requests, and so does one waiting goroutine of each session. The
+// goroutines of a session take turns, in the order in which they came. After a release, a session usually
+// lets other clients go first, for at most 1 ms. But without a queue, a waiter may be overtaken any number of
+// times. For locks that no JVM takes, use package rlock.
 //
 // A message can be lost. So a session that waits also sends a request when the holder's lease has ended, and
-// after each three fifths of the waiter timeout ([rlock.WithWaiterTimeout]), which is 6 s by default.
+// at least every 6 s by default (three fifths of [rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release publishes its message by either classic or sharded pub/sub. The message wakes only
 // waiters that are subscribed in the same mode. By default, a session chooses the mode like Redisson with its
@@ -92,7 +92,7 @@ func init() {
 // New returns a Mutex for a lock that JVMs get by getLock. It sends no request and is cheap. If the name or
 // the session is not valid, every method except Name returns an error.
 //
-// If JVMs get the lock by getFencedLock, use [NewFenced]. The locks of New do not create Redisson's token
+// If JVMs get the lock by getFencedLock, use [NewFenced]. A Mutex of New does not create Redisson's token
 // counter. So the tokens of a JVM begin at 1, even if Go programs had higher tokens before. After a JVM has
 // created the counter, each new holder in Go increases it, too.
 //
