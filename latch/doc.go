@@ -9,9 +9,9 @@
 // # Runs
 //
 // A run begins when TrySet sets the count. The run ends when the count is 0, or when Delete is called. After
-// that, the latch can be set again. A call of Wait, a waiter, waits for the end of the run that existed when
-// the call began. The waiter returns even if the latch was set again before the waiter noticed the end of
-// that run. If there is no run, Wait and CountDown do nothing and return nil.
+// that, the latch can be set again. A waiter is a call of Wait. It waits for the end of the run that existed
+// when the call began. It returns even if the latch was set again before it noticed the end of that run. If
+// there is no run, Wait and CountDown do nothing and return nil.
 //
 // At the end of a run, Redis publishes one message, which wakes all waiters in all processes. A waiter reads
 // the count, subscribes, and reads the count again when the subscription is confirmed. So it also notices if
@@ -51,9 +51,10 @@
 //
 // A latch is one hash in Redis. Its key is P:l:{name}, where P is the session's prefix. During a run, the
 // hash expires 24 h after the last successful call of CountDown, Count, Wait or Join by any process, or after
-// the TrySet that began the run. Other calls, such as Inspect, do not delay this. Waiters and parties send
-// requests regularly. So while one of them can reach Redis, the hash does not expire. [WithLifetime] sets
-// another time than 24 h. After a run, the hash expires two minutes after the last request that changed it.
+// the TrySet that began the run. Other calls, such as Inspect, do not prolong this time. Waiters and parties
+// send requests regularly. So while one of them can reach Redis, the hash does not expire. [WithLifetime]
+// sets another time than 24 h. After a run, the hash expires two minutes after the last request that changed
+// it.
 //
 // # What is guaranteed, and when not
 //

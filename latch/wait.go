@@ -63,7 +63,8 @@ func (l *Latch) ending(letter byte, party string) error {
 
 // Wait blocks until the count of the current run is 0, and then returns nil. If there is no run, it returns
 // nil without a wait. It returns a *[PartyDiedError] if the lease of a party has ended before the party has
-// counted, [ErrDeleted] if the run is deleted, and [ErrGone] if Redis does not know the run any more.
+// counted. It returns [ErrDeleted] if the run is deleted, and [ErrGone] if Redis does not know the run any
+// more.
 //
 // Usually, Wait sleeps until a message arrives. An outage does not end this sleep. From time to time, Wait
 // also reads the count. If Redis carries out no requests then, Wait tries again until the deadline of ctx. If
@@ -74,7 +75,7 @@ func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
 // mostRest is the longest time for which a waiter sleeps between two reads of the state. It is a third of the
 // time for which Redis remembers the end of a run (ENDED in latch.lua). A waiter must read the state from
-// time to time, because a message can be lost between two nodes of a Cluster, and a connection can lead to a
+// time to time, because a message can be lost between two nodes of a Cluster. A connection can also lead to a
 // server on which nothing is published.
 const mostRest = 40 * time.Second
 

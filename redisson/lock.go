@@ -99,10 +99,10 @@ func (l *lock) leave(w *waiter) {
 }
 
 // restTime is the longest time for which a session lets other clients go first after a release. Within one
-// data center, the message and the requests of the other clients take less time. Without this rest, a session
-// whose goroutines come one after another would get the lock each time, because its next request would be
-// sent before the message of its release has reached other clients. If few clients want the lock, the rest
-// ends with the next release by another client.
+// data center, the message and the requests of the other clients take less time. If a session did not rest,
+// its next request would be sent before the message of its release reaches other clients. So a session whose
+// goroutines come one after another would get the lock each time. If few clients want the lock, the rest ends
+// with the next release by another client.
 const restTime = time.Millisecond
 
 // fewClients is the largest number of notified clients that count as few. If more clients were notified of
