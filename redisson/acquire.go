@@ -34,8 +34,8 @@ type acquisition struct {
 	n      *names
 	ctx    context.Context
 	cfg    engine.Config
-	once   bool // the call is a try, which does not wait for other holders
-	bounds call.Bounds
+	once   bool        // the call is a try, which does not wait for other holders
+	bounds call.Bounds // the end of ctx, the time of WaitAtMost, and the end of the session
 	begun  time.Time
 	at     *attempt // present attempt; nil before the first request, and after a request was abandoned
 	w      waiter   // the place among the goroutines of the session
@@ -526,7 +526,7 @@ func (at *attempt) withdraw() {
 }
 
 // repeat sends copies of a release until one succeeds. It stops earlier at the time `until`, at the end of
-// the session, or if no copy can succeed. It blocks until then.
+// the session, or if Verdict.Again of package wire excludes another copy. It blocks until then.
 func (l *lock) repeat(r wire.Copier, until time.Time) {
 	for try := 1; ; try++ {
 		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // sends one copy, because this loop sends the further copies

@@ -385,9 +385,9 @@ func (r *release) send(ctx context.Context) error {
 	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// onReply handles the outcome. A release that failed is sent again in the background, unless no copy can
-// succeed, for example because the client is closed. The caller must be counted as work of the session
-// (Session.Begin).
+// onReply handles the outcome. A release that failed is sent again in the background, unless Verdict.Again of
+// package wire excludes this, for example because the client is closed. The caller must be counted as work of
+// the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)

@@ -17,8 +17,8 @@ import (
 // A lock is the state that a session keeps for one lock in Redis. The goroutines that wait for the lock take
 // turns in memory. Only the goroutine with the turn sends requests (acquire.go). The next goroutine gets the
 // turn when the first goroutine gives up, or when its grant has ended and no release is in flight any more
-// (settle). A try needs no turn. It sends its request only if no other goroutine of the session waits for the
-// lock, holds it or is releasing it.
+// (settle). A try (a TryLock, or a Lock with WaitAtMost(0)) needs no turn. It sends its request only if no
+// other goroutine of the session waits for the lock, holds it or is releasing it.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
 // sends another request after each message. This goroutine also sends a request when the subscription is
@@ -106,8 +106,8 @@ func (l *lock) leave(w *waiter) {
 const restTime = time.Millisecond
 
 // fewClients is the largest number of notified clients that count as few. If more clients were notified of
-// its release, a session rests for all of restTime. It does so even if none of its goroutines waits yet.
-// Otherwise all sessions would send a request after each message, and most requests would be refused.
+// its release, a session rests for all of restTime. It does so even if none of its goroutines waits yet. If
+// all sessions sent a request after each message, most requests would be refused.
 const fewClients = 2
 
 // memory is the time for which a session keeps the state of a lock after a release of which other clients
