@@ -21,39 +21,48 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Latch is the name of a latch, used by one session. It has no state of its own. It is safe for concurrent
-// use.
+// A Latch names a latch for one session. It has no state of its own. It is safe for concurrent use.
 //
-// When the session is closed, running calls end, and all methods return [rlock.ErrClosed]. A method returns
-// soon after its context has ended, even if Redis does not reply. The request may take effect nevertheless.
-// If a request has no reply, it is sent up to four times. After that, the method returns the last error. A
-// wait sends its requests for longer, see [Latch.Wait].
+// When the session is closed, running calls end, and later calls of all methods except Name return an error
+// that matches [rlock.ErrClosed].
+//
+// A method that sends a request usually blocks for one round trip. The first request of a session can take
+// two round trips, because the session does not know the clock of Redis yet. In an outage, a request is sent
+// up to five times, and then the method returns the last error. If ctx has no deadline, this takes at most
+// the time of the session's watchdog timeout (15 s by default). A wait tolerates longer outages, see
+// [Latch.Wait].
+//
+// A method returns at most 100 ms after the deadline of ctx, even if Redis does not reply. If ctx is canceled
+// before its deadline, the method returns at once, with one exception. If Redis stops replying while a
+// request is in flight, the method returns after the ReadTimeout of the client. The request may take effect
+// even if the method has returned an error.
 type Latch struct {
 	s        *session.Session
 	keys     *protocol.Keys // a single key, which is also the name of the channel
 	lifetime time.Duration
-	err      error // error of New, which every method returns
+	err      error // error of New, which every method except Name returns
 }
 
-const noun = "latch" // for errors
+const noun = "latch" // name of the kind in errors
 
 // MinLifetime is the shortest lifetime of a latch.
 const MinLifetime = time.Minute
 
-// maxCount is the highest count. It is below 2^53, up to which Lua represents integers exactly. It does not
-// fit in an int of 32 bits.
+// maxCount is the highest count. It is below 2^53, up to which Lua represents integers exactly. Its type is
+// int64, because an int has only 32 bits on some platforms.
 const maxCount int64 = 9e15
 
 // Option changes a Latch.
 type Option func(*Latch)
 
-// WithLifetime sets the time for which Redis keeps a run after the last call by any process. It is 24 h by
-// default. A Wait counts as a call until it returns. The Latch whose TrySet begins the run sets the lifetime
-// of the run. The lifetime is at least [MinLifetime] and the session's lease, and at most ten years.
+// WithLifetime sets the time for which Redis keeps a run that no process uses. It is 24 h by default. The
+// package documentation says which calls start this time again. Each run has the lifetime of the Latch whose
+// TrySet began the run. d must be at least [MinLifetime], at least the session's watchdog timeout, and at
+// most ten years.
 func WithLifetime(d time.Duration) Option { return func(l *Latch) { l.lifetime = d } }
 
-// New names a latch. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the
-// session, the name or an option is invalid, every method returns an error.
+// New returns a Latch with this name. It sends no request and is cheap. The name may be any string of 1 to
+// 512 bytes. If the session, the name or an option is not valid, every method except Name returns an error.
 //
 // A latch and a lock of the same name have no effect on each other.
 func New(s *rlock.Session, name string, options ...Option) *Latch {
@@ -92,7 +101,7 @@ func (l *Latch) fail(err error) error { return failure.Of(noun, l.keys.Name, err
 
 func (l *Latch) died(party string) error { return &PartyDiedError{Name: l.keys.Name, Party: party} }
 
-// check returns the error of an invalid call.
+// check returns an error if l is nil or zero, if New has failed, or if ctx is nil.
 func (l *Latch) check(ctx context.Context) error {
 	switch {
 	case l == nil || l.s == nil && l.err == nil:
@@ -103,9 +112,9 @@ func (l *Latch) check(ctx context.Context) error {
 	return l.err
 }
 
-// If there is no run, TrySet begins one with the count n. It reports whether it did. n is at least 1. If ctx
-// ends before the reply, or an error says that the outcome is not known, the run may have begun. TrySet
-// blocks for one round trip.
+// TrySet begins a run with the count n, unless there already is a run. It reports whether it has begun one. n
+// must be at least 1 and at most 9e15. After an error, the run may have begun all the same, because the reply
+// may have been lost. TrySet usually blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
@@ -113,14 +122,15 @@ func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if n < 1 || int64(n) > maxCount {
 		return false, l.fail(fmt.Errorf("a count is from 1 to %d, not %d", maxCount, n))
 	}
-	// A message with the id of a run ends waits, so the id must not be guessable from the id of the session.
+	// A message that contains the id of a run can end waits. So it must not be possible to guess this id from
+	// the id of the session.
 	r := &request{l: l, ctx: ctx, script: setScript, id: l.s.Attempt() + ":" + rand.Text(),
 		argv: []any{n, protocol.Milliseconds(l.lifetime)}}
 	a, err := r.do()
 	return a.rest == "1", err
 }
 
-// once sends a request that takes effect once.
+// once sends a request that takes effect only once, even if several copies of it are sent.
 func (l *Latch) once(ctx context.Context, sc *wire.Script) (answer, error) {
 	if err := l.check(ctx); err != nil {
 		return answer{}, err
@@ -128,18 +138,18 @@ func (l *Latch) once(ctx context.Context, sc *wire.Script) (answer, error) {
 	return (&request{l: l, ctx: ctx, script: sc, id: l.s.Attempt()}).do()
 }
 
-// CountDown counts down by one. If the count is then 0, it ends the run and wakes all waiters. If there is no
-// run, it does nothing. A call counts once, even if its request is sent several times. If ctx ends before the
-// reply, or an error says that the outcome is not known, the call may have counted. CountDown blocks for one
-// round trip.
+// CountDown lowers the count by one. If the count is then 0, CountDown ends the run and wakes all waiters. If
+// there is no run, it does nothing and returns nil. A call counts once, even if its request is sent several
+// times. After an error, the call may have counted all the same, because the reply may have been lost.
+// CountDown usually blocks for one round trip.
 func (l *Latch) CountDown(ctx context.Context) error {
 	_, err := l.once(ctx, countScript)
 	return err
 }
 
-// CountDownAndWait calls CountDown, and then waits for the end of the run in which it has counted. Its error
-// can come from either step. If the error comes from the wait, the call has counted. [ErrDeleted] and
-// [ErrPartyDied] come from the wait. An error of ctx can come from either step, so the call may have counted.
+// CountDownAndWait does the same as CountDown, and then waits for the end of the run in which it has counted.
+// If there is no run, it returns nil. The error can come from either step. If it matches [ErrDeleted],
+// [ErrGone] or [ErrPartyDied], the call has counted. After any other error, the call may have counted.
 func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	a, err := l.once(ctx, countScript)
 	if err != nil {
@@ -152,8 +162,8 @@ func (l *Latch) CountDownAndWait(ctx context.Context) error {
 	return l.wait(ctx, run)
 }
 
-// Count returns the present count. It returns 0 if there is no run, and an error if an int of this platform
-// is too small for the count. It blocks for one round trip.
+// Count returns the current count. It returns 0 if there is no run, and an error if an int of this platform
+// is too small for the count. It usually blocks for one round trip.
 func (l *Latch) Count(ctx context.Context) (int, error) {
 	st, err := l.look(ctx, "", "")
 	if err != nil {
@@ -172,8 +182,8 @@ func (l *Latch) fits(count int64) (int, error) {
 }
 
 // Delete ends the current run, and reports whether there was one. Calls of Wait for this run return
-// [ErrDeleted]. If ctx ends before the reply, or an error says that the outcome is not known, the run may
-// have been deleted. Delete blocks for one round trip.
+// [ErrDeleted]. After an error, the run may have been deleted all the same, because the reply may have been
+// lost. Delete usually blocks for one round trip.
 func (l *Latch) Delete(ctx context.Context) (deleted bool, err error) {
 	a, err := l.once(ctx, deleteScript)
 	return a.rest == "1", err
@@ -189,16 +199,15 @@ type State struct {
 // Member describes a party that has joined.
 type Member struct {
 	Name    string // name of the party
-	Owner   string // id of the session, a colon, and the number of the Join
+	Owner   string // id of the session, a colon, and a number that is different for each Join
 	Session string // id of the session
-	// Remaining is the time until the lease ends, unless it is renewed. 0 means that it has ended, so waits
-	// end with a *[PartyDiedError].
+	// Remaining is the time until the lease ends, unless the lease is renewed. 0 means that the lease has
+	// ended, so calls of Wait return a *[PartyDiedError].
 	Remaining time.Duration
 }
 
 // Inspect returns the count and the parties. It changes nothing, and does not extend the lifetime of the
-// latch. It cannot list waiters, because Redis does not know them. It blocks for one request, but at most
-// until ctx ends.
+// latch. It cannot list waiters, because Redis does not store them. It usually blocks for one round trip.
 func (l *Latch) Inspect(ctx context.Context) (State, error) {
 	st := State{Name: l.Name()}
 	a, err := l.ask(ctx, inspectScript)
@@ -230,19 +239,21 @@ var (
 	// ErrDeleted means that the latch was deleted before its count was 0.
 	ErrDeleted = errors.New("lockline: latch deleted")
 
-	// ErrGone means that Redis does not know the run any more. Its data were lost or have expired, or the run
-	// ended more than two minutes ago. If a run ends before a Party has counted, the context of the Party has
-	// this cause.
+	// ErrGone means that Redis does not know the run any more. The data of the run were lost or have expired,
+	// or the run ended more than two minutes ago. If a run ends before one of its parties has counted,
+	// ErrGone is usually the cause with which the context of that party ends.
 	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
 
-	// ErrPartyDied means that the lease of a party ended before it counted. The error is a *[PartyDiedError].
+	// ErrPartyDied means that the lease of a party ended before the party counted. The error is a
+	// *[PartyDiedError].
 	ErrPartyDied = errors.New("lockline: a party of the latch died")
 
 	// ErrNoCount means that there is no count left for a party. Either there is no run, or each remaining
-	// count is leased to a party.
+	// count belongs to a party, which may have died.
 	ErrNoCount = errors.New("lockline: no count left to join for")
 
-	// ErrPartyExists means that another party has joined by this name, and its lease has not ended.
+	// ErrPartyExists means that another party has joined by this name, and the lease of that party has not
+	// ended.
 	ErrPartyExists = errors.New("lockline: a party of this name has joined")
 
 	errNil     = errors.New("lockline: the Latch is nil or a zero value; make one with New")

@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Party has the lease of one count. It is safe for concurrent use. On a nil Party, every method that can
-// return an error returns one.
+// A Party has leased one count of a run, see [Latch.Join]. It is safe for concurrent use. On a nil Party,
+// every method that can return an error returns one.
 type Party struct {
 	l       *Latch
 	name    string
@@ -24,17 +24,17 @@ type Party struct {
 	lease   watchdog.Lease // guarded by the watchdog
 	cancel  context.CancelCauseFunc
 	over    atomic.Bool
-	why     chan error // receives the reason of a loss, or nil, when the party ends
+	why     chan error // when the party ends, receives the error to log, or nil
 	counted atomic.Bool
-	gone    atomic.Bool // a renewal has found no lease
+	gone    atomic.Bool // a renewal found that Redis has no lease of the party
 
 	// While a CountDown is running, a renewal may find no lease because that CountDown has counted.
-	numCountDowns atomic.Int32 // number of running calls
+	numCountDowns atomic.Int32 // number of CountDown calls that are running
 }
 
-// Join leases one count of the current run to a party. The lease is the session's, 15 s by default,
-// and is renewed until the party counts or gives up. So call [Party.CountDown] or [Party.Abandon] in any
-// case:
+// Join leases one count of the current run to a party. The lease lasts for the session's watchdog timeout (15
+// s by default). The session renews it until the party calls [Party.CountDown] or [Party.Abandon]. So call
+// one of them in any case:
 //
 //	work, party, err := l.Join(ctx, "worker 7")
 //	if err != nil {
@@ -42,15 +42,19 @@ type Party struct {
 //	}
 //	defer party.Abandon(context.WithoutCancel(ctx)) // does nothing after CountDown
 //
-// The context that Join returns is canceled at the end of the lease. Its cause is a *[PartyDiedError],
-// [ErrGone] if the run has ended, or [rlock.ErrClosed]. The context also ends after CountDown, and when ctx
-// ends. The lease does not end when ctx ends.
+// The context that Join returns ends with ctx, and also when the party ends. The end of ctx does not end the
+// lease. If the party ends before it has counted, the cause of the context matches
+//   - [ErrPartyDied], if the lease has ended, or after Abandon;
+//   - [ErrGone], if Redis does not have the lease any more, usually because the run has ended;
+//   - [ErrDeleted], if CountDown finds that the run was deleted;
+//   - [rlock.ErrClosed], if the session is closed.
 //
 // The name of a party has 1 to 512 bytes of UTF-8. If another party of this name has a lease, Join returns
-// [ErrPartyExists]. If a party of this name has died, Join takes over its count. Join returns [ErrNoCount] if
-// there is no run, or if each remaining count is leased to a party. It blocks for one round trip. If the
-// lease ends before the reply arrives, Join returns a *[PartyDiedError]. After any other error, the party has
-// not joined, or leaves again in the background.
+// [ErrPartyExists]. If a party of this name has died, Join takes over the count of that party. Join returns
+// [ErrNoCount] if there is no run, or if each remaining count belongs to another party, which may have died.
+// If the lease has already ended when the reply arrives, Join returns a *[PartyDiedError], or a context that
+// ends at once. After any other error, the party has not joined, or leaves again in the background. Join
+// usually blocks for one round trip.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
@@ -86,8 +90,9 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 	return ctx, p, nil
 }
 
-// attend waits until the party has ended. It logs the loss of a lease. If the session ends, attend abandons
-// the party, so that waiters do not wait for the end of its lease.
+// attend waits until the party has ended, or the session closes. It logs the loss of a lease. When the
+// session closes, attend ends the party here and in Redis, so that waiters need not wait until the lease
+// expires.
 func (p *Party) attend() {
 	s := p.l.s
 	select {
@@ -105,8 +110,8 @@ func (p *Party) attend() {
 	}
 }
 
-// leave ends the lease of a party in Redis, by latch/leave.lua. In an outage, it tries again for as long as
-// the lease lasts.
+// leave ends the lease of a party in Redis, by latch/leave.lua, whose header describes the arguments. In an
+// outage, leave tries again for the time of one lease.
 func (l *Latch) leave(id, party any, notAfter int64) error {
 	s := l.s
 	r := &protocol.FixedRequest{Script: leaveScript, Keys: l.keys, Argv: []any{id, party, notAfter}}
@@ -122,7 +127,7 @@ func (l *Latch) leave(id, party any, notAfter int64) error {
 
 var errNoParty = errors.New("lockline: a nil Party; Join returns one, or an error")
 
-// none reports whether p is not a Party that Join has returned.
+// none reports whether p is nil or a zero Party.
 func (p *Party) none() bool { return p == nil || p.l == nil }
 
 // Name returns the party's name. It returns "" for a nil Party.
@@ -133,12 +138,17 @@ func (p *Party) Name() string {
 	return p.name
 }
 
-// CountDown counts down by one, which is the count that Join leased, and ends the lease. The party counts
-// only once, so CountDown can be called again after an error. It returns nil if the party has counted, or if
-// the run has ended at 0 although the party has not counted. If the lease has ended, CountDown returns a
-// *[PartyDiedError], and the party has not counted. Other final errors are [ErrDeleted] and [ErrGone]. After
-// any other error, the party may have counted. Its lease is still renewed, unless the session is closed.
-// CountDown blocks for one round trip.
+// CountDown lowers the count of the run by one, and ends the lease. The party counts only once, so CountDown
+// can be called again after an error. CountDown returns
+//   - nil, if the party has counted by this call or an earlier one. It also returns nil if the run has ended
+//     at 0 although the party has not counted;
+//   - a *[PartyDiedError], if the lease had ended before the party counted;
+//   - [ErrDeleted], if the run was deleted;
+//   - [ErrGone], if Redis does not know the run any more;
+//   - otherwise another error, after which the party may have counted. If the party has not counted, the
+//     session continues to renew the lease, unless the session is closed.
+//
+// CountDown usually blocks for one round trip.
 func (p *Party) CountDown(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -160,9 +170,10 @@ func (p *Party) CountDown(ctx context.Context) error {
 	return err
 }
 
-// Abandon ends the lease without counting. Each Wait then ends with a *[PartyDiedError]. After CountDown has
-// returned nil, Abandon does nothing. If Abandon returns an error, the lease is no longer renewed, but may
-// stay valid until it expires. Abandon blocks for one round trip.
+// Abandon ends the lease, although the party has not counted. Each call of Wait then returns a
+// *[PartyDiedError]. After CountDown has returned nil, Abandon does nothing. After an error, the session does
+// not renew the lease any more, but the lease may stay valid until it expires. Abandon usually blocks for one
+// round trip.
 func (p *Party) Abandon(ctx context.Context) error {
 	if p.none() {
 		return errNoParty
@@ -175,9 +186,9 @@ func (p *Party) Abandon(ctx context.Context) error {
 	return err
 }
 
-// end ends the renewal and the context of the party. It returns false if an earlier call has done so. cause
-// is the cause of the context; nil means that the party has counted. lost is the loss to log; nil means that
-// nothing is logged.
+// end ends the party here: the renewal of the lease, and the context. It returns false if an earlier call has
+// done so. cause becomes the cause of the context. It is nil if the party has counted. lost is the error that
+// attend logs. If lost is nil, attend logs nothing.
 func (p *Party) end(cause, lost error) bool {
 	if !p.over.CompareAndSwap(false, true) {
 		return false
@@ -188,7 +199,8 @@ func (p *Party) end(cause, lost error) bool {
 	return true
 }
 
-// leased has the methods of a party that the watchdog calls. It is a session.Lessee.
+// leased is the Party as a session.Lessee. It has the methods that the watchdog calls, which users of a Party
+// do not see.
 type leased struct{ *Party }
 
 // LeaseKey returns the latch's key.
@@ -198,13 +210,13 @@ func (p leased) Renewal() (r *wire.Request, prolongs bool) {
 	return p.l.keys.Request(renewScript, p.id, p.name, p.l.s.Args.Lease), true
 }
 
-// LeaseLost ends the party. If the deadline has not passed and a CountDown is in flight, that CountDown ends
-// the party instead.
+// LeaseLost ends the party. But if the deadline has not passed and a CountDown is running, that CountDown
+// ends the party when it returns.
 func (p leased) LeaseLost(deadlinePassed bool) {
 	err := p.l.died(p.name)
 	if !deadlinePassed {
 		err = p.l.fail(ErrGone)
-		// If a CountDown is in flight, it may have counted, and ends the party when it has returned.
+		// Redis may have no lease because a CountDown that is running has counted.
 		if p.gone.Store(true); p.numCountDowns.Load() > 0 {
 			return
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// The reply of each script is a letter, the Redis time, and a rest that depends on the script. The reply of
-// renewScript is only a letter.
+// The reply of renewScript is a letter. The reply of any other script is a letter, the Redis time, and a rest
+// that depends on the script.
 var (
 	setScript     = wire.Named("latch/set")
 	countScript   = wire.Named("latch/count")
@@ -25,7 +25,7 @@ var (
 	renewScript   = wire.Named("latch/renew")
 )
 
-// An answer is a script's reply.
+// An answer is the reply of a script, in its parts.
 type answer struct {
 	letter byte
 	now    int64 // Redis time in µs
@@ -33,16 +33,19 @@ type answer struct {
 	sent   time.Time // time just before the request was sent
 }
 
-// A request is one call of a script. If a copy of the request gets no reply, another copy is sent. Only the
-// goroutine that sends the request may use it. The caller may use it again after the reply.
+// A request is one call of a script. If a copy of the request gets no reply, another copy is sent. While the
+// request is in flight, only the goroutine that sends it may use the fields. After the reply, the caller may
+// use them again.
 type request struct {
 	l      *Latch
 	ctx    context.Context
 	script *wire.Script
 	argv   []any
 
-	// A request that must take effect only once has an id, and a Redis time in µs after which it is void. All
-	// copies have the same id and time. So if one copy came too late, all later copies come too late.
+	// A request that must take effect only once has an id, and notAfter, the Redis time in µs after which it
+	// is void. All copies have the same id. They also have the same notAfter, so if one copy came too late,
+	// later copies come too late as well. Send changes notAfter only if no copy with the old time ran or will
+	// run.
 	id       string // "" means that the request may take effect several times
 	notAfter int64  // 0 means that the Redis time is not known yet
 
@@ -50,7 +53,7 @@ type request struct {
 	answer     answer
 }
 
-// Request makes a copy.
+// Request returns the next copy.
 func (r *request) Request(now time.Time) *wire.Request {
 	argv := r.argv
 	if r.id != "" {
@@ -63,9 +66,11 @@ func (r *request) Request(now time.Time) *wire.Request {
 	return r.l.keys.Request(r.script, argv...)
 }
 
-// Send sends copies of the request until one of them has a reply. If the reply says that the request came too
-// late, Send sends it again with a new notAfter. It does not if an earlier copy may have taken effect, or if
-// the request came too late several times in a row.
+// Send sends at most maxTries copies of the request, until one of them has a reply. If the reply says that
+// the copy came too late, Send starts again with a new notAfter, unless
+//   - an earlier copy may have taken effect;
+//   - this was the reply protocol.MaxExpired times in a row;
+//   - the caller has left (abandoned).
 func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s
 	for expired := 1; ; expired++ {
@@ -77,7 +82,7 @@ func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool
 		letter, rest, _ := strings.Cut(o.Reply, " ")
 		stamped, rest, _ := strings.Cut(rest, " ")
 		now, ok := protocol.Token(stamped)
-		if !ok || len(letter) != 1 || letter == "?" { // '?': the latch remembers an unreadable reply
+		if !ok || len(letter) != 1 || letter == "?" { // '?': the reply that the hash remembers is damaged
 			o.Err = wire.Unexpected(o.Reply)
 			return o
 		}
@@ -99,14 +104,14 @@ func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool
 	}
 }
 
-// RollBack makes a party that has joined leave again. The effects of other requests stay.
+// RollBack ends the lease that the request of a Join may have taken. The effects of other requests stay.
 func (r *request) RollBack(wire.Outcome) {
 	if r.script == joinScript {
 		_ = r.l.leave(r.id, r.argv[0], r.notAfter)
 	}
 }
 
-// do sends a request and waits for the reply, until its context or the session ends.
+// do sends the request and waits for the reply, until r.ctx or the session ends (see call.Do).
 func (r *request) do() (answer, error) {
 	if err := r.l.check(r.ctx); err != nil {
 		return answer{}, err
@@ -122,7 +127,7 @@ func (l *Latch) ask(ctx context.Context, sc *wire.Script, argv ...any) (answer, 
 	return (&request{l: l, ctx: ctx, script: sc, argv: argv}).do()
 }
 
-// unexpected returns the error for a reply that the caller did not expect.
+// unexpected returns the error for a reply that the script should never give.
 func (l *Latch) unexpected(a answer) error {
 	return l.keys.Failed(noun, wire.Unexpected(string(a.letter)+" "+a.rest))
 }

@@ -10,18 +10,19 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// A sighting is the state of a run that latch/look.lua returned.
+// A sighting is the state of a run, as latch/look.lua has returned it.
 type sighting struct {
 	letter       byte
 	count        int64
-	rest         time.Duration // time until the next lease ends, or until the next look if that is earlier
+	rest         time.Duration // time until the next look, which is at the latest when the next lease ends
 	unsubscribed bool          // the server has no subscriber to the session's channel
 	run          string
 	party        string // the party whose lease ends next
 }
 
 // look returns the state of the run with this id. If run is "", it returns the state of the current run.
-// channel is the session's channel. If it is "", look does not check for subscribers.
+// channel is the session's channel. If channel is "", look does not check whether the channel has a
+// subscriber.
 func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, error) {
 	a, err := l.ask(ctx, lookScript, run, channel)
 	st := sighting{letter: a.letter}
@@ -46,8 +47,8 @@ func (l *Latch) look(ctx context.Context, run string, channel any) (sighting, er
 	return st, nil
 }
 
-// ending returns the error of a wait that ends with this letter of a reply or message. It returns nil if the
-// letter does not mean an error. party is the party that has died, for the letter P.
+// ending returns the error for the letter of a reply or of a message: ErrDeleted for D, ErrGone for G, and a
+// *PartyDiedError with the name of the party for P. It returns nil for any other letter.
 func (l *Latch) ending(letter byte, party string) error {
 	switch letter {
 	case 'D':
@@ -61,23 +62,27 @@ func (l *Latch) ending(letter byte, party string) error {
 }
 
 // Wait blocks until the count of the current run is 0, and then returns nil. If there is no run, it returns
-// nil at once. It returns a *[PartyDiedError] if the lease of a party has ended or ends, [ErrDeleted] if the
-// run is deleted, and [ErrGone] if Redis does not know the run any more.
+// nil without a wait. It returns a *[PartyDiedError] if the lease of a party has ended before the party has
+// counted. It returns [ErrDeleted] if the run is deleted, and [ErrGone] if Redis does not know the run any
+// more.
 //
-// An outage does not end Wait while it sleeps. If Wait has to read the count and gets no reply, it tries
-// again until ctx has ended. If ctx has no deadline, Wait tries for the time of the session's lease (15 s by
-// default), and then returns the error. Wait changes nothing, so it can be called again after an error.
+// Usually, Wait sleeps until a message arrives. An outage does not end this sleep. From time to time, Wait
+// also reads the count. If Redis carries out no requests then, Wait tries again until the deadline of ctx. If
+// ctx has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
+// returns the last error. An error that another try cannot mend, such as a missing right, ends Wait at once.
+// Wait does not change the count, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
-// mostRest is the longest time for which a waiter sleeps. It is a third of the time for which Redis remembers
-// the end of a run (ENDED in latch.lua). A waiter must read the state from time to time, because a message
-// can be lost between two nodes, and a connection can lead to a server on which nothing is published.
+// mostRest is the longest time for which a waiter sleeps between two reads of the state. It is a third of the
+// time for which Redis remembers the end of a run (ENDED in latch.lua). A waiter must read the state from
+// time to time, because a message can be lost between two nodes of a Cluster. A connection can also lead to a
+// server on which nothing is published.
 const mostRest = 40 * time.Second
 
 // rest returns the time for which a waiter sleeps if no message arrives and no lease ends.
 func (l *Latch) rest() time.Duration { return min(l.s.Lease, mostRest) }
 
-// wait waits until the run with this id has ended. If run is "", it waits for the current run.
+// wait waits until the run with this id has ended. If run is "", it waits for the end of the current run.
 func (l *Latch) wait(ctx context.Context, run string) error {
 	if err := l.check(ctx); err != nil {
 		return err
@@ -115,8 +120,9 @@ func (l *Latch) wait(ctx context.Context, run string) error {
 	}
 }
 
-// onMessage handles a message about a run. It returns the letter of the message if the run has ended, and
-// otherwise 0. If a lease ends before the next look, the look is moved to the end of that lease.
+// onMessage handles a message. If the message says that this run has ended, onMessage returns the letter of
+// the message, and otherwise 0. If the message is about a lease that ends before w.Next, onMessage moves
+// w.Next to the end of that lease.
 func onMessage(m, run string, w *call.Watch) byte {
 	kind, about, _ := strings.Cut(m, " ")
 	of, left, _ := strings.Cut(about, " ")

@@ -18,37 +18,37 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// An acquisition is one call of Lock or TryLock. It belongs to the goroutine of the call, which sends its
-// requests:
+// An acquisition is one call of Lock or TryLock. It belongs to the goroutine of the call, which takes these
+// steps:
 //
 //	nested in a live hold? --yes--> one more hold of its grant (hold.go)
 //	  | no
-//	the turn among the goroutines of the session (a try needs none: other goroutines refuse it)
+//	wait for the turn among the goroutines of the session (a try is refused instead)
 //	  |
 //	request --granted--> grant and hold
 //	  |   ^ refused
 //	  |   '--wait for a message, the end of the lease, or the heartbeat
-//	  '--a bound has ended: leave, and release what a copy of a request may have taken
+//	  '--a bound has ended: leave, and release the lock if a copy of a request may have taken it
 type acquisition struct {
 	l      *lock
 	n      *names
 	ctx    context.Context
 	cfg    engine.Config
-	once   bool // the call is a try, which does not wait for other holders
-	bounds call.Bounds
+	once   bool        // the call is a try, which does not wait for other holders
+	bounds call.Bounds // the end of ctx, the time of WaitAtMost, and the end of the session
 	begun  time.Time
-	at     *attempt // present attempt; nil: no request was sent yet, or an abandoned request has the attempt
+	at     *attempt // present attempt; nil before the first request, and after a request was abandoned
 	w      waiter   // the place among the goroutines of the session
-	first  attempt  // the first attempt; saves an allocation
+	first  attempt  // memory for the first attempt, which saves an allocation
 
 	lost         handle.State // state of a lost hold that ctx descends from; Held means that none was lost
-	waitReported bool         // the observer got EventWaiting
+	waitReported bool         // the observer was notified by EventWaiting
 	barred       bool         // the call has waited for another hold that is nested in its outer hold
 	refused      bool         // Redis has refused the lock
 	trouble      error        // error of the last request, if it failed in an outage; otherwise nil
 }
 
-// errStays is the error of HoldAtLeast. Redisson's hash has no place for a lock that was unlocked but stays
+// errStays is the error of HoldAtLeast. Redisson's hash has no field for a lock that was unlocked but stays
 // taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
@@ -93,7 +93,7 @@ func (a *acquisition) run() (*hold, error) {
 		if err != nil {
 			return nil, err
 		}
-		if again && a.bounds.Over() { // the outer hold has ended, and a.ctx may be its context
+		if again && a.bounds.Over() { // the end of the outer hold may have ended a.ctx
 			return nil, a.endOfWait()
 		}
 		if outer == nil {
@@ -117,12 +117,13 @@ func (a *acquisition) run() (*hold, error) {
 	return h, err
 }
 
-// ownRelease is the longest time for which a try waits for a release of its own session, from the beginning
-// of the try. In an outage, such a release could take much longer.
+// ownRelease is the longest time for which a try waits for a release of its own session, counted from the
+// beginning of the try. Without this limit, a try could wait much longer in an outage.
 const ownRelease = 250 * time.Millisecond
 
-// try requests the lock once, unless goroutines of the session hold it or wait for it. While the session is
-// releasing the lock, try waits, because Redis would refuse a lock that this process has unlocked already.
+// try requests the lock once. If another goroutine of the session holds the lock or waits for it, try returns
+// an error instead. While the session is releasing the lock, try waits for at most ownRelease. Otherwise
+// Redis could refuse a lock that this process has already unlocked.
 func (a *acquisition) try() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -168,8 +169,8 @@ func (a *acquisition) try() (*hold, error) {
 	return nil, err
 }
 
-// wait waits for the turn, and then requests the lock until it is granted. After that, the caller must call
-// l.leave.
+// wait waits for the turn, and then requests the lock until it is granted or an error ends the wait. In both
+// cases, the caller must then call l.leave.
 func (a *acquisition) wait() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -212,9 +213,9 @@ func (a *acquisition) wait() (*hold, error) {
 	}
 }
 
-// rest lets other clients go first. It waits until at, or until a bound ends the wait. If few clients want
-// the lock, rest ends earlier: when the second message arrives. The session's own release has published the
-// first message, and the release of another client the second one.
+// rest lets other clients go first. It waits until the time `at`, or until a bound ends the wait. If few
+// clients want the lock, rest ends as soon as two messages have arrived. The first message is from the
+// session's own release, and the second message is from the release of another client.
 func (a *acquisition) rest(at time.Time) {
 	l := a.l
 	for published := 0; published < 2 && time.Until(at) > 0 && !a.bounds.Over(); {
@@ -229,9 +230,9 @@ func (a *acquisition) rest(at time.Time) {
 	}
 }
 
-// awaitTurn waits for the turn. If the wait ends without the turn, it returns an error.
+// awaitTurn waits for the turn. It returns an error if a bound or an outage ends the wait.
 func (a *acquisition) awaitTurn() error {
-	var timeout <-chan time.Time // fires if the call has no deadline, and an outage may have lasted too long
+	var timeout <-chan time.Time // fires when an outage may be too long; nil if the call has a deadline
 	var timer *time.Timer
 	if _, bounded := a.bounds.Until.Deadline(); !bounded {
 		timer = time.NewTimer(a.l.s.Lease)
@@ -257,7 +258,7 @@ func (a *acquisition) awaitTurn() error {
 	}
 }
 
-// refuse records that Redis has refused the lock, and returns the latest time of the next request.
+// refuse records a refusal, and returns the latest time of the next request.
 func (a *acquisition) refuse(r *refusal) time.Time {
 	l, now := a.l, time.Now()
 	a.refused = true
@@ -268,14 +269,14 @@ func (a *acquisition) refuse(r *refusal) time.Time {
 	l.refusedAt = r.sent
 	l.seen = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: now.Add(max(0, r.Left))}
 	heartbeat := l.s.WaiterTimeout / 5 * 3
-	if r.Left >= 0 { // otherwise the lease has no end
+	if r.Left >= 0 { // a negative Left means that the lease has no end
 		heartbeat = min(heartbeat, r.Left+time.Millisecond)
 	}
 	return now.Add(heartbeat)
 }
 
-// awaitNews waits until a message about the lock arrives, but at most until at, or until a bound ends the
-// wait.
+// awaitNews waits until a message about the lock arrives, but at most until the time `at`, or until a bound
+// ends the wait.
 func (a *acquisition) awaitNews(at time.Time) {
 	a.l.mu.Lock()
 	var news <-chan struct{}
@@ -286,9 +287,10 @@ func (a *acquisition) awaitNews(at time.Time) {
 	a.bounds.Sleep(time.Until(at), news)
 }
 
-// endure decides whether a wait continues after a request has failed. If so, it returns nil, otherwise the
-// error of the call. An outage does not end a wait at once. A full server can refuse a lock that is taken,
-// but cannot grant a lock. So a waiter that was refused before continues to wait until the server has memory.
+// endure decides whether a wait continues after a request has failed. If the wait continues, endure returns
+// nil. Otherwise it returns the error of the call. An outage does not end a wait at once. A server that is
+// short of memory can still refuse a lock that is taken, but cannot grant a lock. So if the lock was refused
+// before, a lack of memory counts as an outage.
 func (a *acquisition) endure(f *failedRequest) error {
 	full := a.refused && strings.Contains(f.Error(), "OOM ")
 	a.trouble = troubleOf(f)
@@ -303,12 +305,13 @@ func (a *acquisition) endure(f *failedRequest) error {
 	return nil
 }
 
-// troubleOf returns the error of a failed request with a hint. If a call ends in an outage, this becomes a
-// part of its error.
+// troubleOf returns the error of a failed request with a hint at its cause, for the error of a call that ends
+// in an outage.
 func troubleOf(f *failedRequest) error { return fmt.Errorf("%w%s", f.error, wire.Hint(f.error)) }
 
-// patience returns for how long a call without a deadline still waits for a reply. The wait ends when Redis
-// has carried out no request for the time of the session's lease.
+// patience returns the time for which a call without a deadline still waits for a reply. Such a call ends
+// when Redis has carried out no request for the time of the session's lease. Time before the call began does
+// not count.
 func (a *acquisition) patience() time.Duration {
 	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
 	switch {
@@ -320,7 +323,7 @@ func (a *acquisition) patience() time.Duration {
 	return a.l.s.Lease - time.Since(since)
 }
 
-// outage returns the error of a call for which patience returns no more time.
+// outage returns the error of a call that ends because its patience has ended.
 func (a *acquisition) outage() error {
 	since, err := a.l.s.Link.Trouble(a.bounds.Until, a.l.n.keys.LockKey())
 	if since.Before(a.begun) {
@@ -340,7 +343,7 @@ func (a *acquisition) reportWait() {
 // endOfWait returns the error of a call that a bound has ended.
 func (a *acquisition) endOfWait() error {
 	var holder *failure.LockedError
-	if !a.once || a.barred { // a try waits for no holder, unless it was barred
+	if !a.once || a.barred { // a try does not wait for a holder
 		a.l.mu.Lock()
 		holder = a.l.holder(a)
 		a.l.mu.Unlock()
@@ -348,7 +351,8 @@ func (a *acquisition) endOfWait() error {
 	return a.endOfWaitFor(holder)
 }
 
-// endOfWaitFor does the same as endOfWait for a known holder. If holder is nil, no holder is known.
+// endOfWaitFor does the same as endOfWait, for a caller that already has the holder. holder is nil if no
+// holder is known.
 func (a *acquisition) endOfWaitFor(holder *failure.LockedError) error {
 	err := failure.OfWait(a.ctx, wire.Closed(a.bounds.Closing), "", a.l.n.keys.Name, holder)
 	switch {
@@ -360,21 +364,21 @@ func (a *acquisition) endOfWaitFor(holder *failure.LockedError) error {
 	return failure.Troubled(err, a.trouble)
 }
 
-// A refusal is the reply that another holder has the lock.
+// A refusal is a reply which reports that another owner holds the lock.
 type refusal struct {
 	protocol.Answer
-	sent time.Time // before the request was sent
+	sent time.Time // time just before the request was sent
 }
 
-// A failedRequest is the error of a request to Redis after which the wait may continue. endure decides
-// whether it does.
+// A failedRequest is the error of a request to Redis. It need not end the call: endure decides whether a wait
+// continues.
 type failedRequest struct {
 	error
-	failing time.Time // since when the server has carried out no request
+	failing time.Time // time since which the server has carried out no request
 }
 
-// request sends requests until Redis grants or refuses the lock. An error other than a failedRequest is for
-// the user, and ends the call.
+// request sends requests until Redis grants or refuses the lock, or an error ends the call. If the error is a
+// failedRequest, the caller decides whether the call continues. Any other error is for the user.
 func (a *acquisition) request() (*hold, *refusal, error) {
 	l := a.l
 	for tries := 1; ; tries++ {
@@ -387,7 +391,7 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 		patience := max(a.patience(), time.Millisecond)
 		o, answered := call.Ask(&a.bounds, l.s, l.n.keys.LockKey(), at, patience)
 		if !answered {
-			a.at = nil // the abandoned request has the attempt, and rolls it back
+			a.at = nil // the abandoned request still uses the attempt, and rolls it back
 			if a.bounds.Over() {
 				return nil, nil, a.endOfWait()
 			}
@@ -408,9 +412,9 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 				return h, nil, nil
 			}
 			err = l.fail(err)
-		case r.Status == protocol.Expired: // the reply has brought the time
+		case r.Status == protocol.Expired: // the copy came too late, or the clock was not known before
 			err = l.fail(protocol.TooLate(min(at.lease, l.s.WaiterTimeout)))
-		case r.Status == protocol.Stale: // a copy was granted the lock, and lost it by force
+		case r.Status == protocol.Stale: // an earlier copy got the lock, and ForceUnlock freed it
 			err = l.fail(protocol.ErrGrantEnded)
 		case !over:
 			err = l.failed(wire.Unexpected(o.Reply))
@@ -422,7 +426,7 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 			return nil, nil, a.endOfWait()
 		case !again || tries > protocol.MaxExpired:
 			return nil, nil, err
-		case r.Status != protocol.Expired: // the attempt has ended
+		case r.Status != protocol.Expired: // the attempt has ended, so the next request needs a new one
 			a.giveBack(false)
 			a.at = &attempt{l: l, n: a.n, owner: l.s.Attempt(), info: at.info, lease: at.lease,
 				hasTurn: at.hasTurn}
@@ -430,10 +434,10 @@ func (a *acquisition) request() (*hold, *refusal, error) {
 	}
 }
 
-// giveBack withdraws the attempt in the background if it may hold the lock, or get it by a copy of its
-// request. If await is true, giveBack blocks until the attempt is withdrawn, so that nothing is granted to a
-// call that has returned. It blocks for call.LeavingTime at most. The caller must be counted as work of the
-// session (Session.Begin).
+// giveBack withdraws the attempt in the background if the attempt may hold the lock, or may still get it by a
+// copy of its request. If await is true, giveBack waits until the attempt is withdrawn, but for at most
+// call.LeavingTime. So usually no lock is granted to a call that has returned. The caller must be counted as
+// work of the session (Session.Begin).
 func (a *acquisition) giveBack(await bool) {
 	at := a.at
 	if at == nil || !at.mayHold {
@@ -449,34 +453,34 @@ func (a *acquisition) giveBack(await bool) {
 	}
 }
 
-// An attempt requests the lock, with one request in flight at a time. Its owner field is never used again
-// once the attempt was granted the lock or withdrawn. Only one goroutine at a time uses the attempt. Usually
-// this is the goroutine of the acquisition. If a request has a goroutine of its own, that goroutine uses the
-// attempt while the request is in flight.
+// An attempt requests the lock, with one request in flight at a time. Each attempt has its own owner field.
+// An attempt that was withdrawn, or whose grant has ended, requests the lock no more. Only one goroutine at a
+// time uses the attempt. Usually this is the goroutine of the acquisition. If another goroutine sends a
+// request, that goroutine uses the attempt while the request is in flight.
 type attempt struct {
 	l       *lock
 	n       *names
 	owner   any // string
 	info    any // holder info with the note of the call, a string
 	lease   time.Duration
-	hasTurn bool // the goroutine has the turn, so its requests drop older messages
+	hasTurn bool // the goroutine has the turn, so each of its requests drops earlier messages
 
 	notAfter int64 // Redis time in µs after which the last copy that was sent is void
-	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: none was sent
+	late     int64 // Redis time in µs until which a copy without a reply may arrive; 0: no such copy
 	mayHold  bool  // the attempt may have the lock, or get it by a copy without a reply
 }
 
-// Request makes a copy of the request.
+// Request returns the next copy of the request.
 func (at *attempt) Request(now time.Time) *wire.Request {
 	s := at.l.s
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
-		// The waiter timeout also limits how long a copy is valid.
+		// The waiter timeout also limits the time for which a copy is valid.
 		at.notAfter = max(at.notAfter, t+protocol.Patience(min(at.lease, s.WaiterTimeout)).Microseconds())
 	}
 	if at.hasTurn {
 		at.l.mu.Lock()
 		if at.l.news != nil {
-			at.l.news.Take() // the reply is newer than messages that were published before
+			at.l.news.Take() // drops older messages, because the reply will be newer
 		}
 		at.l.mu.Unlock()
 	}
@@ -489,12 +493,12 @@ func (at *attempt) Request(now time.Time) *wire.Request {
 		s.SoleChannel(), n.channel, n.how, n.counter)
 }
 
-// Send sends copies of the request until one of them has a reply.
+// Send sends at most maxTries copies of the request, until one of them has a reply.
 func (at *attempt) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	return at.l.s.Link.Call(ctx, at, maxTries, abandoned)
 }
 
-// read records how a request has ended, and returns the reply.
+// read records the outcome of a request, and returns the reply.
 func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if r.Now != 0 {
@@ -514,17 +518,18 @@ func (at *attempt) RollBack(o wire.Outcome) {
 	}
 }
 
-// withdraw ends the attempt in Redis. It sends a release until there is a reply, but only as long as the
-// attempt may hold the lock.
+// withdraw ends the attempt in Redis. It sends a release until one succeeds, but only as long as the attempt
+// may hold the lock.
 func (at *attempt) withdraw() {
 	r := at.n.release(at.l.s, at.owner, "", at.late)
 	at.l.repeat(&r, time.Now().Add(at.lease+at.l.s.WaiterTimeout))
 }
 
-// repeat sends a release until there is a reply, at most until the time `until`. It blocks until then.
+// repeat sends copies of a release until one succeeds. It stops earlier at the time `until`, at the end of
+// the session, or if Verdict.Again of package wire excludes another copy. It blocks until then.
 func (l *lock) repeat(r wire.Copier, until time.Time) {
 	for try := 1; ; try++ {
-		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // sends one copy, because this loop sends the next
+		o := l.s.Link.Call(l.s.Ctx, r, 1, nil) // sends one copy, because this loop sends the further copies
 		_, _, err := readRelease(o)
 		over := err == nil || !wire.Judge(err).Again(l.s.Closing()) || time.Now().After(until)
 		if over || !wire.Pause(l.s.Ctx, wire.Backoff(try, 4*time.Millisecond, 2*time.Second)) {
@@ -533,8 +538,9 @@ func (l *lock) repeat(r wire.Copier, until time.Time) {
 	}
 }
 
-// granted makes a grant with the token of a reply, and the hold of this call. sent is the time at which the
-// request was sent. The error is engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
+// granted makes a grant with the token from the reply, and returns its first hold, which is the hold of this
+// call. sent is a time just before the request was sent. If granted cannot use the grant, the error is
+// engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
 func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	l, s, at := a.l, a.l.s, a.at
 	g := &grant{l: l, owner: at.owner, info: at.info, token: token, boxed: token, late: at.late}
@@ -549,7 +555,8 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	case token == 0:
 		err = failure.ErrNoToken
 	case !time.Now().Before(deadline), former != nil && former.token > token:
-		// The reply came too late, or l.grant has a higher token, so it is the newer grant.
+		// Either the lease has ended before the reply came, or l.grant is a newer grant, which has a higher
+		// token.
 		err = engine.ErrTooLate
 	}
 	if err != nil {
@@ -557,11 +564,11 @@ func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 		h.cancel(nil) // no caller has the context of this hold
 		return nil, err
 	}
-	if former != nil { // Redis has forgotten the former grant, because it has granted the lock again
+	if former != nil { // Redis has granted the lock again, so it does not have the former grant any more
 		s.Go(former.terminate(handle.Lost, failure.ErrGone))
 	}
 	l.grant, l.refusedAt = g, time.Time{}
-	l.retain() // terminate or the end of the release calls drop
+	l.retain() // dropped by terminate, or at the end of the release
 	g.add(h)
 	g.lease.Owner = g
 	s.Watchdog.Add(&g.lease, deadline, g.interval())

@@ -19,9 +19,9 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// A grant represents the lock that Redis granted to one attempt. It has the holds of goroutines: the first
-// hold, and the holds that are nested in the first. It is held, and then released, lost or closed
-// (handle.State).
+// A grant represents the lock that Redis granted to one attempt. It has the hold of the call that got the
+// lock, and the holds that are nested in that hold. Its state is Held at first, and then Released, Lost or
+// Closed (handle.State).
 type grant struct {
 	// These fields never change.
 	l     *lock
@@ -29,29 +29,29 @@ type grant struct {
 	info  any // holder info of the attempt, a string
 	token int64
 	boxed any   // the token as a script argument
-	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: none in flight
+	late  int64 // Redis time in µs until which a copy of the attempt's request may arrive; 0: no such copy
 
 	lease watchdog.Lease // guarded by the watchdog
 	first hold
 
-	// lock.mu guards the following.
+	// lock.mu guards the fields below.
 	holds     []*hold       // live holds; each is nested in the hold before it
-	change    int64         // number of the last change of holds; Redis ignores a lower number
+	change    int64         // number of the last change of holds; Redis ignores older changes
 	began     time.Duration // age of the session when the first hold began
 	state     handle.State
 	unrenewed bool           // all holds have a fixed lease
 	warned    bool           // warnOfItself has logged a warning for this grant
 	announced bool           // the observer was notified that the lock was acquired
-	lost      *session.Event // the loss, if it came before the announcement; otherwise nil
+	lost      *session.Event // event of the end, if the grant ended before the announcement; otherwise nil
 
-	renewError   error         // error of the last renewal that failed; nil means that none has failed
+	renewError   error         // error of the last renewal that failed; nil means that no renewal has failed
 	renewErrorAt time.Duration // age of the session when that renewal failed
 	lossReason   error         // reason of the loss; nil means that the grant was not lost
 }
 
 func (g *grant) ownerField() string { return g.owner.(string) }
 
-// about returns the holder info that Redis has of the grant.
+// about returns the holder info of the grant.
 func (g *grant) about() string { return strings.TrimSpace(g.info.(string)) }
 
 // held reports whether the grant has not ended. The caller must hold l.mu.
@@ -93,7 +93,7 @@ func (g *grant) renew() {
 	}
 }
 
-// interval returns the time between two renewals, or 0 if the lease is watched and not renewed.
+// interval returns the time between two renewals, or 0 if the lease is not renewed.
 func (g *grant) interval() time.Duration {
 	if g.unrenewed {
 		return 0
@@ -101,8 +101,8 @@ func (g *grant) interval() time.Duration {
 	return g.l.s.Lease / 3
 }
 
-// end ends the grant without an Unlock. reason is the reason of a loss, otherwise nil. end reports whether
-// this call ended the grant. If the grant was lost, the Unlock of a hold releases it in Redis. The caller
+// end ends the grant without an Unlock, in the final state why. If why is Lost, reason is the reason of the
+// loss, and otherwise nil. end reports whether this call ended the grant. It sends no request. The caller
 // must not hold l.mu.
 func (g *grant) end(why handle.State, reason error) bool {
 	g.l.mu.Lock()
@@ -129,8 +129,8 @@ func (g *grant) detach(why handle.State) {
 	}
 }
 
-// terminate ends a grant that is held. The caller must hold l.mu. After it has unlocked l.mu, it must call
-// after, which ends the contexts of the holds.
+// terminate ends a grant that is held, see end. The caller must hold l.mu. After the caller has unlocked
+// l.mu, it must call the returned function, which ends the contexts of the holds.
 func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
@@ -141,7 +141,7 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	holds := g.holds // holds does not change after the grant has ended
 	for _, h := range holds {
 		h.state = why
-		h.wake() // for a goroutine that waits to nest in h
+		h.wake() // wakes goroutines that wait to nest in h
 	}
 	held := s.Age() - g.began
 	event := &session.Event{Kind: session.EventReleased, Token: g.token, Held: held}
@@ -162,10 +162,10 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				l.observe(s.Ctx, *event)
 			}
 		}
-		// Begin is called before the contexts end, because the user may close the session when they have
-		// ended.
+		// Begin is called before the contexts end, because the user may close the session as soon as they
+		// have ended.
 		counted := why == handle.Lost && s.Begin()
-		// Nested holds end first. Otherwise the end of the outer hold would be their cause.
+		// Nested holds end first.
 		for _, h := range slices.Backward(holds) {
 			h.cancel(handle.ErrorOf(why))
 		}
@@ -176,7 +176,7 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				report()
 			}()
 		case why == handle.Closed:
-			s.Go(report) // Shutdown is the caller, and the session still waits for its work after Shutdown
+			s.Go(report) // the caller is locks.Shutdown; Session.Shutdown then waits for this goroutine
 		default:
 			go report()
 		}
@@ -184,8 +184,8 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	}
 }
 
-// announce records that the observer was notified of the grant. If the grant was lost before, announce
-// notifies the observer of the loss.
+// announce records that the observer was notified of the grant. If the grant has already ended, announce also
+// notifies the observer of the end.
 func (g *grant) announce() {
 	l := g.l
 	if l.s.Observer == nil {
@@ -200,13 +200,14 @@ func (g *grant) announce() {
 	}
 }
 
-// warnLost logs a loss.
+// warnLost logs the loss of the grant.
 func (g *grant) warnLost(held time.Duration, reason error) {
 	g.l.s.Warn("lock lost", "lock", g.l.n.keys.Name, "kind", protocol.Redisson, "token", g.token,
 		"held", held, "server", g.l.s.Link.NameOf(g.l.n.keys.LockKey()), "reason", reason)
 }
 
-// errorOf returns the error of a hold in this state, with the reason of a loss. The caller must hold l.mu.
+// errorOf returns the error of a hold in this state. For Lost, the error contains the reason. The caller must
+// hold l.mu.
 func (g *grant) errorOf(s handle.State) error {
 	if s == handle.Lost {
 		return failure.Lost(g.lossReason)
@@ -216,8 +217,8 @@ func (g *grant) errorOf(s handle.State) error {
 
 func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
 
-// extend extends the lease to at least d, and sets the hold count in Redis. If d is 0, the lease stays as it
-// is. extend blocks for the reply, at most until ctx ends.
+// extend extends the lease to at least d from now, and sets the hold count in Redis. It blocks for the reply,
+// at most until ctx ends.
 func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	r := &update{g, protocol.Milliseconds(d)}
@@ -232,7 +233,7 @@ func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	return g.onUpdate(o, d)
 }
 
-// onUpdate handles the outcome of an update, which requested a lease of at least d.
+// onUpdate handles the outcome of an update. d is the lease that the update requested; 0 means none.
 func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	l := g.l
 	switch {
@@ -249,19 +250,19 @@ func (g *grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that sets the hold count in Redis, and extends the lease to at least ms. It does not
-// add to the count, and contains the number of the change. So a copy that arrives twice or late leaves the
-// count as it is.
+// update is a request that sets the hold count in Redis, and extends the lease to at least ms. A copy
+// contains the count itself and the number of the last change. So a copy that arrives twice or late does not
+// overwrite a newer count.
 type update struct {
 	g  *grant
-	ms any // string; "0" leaves the lease as it is
+	ms any // lease in milliseconds, a string; "0" leaves the lease as it is
 }
 
-// Request makes a copy with the present hold count.
+// Request returns a copy with the current hold count.
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
 	l.mu.Lock()
-	change, count := g.change, max(len(g.holds), 1) // without a hold, the release is in flight
+	change, count := g.change, max(len(g.holds), 1) // if no hold is left, the release follows
 	l.mu.Unlock()
 	return l.n.keys.RequestFew(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Retention,
 		l.n.channel, l.n.how)
@@ -272,7 +273,8 @@ var _ session.Lessee = (*grant)(nil)
 // LeaseKey returns the key of the hash.
 func (g *grant) LeaseKey() string { return g.l.n.keys.LockKey() }
 
-// Renewal makes the request that renews the lease.
+// Renewal returns the request that renews the lease. If all holds have a fixed lease, prolongs is false, and
+// the request only checks whether Redis still has the grant.
 func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 	g.l.mu.Lock()
 	prolongs = !g.unrenewed
@@ -287,8 +289,8 @@ func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 // LeaseLost ends the grant.
 func (g *grant) LeaseLost(deadlinePassed bool) { g.end(handle.Lost, g.whyLost(deadlinePassed)) }
 
-// whyLost returns the reason of a loss that the watchdog has noticed. If renewals have failed, the reason
-// contains the last error.
+// whyLost returns the reason of a loss that the watchdog has noticed. If the deadline has passed because
+// renewals failed, the reason contains the error of the last renewal.
 func (g *grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
@@ -298,7 +300,7 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed after that failure
+	if last == nil || l.s.Age()-at > l.s.Lease { // no renewal failed, or a later one succeeded
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
 	}
 	switch {
@@ -310,7 +312,7 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.failed(last)))
 }
 
-// RenewalFailed keeps the error for the log of a loss, and notifies the observer.
+// RenewalFailed stores the error for whyLost, and notifies the observer.
 func (g *grant) RenewalFailed(err error) {
 	l := g.l
 	l.mu.Lock()
@@ -319,15 +321,16 @@ func (g *grant) RenewalFailed(err error) {
 	l.observe(l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: g.token, Err: err})
 }
 
-// release returns the request that ends an attempt, whether or not it holds the lock. late has the same
-// meaning as in grant.
+// release returns the request that ends an attempt in Redis, even if the attempt does not hold the lock.
+// token is the token of its grant, or "" if the token does not matter. late is the field late of the attempt
+// or the grant.
 func (n *names) release(s *session.Session, owner, token any, late int64) protocol.FixedRequest {
 	return protocol.FixedRequest{Script: scripts.release, Keys: n.keys,
 		Argv: []any{owner, token, s.Args.Retention, late, n.channel, n.how}}
 }
 
-// readRelease reads the reply to a release. It returns whether the lock was released under the token of the
-// request, and how many clients were notified.
+// readRelease reads the reply to a release. released reports whether the lock was released under the token of
+// the request. notified is the number of clients that Redis has notified.
 func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 	status, count, counted := strings.Cut(o.Reply, " ")
 	switch {
@@ -343,25 +346,26 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 	return status == "R", notified, nil
 }
 
-// A release frees the lock in Redis after its grant has ended here. Until the release has ended, no goroutine
-// of the session requests the lock, because such a request could take the lock before other clients are
-// notified.
+// A release frees the lock in Redis, after the session has ended the grant. Until the release has ended, no
+// goroutine of the session requests the lock. Otherwise such a request could take the lock before other
+// clients are notified.
 type release struct {
 	protocol.FixedRequest
 	g *grant
 }
 
-// newRelease begins a release of a grant that has ended. The caller must call send or drop of the result.
+// newRelease begins the release of a grant that has ended. The caller must then call either send or drop on
+// the result.
 func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retain() // terminate has dropped the use of the grant
+	l.retain() // because terminate has dropped the use of the grant
 	return g.beginRelease()
 }
 
 // beginRelease does the same as newRelease for a caller that holds l.mu. The release takes over the grant's
-// use of the lock.
+// use of the lock (lock.uses).
 func (g *grant) beginRelease() *release {
 	g.l.releases++
 	return &release{g.l.n.release(g.l.s, g.owner, g.boxed, g.late), g}
@@ -381,8 +385,9 @@ func (r *release) send(ctx context.Context) error {
 	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// onReply handles the outcome. A release that failed is sent again in the background, unless Redis would
-// refuse it again. The caller must be counted as work of the session (Session.Begin).
+// onReply handles the outcome. A release that failed is sent again in the background, unless Verdict.Again of
+// package wire excludes this, for example because the client is closed. The caller must be counted as work of
+// the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)
@@ -398,7 +403,7 @@ func (r *release) onReply(o wire.Outcome) error {
 		until := r.g.deadline()
 		l.s.Go(func() { l.repeat(r, until) })
 		return l.failed(fmt.Errorf("the release failed, and is sent again in the background: %w", err))
-	case !released && o.Unanswered == nil: // no copy is unanswered, so none has released the lock
+	case !released && o.Unanswered == nil: // each copy has a reply, and none has released the lock
 		return l.fail(failure.Lost(failure.ErrGone))
 	}
 	return nil

@@ -15,25 +15,26 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// A hold is the part of one call of Lock in a grant. It must not refer to its rlock.Hold, which the user may
-// forget.
+// A hold is the share of one call of Lock or TryLock in a grant. It must not refer to the rlock.Hold of the
+// user, because otherwise the garbage collector could not find a forgotten rlock.Hold.
 type hold struct {
 	// These fields never change.
 	g      *grant
-	ctx    context.Context // ends with the hold; the user's context descends from it
+	ctx    context.Context // ends with the hold; the context that Lock returns is made from ctx
 	cancel context.CancelCauseFunc
 	began  time.Duration // age of the session when the hold began
 	fixed  bool          // the lease is fixed, so the hold does not need a renewal
 
-	// lock.mu guards the following.
+	// lock.mu guards the fields below.
 	state    handle.State
 	unlocked bool
-	changed  chan struct{} // closed when another hold may nest in this hold; nil if no goroutine waits
+	changed  chan struct{} // closed when this hold ends, or can take a nested hold; nil: no goroutine waits
 }
 
 var _ handle.Holding = (*hold)(nil)
 
-// newHold returns a hold for the call. It uses g.first if g has no hold yet.
+// newHold returns a hold for the call. If g has no hold yet, the result is g.first, which saves an
+// allocation.
 func (a *acquisition) newHold(g *grant) *hold {
 	h := &g.first
 	if h.g != nil {
@@ -44,13 +45,13 @@ func (a *acquisition) newHold(g *grant) *hold {
 	return h
 }
 
-// A nesting is an acquisition that is used as a key of a context. With this key, the acquisition finds the
-// nearest live hold of its lock that its context descends from.
+// A nesting is an acquisition in its use as the key of a context value. With this key, the acquisition finds
+// the hold in which it nests, see outer.
 type nesting acquisition
 
-// outer finds the nearest live hold of the lock that the context descends from. If there is none, outer
-// returns an error if one of these holds was lost or closed, and nil if not. The caller must not hold l.mu:
-// contexts may run code of their own.
+// outer looks for holds of this lock from which a.ctx descends. It returns the innermost of these holds that
+// is live. If no hold is live, but one was lost or closed, outer returns an error. Otherwise both results are
+// nil. The caller must not hold l.mu, because contexts may run code of their own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -58,16 +59,18 @@ func (a *acquisition) outer() (*hold, error) {
 		return h, nil
 	}
 	if n.lost != handle.Held {
-		return nil, a.l.fail(handle.ErrorOf(n.lost)) // a new acquisition would hide the loss
+		return nil, a.l.fail(handle.ErrorOf(n.lost)) // a new grant would hide the loss
 	}
 	return nil, nil
 }
 
-// Find returns the hold if it is live, and if key is an acquisition of the same lock.
+// Find returns the hold if key is an acquisition of the same lock, and the hold is live. Otherwise it returns
+// nil. If the hold was lost or closed, Find records that in the acquisition.
 func (h *hold) Find(key any) any {
 	l := h.g.l
 	n, ok := key.(*nesting)
-	// Find compares keys instead of locks, because the lock of a lost hold may have been replaced.
+	// Find compares keys instead of pointers, because the lock of a lost hold may have been dropped and made
+	// again.
 	if !ok || n.l.s != l.s || n.l.n.keys.LockKey() != l.n.keys.LockKey() {
 		return nil
 	}
@@ -82,8 +85,8 @@ func (h *hold) Find(key any) any {
 	return nil
 }
 
-// nest makes one more hold of the grant of outer. If both results are nil, outer has ended, and the caller
-// must look for another one.
+// nest makes a hold that is nested in outer, and blocks for one request. If both results are nil, outer has
+// ended, and the caller must look for another outer hold.
 func (a *acquisition) nest(outer *hold) (*hold, error) {
 	l, g := a.l, outer.g
 	h := a.newHold(g) // called under no mutex, because the caller's context may run code of its own
@@ -96,9 +99,9 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	switch over := h.Err(); {
 	case over != nil: // the grant ended while the request was in flight
 		err = cmp.Or(err, l.fail(over))
-	case a.bounds.Over(): // even if there is a reply
+	case a.bounds.Over(): // the call fails even if the request has succeeded
 		var holder *failure.LockedError
-		if a.barred { // otherwise the call has waited only for Redis
+		if a.barred { // if not, the call has waited only for Redis, and not for a holder
 			holder = g.locked()
 		}
 		err = a.endOfWaitFor(holder)
@@ -114,9 +117,9 @@ func (a *acquisition) nest(outer *hold) (*hold, error) {
 	return h, nil
 }
 
-// enter nests h in outer. While another hold is nested in outer, enter waits, because only one hold at a time
-// may be nested there. A try returns an error instead. enter returns the depth of h. If the depth is 0
-// without an error, outer has ended.
+// enter nests h in outer. Only one hold at a time may be nested in a hold. So while another hold is nested in
+// outer, enter waits, but a try returns an error. enter returns the depth of h. If the depth is 0 and there
+// is no error, outer has ended.
 func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 	g := outer.g
 	l := g.l
@@ -126,7 +129,7 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 		switch {
 		case outer.state != handle.Held:
 			return 0, nil
-		case !time.Now().Before(g.deadline()): // the timer that must end the grant is late
+		case !time.Now().Before(g.deadline()): // the lease has ended, but the timer is late
 			l.mu.Unlock()
 			g.end(handle.Lost, failure.ErrExpired)
 			l.mu.Lock()
@@ -177,37 +180,38 @@ func (h *hold) Parts() []*handle.Hold { return nil }
 // Context returns the context that ends with the hold.
 func (h *hold) Context() context.Context { return h.ctx }
 
-// OwnerField returns the owner field under which Redis knows the hold.
+// OwnerField returns the owner field of the grant.
 func (h *hold) OwnerField() string { return h.g.ownerField() }
 
-// Stay does nothing, because nothing calls it, see NeverStays.
+// Stay does nothing. It is never called, because these locks reject HoldAtLeast.
 func (h *hold) Stay(time.Duration) {}
 
-// NeverStays returns the error of HoldAtLeast, for a MultiLock that the lock is a member of.
+// NeverStays returns the error with which a MultiLock rejects HoldAtLeast if the lock is one of its members.
 func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
-// Err returns the reason for which the lock is not held any more. It returns nil while the lock is held.
+// Err returns nil while the lock is held. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
+// failure.
 func (h *hold) Err() error {
 	l := h.g.l
 	l.mu.Lock()
 	err := handle.ErrorOf(h.state)
 	l.mu.Unlock()
-	// In a process that was stopped for a while, the timer may be late.
+	// If the process was stopped for a while, the timer that ends the hold may be late.
 	if err == nil && !time.Now().Before(h.g.deadline()) {
 		return failure.ErrLost
 	}
 	return err
 }
 
-// LossReason returns the reason of the loss, or nil if it is not known.
+// LossReason returns the reason of the loss. It returns nil if the lock was not lost.
 func (h *hold) LossReason() error {
 	h.g.l.mu.Lock()
 	defer h.g.l.mu.Unlock()
 	return h.g.lossReason
 }
 
-// Extend extends the lease to at least d, and confirms that Redis still has the hold. It blocks for the
-// reply.
+// Extend extends the lease to at least d from now. It returns an error if Redis does not have the hold any
+// more. It blocks for the reply, at most until ctx ends.
 func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	l := h.g.l
 	if !l.s.Begin() {
@@ -217,7 +221,7 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	return h.g.extend(ctx, d)
 }
 
-// WaitReplicas blocks until n replicas have the grant.
+// WaitReplicas blocks until at least n replicas have the grant, or until ctx or the hold has ended.
 func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 	l := h.g.l
 	if !l.s.Begin() {
@@ -228,8 +232,8 @@ func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 }
 
 // Forgotten releases a hold that its user can no longer reach. If the hold has a fixed lease, Forgotten does
-// nothing, because the lease will expire. The runtime's cleanups wait for each other, so the release has its
-// own goroutine.
+// nothing, because the lease will expire. Forgotten is called by a cleanup of the runtime. Cleanups wait for
+// each other, so the release has its own goroutine.
 func (h *hold) Forgotten() {
 	l := h.g.l
 	go func() {
@@ -248,8 +252,8 @@ func (h *hold) Forgotten() {
 	}()
 }
 
-// Unlock ends the hold here and in Redis. The request is sent even if ctx ends, because ctx bounds only
-// the wait for the reply.
+// Unlock ends the hold in the session and in Redis. ctx only bounds the wait for the reply. The request is
+// sent even if ctx has ended.
 func (h *hold) Unlock(ctx context.Context) error {
 	u, err := h.beginUnlock()
 	if err != nil {
@@ -265,8 +269,8 @@ type unlocked hold
 func (u *unlocked) Error() string { return failure.UnlockedText("", u.g.l.n.keys.Name) }
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// beginUnlock ends the hold here, and returns the request for Redis. If it returns no error, the caller must
-// call finishUnlock, and is counted as work of the session until then.
+// beginUnlock ends the hold in the session, and returns the request for Redis. If it returns no error, the
+// caller must call finishUnlock. Until the request has ended, the caller is counted as work of the session.
 func (h *hold) beginUnlock() (*unlocking, error) {
 	g := h.g
 	l := g.l
@@ -283,7 +287,7 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 	h.state = handle.Released
 	g.remove(h)
 	h.wake()
-	for _, other := range g.holds { // another hold may now nest in the hold before h
+	for _, other := range g.holds { // after h has ended, another hold may nest in the outer hold
 		other.wake()
 	}
 	u := &unlocking{h: h}
@@ -293,12 +297,12 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 		u.release = g.beginRelease()
 	}
 	l.mu.Unlock()
-	h.cancel((*unlocked)(h)) // called before Redis can grant the lock to another client
+	h.cancel((*unlocked)(h)) // the context must end before Redis can grant the lock to another client
 	return u, nil
 }
 
-// tooLate returns the error of an Unlock that comes after the end of its hold or of the session. If counted
-// is true, the session has not ended, and waits for the caller.
+// tooLate returns the error of an Unlock that comes after the end of its hold or of the session. counted is
+// true if the caller is counted as work of the session, which has not ended then.
 func (h *hold) tooLate(counted bool) error {
 	g := h.g
 	l := g.l
@@ -318,8 +322,9 @@ func (h *hold) tooLate(counted bool) error {
 }
 
 // giveBack releases a lost grant in the background. The lease of the grant may still be valid in Redis, and
-// waiters should not have to wait for its end. giveBack does not stop at the deadline, because a copy of the
-// attempt's request may still arrive. The caller must be counted as work of the session (Session.Begin).
+// waiters should not have to wait until it ends. giveBack tries for the time of one more lease, even after
+// the deadline, because a copy of the attempt's request may still arrive. The caller must be counted as work
+// of the session (Session.Begin).
 func (g *grant) giveBack() {
 	l := g.l
 	r := l.n.release(l.s, g.owner, "", g.late)
@@ -332,10 +337,11 @@ func (g *grant) giveBack() {
 type unlocking struct {
 	h       *hold
 	release *release        // nil if other holds are left
-	ctx     context.Context // for the observer
+	ctx     context.Context // context for the observer
 }
 
-// finishUnlock sends the request of an Unlock, and waits for the reply, at most until ctx ends.
+// finishUnlock sends the request of an Unlock, and waits for the reply within the bounds of
+// handle.UnlockBounds.
 func (h *hold) finishUnlock(ctx context.Context, u *unlocking) error {
 	l := h.g.l
 	ctx, atMost := handle.UnlockBounds(ctx, l.s.Lease)
@@ -356,18 +362,18 @@ func (u *unlocking) Send(ctx context.Context, maxTries int, _ *atomic.Bool) wire
 	return u.h.g.l.s.Link.Call(ctx, r, maxTries, nil)
 }
 
-// RollBack handles the outcome if the caller of Unlock has left. It rolls nothing back, because the Unlock is
-// still valid.
+// RollBack handles the outcome if the caller of Unlock has left. It rolls nothing back, because the hold has
+// ended all the same.
 func (u *unlocking) RollBack(o wire.Outcome) { _ = u.onReply(context.WithoutCancel(u.ctx), o) }
 
-// onReply ends an Unlock when its request has ended.
+// onReply handles the outcome of the request, and ends the Unlock.
 func (u *unlocking) onReply(ctx context.Context, o wire.Outcome) error {
 	g := u.h.g
 	l := g.l
 	defer l.s.End()
 	if u.release == nil {
 		err := g.onUpdate(o, 0)
-		if errors.Is(err, failure.ErrNotHeld) { // the last Unlock has overtaken this request
+		if errors.Is(err, failure.ErrNotHeld) { // the Unlock of the last hold has overtaken this request
 			return nil
 		}
 		return err

@@ -14,46 +14,48 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A lock is the state of one name in a session. The goroutines that wait for the lock take turns in memory.
-// Only the goroutine with the turn sends requests (acquire.go). It has the turn until it gives up, or until
-// the release of its grant has ended. A try has no turn, and sends its request only if no goroutine waits.
-// settle decides which goroutine is next.
+// A lock is the state that a session keeps for one lock in Redis. The goroutines that wait for the lock take
+// turns in memory. Only the goroutine with the turn sends requests (acquire.go). The next goroutine gets the
+// turn when the first goroutine gives up, or when its grant has ended and no release is in flight any more
+// (settle). A try (a TryLock, or a Lock with WaitAtMost(0)) needs no turn. It sends its request only if no
+// other goroutine of the session waits for the lock, holds it or is releasing it.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
-// sends another request after each message. No wake-up is lost, because a confirmed subscription counts as a
-// message.
+// sends another request after each message. This goroutine also sends a request when the subscription is
+// confirmed. So it notices a release that was published before the confirmation.
 type lock struct {
 	s   *session.Session
 	n   *names
 	all *locks
 
-	uses int // number of acquisitions, grants and releases that use the lock; guarded by locks.mu
+	uses int // number of users of this state, for example acquisitions and grants; guarded by locks.mu
 
-	mu        sync.Mutex        // guards the following fields, and grants and holds
+	mu        sync.Mutex        // guards the fields below, and the grants and holds of the lock
 	waiters   []*waiter         // first come, first served; only the first waiter may have the turn
 	grant     *grant            // nil means the session does not hold the lock
 	releases  int               // number of releases in flight
-	released  chan struct{}     // closed when the next release has ended; nil means no goroutine waits
+	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits
 	rest      time.Time         // other clients go first until this time
-	crowded   bool              // many clients were notified of the last release, so rest is not cut short
-	refusedAt time.Time         // when the goroutine with the turn was last refused; zero if not
+	crowded   bool              // many clients were notified of the last release, so no message ends rest
+	refusedAt time.Time         // when the last refused request of the first waiter was sent; zero: none
 	seen      *failure.Sighting // the last known holder; nil means none is known
-	suspicion *time.Timer       // runs warnOfItself; nil means no goroutine has waited
+	suspicion *time.Timer       // runs warnOfItself; nil means that the timer is not set
 
 	hub  *pubsub.Hub          // hub of news; nil before the first refusal
 	news *pubsub.Subscription // subscription to the lock's channel; nil before the first refusal
-	own  *pubsub.Subscription // subscription to the session's channel, see subscribe; may be nil
+	own  *pubsub.Subscription // subscription to the session's channel; nil if not needed, see subscribe
 }
 
-// A waiter is an acquisition's place among the goroutines of its session. lock.mu guards it.
+// A waiter is the place of an acquisition among the goroutines of its session. lock.mu guards the fields.
 type waiter struct {
 	a    *acquisition
 	turn bool          // the goroutine may send requests
 	next chan struct{} // closed when the goroutine gets the turn; nil if it had the turn at once
 }
 
-// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. It is
-// called after every event, and only settle gives the turn. The caller must hold l.mu.
+// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. Nothing
+// else gives the turn. So every change that lets the first waiter have the turn must be followed by a call of
+// settle. The caller must hold l.mu.
 func (l *lock) settle() {
 	if len(l.waiters) == 0 || l.grant != nil || l.releases > 0 || l.waiters[0].turn {
 		return
@@ -65,7 +67,7 @@ func (l *lock) settle() {
 	}
 }
 
-// join puts a goroutine behind the waiters. The caller must hold l.mu.
+// join adds a goroutine to the waiters, as the last one. The caller must hold l.mu.
 func (l *lock) join(w *waiter) {
 	l.waiters = append(l.waiters, w)
 	l.settle()
@@ -87,7 +89,7 @@ func (l *lock) leave(w *waiter) {
 		}
 		l.refusedAt = time.Time{}
 	}
-	if i == 0 && len(l.waiters) > 1 { // slices.Delete would move the others, which may be very many
+	if i == 0 && len(l.waiters) > 1 { // slices.Delete would move the other waiters, which may be very many
 		l.waiters[0] = nil
 		l.waiters = l.waiters[1:]
 	} else {
@@ -96,28 +98,29 @@ func (l *lock) leave(w *waiter) {
 	l.settle()
 }
 
-// restTime is the longest head start that a session gives, after its turn, to the clients that were notified
-// of its release. It is longer than their requests take in one data center. Without a head start, a session
-// whose goroutines come one after another would get the lock each time. The reason is that its next request
-// is sent before the message of its release has reached other clients. If few clients want the lock, the next
-// release of one of them ends the head start.
+// restTime is the longest time for which a session lets other clients go first after a release. Within one
+// data center, the message and the requests of the other clients take less time. If a session did not rest,
+// its next request would be sent before the message of its release reaches other clients. So a session whose
+// goroutines come one after another would get the lock each time. If few clients want the lock, the rest ends
+// with the next release by another client.
 const restTime = time.Millisecond
 
-// fewClients is the largest number of notified clients that count as few. If there are more, a session lets
-// the others go first for all of restTime, even if none of its goroutines waits. If all sessions sent their
-// requests after each message, most requests would be refused.
+// fewClients is the largest number of notified clients that count as few. If more clients were notified of
+// its release, a session rests for all of restTime. It does so even if none of its goroutines waits yet. If
+// all sessions sent a request after each message, most requests would be refused.
 const fewClients = 2
 
-// memory is the time for which a session keeps a lock that other clients want, with its subscription,
-// although none of its goroutines uses the lock.
+// memory is the time for which a session keeps the state of a lock after a release of which other clients
+// were notified. So a goroutine that soon wants the lock again finds the subscription, and the time until
+// which the session rests.
 const memory = 10 * time.Millisecond
 
-// yield lets other clients go first after a release. notified is the number of clients that were notified of
-// the release. The caller must hold l.mu.
+// yield lets other clients go first after a release of this session. notified is the number of clients that
+// were notified of the release. The caller must hold l.mu.
 func (l *lock) yield(notified int64) {
 	others := notified
 	if l.news != nil {
-		others-- // notified counts this session, too
+		others-- // notified includes this session
 	}
 	if others <= 0 {
 		return
@@ -130,19 +133,19 @@ func (l *lock) yield(notified int64) {
 	time.AfterFunc(memory, l.drop)
 }
 
-// subscribe subscribes to the lock's channel in the mode that a refusal contains, classic or sharded. It does
-// not wait for the confirmation.
+// subscribe subscribes to the lock's channel in the mode that the refusal r reports, classic or sharded. It
+// does not wait for the confirmation.
 //
-// If an endpoint was moved, the connection may lead to a former server. To notice that, the session also
-// subscribes to its own channel, because each refusal reports whether the lock's server has a subscriber to
-// this channel. If several servers could have this subscription, the session does not do so. The caller must
-// hold l.mu.
+// The connection of the subscription may lead to a server that does not have the lock, for example because an
+// endpoint was moved. To notice this, the session also subscribes to its own channel. Each refusal reports
+// whether the lock's server has a subscriber to this channel. If the client may have several servers, the
+// session does not do so, because then any of them may have the subscriber. The caller must hold l.mu.
 func (l *lock) subscribe(r *refusal) {
 	s, hub := l.s, l.s.Hub
 	if r.Sharded {
 		hub = s.ShardedHub
 	}
-	if l.hub != hub { // after the first refusal, or after a change of the server or of the rights
+	if l.hub != hub { // first refusal, or the server now publishes in the other mode
 		l.close()
 		l.hub, l.news = hub, hub.Subscribe(l.n.channel.(string))
 		if s.Link.Single() {
@@ -173,7 +176,7 @@ func (l *lock) nextRelease() <-chan struct{} {
 	return l.released
 }
 
-// endRelease counts a release that has ended. The caller must hold l.mu.
+// endRelease records that a release has ended. The caller must hold l.mu.
 func (l *lock) endRelease() {
 	l.releases--
 	if l.released != nil {
@@ -207,14 +210,14 @@ func (l *lock) warnOfItself() {
 		return
 	}
 	g.warned = true
-	go func() { // loggers run under no mutex
+	go func() { // the logger must not run with a mutex held
 		defer l.s.End()
 		l.s.Warn(engine.WaitsForItself, "lock", l.n.keys.Name)
 	}()
 }
 
-// holder returns the holder for which an acquisition waits. It returns nil if that holder is not known. The
-// caller must hold l.mu.
+// holder returns the holder for which an acquisition waits, or nil if no holder is known. The caller must
+// hold l.mu.
 func (l *lock) holder(a *acquisition) *failure.LockedError {
 	if g := l.grant; g != nil {
 		return g.locked()
@@ -244,7 +247,7 @@ type locksKey struct{}
 type locks struct {
 	s *session.Session
 
-	mu  sync.Mutex // guards all, and the uses of locks; no other mutex is locked while it is held
+	mu  sync.Mutex // guards all and lock.uses; no other mutex is locked while mu is held
 	all map[string]*lock
 }
 
@@ -275,7 +278,7 @@ func (l *lock) drop() {
 	l.all.mu.Lock()
 	l.uses--
 	key := l.n.keys.LockKey()
-	unused := l.uses == 0 && l.all.all[key] == l // the Unlock of a lost hold may use a lock that was removed
+	unused := l.uses == 0 && l.all.all[key] == l // all may have a newer lock for this key
 	if unused {
 		delete(l.all.all, key)
 	}
@@ -290,7 +293,8 @@ func (l *lock) drop() {
 	}
 }
 
-// Shutdown releases all held locks. It blocks until Redis has replied, or until ctx has ended.
+// Shutdown releases all locks that the session holds. It blocks until Redis has replied. After the end of
+// ctx, it sends no more requests.
 func (ls *locks) Shutdown(ctx context.Context) error {
 	ls.mu.Lock()
 	var all []*lock
@@ -302,19 +306,19 @@ func (ls *locks) Shutdown(ctx context.Context) error {
 	var errs []error
 	var mu sync.Mutex // guards errs
 	var wg sync.WaitGroup
-	limit := make(chan struct{}, 100) // limits the requests in flight, most of which share pipelines
+	limit := make(chan struct{}, 100) // limits the number of requests in flight
 	for _, l := range all {
 		l.mu.Lock()
 		g := l.grant
 		l.mu.Unlock()
-		if g != nil && g.end(handle.Closed, nil) { // otherwise the grant was lost or unlocked meanwhile
+		if g != nil && g.end(handle.Closed, nil) { // end returns false if the grant has ended meanwhile
 			r := g.newRelease()
 			wg.Go(func() {
 				limit <- struct{}{}
 				defer func() { <-limit }()
 				if ctx.Err() != nil {
 					r.drop()
-					return // the session returns an error
+					return // Session.Shutdown returns the error of ctx
 				}
 				if err := r.send(ctx); err != nil && !isLost(err) {
 					mu.Lock()

@@ -8,17 +8,16 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// names has the names that Redisson gives to a lock in Redis, and the arguments of scripts that depend on
-// these names. The values are boxed once, because each request needs them.
+// names has the keys and the channel of a lock, with the names that Redisson gives them, and further
+// arguments of its scripts. The values are boxed once, because each request needs them.
 type names struct {
-	keys    *protocol.Keys // Redisson's hash, Lockline's metadata, Redisson's token counter
+	keys    *protocol.Keys // keys of Redisson's hash, of Lockline's metadata, and of Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
-	how     any            // "auto" or "classic", see sharding in base.lua
+	how     any            // "auto" or "classic", the mode of pub/sub: see sharding in base.lua
 	counter any            // first value of the token counter, a string; "" means that no counter is created
 }
 
-// newNames returns the names for a lock of a session. counter becomes names.counter: the first value of the
-// token counter, or "" if the lock must not create one.
+// newNames returns the names for a lock of a session. counter becomes names.counter.
 func newNames(s *session.Session, name, counter string) (*names, error) {
 	keys, channel, err := keysOf(name)
 	if err != nil {
@@ -31,8 +30,8 @@ func newNames(s *session.Session, name, counter string) (*names, error) {
 	return n, nil
 }
 
-// keysOf returns the keys and the channel that Redisson gives to an RLock and its fencing token. The name is
-// the key of the hash. Only Lockline uses the key of the metadata.
+// keysOf returns the keys and the channel of the lock with this name. Redisson uses the same hash, channel
+// and token counter, but not the metadata. The key of the hash is the name of the lock.
 func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 	if err := protocol.CheckName(name); err != nil {
 		return nil, "", err
@@ -50,12 +49,12 @@ func keysOf(name string) (keys *protocol.Keys, channel string, err error) {
 		return nil, "", fmt.Errorf("lockline: redisson: no name may contain %q, "+
 			"as keys of sessions with a prefix do: %q", part, name)
 	}
-	tagged := "{" + name + "}" // Redisson's other keys are a prefix and this
+	tagged := "{" + name + "}" // Redisson forms its other names from a prefix and this tag
 	metadata := protocol.RedissonMetadata + tagged
 	if strings.Contains(name, "{") {
 		tagged = name
 		// The second colon keeps the metadata of {x} apart from the metadata of x. Redisson has one token
-		// counter and one channel for both.
+		// counter and one channel for both locks.
 		metadata = protocol.RedissonMetadata + ":" + name
 	}
 	return protocol.NamedKeys(name, name, metadata, protocol.RedissonToken+tagged),

@@ -1,32 +1,37 @@
-// Package redisson provides locks that Go programs share with a JVM: Redisson's RLock and RFencedLock.
+// Package redisson provides locks that Go programs share with Java programs. In Java, such a lock is an RLock
+// or an RFencedLock of Redisson, a client of Redis for the JVM.
 //
-// A lock of this package has the hash, the channel and the token counter of the JVM's lock of the same name.
-// Go and JVM exclude each other and wake each other. A [Mutex] is used like an rlock.Mutex. The documentation
-// of Lock, TryLock, Do, re-entry, leases and tokens in package rlock applies here, too. There are two
-// differences: [rlock.HoldAtLeast] is an error, and no goroutine passes the lock on to another one in memory.
+// A lock of this package uses the hash, the channel and the token counter of Redisson's lock of the same
+// name. So Go programs and JVMs exclude each other, and each side notifies the waiters of the other side. A
+// [Mutex] is used like an [rlock.Mutex]. The documentation of Lock, TryLock, Do, re-entry, leases and tokens
+// in package rlock applies here, too. But [rlock.HoldAtLeast] is an error, and a session never passes the
+// lock on in memory. So [rlock.WithHandover] and [rlock.WithLinger] have no effect.
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
 //	m := redisson.New(session, "orders:42") // redisson.getLock("orders:42") in the JVM
 //	err = m.Do(ctx, func(ctx context.Context) error { ... })
 //
-// The session's prefix is not used, because the name of the lock is its key. So every method refuses names
-// that could be keys of other locks. Such names begin with "redisson_lock_token:" or "lockline_lock_memory:",
-// or contain a lower-case letter between ":" and ":{", for example ":r:{". Names whose braces are not a hash
-// tag are refused, too.
+// The keys of a lock do not contain the session's prefix, because the name of the lock is itself a key. So a
+// name that could be a key of another lock is an error. Such a name begins with "redisson_lock_token:" or
+// "lockline_lock_memory:", or contains a lower-case letter between ":" and ":{", for example ":r:{". A name
+// whose braces are not a hash tag is an error, too.
 //
 // # Waiting
 //
-// There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. Waiters
-// of a JVM send a request then, and so does one goroutine of each session. Goroutines of a session take
-// turns, in the order in which they came. After its turn, a session lets other clients go first. So a waiter
-// may be overtaken without limit. For locks that no JVM takes, use package rlock. If a message is lost,
-// waiters send a request when the holder's lease has ended, and every 6 s ([rlock.WithWaiterTimeout]).
+// There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. After
+// this message, waiters of JVMs send requests, and so does one waiting goroutine of each session. The
+// goroutines of a session take turns, in the order in which they came. After a release, a session usually
+// lets other clients go first, for at most 1 ms. But without a queue, a waiter may be overtaken any number of
+// times. For locks that no JVM takes, use package rlock.
 //
-// On a Cluster, a release is published in one mode, classic or sharded, and wakes only waiters that are
-// subscribed in the same mode. By default, a session does the same as Redisson with its default,
-// ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub], it does the same as Redisson with OFF. The
-// reply to a lock request contains the mode in which the server publishes.
+// A message can be lost. So a session that waits also sends a request when the holder's lease has ended, and
+// at least every 6 s by default (three fifths of [rlock.WithWaiterTimeout]).
+//
+// On a Cluster, a release publishes its message by either classic or sharded pub/sub. The message wakes only
+// waiters that are subscribed in the same mode. By default, a session chooses the mode like Redisson with its
+// default, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub], it chooses the mode like Redisson
+// with ShardedSubscriptionMode.OFF.
 package redisson
 
 import (
@@ -47,7 +52,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// scripts use the hash, the channel and the token counter in the same way as the JVM.
+// scripts use the hash, the channel and the token counter in the same way as Redisson.
 var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 	acquire: wire.Named("redisson/acquire"),
 	keep:    wire.Named("redisson/keep"),
@@ -56,20 +61,20 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 	force:   wire.Named("redisson/force"),
 }
 
-// A Mutex is, in one session, a lock that Go programs share with a JVM. It has no state of any
-// acquisition. Any number of goroutines can use one Mutex, and all Mutexes with the same name are one lock.
-// On a zero Mutex, every method that can return an error returns one.
+// A Mutex names, for one session, a lock that Go programs share with JVMs. It keeps no state of an
+// acquisition, so any number of goroutines may use it, and several Mutexes with the same name are the same
+// lock. On a zero Mutex, every method that can return an error returns one.
 type Mutex struct {
 	s   *session.Session
 	all *locks
-	n   *names // nil if New has failed
+	n   *names // nil if the name or the session is not valid
 	cfg engine.Config
-	err error // error of New, which all methods return
+	err error // error of New, which every method except Name returns
 }
 
 var _ rlock.Locker = (*Mutex)(nil)
 
-// identity is equal for Mutexes that name one lock in one session.
+// identity is the same value for all Mutexes that name one lock in one session.
 type identity struct {
 	s   *session.Session
 	key string
@@ -84,30 +89,29 @@ func init() {
 	})
 }
 
-// New names a lock that the JVM takes by getLock. It does no I/O and is cheap. If the name or the session is
-// not valid, Lock returns an error.
+// New returns a Mutex for a lock that JVMs get by getLock. It sends no request and is cheap. If the name or
+// the session is not valid, every method except Name returns an error.
 //
-// If the JVM takes the lock by getFencedLock, use [NewFenced]. With New, the JVM's tokens begin at 1, even if
-// Go had higher tokens before. But if the JVM has already created its token counter, each hold of Go
-// increases the counter.
+// If JVMs get the lock by getFencedLock, use [NewFenced]. A Mutex of New does not create Redisson's token
+// counter. So the tokens of a JVM begin at 1, even if Go programs had higher tokens before. After a JVM has
+// created the counter, each new holder in Go increases it, too.
 //
-// The lock does not exclude locks of this library's other kinds with the same name. Both can be held at the
-// same time, without an error.
+// The lock does not exclude a lock of another package of this library that has the same name. Both locks can
+// be held at the same time, without an error.
 func New(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "", options)
 }
 
-// NewFenced names a lock that the JVM takes by getFencedLock. From the first hold on, the tokens of Go and
-// the JVM increase together, whichever side has the hold. For this, the first hold creates Redisson's token
-// counter, redisson_lock_token:{name}. The key has no expiry, as if Redisson had created it. Use New or
-// NewFenced for a name, but not both. The lock does not exclude locks of other kinds with the same name, see
-// [New].
+// NewFenced returns a Mutex for a lock that JVMs get by getFencedLock. It does the same as [New], except that
+// Go programs and JVMs share one sequence of tokens. Each new holder, on either side, gets a higher token
+// than all holders before. For this, the first holder creates Redisson's token counter,
+// redisson_lock_token:{name}. This key never expires, whichever side has created it. For one name, use either
+// New or NewFenced in all programs.
 func NewFenced(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "0", options)
 }
 
-// newMutex returns a lock. counter is the first value of the token counter, or "" if the lock must not create
-// one (see the type names).
+// newMutex returns a Mutex. counter becomes names.counter.
 func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *Mutex {
 	m := &Mutex{s: inner.Session(s), cfg: engine.NewConfig(engine.Config{}, options)}
 	if m.s == nil {
@@ -125,7 +129,7 @@ func newMutex(s *rlock.Session, name, counter string, options []rlock.Option) *M
 
 var errZero = errors.New("lockline: the lock is nil or a zero value; make one with redisson.New")
 
-// check returns the error of a call that cannot work, or that has a nil context.
+// check returns an error if m is nil or zero, if New has failed, or if ctx is nil.
 func (m *Mutex) check(ctx context.Context) error {
 	switch {
 	case m == nil || m.s == nil && m.err == nil:
@@ -138,7 +142,8 @@ func (m *Mutex) check(ctx context.Context) error {
 	return nil
 }
 
-// Name returns the lock's name.
+// Name returns the lock's name. It returns "" for a nil or zero Mutex, and if the name or the session is not
+// valid.
 func (m *Mutex) Name() string {
 	if m == nil || m.n == nil {
 		return ""
@@ -147,16 +152,16 @@ func (m *Mutex) Name() string {
 }
 
 // Lock waits until the lock is held, and returns the hold and the context for the work. It blocks at most
-// until ctx ends, or for the time of [rlock.WaitAtMost]. Everything else is the same as for
-// [rlock.Mutex.Lock].
+// until ctx ends, or for the time of [rlock.WaitAtMost]. [rlock.Mutex.Lock] describes errors, nested calls
+// and outages, which are the same here.
 func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, false)
 }
 
 // TryLock does the same as Lock, but does not wait for another holder. If the lock is held, it returns a
-// *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. In
-// an outage, the request is sent up to four times. If the session is just releasing the lock, TryLock first
-// waits for the end of the release, for up to 250 ms.
+// *[rlock.LockedError]. TryLock blocks for one request, which is sent up to five times in an outage. The end
+// of ctx and an [rlock.WaitAtMost] above zero also bound TryLock. If its own session is just releasing the
+// lock, TryLock first waits for the end of this release, for up to 250 ms.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }
@@ -199,13 +204,14 @@ func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 }
 
 // ForceUnlock frees the lock, whether a session or a JVM holds it, and reports whether it was held. It is for
-// operators, because the holder continues for a while without the lock, see [rlock.Mutex.ForceUnlock].
+// operators. The former holder works without the lock until it notices the loss, see
+// [rlock.Mutex.ForceUnlock]. ForceUnlock blocks for one request, at most until ctx ends.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.force(ctx, "") }
 
 // ForceUnlockToken does the same as [Mutex.ForceUnlock] for the one holder that [Mutex.Inspect] has shown
-// with this token. If another owner holds the lock by now, or the lock is free, it changes nothing and
-// returns false. It blocks for one request, at most until ctx ends. A token that is not above 0 is an error.
-// Inspect shows the token 0 for a hold of a JVM. Only ForceUnlock frees such a hold.
+// with this token. If another owner holds the lock by now, or the lock is free, ForceUnlockToken changes
+// nothing and returns false. It blocks for one request, at most until ctx ends. A token that is not above 0
+// is an error. If a JVM holds the lock, Inspect shows the token 0, and only ForceUnlock can free the lock.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 {
 		return false, failure.Named(m.Name(), fmt.Errorf("a token is above 0, not %d", token))
@@ -230,7 +236,7 @@ func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 }
 
 // operate sends a request of an operator and returns the reply. If the caller leaves before the reply, the
-// effect of the request is not undone.
+// request may still take effect.
 func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
 	if err := m.check(ctx); err != nil {
 		return "", err
