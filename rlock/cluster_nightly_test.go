@@ -27,7 +27,7 @@ func TestAFrozenMasterDelaysNoOtherMastersRenewals(t *testing.T) {
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) {
 		o.ReadTimeout, o.DialTimeout = time.Second, time.Second
 	})
-	// The lease is shorter than the time in which the Cluster notices the frozen master.
+	// The lease must end by the server's clock before the Cluster notices the frozen master.
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(1500*time.Millisecond))
 	frozen := cluster.Nodes[0]
 	onFrozen, elsewhere := map[*rlock.Hold]context.Context{}, map[*rlock.Hold]context.Context{}
