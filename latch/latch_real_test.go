@@ -24,7 +24,7 @@ func TestALatchOnARealServer(t *testing.T) {
 	}
 }
 
-// A latch that remembers many requests must not be read whole by each that waits.
+// The hash of a latch may remember many requests. So waiters must not read the whole hash each time.
 func TestThoseThatWaitReadWhichLeaseEndsFirstOnce(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
@@ -45,7 +45,7 @@ func TestThoseThatWaitReadWhichLeaseEndsFirstOnce(t *testing.T) {
 	}
 	done := wait(bg, l)
 	testlock.Must(t, rdb.ConfigResetStat(bg).Err())
-	testlock.Must(t, p.Abandon(bg)) // which ends a lease sooner
+	testlock.Must(t, p.Abandon(bg)) // makes a lease end sooner
 	diedAs(t, "Wait", testlock.Receive(t, "told", done), "p")
 	for range 20 {
 		diedAs(t, "Wait", l.Wait(bg), "p")

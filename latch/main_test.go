@@ -18,23 +18,24 @@ import (
 
 const key = "lockline:l:{x}"
 
-// lease is the lease of sessions that set none.
+// lease is the lease of sessions without WithWatchdogTimeout.
 const lease = protocol.DefaultLease
 
-// keyOf is the key of the latch x on a server that others may use, too.
+// keyOf returns the key of the latch "x" of a test that shares its server with other tests.
 func keyOf(rdb redis.Cmdable) string { return testlock.Prefix(rdb) + ":l:{x}" }
 
 var bg = context.Background()
 
 func TestMain(m *testing.M) { testlock.Main(m, nil) }
 
-// simulated runs a test in fake time with n latches of one name in as many sessions.
+// simulated runs a test in fake time with the latch "x" in n sessions.
 func simulated(t *testing.T, n int, test func(t *testing.T, w *testlock.Wire, ls []*latch.Latch)) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) { test(t, w, latchesOf(t, w.Client, n)) })
 }
 
-// proxied runs a test in fake time with a latch whose traffic goes through w.Net, and one that is left alone.
-// The server knows the scripts, and both sessions know its clock, so that each call is one request.
+// proxied runs a test in fake time with one latch in two sessions. The session of l uses w.Net. The session
+// of other uses another network. The server has the scripts, and both sessions know its clock, so each call
+// is one request.
 func proxied(t *testing.T, test func(t *testing.T, w *testlock.Wire, l, other *latch.Latch)) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		direct := faultproxy.InMemory(t, w.Dial).Client(t)
@@ -96,22 +97,22 @@ func join(t testing.TB, l *latch.Latch, name string) (context.Context, *latch.Pa
 	return ctx, p
 }
 
-// wait calls l.Wait in a goroutine of its own and sends what it returns.
+// wait calls l.Wait in a new goroutine. The channel receives its error.
 func wait(ctx context.Context, l *latch.Latch) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- l.Wait(ctx) }()
 	return done
 }
 
-// asleep calls l.Wait as wait does, and returns when it has looked, listens, and has looked again. It is for
-// fake time.
+// asleep is like wait, but returns after the waiter has read the count, has subscribed, and has read the
+// count again. It works only in fake time.
 func asleep(l *latch.Latch) <-chan error {
 	done := wait(bg, l)
 	time.Sleep(time.Second)
 	return done
 }
 
-// listening calls l.Wait as wait does, and returns when n clients listen to the latch.
+// listening is like wait, but returns after n clients have subscribed to the channel of the latch.
 func listening(t testing.TB, rdb redis.Cmdable, l *latch.Latch, n int64) <-chan error {
 	t.Helper()
 	done := wait(bg, l)
@@ -124,7 +125,7 @@ func listening(t testing.TB, rdb redis.Cmdable, l *latch.Latch, n int64) <-chan 
 	return done
 }
 
-// ended waits for the end of a Wait and checks its error.
+// ended waits for the end of a Wait, and fails the test unless its error matches want.
 func ended(t testing.TB, done <-chan error, want error) {
 	t.Helper()
 	if err := testlock.Receive(t, "the end of Wait", done); !errors.Is(err, want) {
@@ -132,7 +133,7 @@ func ended(t testing.TB, done <-chan error, want error) {
 	}
 }
 
-// diedAs checks that err names the party.
+// diedAs fails the test unless err is a PartyDiedError that names this party.
 func diedAs(t testing.TB, what string, err error, party string) {
 	t.Helper()
 	var died *latch.PartyDiedError

@@ -35,7 +35,7 @@ func TestAPartyCountsOnceThoughRepliesAreLost(t *testing.T) {
 		}
 		w.Net.OnRequest(nil)
 		set(t, other, 1)
-		replayAll(t, w.Net) // copies that come in the next run
+		replayAll(t, w.Net) // late copies, which arrive in the next run
 		_, p := join(t, other, "free")
 		testlock.Must(t, p.CountDown(bg))
 	})
@@ -46,12 +46,12 @@ func TestWaitersLearnOfADeadPartyAtTheEndOfItsLease(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, doomed, one *latch.Latch) {
 		two := latchesOf(t, faultproxy.InMemory(t, w.Dial).Client(t), 1)[0]
 		set(t, one, 2)
-		before := asleep(one) // learns of the lease by message
+		before := asleep(one) // a message tells this waiter of the lease
 		ctx, p := join(t, doomed, "doomed")
-		after := asleep(two) // learns of it as it looks
+		after := asleep(two) // this waiter reads the lease from Redis
 		both := make(chan error, 1)
 		go func() { both <- two.CountDownAndWait(bg) }()
-		time.Sleep(5 * time.Minute) // it is renewed
+		time.Sleep(5 * time.Minute) // the party's lease is renewed
 		if len(before) > 0 {
 			t.Fatalf("Wait returned while the party lives: %v", <-before)
 		}
@@ -96,16 +96,18 @@ func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 		done := asleep(ls[0])
 		start := time.Now()
 		end := start.Add(20 * time.Second)
-		w.HSet(key, "p:p", fmt.Sprint(end.UnixMicro(), " another")) // so it is renewed no more
+		w.HSet(key, "p:p", fmt.Sprint(end.UnixMicro(), " another")) // so the lease is not renewed any more
 		diedAs(t, "Wait", <-done, "p")
-		// It looks when the lease ends that it knows of, and again when that ends which it finds then.
+		// The waiter reads the hash when the lease ends that it knows. There it finds another lease, and
+		// reads the hash again when that ends.
 		if took := time.Since(start); took < 20*time.Second || took > 30*time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// The reply to CountDown is lost. Before it is sent again, a renewal finds no lease: the party has counted.
+// The reply to CountDown is lost. Before its next copy is sent, a renewal finds no lease, because the party
+// has counted. The renewal must not end the party.
 func TestARenewalWhileItCountsEndsNoParty(t *testing.T) {
 	proxied(t, func(t *testing.T, w *testlock.Wire, _, other *latch.Latch) {
 		set(t, other, 2)
@@ -113,7 +115,7 @@ func TestARenewalWhileItCountsEndsNoParty(t *testing.T) {
 		l := latchesOf(t, patient, 1)[0]
 		joined := time.Now()
 		ctx, p := join(t, l, "p")
-		time.Sleep(time.Until(joined.Add(lease/3 - time.Second))) // before it is renewed
+		time.Sleep(time.Until(joined.Add(lease/3 - time.Second))) // until shortly before a renewal
 		w.Net.Reset()
 		w.Net.OnRequest(first(faultproxy.SwallowReply))
 		counted := make(chan error, 1)
@@ -169,7 +171,7 @@ func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 			proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 				set(t, other, 1)
 				w.Net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-					if isScript(r) && len(r.Args) >= 7 && r.Args[6] == what { // it joins
+					if isScript(r) && len(r.Args) >= 7 && r.Args[6] == what { // a request to join
 						return action
 					}
 					return faultproxy.Pass
@@ -212,7 +214,7 @@ type noPerm string
 func (e noPerm) Error() string { return string(e) }
 func (noPerm) RedisError()     {}
 
-// Shutdown: "What could not be given back by then is left to its lease, and the error says so."
+// If Redis refuses to remove a party, the party lives until its lease ends. Close must return an error then.
 func TestCloseSaysThatAPartyWasRefusedToLeave(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/latch"
 )
 
-// first gives an action to the first request that runs a script.
+// first applies action to the first request that runs a script.
 func first(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action {
 	var once sync.Once
 	return func(r *faultproxy.Request) (a faultproxy.Action) {
@@ -26,7 +26,7 @@ func first(action faultproxy.Action) func(*faultproxy.Request) faultproxy.Action
 	}
 }
 
-// replayAll delivers a copy of each request that ran a script.
+// replayAll sends each request again that has run a script.
 func replayAll(t *testing.T, p *faultproxy.Proxy) {
 	t.Helper()
 	for _, r := range p.Requests() {
@@ -75,12 +75,12 @@ func TestACountDownThatComesTwiceCountsOnce(t *testing.T) {
 		replay := func() { replayAll(t, w.Net); replayAll(t, w.Net) }
 		set(t, l, 3)
 		countDown(t, l)
-		replay() // in its run
+		replay() // in the same run
 		wantCount(t, other, 2)
 		countDown(t, other)
 		countDown(t, other)
 		wantCount(t, other, 0)
-		replay() // after its run
+		replay() // after the run
 		wantCount(t, other, 0)
 		set(t, other, 5)
 		replay() // in the next run
@@ -89,7 +89,7 @@ func TestACountDownThatComesTwiceCountsOnce(t *testing.T) {
 			t.Errorf("TrySet: %v, %v", set, err)
 		}
 		wantDeleted(t, l, true)
-		countDown(t, l) // where none runs
+		countDown(t, l) // there is no run
 		set(t, other, 7)
 		replay()
 		wantCount(t, other, 7)
@@ -104,7 +104,7 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Millisecond)
 		defer cancel()
 		testlock.WantError(t, "CountDown", l.CountDown(ctx), context.DeadlineExceeded)
-		time.Sleep(31 * time.Second) // it is welcome for a lease
+		time.Sleep(31 * time.Second) // the request is void after a lease
 		for _, late := range w.Net.Held() {
 			testlock.Must(t, w.Net.Release(late))
 		}
@@ -112,8 +112,8 @@ func TestACountDownThatComesLateIsVoid(t *testing.T) {
 	})
 }
 
-// The first request of a session is void, since it does not know the server's clock. A copy that was void
-// could run after a clock was set back.
+// The first request of a session is void, because the session does not know the server's clock yet. If the
+// clock is set back later, a copy of this request could take effect. So the next copy must have the same id.
 func TestARequestThatIsSentAgainBecauseItWasVoidKeepsItsID(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		countDown(t, ls[0])
@@ -142,7 +142,7 @@ func TestLostRepliesLeaveEveryCountExact(t *testing.T) {
 			if !isScript(r) || len(r.Args) < 5 {
 				return ""
 			}
-			return r.Args[4] // the id; of looks, the run
+			return r.Args[4] // the request's id, or the run's id in requests that only read
 		})
 		set(t, ls[0], 1000)
 		var all sync.WaitGroup
@@ -170,19 +170,19 @@ func TestACanceledCallReturnsWhileRedisIsFrozen(t *testing.T) {
 		patient := w.Net.Client(t, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second })
 		ls := latchesOf(t, patient, 2)
 		set(t, ls[0], 5)
-		const bound = 12 * time.Second // not a multiple of a request's time-out
+		const bound = 12 * time.Second // not a multiple of the client's timeout
 		ctx, cancel := context.WithTimeout(bg, bound)
 		defer cancel()
 		start := time.Now()
 		sleeping := wait(ctx, ls[1])
 		time.Sleep(time.Second)
 		w.Net.Freeze()
-		for i, err := range everyMethod(ctx, ls[0]) { // all while it is frozen
+		for i, err := range everyMethod(ctx, ls[0]) { // all methods, while the server is frozen
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("method %d: %v", i, err)
 			}
 		}
-		ended(t, sleeping, context.DeadlineExceeded) // requests have time-outs, but are sent again
+		ended(t, sleeping, context.DeadlineExceeded) // requests time out, but are sent again
 		if took := time.Since(start); took > bound {
 			t.Errorf("they returned after %v", took)
 		}
@@ -221,7 +221,7 @@ func TestAWaiterThatCannotLookGivesUpAfterALease(t *testing.T) {
 			return faultproxy.Pass
 		})
 		start := time.Now()
-		w.Net.CutAll() // so it looks as soon as it listens again
+		w.Net.CutAll() // so that it reads the count after it has subscribed again
 		if err := <-done; err == nil || errors.Is(err, latch.ErrGone) {
 			t.Errorf("Wait: %v", err)
 		}

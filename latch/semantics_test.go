@@ -17,8 +17,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// semantics are what a latch promises of calls that nothing disturbs. The latches of each test are three.
-// They run in fake time, and on a real server, whose Lua is another.
+// semantics has tests of latches without faults. Each test has one latch in three sessions. The tests run in
+// fake time, and on a real server, because the server in memory has another Lua.
 var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Latch){
 	"the count is set only if none is running":       testSet,
 	"counting down below zero is harmless":           testBelowZero,
@@ -63,7 +63,7 @@ func testSet(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
 
 func testBelowZero(t *testing.T, _ *redis.Client, ls []*latch.Latch) {
 	l := ls[0]
-	countDown(t, l) // where none was set
+	countDown(t, l) // no count was set
 	set(t, l, 1)
 	for range 3 {
 		countDown(t, l)
@@ -100,7 +100,7 @@ func testPartyOnce(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 func testAbandon(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	for _, what := range []string{"Abandon", "Close"} {
 		set(t, ls[0], 1)
-		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour)) // nobody waits for that to end
+		s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour)) // too long to end in a test
 		ctx, p := join(t, latch.New(s, "x"), what)
 		done := listening(t, rdb, ls[1], 1)
 		leave := s.Close
@@ -168,7 +168,7 @@ func testDelete(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	set(t, a, 1)
 	countDown(t, a)
 	wantDeleted(t, a, false)
-	testlock.Must(t, a.Wait(bg)) // its run ended at 0
+	testlock.Must(t, a.Wait(bg)) // the last run ended at 0
 }
 
 func inspect(t testing.TB, l *latch.Latch) latch.State {
@@ -226,7 +226,7 @@ func testOddValues(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	testlock.Must(t, rdb.HSet(bg, key, "n", "many").Err())
 	odd()
 	wantDeleted(t, l, true)
-	if testlock.Prefix(rdb) != "lockline" { // miniredis doesn't say which key is of another type
+	if testlock.Prefix(rdb) != "lockline" { // the errors of miniredis do not name such a key
 		testlock.Must(t, rdb.Set(bg, key, "a string", 0).Err())
 		odd()
 	}
@@ -256,7 +256,7 @@ func testForeign(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	testlock.Must(t, rdb.Del(bg, key).Err())
 	set(t, l, 1)
 	countDown(t, l)
-	set(t, l, 1) // once its end is all that the hash remembers
+	set(t, l, 1) // now the hash has only the end of the last run
 	countDown(t, l)
 }
 
@@ -267,7 +267,7 @@ func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	lease, err := rdb.HGet(bg, key, "p:p").Result()
 	testlock.Must(t, err)
 	_, id, _ := strings.Cut(lease, " ")
-	testlock.Must(t, rdb.HSet(bg, key, "p:p", "1 "+id).Err()) // as if no renewal had come for long
+	testlock.Must(t, rdb.HSet(bg, key, "p:p", "1 "+id).Err()) // as if the lease had ended long ago
 	reply, err := rdb.Eval(bg, script.Text("latch/renew"), []string{key}, id, "p", 30000).Text()
 	if err != nil || reply != "L" {
 		t.Errorf("%s, %v", reply, err)
@@ -289,7 +289,7 @@ func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 		{"void", time.UnixMicro(0), "V"},
 		{"too late to tell", now.Add(-time.Minute), "U"},
 		{"in time", now.Add(time.Minute), "C"},
-		{"in time", now.Add(-time.Minute), "C"}, // as its first copy said
+		{"in time", now.Add(-time.Minute), "C"}, // the same reply as to its first copy
 	} {
 		reply, err := rdb.Eval(bg, script.Text("latch/count"), []string{keyOf(rdb)}, c.id,
 			c.deadline.UnixMicro()).Text()
@@ -345,7 +345,7 @@ func TestWhatIsWrongWithALatchEveryMethodSays(t *testing.T) {
 	})
 }
 
-// everyMethod calls the methods of l at once, and returns their errors in a fixed order.
+// everyMethod calls all methods of l at the same time, and returns their errors in a fixed order.
 func everyMethod(ctx context.Context, l *latch.Latch) []error {
 	calls := []func() error{
 		func() error { return l.Wait(ctx) },

@@ -51,7 +51,7 @@ func TestAHundredWaitersInTwentySessionsAllWakeByOneMessage(t *testing.T) {
 		if n := w.Net.CountPushed(); n != 20 {
 			t.Errorf("%d messages to 20 sessions", n)
 		}
-		if n := w.Net.Count("EVALSHA"); n != 1 { // the message says it all
+		if n := w.Net.Count("EVALSHA"); n != 1 { // waiters need no request after the message
 			t.Errorf("%d requests", n)
 		}
 	})
@@ -79,7 +79,7 @@ func TestALatchThatSomebodyWaitsForDoesNotExpire(t *testing.T) {
 		s := testlock.NewSession(t, w.Client)
 		l := latch.New(s, "x", latch.WithLifetime(time.Minute))
 		set(t, l, 1)
-		done := wait(bg, latchesOf(t, w.Client, 1)[0]) // whose own lifetime would be a day
+		done := wait(bg, latchesOf(t, w.Client, 1)[0]) // the lifetime of this Latch is a day
 		time.Sleep(5 * time.Minute)
 		wantCount(t, l, 1)
 		countDown(t, l)
@@ -94,9 +94,9 @@ func TestALatchThatNobodyUsesExpiresAfterItsLifetime(t *testing.T) {
 		l := latch.New(s, "x", latch.WithLifetime(time.Hour))
 		set(t, l, 3)
 		time.Sleep(59 * time.Minute)
-		countDown(t, l) // which renews it
+		countDown(t, l) // prolongs the life of the hash
 		time.Sleep(59 * time.Minute)
-		if st := inspect(t, l); st.Count != 2 { // which doesn't
+		if st := inspect(t, l); st.Count != 2 { // Inspect does not prolong it
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(2 * time.Minute)
@@ -156,7 +156,7 @@ func TestAWaiterOfAnEarlierRunReturnsThoughTheLatchWasSetAnew(t *testing.T) {
 			proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
 				set(t, other, 1)
 				done := asleep(l)
-				w.Net.Refuse(true) // so it hears nothing
+				w.Net.Refuse(true) // so that no message arrives
 				if want == nil {
 					countDown(t, other)
 				} else {
@@ -203,14 +203,14 @@ func TestAWaiterOfARunThatRedisForgotIsTold(t *testing.T) {
 
 // Proves: latch
 func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
-	// Where a message between two nodes is lost, nothing else would tell it. A client of which it is not
-	// known that it has one server alone is treated as that of a Cluster.
+	// A message between two nodes of a Cluster can be lost, so a waiter also reads the count at times. A
+	// client of unknown type is treated like the client of a Cluster.
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, several{w.Client})
 		l := latch.New(s, "x")
 		set(t, l, 1)
 		done := asleep(l)
-		for _, field := range []string{"n", "r", "k"} { // it is over, and nobody says so
+		for _, field := range []string{"n", "r", "k"} { // the run has ended without a message
 			w.HDel(key, field)
 		}
 		start := time.Now()
@@ -223,7 +223,7 @@ func TestAWaiterOnAClusterLooksNowAndThen(t *testing.T) {
 	})
 }
 
-// several hides what its client is.
+// several hides the type of its client.
 type several struct{ *redis.Client }
 
 // Proves: latch, messages
@@ -234,7 +234,7 @@ func TestAForgedMessageEndsNoWait(t *testing.T) {
 		set(t, setter, 1)
 		done := asleep(l)
 		messages := []string{"D x", "D", "Z", "Z ", "", "Z " + key, "L", "L x 0", "nonsense"}
-		for n := range 20 { // ids of a session are no secret
+		for n := range 20 { // the ids of sessions are not secret
 			messages = append(messages, fmt.Sprintf("Z %s:%d", a.ID(), n), fmt.Sprintf("D %s:%d ", a.ID(), n))
 		}
 		for _, message := range messages {
@@ -285,7 +285,8 @@ func TestWaitEndsWithItsSession(t *testing.T) {
 	})
 }
 
-// A count that is not reached ends a wait without such words.
+// If Redis answers, the error of a wait whose context ends does not mention Redis. In an outage, it says what
+// failed.
 func TestAWaitThatItsContextEndsInAnOutageSaysWhatFailed(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {
 		set(t, ls[0], 1)

@@ -16,20 +16,20 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// cluster has nodes in memory. Each channel has a slot of its own, which is with the first node unless told
-// otherwise. All nodes share a mutex, so that a slot is with one of them at each instant.
+// A cluster has nodes in memory. Each channel has its own slot, which the first node has at the beginning.
+// One mutex guards all slots, so each slot is on exactly one node at any time.
 type cluster struct {
-	*server // has the mutex; no node
+	*server // only its mutex is used
 	nodes   []*server
-	owner   map[string]int // of a channel, as the nodes know
-	known   map[string]int // the same, as the client knows
+	owner   map[string]int // index of the channel's node
+	known   map[string]int // the client's map: index of the channel's node
 	refused map[string]refusal
-	lost    int // commands still to be ignored
+	lost    int // so many of the next commands get no reply
 
 	asleep   bool          // Reload has no effect
-	failing  error         // of Node
+	failing  error         // error that Node returns; nil means none
 	locating chan struct{} // if not nil, Node waits for it
-	located  int           // calls of Node
+	located  int           // number of calls of Node
 	reloads  int
 }
 
@@ -44,7 +44,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	return c
 }
 
-// fakeNode hides what a server has beside a Node's method.
+// fakeNode hides the methods of a server that a Node does not have.
 type fakeNode struct{ *server }
 
 func (n fakeNode) Dial(ctx context.Context) pubsub.Conn { return n.dial(ctx) }
@@ -74,14 +74,14 @@ func (c *cluster) Reload(context.Context) {
 	}
 }
 
-// place sets where channels are, before there is a hub.
+// place puts channels on a node, before there is a hub.
 func (c *cluster) place(node int, channels ...string) {
 	for _, name := range channels {
 		c.owner[name], c.known[name] = node, node
 	}
 }
 
-// move gives the slot of a channel to another node. The one that had it says so to its subscribers.
+// move moves the slot of a channel to another node. The former node notifies its subscribers.
 func (c *cluster) move(channel string, to int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,14 +97,14 @@ func (c *cluster) move(channel string, to int) {
 	}
 }
 
-// spublish has the node that has the channel publish.
+// spublish publishes a message on the node that has the channel.
 func (c *cluster) spublish(channel, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[c.owner[channel]].publish(channel, message)
 }
 
-// index of a node.
+// index returns the index of a node.
 func (c *cluster) index(s *server) int {
 	for i, n := range c.nodes {
 		if n == s {
@@ -114,7 +114,7 @@ func (c *cluster) index(s *server) int {
 	return -1
 }
 
-// answer is called with the mutex of the node held, and not the cluster's, which is taken first.
+// The caller of answer must hold the mutex of the node, but not that of the cluster.
 func (c *conn) answer(
 	ctx context.Context, command string, channels []string, do func(cl *cluster, name string) any,
 ) error {
@@ -153,7 +153,7 @@ func (c *conn) sunsubscribe(ctx context.Context, channels []string) error {
 
 var errNoMap = errors.New("no node answers")
 
-// sharded runs test on fake time against a new cluster. It fails if a goroutine is left in the end.
+// sharded runs a test in fake time with a new cluster. The test fails if a goroutine is left at its end.
 func sharded(t *testing.T, nodes int, o pubsub.Options, test func(t *testing.T, c *cluster, h *pubsub.Hub)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

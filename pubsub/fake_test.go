@@ -17,20 +17,20 @@ import (
 
 var errCut = errors.New("connection cut")
 
-// server is what the hub's connections lead to, in memory. It answers at once, and in order.
+// A server is the server of a hub, in memory. It replies at once, in the order of the commands.
 type server struct {
 	t *testing.T
 
-	mu      sync.Mutex // guards all below and the fields of conns; never held across a wait
-	conns   []*conn    // all that were ever dialed
+	mu      sync.Mutex // guards the fields below and those of conns; not held while waiting
+	conns   []*conn    // all connections since the beginning
 	dialed  []time.Time
-	refuse  error         // what a first Subscribe gets
-	dialing chan struct{} // if not nil, Subscribe waits for it, whatever its context says
+	refuse  error         // error of the first Subscribe of a connection
+	dialing chan struct{} // if not nil, Subscribe waits for it, even after its context has ended
 	pinging chan struct{} // if not nil, Ping waits for it
-	mute    int           // pings still to be ignored
+	mute    int           // so many of the next pings get no reply
 	frozen  bool          // replies and messages are held back
 	latency func() time.Duration
-	cluster *cluster // that it is a node of, or nil
+	cluster *cluster // nil if the server is not a node of a cluster
 }
 
 type conn struct {
@@ -54,7 +54,7 @@ func (s *server) dial(context.Context) pubsub.Conn {
 	return c
 }
 
-// last is the newest connection.
+// last returns the newest connection.
 func (s *server) last() *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *server) dials() int {
 	return len(s.conns)
 }
 
-// commands of the newest connection so far, without its pings.
+// commands returns the commands of the newest connection, without pings.
 func (s *server) commands() string {
 	c := s.last()
 	s.mu.Lock()
@@ -76,7 +76,7 @@ func (s *server) commands() string {
 		func(c string) bool { return c == "PING" }), "; ")
 }
 
-// settle waits until everything is at rest, and forgets the commands so far.
+// settle waits until all goroutines are blocked, and then forgets the commands so far.
 func (s *server) settle() {
 	synctest.Wait()
 	c := s.last()
@@ -92,7 +92,8 @@ func (s *server) set(change func()) {
 // freeze holds replies and messages back until thaw.
 func (s *server) freeze() { s.set(func() { s.frozen = true }) }
 
-// thaw lets n of what the newest connection has to say go, or all of it (-1) and what comes later.
+// thaw sends n of the replies and messages that freeze has held back. If n is -1, it sends all of them, and
+// the server is not frozen any more.
 func (s *server) thaw(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *server) publish(channel, message string) {
 	}
 }
 
-// cutAll ends all connections, as a server does that is killed.
+// cutAll ends all connections, as if the server was killed.
 func (s *server) cutAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +137,7 @@ func reply(kind, channel string) *redis.Subscription {
 	return &redis.Subscription{Kind: kind, Channel: channel}
 }
 
-// say is called with s.mu held.
+// say sends a reply or a message. The caller must hold s.mu.
 func (c *conn) say(m any) {
 	switch {
 	case c.isClosed || c.cut:
@@ -259,7 +260,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// bubble runs test on fake time against a new server. It fails if a goroutine is left in the end.
+// bubble runs a test in fake time with a new server. The test fails if a goroutine is left at its end.
 func bubble(t *testing.T, o pubsub.Options, test func(t *testing.T, s *server, h *pubsub.Hub)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -270,7 +271,8 @@ func bubble(t *testing.T, o pubsub.Options, test func(t *testing.T, s *server, h
 	})
 }
 
-// heard is what a Subscription has after everything has come to rest: "resubscribed" and the messages.
+// heard waits until all goroutines are blocked, and returns what Take returns: the word "resubscribed" if
+// that is true, and the messages.
 func heard(t *testing.T, s *pubsub.Subscription) string {
 	t.Helper()
 	synctest.Wait()

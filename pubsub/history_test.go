@@ -11,14 +11,13 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// A listener that asks its server after each resubscribed, and heeds each message, is never
-// behind for longer than a message takes: not while channels come and go, replies are
-// late, and connections are cut or fall silent.
-// Proves: wake-ups
+// A listener reads the state after each "resubscribed", and follows each message. It must never be behind for
+// longer than a message takes. This must hold while channels come and go, replies are late, and connections
+// are cut or fall silent. Proves: wake-ups
 func TestNoWakeUpIsLost(t *testing.T) { histories(t, 0, 10, singleHistory) }
 
-// As TestNoWakeUpIsLost, while slots move from node to node, the client's map of them is behind, and
-// channels are refused for a while.
+// Like TestNoWakeUpIsLost, but slots move between nodes, the client's map is out of date, and nodes refuse
+// channels for a while.
 func TestNoWakeUpOfAShardedChannelIsLost(t *testing.T) { histories(t, 0, 10, shardedHistory) }
 
 var impatient = pubsub.Options{Linger: 5 * time.Millisecond, PingInterval: 500 * time.Millisecond}
@@ -61,7 +60,8 @@ func shardedHistory(t *testing.T, rnd *rand.Rand) {
 	})
 }
 
-// slow has each server take a while for a reply. Each has one reader at a time.
+// slow makes each server delay its replies by random times. No lock is needed, because each server has one
+// reader at a time.
 func slow(rnd *rand.Rand, servers ...*server) {
 	for _, s := range servers {
 		delay := rnd.Uint64()
@@ -74,7 +74,7 @@ func slow(rnd *rand.Rand, servers ...*server) {
 	}
 }
 
-// trouble now and then cuts a server's connections, or has it stand still.
+// trouble sometimes cuts the connections of a server, or freezes it for a while.
 func trouble(rnd *rand.Rand, s *server) {
 	switch rnd.IntN(20) {
 	case 0:
@@ -98,7 +98,7 @@ func history(t *testing.T, rnd *rand.Rand, h *pubsub.Hub, publish func(channel, 
 		truth     = make(map[string]int)
 		listeners []*listener
 	)
-	// Listeners run here, at instants when all else rests: so each step is reproducible.
+	// Listeners run here, while all other goroutines are blocked, so each step is reproducible.
 	listen := func() {
 		synctest.Wait()
 		for _, l := range listeners {

@@ -35,7 +35,7 @@ func TestEachChannelLingersFromItsOwnLastListener(t *testing.T) {
 		b.Close()
 		time.Sleep(linger / 4)
 		c.Close()
-		h.Subscribe("a").Close() // begins anew
+		h.Subscribe("a").Close() // the time begins again
 		time.Sleep(linger * 3 / 4)
 		synctest.Wait()
 		expect(t, "b first", s.commands(), "UNSUBSCRIBE b")
@@ -53,7 +53,7 @@ func TestALingeringChannelIsReusedWithoutTraffic(t *testing.T) {
 			a.Close()
 			time.Sleep(linger - 1)
 			a = h.Subscribe("a")
-			<-a.C() // at once
+			<-a.C() // without a new subscription
 			s.publish("a", "message")
 			expect(t, "reused", heard(t, a), "resubscribed message")
 		}
@@ -63,7 +63,7 @@ func TestALingeringChannelIsReusedWithoutTraffic(t *testing.T) {
 }
 
 func TestAHubAtRestHasNoConnectionAndNoGoroutineAndStartsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // without Close: the bubble fails if a goroutine is left
+	synctest.Test(t, func(t *testing.T) { // without Close, so the test fails if a goroutine is left
 		s := &server{t: t}
 		h := pubsub.NewHub(s.dial, pubsub.Options{})
 		for round := range 3 {
@@ -103,7 +103,7 @@ func TestAHubWhoseListenersLeaveDuringAnOutageComesToRest(t *testing.T) {
 		a := h.Subscribe("a")
 		time.Sleep(time.Minute)
 		a.Close()
-		time.Sleep(linger + time.Second) // and the longest backoff
+		time.Sleep(linger + time.Second) // longer than the lingering and the longest backoff
 	})
 }
 

@@ -18,7 +18,7 @@ type named struct{ *conn }
 
 func (named) Server() string { return "redis-7:6379" }
 
-// Every line says whose it is, which server and which channels it is about, and what that means for waiters.
+// Each line names the library, the server and the channels, and says what the trouble means for waiters.
 func TestLogLinesNameTheServerAndTheChannels(t *testing.T) {
 	const until = "until then, waiters notice a freed lock only at their next heartbeat"
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestLogLinesNameTheServerAndTheChannels(t *testing.T) {
 				time.Sleep(time.Minute)
 				s.set(func() { s.refuse = nil })
 				time.Sleep(time.Minute)
-				synctest.Wait() // a line of this instant has been written
+				synctest.Wait() // until all lines are written
 				matches(t, &log, c.want...)
 			})
 		})

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testredis.Run(m) }
 
-// await takes from s until it has what is wanted.
+// await calls Take of s until wanted returns true.
 func await(
 	t *testing.T, s *pubsub.Subscription, what string, wanted func(messages []string, resubscribed bool) bool,
 ) {

@@ -18,14 +18,14 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// members is a Cluster of servers in memory for classic channels, and its client. Each name has a slot of its
-// own.
+// members is a Cluster of servers in memory with classic pub/sub, and also its client. Each name has its own
+// slot.
 type members struct {
 	servers []*testlock.Wire
 
-	mu      sync.Mutex // guards all below
-	masters []int      // indexes of the servers that have slots, as the client knows
-	failing error      // of MasterForKey
+	mu      sync.Mutex // guards the fields below
+	masters []int      // the client's map: indexes of the masters
+	failing error      // error that MasterForKey returns; nil means none
 	reloads int
 }
 
@@ -46,7 +46,7 @@ func (m *members) ReloadState(context.Context) {
 	m.reloads++
 }
 
-// know sets which servers the client takes for masters.
+// know sets the client's map of masters.
 func (m *members) know(masters ...int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,14 +59,15 @@ func (m *members) fail(err error) {
 	m.failing = err
 }
 
-// publish sends a message at each server, as the Cluster's bus does.
+// publish publishes a message on each server, as the bus of a Cluster does.
 func (m *members) publish(channel, message string) {
 	for _, s := range m.servers {
 		s.Publish(channel, message)
 	}
 }
 
-// at returns the index of the server that has subscribers, and fails the test unless there is exactly one.
+// at returns the index of the server with subscribers. It fails the test unless exactly one server has
+// subscribers.
 func (m *members) at(t *testing.T) int {
 	t.Helper()
 	found := -1
@@ -100,7 +101,7 @@ func withMembers(t *testing.T, o pubsub.Options, test func(t *testing.T, m *memb
 
 func TestAClusterHubHasOneConnectionToAnyMaster(t *testing.T) {
 	used := map[int]bool{}
-	for range 30 { // all but one in 60,000 times, two masters are used
+	for range 30 { // fails by chance once in 60,000 runs
 		withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
 			var subs []*pubsub.Subscription
 			for _, name := range strings.Fields("a b c d e f") {
@@ -127,10 +128,10 @@ func TestAClusterHubHasOneConnectionToAnyMaster(t *testing.T) {
 }
 
 func TestAClusterHubLeavesAServerThatFailsForGood(t *testing.T) {
-	// A server that refuses connections, and one that accepts them and is silent.
+	// One server refuses connections. Another one accepts them, but never replies.
 	for name, c := range map[string]struct {
 		fail func(*testlock.Wire)
-		most time.Duration // until the channel is confirmed elsewhere
+		most time.Duration // until another server has confirmed the channel
 	}{
 		"dead":   {(*testlock.Wire).Kill, 100 * time.Millisecond},
 		"silent": {func(w *testlock.Wire) { w.Down(true) }, 2*interval + 100*time.Millisecond},
@@ -150,7 +151,7 @@ func TestAClusterHubLeavesAServerThatFailsForGood(t *testing.T) {
 					m.publish("a", "1")
 					awaitMessage(t, a, "1")
 
-					// The hub does not come back to it, also after a rest.
+					// The hub does not use this server again, even after it has been at rest.
 					requests := m.servers[bad].Net.Count()
 					for range 20 {
 						a.Close()
@@ -224,8 +225,8 @@ func TestAClusterHubTriesAnotherServerWhereTheUserMayNotSubscribe(t *testing.T) 
 	})
 }
 
-// A server that is cut off from its Cluster answers, and gets no message from it. The others give its slots
-// to a replica, and the client's map shows that.
+// A server that is cut off from its Cluster still replies, but gets no messages from the other nodes. These
+// give its slots to a replica, which the client's map shows.
 func TestAClusterHubLeavesAServerThatIsNoMasterAnyMore(t *testing.T) {
 	for range 5 {
 		withMembers(t, pubsub.Options{}, func(t *testing.T, m *members, h *pubsub.Hub) {
@@ -266,7 +267,7 @@ func TestAClusterHubWithoutAMapWaitsForIt(t *testing.T) {
 		time.Sleep(time.Minute)
 		m.fail(nil)
 		awaitResubscribed(t, a)
-		m.fail(errors.New("no map for a while")) // which says nothing about the server
+		m.fail(errors.New("no map for a while")) // an error that says nothing about the server
 		time.Sleep(time.Minute)
 		if _, resubscribed := a.Take(); resubscribed {
 			t.Error("a connection that works was replaced")

@@ -58,7 +58,7 @@ func TestAConnectionThatIsCutIsReplacedPromptly(t *testing.T) {
 		heard(t, a)
 		for range 20 {
 			s.cutAll()
-			time.Sleep(20 * time.Millisecond) // the first backoff: every reply resets it
+			time.Sleep(20 * time.Millisecond) // the first backoff, because each reply resets it
 			expect(t, "a", heard(t, a), "resubscribed")
 		}
 	})
@@ -116,7 +116,7 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 			s.set(func() { s.refuse = nil })
 			time.Sleep(time.Minute)
 		}
-		a.Close() // the end of the connection is no end of an outage
+		a.Close() // must not be logged as the end of the outage
 		time.Sleep(time.Minute)
 	})
 	expect(t, "warnings", strings.Count(log.String(), "level=WARN"), 2)
@@ -175,7 +175,7 @@ func TestCloseLeavesADialThatHeedsNoContextToEndByItself(t *testing.T) {
 	})
 }
 
-// patient is a Conn whose dial never returns by itself, but heeds its context, like go-redis's.
+// patient is a Conn whose dial returns only when its context ends, as a dial of go-redis may do.
 type patient struct{ *conn }
 
 func (p patient) Subscribe(ctx context.Context, _ ...string) error {

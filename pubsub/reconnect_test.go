@@ -80,7 +80,8 @@ func TestAConnectionThatPanicsIsReportedOnceItIsReplaced(t *testing.T) {
 				defer h.Close()
 				h.Subscribe("a")
 				time.Sleep(time.Minute)
-				// A Receive that panics brings no confirmation, so no connection was lost that had one.
+				// If Receive panics, the connection has never confirmed a channel, so OnReconnect is not
+				// called.
 				expect(t, "calls", n.Load(), map[string]int32{"Ping": 1, "Receive": 0}[in])
 			})
 		})
@@ -179,8 +180,9 @@ func TestOnReconnectMayUseTheHubAndPanic(t *testing.T) {
 	})
 }
 
-// While the connections of a client lead to two servers, each connection of the hub may be called misled as
-// soon as it is confirmed, and each confirmation has all listeners send a request.
+// If the connections of a client lead to two servers, listeners may call Unheard as soon as a connection has
+// confirmed their channels. Each confirmation makes all listeners send a request. So the hub must pause
+// between new connections.
 func TestConnectionsThatAreAllMisledAreReplacedWithPauses(t *testing.T) {
 	bubble(t, pubsub.Options{}, func(t *testing.T, s *server, h *pubsub.Hub) {
 		a := h.Subscribe("a")

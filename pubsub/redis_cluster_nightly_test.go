@@ -18,7 +18,7 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// startSharded starts a Cluster that has sharded pub/sub.
+// startSharded starts a Cluster. It skips the test if the servers have no sharded pub/sub.
 func startSharded(t *testing.T, masters, replicas int) (*testredis.Cluster, *redis.ClusterClient) {
 	t.Helper()
 	c := testredis.StartCluster(t, masters, replicas)
@@ -36,11 +36,11 @@ func newClusterHub(t *testing.T, rdb *redis.ClusterClient) *pubsub.Hub {
 	return h
 }
 
-// feed publishes numbers on a channel, from 1 on, each until it is accepted.
+// A feed publishes the numbers from 1 on a channel. It repeats each number until Redis has accepted it.
 type feed struct {
 	channel string
 	mu      sync.Mutex
-	last    int // being published, or published
+	last    int // last number that was or is being published
 }
 
 func (f *feed) publish(ctx context.Context, rdb *redis.ClusterClient) {
@@ -59,7 +59,7 @@ func (f *feed) number() int {
 	return f.last
 }
 
-// follower listens to a feed, and fails the test if a number is missing and it was not told of a gap.
+// A follower listens to a feed. It fails the test if a number is missing without a "resubscribed" in between.
 type follower struct {
 	feed  *feed
 	sub   *pubsub.Subscription
@@ -87,7 +87,7 @@ func (f *follower) take(t *testing.T) {
 	}
 }
 
-// load publishes on channels, and has a hub follow.
+// A load publishes on channels, and follows them with a hub.
 type load struct {
 	t         *testing.T
 	rdb       *redis.ClusterClient
@@ -126,7 +126,7 @@ func startLoad(t *testing.T, rdb *redis.ClusterClient, h *pubsub.Hub, channels [
 	return w
 }
 
-// end publishes once more on each channel, and has each follower know that.
+// end publishes once more on each channel, and waits until each follower has that number.
 func (w *load) end() {
 	w.stop()
 	w.publisher.Wait()
@@ -152,7 +152,8 @@ func numbered(prefix string, n int) (names []string) {
 	return names
 }
 
-// subscribers counts the subscription connections of each node, once those of former tests have ended.
+// subscribers fails the test unless the nodes get these numbers of subscription connections. It waits until
+// the connections of earlier tests have ended.
 func subscribers(t *testing.T, c *testredis.Cluster, want ...int) {
 	t.Helper()
 	got := make([]int, len(want))
@@ -257,7 +258,7 @@ func TestOnAClusterShardedChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitResubscribed(t, s)
-		for _, s := range cluster.Nodes { // what comes next needs all slots
+		for _, s := range cluster.Nodes { // the next test needs all slots
 			for !strings.Contains(s.Client(t).ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -277,7 +278,7 @@ func TestShardedChannelsOutliveAMaster(t *testing.T) {
 	master := cluster.Master(t, "x0")
 	replica := cluster.Nodes[3+slices.Index(cluster.Nodes, master)]
 
-	// First a failover on request, of which the old master lives on as a replica.
+	// First comes a failover on request, after which the old master goes on as a replica.
 	if err := replica.Client(t).Do(t.Context(), "CLUSTER", "FAILOVER").Err(); err != nil {
 		t.Fatal(err)
 	}

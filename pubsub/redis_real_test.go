@@ -11,7 +11,8 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// alone is a Cluster of one master. A server that is none takes sharded subscriptions, too.
+// alone makes a single server a Cluster of one master, because such a server accepts sharded subscriptions,
+// too.
 type alone struct{ *redis.Client }
 
 func (a alone) MasterForKey(context.Context, string) (*redis.Client, error) { return a.Client, nil }

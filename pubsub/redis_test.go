@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// overRedis runs a test in fake time with a hub whose connections are go-redis's.
+// overRedis runs a test in fake time with a hub that uses connections of go-redis.
 func overRedis(t *testing.T, o pubsub.Options, test func(t *testing.T, w *testlock.Wire, h *pubsub.Hub)) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn { return w.Client.Subscribe(ctx) }, o)
@@ -54,11 +54,12 @@ func TestCloseWhileRedisIsAwayLeavesNothing(t *testing.T) {
 	overRedis(t, pubsub.Options{}, func(t *testing.T, w *testlock.Wire, h *pubsub.Hub) {
 		awaitResubscribed(t, h.Subscribe("a"))
 		w.Kill()
-		h.Close() // the bubble has the last word
+		h.Close() // the test fails if a goroutine is left
 	})
 }
 
-// This is what the ended context of Receive is for; a new go-redis may need something else.
+// The hub calls Receive with a context that has ended, so that go-redis does not dial. Another version of
+// go-redis may need something else.
 func TestGoRedisDoesNotReconnectBehindTheHubsBack(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		var conns, dials, forbidden atomic.Int32
@@ -76,7 +77,7 @@ func TestGoRedisDoesNotReconnectBehindTheHubsBack(t *testing.T) {
 		h := pubsub.NewHub(func(ctx context.Context) pubsub.Conn {
 			conns.Add(1)
 			return rdb.Subscribe(ctx)
-		}, pubsub.Options{PingInterval: time.Hour}) // a ping that finds the connection broken may dial
+		}, pubsub.Options{PingInterval: time.Hour}) // because a ping may dial
 		a := h.Subscribe("a")
 		awaitResubscribed(t, a)
 		for range 5 {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// firstPause is the longest until a channel is sought the first time after it was lost.
+// firstPause is the longest time until the hub looks for the node of a lost channel for the first time.
 const firstPause = 20 * time.Millisecond
 
 func TestAShardedHubHasOneConnectionForEachNodeWithChannels(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAShardedHubHasOneConnectionForEachNodeWithChannels(t *testing.T) {
 	})
 }
 
-// channels are those that a node was asked for, by one command or several, in any order.
+// channels returns the channels to which the hub has subscribed on a node, sorted.
 func channels(n *server) string {
 	names := strings.Fields(strings.NewReplacer("SSUBSCRIBE", "", ";", "").Replace(n.commands()))
 	slices.Sort(names)
@@ -47,7 +47,7 @@ func channels(n *server) string {
 }
 
 func TestAShardedHubAtRestHasNoConnectionAndNoGoroutineAndStartsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // without Close: the bubble fails if a goroutine is left
+	synctest.Test(t, func(t *testing.T) { // without Close, so the test fails if a goroutine is left
 		c := newCluster(t, 2)
 		c.place(1, "b")
 		h := pubsub.NewShardedHub(c, pubsub.Options{})
@@ -57,7 +57,7 @@ func TestAShardedHubAtRestHasNoConnectionAndNoGoroutineAndStartsAgain(t *testing
 			expect(t, "b", heard(t, b), "resubscribed")
 			a.Close()
 			b.Close()
-			h.Subscribe("a").Close() // it lingers
+			h.Subscribe("a").Close() // its subscription lingers
 			time.Sleep(linger)
 			synctest.Wait()
 			for i, n := range c.nodes {
@@ -138,7 +138,7 @@ func TestWrongNodesAreAskedWithPauses(t *testing.T) {
 	sharded(t, 2, pubsub.Options{}, func(t *testing.T, c *cluster, h *pubsub.Hub) {
 		c.owner["a"] = 1
 		c.asleep = true       // the client's map stays wrong
-		b := h.Subscribe("b") // first: a connection for a alone would be given up
+		b := h.Subscribe("b") // first, because a connection for a alone would be closed
 		expect(t, "b", heard(t, b), "resubscribed")
 		a := h.Subscribe("a")
 		time.Sleep(time.Minute)
@@ -164,7 +164,7 @@ func TestAChannelThatIsRefusedDisturbsNoOther(t *testing.T) {
 			o := pubsub.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 			sharded(t, 1, o, func(t *testing.T, c *cluster, h *pubsub.Hub) {
 				c.refused["a"] = reason
-				b := h.Subscribe("b") // first: a connection with nothing but a refused channel is closed
+				b := h.Subscribe("b") // first, because a connection with only a refused channel is closed
 				expect(t, "b", heard(t, b), "resubscribed")
 				a := h.Subscribe("a")
 				time.Sleep(time.Minute + time.Second)
@@ -204,7 +204,7 @@ func TestWhatADeadNodeHadIsSubscribedWhereItIsNow(t *testing.T) {
 		c.move("a", 1)
 		c.move("b", 1)
 		c.move("late", 1)
-		time.Sleep(2 * time.Second) // the pause in which it happened, and one more
+		time.Sleep(2 * time.Second) // longer than two pauses
 		for _, s := range []*pubsub.Subscription{a, b, late} {
 			expect(t, "after it", heard(t, s), "resubscribed")
 		}
@@ -254,7 +254,7 @@ func TestAChannelThatIsBackBeforeItWasUnsubscribedIsSubscribed(t *testing.T) {
 		c.nodes[0].settle()
 		pinging := make(chan struct{})
 		c.nodes[0].set(func() { c.nodes[0].pinging = pinging })
-		// This is wrong: the next look at the map begins a way there and back.
+		// The client's map is wrong now, so the channel seems to move back and forth.
 		c.set(func() { c.known["a"] = 1 })
 		time.Sleep(interval + firstPause)
 		synctest.Wait()
@@ -272,7 +272,7 @@ func TestACommandWithoutAReplyIsRepeatedAfterTheNextReply(t *testing.T) {
 		c.set(func() { c.lost = 1 })
 		a := h.Subscribe("a")
 		expect(t, "at first", heard(t, a), "")
-		time.Sleep(interval + firstPause) // the next pong
+		time.Sleep(interval + firstPause) // until the next pong
 		expect(t, "then", heard(t, a), "resubscribed")
 		expect(t, "connections", c.nodes[0].dials(), 1)
 	})
@@ -300,7 +300,7 @@ func TestRepliesOutOfTurnMoveNothingForLong(t *testing.T) {
 		a.Close()
 		c.nodes[0].freeze()
 		time.Sleep(linger - time.Millisecond)
-		c.move("a", 1) // says so at the same time as the hub unsubscribes
+		c.move("a", 1) // the node says so while the hub unsubscribes
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		a = h.Subscribe("a")
@@ -362,7 +362,7 @@ func TestListenersThatLeaveWhileNoNodeIsKnownLeaveNothing(t *testing.T) {
 		a := h.Subscribe("a")
 		time.Sleep(time.Minute)
 		a.Close()
-		time.Sleep(time.Second) // the longest pause
+		time.Sleep(time.Second) // longer than the longest pause
 	})
 }
 
@@ -398,7 +398,7 @@ func TestCloseEndsAShardedHubInAnyState(t *testing.T) {
 	}
 }
 
-// brittle is a Cluster that panics the first time.
+// brittle is a Cluster whose first call of Node panics.
 type brittle struct {
 	*cluster
 	panicked bool

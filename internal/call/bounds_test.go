@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// endings make one of the bounds end after a second.
+// endings has functions that make one of the bounds end after a second.
 var endings = map[string]func(b *Bounds){
 	"context": func(b *Bounds) {
 		ctx, cancel := context.WithCancel(b.Until)
@@ -21,7 +21,7 @@ var endings = map[string]func(b *Bounds){
 	},
 }
 
-// inFakeTime runs a test in a bubble. took checks how long it is since the bubble began.
+// inFakeTime runs a test in fake time. took fails the test unless this time has passed since the beginning.
 func inFakeTime(t *testing.T, test func(t *testing.T, took func(time.Duration))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

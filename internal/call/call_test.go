@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request is answered after a time.
+// A request is answered after the time takes.
 type request struct {
 	takes     time.Duration
-	abandoned bool // the caller had left when the answer came
+	abandoned bool // the caller has left before the answer
 	rolled    []wire.Outcome
 }
 
@@ -34,8 +34,8 @@ func (r *request) Send(_ context.Context, _ int, abandoned *atomic.Bool) wire.Ou
 
 func (r *request) RollBack(o wire.Outcome) { r.rolled = append(r.rolled, o) }
 
-// open returns a session with a caller that is counted in its work. Its server is silent until it has
-// answered.
+// open returns a session that counts a caller (Begin). If answered is false, the server has never answered,
+// so it counts as silent.
 func open(t *testing.T, answered bool) *session.Session {
 	s := fake.Session(t, fake.Client(t, func(fake.Call) (string, error) { return "x", nil }))
 	if !s.Begin() {
@@ -57,7 +57,7 @@ func (one) Request(time.Time) *wire.Request {
 
 func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, silent := range []bool{false, true} { // in the caller's goroutine, or one of its own
+		for _, silent := range []bool{false, true} { // sent in the caller's goroutine, or in another one
 			r := &request{takes: time.Second}
 			o, ok := call.Ask(&call.Bounds{Until: t.Context()}, open(t, !silent), "k", r, time.Minute)
 			synctest.Wait()
@@ -70,7 +70,7 @@ func TestAnAnswerInTimeIsTheCallers(t *testing.T) {
 
 func TestACallThatIsAbandonedIsRolledBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The latter ends in the instant of the answer.
+		// The second time limit ends at the same time as the answer arrives.
 		for _, patience := range []time.Duration{time.Millisecond, time.Second} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
@@ -110,7 +110,7 @@ func TestACopyInTheCallersGoroutineIsSentAgainOnlyIfThatDoesNotSettleIt(t *testi
 	for _, c := range []struct {
 		name     string
 		first    wire.Outcome
-		patience time.Duration // of the caller
+		patience time.Duration // time limit of the caller
 		want     wire.Outcome
 		rolled   int
 	}{

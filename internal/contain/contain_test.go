@@ -18,7 +18,7 @@ func TestAPanicIsLoggedAndContained(t *testing.T) {
 	for want, f := range map[string]func(){
 		"":                                     func() {},
 		`level=ERROR msg="x panicked" panic=1`: func() { panic(1) },
-		"contain_test.go":                      func() { panic(1) }, // in the stack
+		"contain_test.go":                      func() { panic(1) }, // the stack is logged
 	} {
 		var out bytes.Buffer
 		ran := false

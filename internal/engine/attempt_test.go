@@ -31,10 +31,10 @@ func TestAnAttemptAsksThenStandsThenIsOver(t *testing.T) {
 		want(requested)
 		s.answers <- held(7)
 		want(queued)
-		// Anybody may have sent that.
+		// Without the right nonce, anybody may have sent this message.
 		p.registry.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, rand.Text()))
 		want(queued)
-		// It is over: another token is the holder's.
+		// This grant has ended, because the holder has a higher token.
 		p.registry.inbox.receive(fmt.Sprintf("%s 7 1000000 60000 %s", c.owner, c.nonce))
 		want(queued)
 		p.registry.inbox.receive(fmt.Sprintf("%s 9 1000000 60000 %s", c.owner, c.nonce))
@@ -62,7 +62,7 @@ func TestAGrantThatIsLearnedWhileAskingCountsAtOnceAndTheReleaseBarsACopy(t *tes
 			t.Errorf("it is %v, and a copy may come until %d, not after %d", a.now(), a.staleUntil,
 				a.notAfter)
 		}
-		s.answers <- held(7) // which was earlier
+		s.answers <- held(7) // a refusal that is older than the message
 		hold := granted(t, waits)
 		if hold.Token() != 9 {
 			t.Errorf("token %d", hold.Token())
@@ -80,7 +80,7 @@ func TestAGrantThatComesBetweenTheTimeToAskAndTheRequestBarsACopy(t *testing.T) 
 		s.answers <- held(7) // brings the time
 		synctest.Wait()
 		p.mu.Lock()
-		a.notAfter, a.inFlight = 1_000_000_000, true // as sendIfDue does
+		a.notAfter, a.inFlight = 1_000_000_000, true // as sendIfDue sets them
 		p.mu.Unlock()
 		p.message(a, 9, 1000000, time.Minute)
 		if a.staleUntil != 1_000_000_000 {
@@ -144,7 +144,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 	const look = time.Second + time.Millisecond
 	for _, c := range []struct {
 		messages []string
-		at       time.Duration // when it asks again
+		at       time.Duration // when the next request is sent
 	}{
 		{nil, 36 * time.Second},
 		{[]string{"1000"}, look},
@@ -154,7 +154,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 		{[]string{"1000", "none"}, look},
 		{[]string{"1000", "-1"}, time.Millisecond},
 	} {
-		for _, standing := range []bool{false, true} { // when the messages come
+		for _, standing := range []bool{false, true} { // queued when the messages arrive
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{}
 				m, p := newLock(t, s)
@@ -162,7 +162,7 @@ func TestAMessageBringsTheNextLookForwardAndNeverPutsItOff(t *testing.T) {
 				waits := lock(t, m, ctx)
 				attempt := attemptOf(t, p, 0)
 				if standing {
-					// Another session looks when the holder's lease is over.
+					// The reply says that another session will send a request when the holder's lease ends.
 					s.answers <- "QB 1 60000 other:1 7\nme"
 					synctest.Wait()
 				}
@@ -194,7 +194,7 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 		defer cancel()
 		waits := lock(t, m, ctx)
 		former := attemptOf(t, p, 0)
-		time.Sleep(2 * p.s.Lease) // for which the answer is in flight
+		time.Sleep(2 * p.s.Lease) // the answer is in flight for this time
 		s.answers <- "G 1000000 9"
 		all := s.got()
 		if next := attemptOf(t, p, 0); next == former || next.now() != requested || next.numLate != 1 {
@@ -215,8 +215,8 @@ func TestThoseWhoseGrantComesTooLateAskAnew(t *testing.T) {
 	})
 }
 
-// The reply that dates the message took long. So the lease of the grant may seem to have ended although it
-// has not.
+// The time in a message is converted by the last reply. If this reply took long, the lease of the grant may
+// seem to have ended although it has not.
 func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 	for _, c := range []struct {
 		what, answer string
@@ -229,7 +229,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 			s := &server{}
 			m, p := newLock(t, s)
 			waits := lock(t, m, context.Background())
-			time.Sleep(3 * time.Second) // for which the answer is under way
+			time.Sleep(3 * time.Second) // the answer is in flight for this time
 			s.answers <- held(7)
 			synctest.Wait()
 			s.got()
@@ -257,7 +257,7 @@ func TestAGrantThatSeemsOverIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// loading is the error of a Redis that reads its data.
+// loading is the error of a Redis that is loading its data.
 type loading struct{}
 
 func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }

@@ -13,7 +13,7 @@ func TestGoroutinesThatMayAskTogetherWaitAMomentForEachOther(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		held, standing bool
-		after          time.Duration // they ask
+		after          time.Duration // when they send a request
 		size           int
 	}{
 		{what: "the lock seems free", after: 0, size: 1},
@@ -144,7 +144,7 @@ func TestALaterGrantEndsAFormerOne(t *testing.T) {
 			t.Errorf("the former: %v; the later: %v", former.Err(), later.Err())
 		}
 		unlock(t, later)
-		_ = former.Unlock(context.Background()) // which ends it for the collector, too
+		_ = former.Unlock(context.Background()) // so that the hold does not count as forgotten
 	})
 }
 
@@ -233,7 +233,7 @@ func TestALaneThatFormsIsNotOvertakenByALaterOne(t *testing.T) {
 		p.mu.Unlock()
 		unlock(t, hold)
 		p.mu.Lock()
-		p.contended = true // as its answer says, if another session was served
+		p.contended = true // as the reply to a release with another session's grant does
 		p.mu.Unlock()
 		time.Sleep(500 * time.Microsecond)
 		second := make(chan error, 1)

@@ -20,21 +20,21 @@ var kind = NewLock("f", true)
 
 // The helpers in this file are for tests of unexported code, which run in fake time.
 
-// request is a request that the server got.
+// A request is a request that the server has received.
 type request struct {
 	kind  string // ask or release
 	at    time.Time
-	owner string // the attempt
-	size  int    // how many wait with it
+	owner string // owner field of the attempt
+	size  int    // number of goroutines that wait with the attempt
 }
 
 // server answers requests for the lock with the replies that a test sends on answers. It accepts each
 // release.
 type server struct {
-	answers chan string // to those that ask, one after the other; the others are answered when the test ends
-	served  string      // whom a release serves, as its reply says
+	answers chan string // replies to requests for the lock, in order; closed when the test ends
+	served  string      // grants in the reply to a release
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following
 	requests []request
 }
 
@@ -102,7 +102,7 @@ func lock(t *testing.T, m *Lock, ctx context.Context) <-chan got {
 	return c
 }
 
-// granted returns the hold that c has by now.
+// granted returns the hold that c has received. It fails the test if c has received none.
 func granted(t *testing.T, c <-chan got) *handle.Hold {
 	t.Helper()
 	synctest.Wait()

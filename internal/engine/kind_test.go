@@ -32,7 +32,7 @@ func TestAConfigThatCannotBeIsAnError(t *testing.T) {
 		{Bounded: true}:                             true,
 		{Bounded: true, Wait: time.Hour}:            true,
 		{Bounded: true, Wait: -1}:                   false,
-		{Wait: -1}:                                  true, // which nothing reads
+		{Wait: -1}:                                  true, // Wait is not used then
 		{Lease: time.Hour, Bounded: true}:           true,
 		{Bounded: true, Wait: time.Millisecond}:     true,
 		{Bounded: true, Wait: time.Millisecond - 1}: false,

@@ -14,11 +14,11 @@ import (
 )
 
 func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where a send that blocks ends the test
+	synctest.Test(t, func(t *testing.T) { // a send that blocks would end the test
 		l := &lockState{s: newSession(t)}
 		ln, w, g := &lane{l: l}, new(waiter), new(Grant)
 		ln.waiters = append(ln.waiters, w)
-		w.notifyQueued() // before it listens
+		w.notifyQueued() // before the waiter listens
 		w.news = make(chan news, 2)
 		for range 5 {
 			w.notifyQueued()

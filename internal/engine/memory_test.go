@@ -21,7 +21,7 @@ func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T)
 		m, other := rwlock.New(testlock.NewSession(t, w.Client), "x"),
 			rwlock.New(testlock.NewSession(t, w.Client), "x")
 		_, warm := testlock.Lock(t, m, bg)
-		// So that the server knows the script: it is one request.
+		// Now the server has the script, so the next Extend is a single request.
 		testlock.Must(t, warm.Extend(bg, time.Minute))
 		testlock.Unlock(t, warm)
 		for _, nested := range []rlock.Locker{m, m.RLocker()} {
@@ -37,7 +37,7 @@ func TestANestedHoldThatEndsWhileItsLeaseIsMadeLongerIsNotReturned(t *testing.T)
 			runtime.KeepAlive(hold)
 			testlock.WantError(t, "the outer Unlock", outer.Unlock(bg), rlock.ErrLost)
 			synctest.Wait()
-			testlock.Works(t, other) // what was made longer is given back
+			testlock.Works(t, other) // the extended lease is released
 		}
 	})
 }

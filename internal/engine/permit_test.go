@@ -27,7 +27,7 @@ func TestALaneIsForgottenWhenNobodyUsesIt(t *testing.T) {
 	if l.laneFor(w, &fx) != ln || l.laneFor(Want{N: 2, Limit: 3}, &fx) == ln {
 		t.Error("what is wanted alike has one lane, and other things have others")
 	}
-	ln.numQueued = 1 // which keeps it from beginning an attempt
+	ln.numQueued = 1 // keeps the lane from beginning an attempt
 	ln.waiters, ln.numGrants = append(ln.waiters, new(waiter)), 1
 	for _, end := range []func(){func() { ln.remove(ln.waiters[0]) }, func() { ln.numGrants-- }} {
 		l.settle(&fx)
@@ -93,7 +93,7 @@ func TestATryIsSentAgainOncePerReleaseThatWasInFlightAtItsBeginning(t *testing.T
 			refused <- err
 		}()
 		synctest.Wait()
-		for next := range 2 { // there is one more release before the present one ends
+		for next := range 2 { // one more release begins before the present one ends
 			unlock(next + 1)
 			releases <- struct{}{}
 			synctest.Wait()

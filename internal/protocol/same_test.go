@@ -31,7 +31,7 @@ func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testi
 		queued bool
 		more   []any // keys
 		failed []error
-		keys   []int // of each copy
+		keys   []int // number of keys of each copy
 	}{
 		{"with a queue", true, nil, []error{moving, moving, other}, []int{3, 1, 3, 3}},
 		{"with permits", true, []any{"x:h"}, []error{moving, moving, moving, moving}, []int{4, 1, 4, 4, 1}},

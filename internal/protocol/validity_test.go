@@ -84,7 +84,7 @@ func TestAGrantIsCountedFromBeforeItWasMade(t *testing.T) {
 		1_000_000:         0,
 		2_000_000:         990 * time.Millisecond,   // the clocks' rates may differ by the margin
 		0:                 -1010 * time.Millisecond, // a clock that was set back
-		8_000_000_000_000: time.Hour,                // one that was set forward: not after now
+		8_000_000_000_000: time.Hour,                // a clock that was set forward
 	} {
 		if got := GrantTime(at, 1_000_000, base).Sub(base); (got-want).Abs() > time.Minute/10 ||
 			want != time.Hour && got != want {

@@ -18,7 +18,7 @@ var (
 	local   = regexp.MustCompile(`\b(?:(?:local )?function ?\w*\(|(?:local|for) )((?:\w+, )*\w+)`)
 )
 
-// found returns the names in the lists that a pattern finds in code.
+// found returns the names in all lists that the pattern matches in code.
 func found(pattern *regexp.Regexp, code string) (names []string) {
 	for _, m := range pattern.FindAllStringSubmatch(noCode.ReplaceAllString(code, ""), -1) {
 		names = append(names, strings.Split(m[1], ", ")...)
@@ -53,7 +53,7 @@ func TestAScriptHasTheDefinitionsThatItUsesAndNoOthers(t *testing.T) {
 	}
 }
 
-// The creation of functions takes a large part of the time of a short script.
+// Creating functions takes a large part of the time of a short script.
 func TestTheCommonCasePrecedesTheDefinitionsThatItDoesNotUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		common string

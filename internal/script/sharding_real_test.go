@@ -16,7 +16,7 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	admin := server.Client(t)
-	err := admin.SPublish(t.Context(), "nobody", "").Err() // one that is no Cluster has it, too
+	err := admin.SPublish(t.Context(), "nobody", "").Err() // also without a Cluster
 	capable := err == nil || !strings.Contains(err.Error(), "unknown command")
 	for name, c := range map[string]struct {
 		rules    string
@@ -29,7 +29,7 @@ func TestAReplySaysWhetherItsUserMayBeToldByShardedPubSub(t *testing.T) {
 		"no SPUBLISH":                {"allchannels +@all -spublish", false},
 	} {
 		if !capable {
-			for _, newer := range []string{" -ssubscribe", " -spublish"} { // which it does not know
+			for _, newer := range []string{" -ssubscribe", " -spublish"} { // unknown to older servers
 				c.rules, c.possible = strings.TrimSuffix(c.rules, newer), false
 			}
 		}

@@ -124,7 +124,7 @@ func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("it is down")
 		s := server{"gone": "L", "failing": down, "kept": "K"}.open(t)
-		defer time.Sleep(onTheWay) // a renewal may be under way
+		defer time.Sleep(onTheWay) // a renewal may be in flight
 		defer end(t, s)
 		gone, failing, kept := newHold("gone"), newHold("failing"), newHold("kept")
 		for _, h := range []*hold{gone, failing, kept} {

@@ -20,7 +20,7 @@ var sound = Config{Prefix: "p", Lease: time.Minute, WaiterTimeout: time.Second,
 // nowhere is a client to which no request is sent.
 type nowhere struct{ wire.Client }
 
-// open makes a session without a server. The session ends with the test.
+// open makes a session without a server. The session is closed when the test ends.
 func open(t *testing.T) *Session {
 	t.Helper()
 	return openAs(t, sound)

@@ -90,7 +90,7 @@ func TestAServerThatSpeaksHTTPIsExplainedAndNoOutage(t *testing.T) {
 		if o.Err == nil || Judge(o.Err) != (Verdict{}) || !strings.Contains(Hint(o.Err), "speaks HTTP") {
 			t.Errorf("protocol %d: %v%s", protocol, o.Err, Hint(o.Err))
 		}
-		l.answered.Store(true) // a Redis was there before: a proxy may show an error page now
+		l.answered.Store(true) // Redis has answered before, so a proxy may be showing an error page
 		o = l.Call(t.Context(), copier{NewScript("return 'x'")}, 1, nil)
 		if o.Err == nil || !Judge(o.Err).Transient || !strings.Contains(Hint(o.Err), "speaks HTTP") {
 			t.Errorf("protocol %d, after an answer: %v%s", protocol, o.Err, Hint(o.Err))

@@ -138,7 +138,7 @@ func TestWhatItsCallerIsToldAtOnceIsNoOutage(t *testing.T) {
 	})
 }
 
-// A renewal has no caller that gets the error.
+// The error of a renewal is returned to no caller, so it must be logged.
 func TestARefusalOfAllRequestsIsLoggedThoughNoRepetitionHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {

@@ -66,7 +66,7 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 		wants("while it has not answered for a moment", false)
 		time.Sleep(time.Millisecond)
 		wants("while it has not answered for longer", true)
-		send(time.Millisecond, nil) // besides the request in flight
+		send(time.Millisecond, nil) // while another request is in flight
 		wants("after an answer to another one", false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -102,7 +102,7 @@ type copier struct{ sc *Script }
 
 func (c copier) Request(time.Time) *Request { return NewRequest(c.sc, []any{"k"}, nil) }
 
-// Otherwise a waiter for a RedLock that checked the server in that instant would leave the line of a healthy
+// Otherwise a waiter for a RedLock that checks the server at this moment would leave the line of a healthy
 // server.
 func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAServerIsNotSilentWhenARequestBegins(t *testing.T) {
 		send := func() { l.Call(t.Context(), copier{sc}, 1, nil) }
 		send()
 		for range 5000 {
-			time.Sleep(time.Second) // since the last answer
+			time.Sleep(time.Second) // time since the last answer
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
