@@ -308,7 +308,7 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 // Unheard reports to the hub that the server which publishes on the channel has no subscriber to it. The
 // caller knows this from the server's reply to a request that was sent at sentAt or later. If the channel was
 // confirmed before sentAt, the connection of the hub must lead to another server, for example because an
-// endpoint has moved. The hub then replaces the connection. Unheard never blocks.
+// endpoint has moved. The hub then replaces the connection. This method never blocks.
 func (s *Subscription) Unheard(sentAt time.Time) {
 	h := s.hub
 	h.mu.Lock()

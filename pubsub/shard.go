@@ -28,7 +28,7 @@ type shard struct {
 	fresh    []string  // new channels, for which no SUBSCRIBE was sent yet
 	left     []string  // removed channels, for which no UNSUBSCRIBE was sent yet
 	idle     list.List // channels without listeners, in the order in which they lost the last one
-	misled   bool      // the connection leads to another server than the one that publishes
+	misled   bool      // the connection does not lead to the server that publishes
 }
 
 // own makes a connection, and a new one whenever a connection has ended, until the shard needs no connection
