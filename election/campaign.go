@@ -63,9 +63,8 @@ const maxLost = 8
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
 // the Leadership and a context for the leader's work. This context is canceled when the leadership ends. Its
 // cause then matches [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session was closed, or
-// [rlock.ErrNotHeld] after Resign. If the lease has ended, the context is canceled before another candidate
-// can lead. The context also ends when ctx ends, but then the leadership continues. So call Resign in any
-// case.
+// [rlock.ErrNotHeld] after Resign. If the lease ends, the context is canceled before another candidate can
+// lead. The context also ends when ctx ends, but then the leadership continues. So call Resign in any case.
 //
 // If ctx descends from a live leadership of this election and session, Campaign does not wait. It calls
 // [Leadership.Proclaim] of this leadership, and returns ctx, the Leadership and the error of Proclaim, if
@@ -191,10 +190,10 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	return err
 }
 
-// Resign ends the leadership and hands the lock over to the next candidate. The session stays open. The
-// context of the leadership ends before Resign sends its first request. ctx bounds only the wait for the
-// replies to two requests. If ctx is nil, can never end, or has ended already, the bound is 5 s. Resign
-// returns
+// Resign ends the leadership and hands the lock over to the next candidate. The session stays open. First the
+// context of the leadership ends. Then Resign sends two requests, which release the lock and delete the
+// value. ctx bounds only the wait for their replies. If ctx is nil, can never end, or has ended already, the
+// bound is 5 s. Resign returns
 //   - nil if this call has released the lock;
 //   - [rlock.ErrNotHeld] if Resign was called before, or if the Leadership is nil. Such a call does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;

@@ -18,15 +18,15 @@
 //
 //	err := scheduler.Run(ctx, "10.0.0.7:8080", lead)
 //
-// [Election.Campaign] returns when the candidate leads. It returns a context for the leader's work, and the
+// [Election.Campaign] returns when the caller leads. It returns a context for the leader's work, and the
 // leader must stop when this context ends. Any process can read who leads ([Election.Leader]), follow changes
 // ([Election.Observe]) and list the candidates ([Election.Inspect]).
 //
 // # Guarantees
 //
-// Redis has at most one leader at a time. Each leadership has a fencing token that is larger than the tokens
-// of all earlier leaderships. If the lease of a leader ends, the leader's context is canceled before another
-// candidate can lead.
+// In Redis, there is at most one leader at a time. Each leadership has a fencing token that is larger than
+// the tokens of all earlier leaderships. If the lease of a leader ends, the leader's context is canceled
+// before another candidate can lead.
 //
 // docs/failures.md describes the cases in which two leaders can act at the same time. For example, a leader's
 // process may have been stopped for longer than its lease, or Redis may have forgotten the leadership in a
@@ -59,10 +59,10 @@
 //     leadership, two leaders with one token could act at the same time. A process that shuts down should
 //     call Resign or close its session, so that no candidate has to wait for the lease to expire.
 //
-// After a failover of Redis, a leadership continues if the new master has its data. Otherwise another
-// candidate can be elected, and docs/failures.md describes when the former leader notices the loss. If the
-// new master has the lock but not the newest value, the leader's session stores the value again. It does so
-// after at most a third of the lease.
+// After a failover of Redis, a leadership continues if the new master has the data of the lock. If not,
+// another candidate can be elected, and docs/failures.md describes when the former leader notices the loss.
+// If the new master has the lock but not the newest value, the leader's session stores the value again within
+// a third of the lease.
 //
 // # What it uses in Redis
 //

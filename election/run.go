@@ -18,10 +18,10 @@ const retryPause = time.Second
 // campaigns again and calls fn again. One Run never has two calls of fn at the same time. [Election.Leader]
 // shows the value, of at most [MaxValue] bytes, to other processes.
 //
-// The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. Then fn must
-// return, because Run does not campaign again before fn has returned. fn must pass this context to everything
-// that it calls. If fn calls Run of the same election with this context, the inner Run stores its own value,
-// calls its own function at once, and does not resign. If it cannot store the value, it returns the error.
+// The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. When its
+// context has ended, fn must return, because Run waits for fn. fn must pass this context to everything that
+// it calls. If fn calls Run of the same election with this context, the inner Run stores its own value, calls
+// its own function at once, and does not resign. If it cannot store the value, it returns the error.
 //
 // If fn returns before the leadership is lost, Run returns, too. While fn does not run, Run also returns when
 // ctx or the session ends. An outage of Redis does not end Run, however long the outage lasts. After fn has

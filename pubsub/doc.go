@@ -6,8 +6,8 @@
 // # Never losing a wake-up
 //
 // Redis does not keep messages. A client that is not subscribed when a message is published never gets this
-// message. So a listener must read the present state from its server whenever it may have missed messages.
-// [Subscription.Take] then reports resubscribed. It does so
+// message. So a listener must read the present state from its server whenever it may have missed messages. In
+// these cases, [Subscription.Take] reports resubscribed:
 //   - after the server has confirmed the channel, for the first time, after a reconnect, or at a new server;
 //   - at once, if the channel is already confirmed when the listener subscribes;
 //   - after messages were dropped, because the listener did not take them.
@@ -37,8 +37,8 @@
 // A master that is cut off from the other nodes answers pings, but does not get their messages. If the
 // Cluster has given the slots of such a master to a replica, the client's map of the Cluster shows the new
 // master. The hub looks at this map with each ping, and then leaves the old master. If the old master has no
-// replica, the hub does not notice that it is cut off. Then waiters notice a hand-over only by their own
-// requests.
+// replica, the hub does not notice that this master is cut off. Then waiters notice a hand-over only by their
+// own requests.
 //
 // # Sharded channels
 //
@@ -60,8 +60,8 @@
 // time, from about 20 ms to 1 s at most. A refused channel does not disturb other channels.
 //
 // An error does not name the command to which it is the reply. The server replies in order, so the error is
-// the reply to the first command without a reply. If a later command gets its reply first, the replies to the
-// earlier commands were lost, and the hub treats these commands as refused.
+// the reply to the first command that has no reply yet. If a later command gets its reply first, the replies
+// to the earlier commands were lost, and the hub treats these commands as refused.
 //
 // # Dead connections
 //

@@ -93,10 +93,10 @@ type outage struct{ ended bool }
 // NewHub returns a hub that makes its connections by dial. The hub calls dial when it needs a connection and
 // has none. Before the first Subscribe, the hub does no I/O and has no goroutine.
 //
-// dial may connect at once, or leave this to the first Subscribe of the Conn, as go-redis does. Its context
-// lasts as long as the connection is needed. When the context ends, dial should return. It must not return
-// nil, even if it cannot connect. In this case, the first Subscribe of the Conn must return the error. A
-// panic in dial or in the Conn, for example in a hook of go-redis, counts as an outage.
+// dial may connect at once, or leave this to the first Subscribe of the Conn, as go-redis does. The context
+// of dial lasts as long as the connection is needed. When the context ends, dial should return. It must not
+// return nil, even if it cannot connect. In this case, the first Subscribe of the Conn must return the error.
+// A panic in dial or in the Conn, for example in a hook of go-redis, counts as an outage.
 //
 // NewHub panics if dial is nil.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {

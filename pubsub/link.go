@@ -26,9 +26,9 @@ import (
 // If a Conn also has a method Server() string, log lines have the result of this method instead of
 // [Options.Server].
 type Conn interface {
-	// Subscribe, Unsubscribe and Ping only write commands. Receive returns the replies, in the order of the
-	// commands, with one reply for each channel. The first Subscribe may connect. ctx ends after two ping
-	// intervals, or when the connection is not needed any more.
+	// Subscribe, Unsubscribe and Ping write commands, and do not wait for the replies. Receive returns the
+	// replies, in the order of the commands, with one reply for each channel. The first Subscribe may
+	// connect. ctx ends after two ping intervals, or when the connection is not needed any more.
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context, payload ...string) error
@@ -210,7 +210,7 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	return true, err
 }
 
-// write calls send once, for all these channels. First it adds one command of this kind for each channel to
+// write calls send once, for all channels. First it adds one command of this kind for each channel to
 // expected, because the server replies once for each channel. A ping has the channel "". Without channels,
 // write does nothing. send must return within two ping intervals, even if it has to dial.
 func (l *link) write(

@@ -88,8 +88,8 @@ const (
 		"than the requests. If this line is logged again and again, set ConnMaxLifetime of the client"
 )
 
-// names returns the names of the shard's channels. If there are many, it returns only a few names, and the
-// number of the other channels.
+// names returns the names of the shard's channels. If there are more than three channels, it returns the
+// first three names, and the number of the other channels.
 func (s *shard) names() string {
 	const most = 3
 	s.hub.mu.Lock()
@@ -101,8 +101,9 @@ func (s *shard) names() string {
 	return strings.Join(names, ", ")
 }
 
-// needed reports whether the shard needs a connection, and prepares its fields for a new one. If it returns
-// false, the owner must end. The next channel of the node then gets a new shard.
+// needed reports whether the shard needs a connection, and prepares the fields of the shard for a new
+// connection. If needed returns false, the owner must end. The next channel of the node then gets a new
+// shard.
 func (s *shard) needed() bool {
 	h := s.hub
 	h.mu.Lock()

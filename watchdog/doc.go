@@ -2,13 +2,13 @@
 // time, the package ends the lease exactly at its deadline.
 //
 // A [Watchdog] keeps any number of leases with one heap and one timer. It needs no goroutine while no lease
-// is due. Leases that are due together are renewed together, in batches of up to [MaxBatch]. A goroutine
-// sends the batches for one server, one after another. This is a flight. Each server has flights of its own,
+// is due. Leases that are due together are renewed together, in batches of up to [MaxBatch]. A goroutine,
+// called a flight, sends the batches for one server, one after another. Each server has flights of its own,
 // so a server that hangs does not delay the other servers. A renewal of a lease does not wait for an earlier
 // renewal of the same lease.
 //
-// The package knows nothing of locks and Redis. The [Keeper] sends the renewals, and decides what to do at
-// the end of a lease.
+// The package does not depend on locks or on Redis. The [Keeper] sends the renewals, and decides what to do
+// at the end of a lease.
 //
 // # Time
 //
@@ -16,8 +16,8 @@
 // with this interval that become due within a slot are renewed at the start of that slot. So leases that were
 // added at different moments are renewed together, at most a quarter of an interval early. In each interval,
 // a server gets about one batch for every MaxBatch leases, and usually no more than four batches that are not
-// full. The first slot begins when the first lease is added, so a single lease is renewed exactly at its
-// interval.
+// full. The first slot begins when a lease is added while there is no other lease. So a single lease is
+// renewed exactly at its interval.
 //
 // If less than two intervals are left after a renewal, the next renewal comes halfway to the deadline at the
 // latest. If less than two intervals are left when a lease is added, the first renewal comes after at most a

@@ -42,8 +42,8 @@ type Result struct {
 }
 
 // A Keeper sends the renewals of a Watchdog and is notified of lost leases. Its methods are called from many
-// goroutines, never with a mutex held. They may use the Watchdog, but must not close it. All methods except
-// Renew must be quick, because each of them is called for one lease after another.
+// goroutines, and the Watchdog holds no mutex then. They may use the Watchdog, but must not close it. All
+// methods except Renew must be quick, because each of them is called for one lease after another.
 type Keeper interface {
 	// Server returns a comparable value that names the server to which l's renewal goes.
 	Server(l *Lease) any
@@ -56,7 +56,7 @@ type Keeper interface {
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
 	// Lost is called once for each lease that has ended. Either its deadline has passed, or the Result of a
-	// renewal was Gone. deadlinePassed tells these cases apart.
+	// renewal was Gone. In the first case, deadlinePassed is true.
 	Lost(l *Lease, deadlinePassed bool)
 
 	// Failed is called after a renewal of l has failed. The Watchdog retries while the lease lasts. Failed
@@ -213,7 +213,7 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 // Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for the callbacks
 // that are running, except Renew. A call of Renew may return after Close, and its results are then ignored. A
 // call of Renew that was about to begin may even begin after Close, with a context that has ended. No other
-// callback runs after Close. A callback must not call Close, because Close would wait for this callback.
+// callback runs after Close. A callback must not call Close, because Close waits for callbacks.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.cancel()
