@@ -166,7 +166,7 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 }
 
 const (
-	confirmAfter = 20 * time.Millisecond  // from Confirm to its requests; renewals in flight can return before
+	confirmAfter = 20 * time.Millisecond  // from Confirm to its requests; renewals in flight can return
 	confirmPause = 200 * time.Millisecond // shortest time between the requests of two Confirms
 )
 
