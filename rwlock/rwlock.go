@@ -67,7 +67,7 @@ func (m *RWMutex) Name() string { return m.unwrap().Name() }
 // returns [ErrUpgrade] at once. If the caller has a read hold but passes a context that does not descend from
 // this hold, Lock waits for the caller's own hold, which is a deadlock.
 //
-// The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
+// The bounds of the wait and all other errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.unwrap().Lock(ctx, options...)
 }
@@ -138,10 +138,10 @@ func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.u
 
 // ForceUnlock takes the lock from the writer that holds it, and reports whether there was such a writer. It
 // takes nothing from readers, for which there is [RWMutex.ForceUnlockReaders]. ForceUnlock is for operators,
-// because the holder continues without the lock for a while. It notices the loss at its next request or
-// renewal. A lease is renewed after each third of its length, but a fixed lease is not renewed. So a holder
-// with a fixed lease may notice the loss only when the lease ends. ForceUnlock blocks for the reply, at most
-// until ctx ends.
+// because the holder continues without the lock for a while. The holder notices the loss at its next request
+// or renewal. A lease is renewed after each third of its length, but a fixed lease is not renewed. So a
+// holder with a fixed lease may notice the loss only when the lease ends. ForceUnlock blocks for the reply,
+// at most until ctx ends.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.unwrap().ForceUnlock(ctx)
 }

@@ -86,7 +86,7 @@ func (s *Semaphore) Name() string {
 // the permits. Waiters are served first come, first served.
 //
 // Acquire blocks at most until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
-// returned context inherits from it. The end of ctx does not end the hold. A hold ends only by Unlock, by a
+// returned context descends from ctx. The end of ctx does not end the hold. A hold ends only by Unlock, by a
 // loss, by the end of a fixed lease, or when its session is closed. n must be from 1 to [MaxLimit]. If n is
 // above the limit, Acquire returns an error, even if SetLimit has reduced the limit during the wait.
 //
@@ -202,9 +202,9 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 
 // ForceRelease takes the permits from the holder that [Semaphore.Inspect] has returned with this token, and
 // reports whether there still was such a holder. ForceRelease is for operators, because the holder continues
-// without its permits for a while. It notices the loss at its next request or renewal. A lease is renewed
-// after each third of its length, but a fixed lease is not renewed. So a holder with a fixed lease may notice
-// the loss only when the lease ends. ForceRelease blocks for the reply, at most until ctx ends.
+// without its permits for a while. The holder notices the loss at its next request or renewal. A lease is
+// renewed after each third of its length, but a fixed lease is not renewed. So a holder with a fixed lease
+// may notice the loss only when the lease ends. ForceRelease blocks for the reply, at most until ctx ends.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return false, err
