@@ -20,25 +20,25 @@ import (
 )
 
 var (
-	// errResigned is the error of a method of a Leadership that is called after Resign.
+	// errResigned is the error of Proclaim and Resign after an earlier Resign.
 	errResigned = failure.Worded("the leadership has ended: Resign was called before", failure.ErrNotHeld)
-	// errNilLeadership is the error of a method of a nil Leadership.
+	// errNilLeadership is the error of Proclaim and Resign for a nil Leadership.
 	errNilLeadership = fmt.Errorf("%w: the Leadership is nil, because Campaign failed: check its error first",
 		failure.ErrNotHeld)
 )
 
-// A Leadership belongs to a leader until it resigns or loses the lock. All methods are safe for concurrent
-// use, and may be called on a nil Leadership.
+// A Leadership is the handle of a leader. All methods are safe for concurrent use, and may be called on a nil
+// Leadership.
 //
-// Call Resign for each Leadership. If a program forgets to do so, the session logs a warning and resigns the
-// leadership when the garbage collector finds the Leadership. This happens when the program can reach neither
-// the Leadership nor its context any more.
+// Call Resign for each Leadership. A Leadership counts as forgotten if the program has not called Resign and
+// can reach neither the Leadership nor its context any more. When the garbage collector finds a forgotten
+// Leadership, the session logs a warning and releases the lock.
 type Leadership struct {
 	hold     *rlock.Hold
 	record   *record
-	ended    <-chan struct{} // closed when the context ends
+	ended    <-chan struct{} // closed when the context of the leadership ends
 	resigned atomic.Bool
-	cleanup  runtime.Cleanup // resigns a Leadership that was forgotten
+	cleanup  runtime.Cleanup // releases the lock if the Leadership is forgotten
 }
 
 // leadershipKey is the key of a Leadership in its context.
@@ -56,29 +56,32 @@ func (e *Election) of(ctx context.Context) *Leadership {
 	return l
 }
 
-// maxLost is the number of times that a candidate may lose the lock before its first value is stored. After
-// that, Campaign returns the error.
+// maxLost is the number of times that one Campaign may get the lock and lose it again before Redis has stored
+// the value. After the last of these losses, Campaign returns an error.
 const maxLost = 8
 
 // Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
-// the Leadership, and a context for the leader's work. That context is canceled when the leadership ends. Its
-// cause is [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session is closed, or [rlock.ErrNotHeld]
-// after Resign. After a loss, it ends before Redis gives the lock to another candidate. It also ends when ctx
-// ends, but the leadership then continues. So call Resign in any case.
+// the Leadership and a context for the leader's work. This context is canceled when the leadership ends. Its
+// cause then matches [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session was closed, or
+// [rlock.ErrNotHeld] after Resign. If the lease ends, the context is canceled before another candidate can
+// lead. The context also ends when ctx ends, but then the leadership continues. So call Resign in any case.
 //
-// If ctx descends from a live leadership of this election and session, Campaign calls [Leadership.Proclaim].
-// Then it returns ctx and that Leadership, even if Proclaim fails. Every other call is a separate candidate,
-// even if the contexts share an owner (see [rlock.WithOwner]).
+// If ctx descends from a live leadership of this election and session, Campaign does not wait. It calls
+// [Leadership.Proclaim] of this leadership, and returns ctx, the Leadership and the error of Proclaim, if
+// there is one. Any other call of Campaign is a separate candidate, even if its context has the same owner as
+// another call (see [rlock.WithOwner]).
 //
-// Campaign blocks until it leads, or until ctx ends. In an outage of Redis, it keeps waiting. If ctx has no
-// deadline, it returns an error once the outage has lasted for the session's watchdog timeout. If Campaign
-// returns an error, the context is ctx, the Leadership is nil, and the caller has nothing to release. (If the
-// call of Proclaim above fails, Campaign returns its error together with the Leadership, which is not nil.)
-// If an unanswered request may have taken the lock, the lock is released in the background. The error matches
+// Campaign blocks until the caller leads, or until ctx or the session ends. In an outage of Redis, Campaign
+// keeps waiting. But if ctx has no deadline, Campaign returns an error when the outage has lasted for the
+// session's watchdog timeout.
+//
+// After an error, Campaign returns ctx itself. Unless the error comes from Proclaim, the Leadership is nil,
+// and the caller has nothing to release. If an unanswered request may have taken the lock, the session
+// releases the lock in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx ended;
 //   - [rlock.ErrClosed], if the session is closed or closes meanwhile;
-//   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the lock was lost eight times
-//     in a row before the value could be stored.
+//   - [rlock.ErrLost], if ctx descends from a leadership that was lost, or if the caller got the lock eight
+//     times, and lost it each time before the value was stored.
 //
 // Any other error is an error of go-redis, or the error of a mistake, such as a value that is too long.
 func (e *Election) Campaign(ctx context.Context, value string) (context.Context, *Leadership, error) {
@@ -94,7 +97,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	for lost := 1; ; lost++ {
 		// A grant with a fixed lease is never passed on to another goroutine in memory, so Redis knows each
 		// leader. The hold is added to no owner, even if ctx has one (rlock.WithOwner). Otherwise other
-		// goroutines of that owner would nest in it, and would lead, too.
+		// goroutines of that owner would nest in this hold, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, ofCampaign(err)
@@ -121,7 +124,7 @@ func ofCampaign(err error) error {
 	return failure.Worded(before+hint+after, err)
 }
 
-// assume makes a Leadership from a hold of the lock. If it fails, the lock is released in the background.
+// assume makes a Leadership from a hold of the lock. If assume fails, it releases the lock in the background.
 func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) (*Leadership, error) {
 	entry := (*handle.Hold)(hold).Of().(*engine.Entry)
 	entry.Renew(true) // a fixed lease is not renewed by default, but this one must be
@@ -132,15 +135,15 @@ func (e *Election) assume(held context.Context, hold *rlock.Hold, value string) 
 		e.background(func() { _ = l.giveBack(e.session.Ctx) })
 		return nil, err
 	}
-	r, ended := l.record, l.ended // keep must not refer to the Leadership, which the program may forget
+	r, ended := l.record, l.ended // the goroutine must not keep a forgotten Leadership reachable
 	e.background(func() { r.keep(ended) })
 	l.cleanup = runtime.AddCleanup(l, (*engine.Entry).Forgotten, entry)
 	handle.Keep(l)
 	return l, nil
 }
 
-// background runs f in the background and returns true. If the session is closing, it returns false, because
-// the session releases its locks itself.
+// background runs f in the background and returns true. If the session is closing, background does not run f,
+// and returns false. A closing session releases its locks itself.
 func (e *Election) background(f func()) bool {
 	s := e.session
 	if !s.Begin() {
@@ -151,16 +154,17 @@ func (e *Election) background(f func()) bool {
 	return true
 }
 
-// Proclaim replaces the leader's value, of at most [MaxValue] bytes. It blocks for one request, but at most
-// until ctx ends. Of several values, the last proclaimed value counts, even if their requests arrive in
-// another order. It returns
+// Proclaim replaces the leader's value. The new value has at most [MaxValue] bytes. Proclaim blocks for the
+// reply, at most until ctx ends. The value of the latest call counts, even if the requests of several calls
+// arrive in another order. Proclaim returns
 //   - nil if this value or a newer value is stored;
-//   - [rlock.ErrNotHeld] after Resign, or for a nil Leadership;
-//   - [rlock.ErrLost] or [rlock.ErrClosed] if the leadership has ended.
+//   - [rlock.ErrNotHeld] after Resign, and for a nil Leadership;
+//   - [rlock.ErrLost] if the leadership was lost, or [rlock.ErrClosed] if the session was closed.
 //
-// If ctx is nil or the value is too long, it returns an error, and the value is not stored. Any other error
-// is an error of ctx or of go-redis. Then it is not known whether the value is stored. While the leadership
-// lasts, the newest value is sent again after each third of the lease.
+// If ctx is nil or the value is too long, Proclaim returns an error and does not store the value. Any other
+// error is an error of ctx or of go-redis. After such an error, it is not known whether Redis has stored the
+// value. Until the context that Campaign returned has ended, the session sends the newest value again after
+// each third of the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l == nil || l.hold == nil {
 		return errNilLeadership
@@ -186,19 +190,21 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	return err
 }
 
-// Resign ends the leadership and hands the lock over to the next candidate. The session stays open. The
-// context of the leadership ends before Resign sends its first request. ctx only bounds the wait for the
-// replies to two requests. If ctx is nil, never ends, or has ended, the bound is 5 s. Resign returns
-//   - nil if the leadership has ended;
-//   - [rlock.ErrNotHeld] if Resign was called before, or if the Leadership is nil. Then Resign does nothing;
+// Resign ends the leadership and hands the lock over to the next candidate. The session stays open. First the
+// context of the leadership ends. Then Resign sends two requests, which release the lock and delete the
+// value. ctx bounds only the wait for their replies. If ctx is nil, can never end, or has ended already, the
+// bound is 5 s. Resign returns
+//   - nil if this call has released the lock;
+//   - [rlock.ErrNotHeld] if Resign was called before, or if the Leadership is nil. Such a call does nothing;
 //   - [rlock.ErrLost] if the leadership had been lost before;
-//   - [rlock.ErrClosed] if the session has released the lock.
+//   - [rlock.ErrClosed] if the session has closed and released the lock.
 //
-// Otherwise it returns an error of ctx or of go-redis, and it is not known whether Redis has released the
-// lock. The release is tried again in the background until the lease has expired, unless the error says "not
-// tried again". Until the lease has expired, observers may still see this leader.
+// Any other error is an error of ctx or of go-redis. After such an error, it is not known whether Redis has
+// released the lock. The session sends the release again in the background until the lease has expired,
+// unless the error says "not tried again". Until the lease has expired, observers may still see this leader.
 //
-// The context has ended even if Resign returns an error. The caller must assume that another candidate leads.
+// After every result, the context of the leadership has ended, and the caller must assume that another
+// candidate leads.
 func (l *Leadership) Resign(ctx context.Context) error {
 	if l == nil || l.hold == nil {
 		return errNilLeadership
@@ -232,12 +238,13 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	}
 }
 
-// giveBack ends the leadership in Redis, and deletes its value there. If deleting the value fails, observers
-// notice the end when the lease would have expired. The caller must be counted as work of the session
-// (Session.Begin).
+// giveBack ends the leadership in Redis, and deletes its value there. If the value cannot be deleted and no
+// other candidate leads, observers notice the end of the leadership only when the lease would have expired.
+// The caller must be counted as work of the session (Session.Begin).
 func (l *Leadership) giveBack(ctx context.Context) error {
 	err := l.hold.Unlock(ctx)
-	// The value is deleted after the release, so that a copy of a Proclaim cannot store it again.
+	// The value is deleted after the release, so that a late request of Proclaim cannot store the value
+	// again.
 	if r := l.record; err == nil {
 		_, _ = r.e.do(ctx, retractScript, r.owner, r.token)
 	}
@@ -245,8 +252,8 @@ func (l *Leadership) giveBack(ctx context.Context) error {
 }
 
 // Token returns the fencing token, which is larger than the tokens of all earlier leaders. A database can
-// refuse a request if its token is smaller than the largest token that the database has seen. It returns 0
-// for a nil Leadership.
+// refuse a request with a token that is smaller than the largest token that the database has seen. Token
+// returns 0 for a nil Leadership.
 func (l *Leadership) Token() int64 {
 	if l == nil {
 		return 0
@@ -254,10 +261,10 @@ func (l *Leadership) Token() int64 {
 	return l.hold.Token()
 }
 
-// Err returns nil while the leadership lasts. After that it returns [rlock.ErrNotHeld] if the leader
+// Err returns nil while the leadership lasts. After that, it returns [rlock.ErrNotHeld] if the leader has
 // resigned, [rlock.ErrLost] after a loss, or [rlock.ErrClosed] if the session was closed. For a nil
-// Leadership, it returns [rlock.ErrNotHeld]. Err looks at the clock, so it notices that the lease has expired
-// while the process was stopped.
+// Leadership, Err returns [rlock.ErrNotHeld]. Err compares the end of the lease with the local clock. So in a
+// process that was stopped, Err reports the loss even before the context ends (see [rlock.Hold.Err]).
 func (l *Leadership) Err() error {
 	if l == nil || l.resigned.Load() {
 		return failure.ErrNotHeld
@@ -265,8 +272,8 @@ func (l *Leadership) Err() error {
 	return l.hold.Err()
 }
 
-// A record stores the value of a leadership in Redis. It must not refer to a Leadership, which the program
-// may forget.
+// A record stores the value of a leadership in Redis. It must not refer to its Leadership. Otherwise the
+// goroutine that runs keep would keep a forgotten Leadership reachable.
 type record struct {
 	e            *Election
 	owner, token string
@@ -284,7 +291,8 @@ func (r *record) set(value string) {
 	r.value = value
 }
 
-// store sends the newest value and waits for the reply, at most until ctx ends.
+// store sends the newest value, and waits for the reply at most until ctx ends. If the lock was lost, it
+// returns ErrLost.
 func (r *record) store(ctx context.Context) error {
 	r.mu.Lock()
 	number, value := r.number, r.value
@@ -300,7 +308,7 @@ func (r *record) store(ctx context.Context) error {
 }
 
 // persist stores the first value. In an outage, it tries again while the lock is held. It returns nil only if
-// the lock is still held.
+// the value is stored and the lock is still held.
 func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 	for try := 1; ; try++ {
 		err := r.store(held)
@@ -318,16 +326,16 @@ func (r *record) persist(held context.Context, hold *rlock.Hold) error {
 }
 
 // keep stores the newest value again after each third of the lease, in case Redis has lost it. It returns
-// when the leadership has ended.
+// when the context of the leadership has ended.
 func (r *record) keep(ended <-chan struct{}) {
 	s := r.e.session
 	for {
 		select {
-		case <-ended: // also closed when the session closes
+		case <-ended: // also closed when the session closes, or the context given to Campaign ends
 			return
 		case <-time.After(s.Lease / 3):
-			// After the next third of the lease, the value is sent again. The renewal of the lock reports
-			// outages.
+			// The error is ignored. After the next third of the lease, the value is sent again, and the
+			// renewal of the lock reports an outage.
 			_ = r.store(s.Ctx)
 		}
 	}

@@ -1,67 +1,76 @@
-// Package election elects a leader among the processes that campaign for it, and shows the leader to any
-// process. It uses the fair lock of package fairlock: the leader holds the lock, and the candidates wait for
-// it.
+// Package election elects one leader among several processes, and shows the leader to any process. Each
+// process that calls Campaign is a candidate. The leader holds a lock of package fairlock, and the other
+// candidates wait for this lock.
 //
 //	scheduler := election.New(session, "scheduler")
-//	leading, leadership, err := scheduler.Campaign(ctx, "10.0.0.7:8080")   // blocks until it leads
+//	leading, leadership, err := scheduler.Campaign(ctx, "10.0.0.7:8080")   // waits until it leads
 //	if err != nil {
 //		return err
 //	}
-//	defer leadership.Resign(ctx)   // hands over at once
-//	return lead(leading)           // leading is canceled when the leadership ends
+//	defer leadership.Resign(ctx)   // hands the lock over to the next candidate
+//	return lead(leading)           // leading ends with the leadership
 //
 //	leader, ok, err := scheduler.Leader(ctx)   // anywhere: leader.Value is "10.0.0.7:8080"
 //
-// [Election.Run] does all of this for a function: it campaigns, runs the function while this process leads,
-// resigns, and campaigns again after a loss.
+// [Election.Run] campaigns, runs a function while this process leads, and resigns when the function has
+// returned. If the leadership is lost while the function runs, Run campaigns again after the function has
+// returned.
 //
 //	err := scheduler.Run(ctx, "10.0.0.7:8080", lead)
 //
-// A candidate calls [Election.Campaign], which returns once it leads. The leader works until the context that
-// Campaign has returned ends. Any process can read the leader ([Election.Leader]), follow the changes
+// [Election.Campaign] returns when the caller leads. It returns a context for the leader's work, and the
+// leader must stop when this context ends. Any process can read who leads ([Election.Leader]), follow changes
 // ([Election.Observe]) and list the candidates ([Election.Inspect]).
 //
 // # Guarantees
 //
-// There is at most one leader at a time. Each leadership has a fencing token that is larger than the tokens
-// of all earlier leaderships. If a leadership is lost, its context ends before Redis gives the lock to the
-// next candidate. But a process that was stopped for a while can act before it notices, and Redis can forget
-// a leadership that it has acknowledged (see below). So a database that the leader writes to must compare
-// tokens, and refuse a token that is smaller than the largest token that it has seen.
+// In Redis, there is at most one leader at a time. Each leadership has a fencing token that is larger than
+// the tokens of all earlier leaderships. If the lease of a leader ends, the leader's context is canceled
+// before another candidate can lead.
+//
+// docs/failures.md describes the cases in which two leaders can act at the same time. For example, a leader's
+// process may have been stopped for longer than its lease, or Redis may have forgotten the leadership in a
+// failover. So a database that the leader writes to must refuse a token that is smaller than the largest
+// token that it has seen.
 //
 // Candidates lead first come, first served, in the order in which their requests reached Redis. Several
-// candidates of one session count separately: each has its own place in the queue, its own grant and its own
-// token.
+// candidates of one session lead one after another, and each leadership has its own token. If they begin to
+// campaign at about the same time, they share one place in the queue. When the first of them leads, the next
+// one is queued again, behind the candidates of other sessions.
 //
-// A leader's value is stored with its token. Readers compare this token with the lock, in one script. So a
-// value is only returned if the lock belonged to that leader in Redis at that instant. The leadership may
-// have ended already, by the leader's own clock or because the leader is resigning, but the next leadership
-// has not begun. A new value replaces an older one, even if copies of their requests arrive late or twice.
+// Redis stores a leader's value together with the leader's token. The script that reads the value compares
+// this token with the token of the lock. So a value is only returned if its leader held the lock in Redis at
+// that instant. The leadership may have ended already, by the leader's own clock or because the leader is
+// resigning, but the next leadership has not begun. Of several values of one leader, the newest value counts,
+// even if the requests that store them arrive late or twice.
 //
 // # When a leader is replaced
 //
-//   - When the leader calls Resign, or its session is closed, the next candidate leads at once. Redis hands
-//     the lock over, and notifies the candidate by a message. If there is no candidate, observers notice a
-//     Resign at once, but a closed session only when the lease would have expired.
+//   - When the leader calls Resign, or its session is closed, Redis hands the lock over to the next candidate
+//     at once, and notifies that candidate by a message. If no candidate waits, observers still notice a
+//     Resign at once. But they notice a closed session only when the lease would have expired.
 //   - If the leader's process dies, or is cut off from Redis, the next candidate leads when the lease has
-//     expired. The lease is the session's watchdog timeout, and is renewed after each third of it. So by
-//     default this takes 10 to 15 s.
-//   - If the next candidate is dead, too, it delays the others like a dead waiter of package fairlock.
+//     expired. The lease is as long as the session's watchdog timeout, and is renewed after each third of
+//     this time. So by default, the next candidate leads after 10 to 15 s.
+//   - If the next candidate is dead, too, it delays the other candidates like a dead waiter of package
+//     fairlock.
 //   - If the leader's process restarts, the new process is a new candidate, and does not resume the
-//     leadership. Redis does not know whether the former process has ended or is only cut off, and two
-//     leaders with one token could act at the same time. A process that shuts down should call Resign or
-//     close its session, so that no candidate has to wait.
+//     leadership. The former process may still run, cut off from the network. If the new process resumed the
+//     leadership, two leaders with one token could act at the same time. A process that shuts down should
+//     call Resign or close its session, so that no candidate has to wait for the lease to expire.
 //
-// After a failover of Redis, a leadership continues if the replica knew of it. If the replica did not know of
-// it, another candidate can be elected. docs/failures.md describes when the former leader finds out. A value
-// that the replica did not know is stored again by the leader's next renewal.
+// After a failover of Redis, a leadership continues if the new master has the data of the lock. If not,
+// another candidate can be elected, and docs/failures.md describes when the former leader notices the loss.
+// If the new master has the lock but not the newest value, the leader's session stores the value again within
+// a third of the lease.
 //
 // # What it uses in Redis
 //
-// An election named NAME uses the fair lock NAME. So fairlock.New(session, NAME), its Inspect and
-// ForceUnlock, and `lockline inspect NAME` work on it. Use that lock for nothing else.
+// The leader of the election NAME holds the fair lock NAME. So operators can use Inspect and ForceUnlock of
+// fairlock.New(session, NAME), and the command `lockline inspect NAME`. Do not use this lock for anything
+// else.
 //
-// The value is the field "leader" of the lock's hash, PREFIX:f:{NAME}. With the default lease,
-// that key expires 15 to 45 s after the last leadership has ended. Resign deletes the value. Observers
-// subscribe to the channel PREFIX:f:{NAME}, and read the value again after each message.
+// Redis stores the value in the field "leader" of the lock's hash, which has the key PREFIX:f:{NAME}. With
+// the default lease, this key expires 15 to 45 s after the last leadership has ended. Resign deletes the
+// value. Observers subscribe to the channel PREFIX:f:{NAME}, and read the value again after each message.
 package election

@@ -24,22 +24,23 @@ var (
 	retractScript  = wire.Named("election/retract")
 )
 
-// MaxValue is the length of the longest value, in bytes.
+// MaxValue is the largest length of a value, in bytes.
 const MaxValue = 64 << 10
 
-// An Election is a name in a session. It has no state of a campaign, so any number of goroutines can use it,
-// and all Elections of one name are the same election. On a zero Election, every method that can return an
-// error returns one.
+// An Election names an election for one session. It keeps no state of a campaign, so any number of goroutines
+// can use it, and several Elections with the same name are the same election. On a nil or zero Election,
+// every method except Name returns or yields an error.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
 }
 
-// New names an election. It does no I/O and is cheap. Any string of 1 to 512 bytes is a name. If the name
-// or the session is invalid, each method returns an error.
+// New returns the election with this name. It sends no request and is cheap. The name may be any string of 1
+// to 512 bytes. If the name or the session is not valid, every method except Name returns or yields an error
+// that says so.
 //
-// The leader holds the fair lock of this name. So nobody leads while other code holds this lock by package
-// fairlock. Locks of other kinds with this name have no effect on the election.
+// The leader holds the fair lock of this name. So nobody leads while other code holds this lock through
+// package fairlock. Locks of other kinds with this name have no effect on the election.
 func New(s *rlock.Session, name string) *Election {
 	return &Election{inner.Session(s), fairlock.New(s, name)}
 }
@@ -54,31 +55,32 @@ func (e *Election) mutex() *rlock.Mutex {
 	return e.lock
 }
 
-// check returns the error of an invalid call.
+// check returns an error if e or ctx is not valid.
 func (e *Election) check(ctx context.Context) error { return inner.Mutex(e.mutex()).CheckUse(ctx) }
 
 func (e *Election) keys() *protocol.Keys { return inner.Mutex(e.lock).Keys() }
 
-// channel returns the channel on which changes are published.
+// channel returns the channel on which the scripts announce that the leader's value has changed.
 func (e *Election) channel() string { return e.keys().LockKey() }
 
 // fail returns err with the name of the election.
 func (e *Election) fail(err error) error { return failure.Named(e.keys().Name, err) }
 
-// Leader is a leader and its value at one instant. The zero Leader means that there is none.
+// Leader is a leader and its value at one instant. The zero Leader means that there is no leader.
 type Leader struct {
-	Value string // the last value that the leader has proclaimed
-	Token int64  // fencing token, above 0
+	Value string // the leader's newest value that Redis has stored
+	Token int64  // fencing token of the leadership; 0 means that there is no leader
 	Owner string // id of the session, a colon, and the number of the acquisition, as in rlock.State
 }
 
 // None reports whether there is no leader.
 func (l Leader) None() bool { return l.Token == 0 }
 
-// Leader returns the present leader, and reports whether there is one. There is no leader before the first
-// leader is elected, and from the end of a leadership until the next leader has stored its first value.
-// Leader blocks for one request, but at most until ctx ends. The error matches ctx.Err() if ctx ended, or
-// [rlock.ErrClosed] if the session is closed, or is an error of go-redis.
+// Leader returns the present leader, and reports whether there is a leader. There is none before the first
+// leader is elected. There is also none from the end of a leadership until the next leader has stored its
+// first value. Leader blocks for the reply, at most until ctx ends. The error matches ctx.Err() if ctx ended,
+// or [rlock.ErrClosed] if the session is closed. Any other error is an error of go-redis, or the error of a
+// mistake, such as a nil context.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
@@ -87,29 +89,31 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	return v.Leader, !v.None(), err
 }
 
-// Inspect returns the leader, as the holder, and the candidates that wait, in the order in which they will
-// lead. A holder leads, or is about to proclaim its first value. A leader that has died is listed until its
-// lease has expired. A candidate that has died is listed until its waiter timeout has passed, and a later
-// request has removed it from the queue. Inspect changes nothing. It blocks for one request, but at most
-// until ctx ends. It returns the same errors as [Election.Leader].
+// Inspect returns the leader as the holder, and the waiting candidates in the order of the queue. A holder
+// that has not stored its first value yet does not lead yet. A leader that has died is listed until its lease
+// has expired. A candidate that has died is listed until its waiter timeout has passed and, after that, a
+// request has removed it from the queue. Inspect sends one request, which changes nothing, and blocks for the
+// reply, at most until ctx ends. It returns the same errors as [Election.Leader].
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
-// Observe first yields the present leader, or the zero Leader if there is none. Then it yields each change:
-// another leader, another value, or the zero Leader. The token of a leader is never smaller than the tokens
-// of the leaders before. After a value, no older value of the same leader follows. Observe may skip a short
-// state, for example a leader that has resigned at once.
+// Observe first yields the present leader, or the zero Leader if there is none. When the leader or its value
+// has changed, Observe yields the new state. It may skip a state that lasts only for a short time, for
+// example a leader that resigns at once. The token of a leader is never smaller than the token of a leader
+// that Observe has yielded before. After a value of a leader, Observe yields no older value of the same
+// leader.
 //
-// Observe ends when the loop is left, or with an error, which it yields last, with the zero Leader. The error
-// matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed. Or it is an error of
-// go-redis that does not go away by waiting, for example because a right is missing. An outage is not an
-// error. During an outage, the last state that was yielded can be outdated. Observe reads the state again
-// when the outage ends.
+// Observe ends when the loop is left, or after an error. It yields the error last, together with the zero
+// Leader. The error matches ctx.Err() if ctx ended, or [rlock.ErrClosed] if the session was closed. Any other
+// error does not go away by waiting. Examples are the error of a mistake, such as a nil context, and an error
+// of go-redis because of a missing right. Observe does not end in an outage. It yields nothing while the
+// outage lasts, and reads the state again when the outage ends.
 //
-// When a leader's value is stored, or is deleted after a resignation, the script publishes a message, which
-// wakes Observe. Observe also reads the state when the leader's lease would have expired without a renewal.
-// So it notices if a leader has died, or an operator has freed the lock. If there is no leader, Observe reads
-// the state once in the time of the session's lease, because nodes of a Cluster can lose a message. All loops
-// of a session share its subscription connection, but a slow loop does not delay the others.
+// Redis publishes a message when a leader's value is stored, and when the value is deleted after Resign. Each
+// message makes Observe read the state. Observe also reads the state when the leader's lease would have
+// expired without a renewal. So it notices when a leader has died or an operator has freed the lock. While
+// there is no leader, Observe reads the state once per watchdog timeout of the session, because a message can
+// get lost between the nodes of a Cluster. All loops of a session share its subscription connection, but a
+// slow loop does not delay the others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -149,13 +153,13 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // A view is the result of one call of look.
 type view struct {
 	Leader
-	number       int64         // number of the value
-	left         time.Duration // time until the lease ends, unless it is renewed; negative if it has no end
+	number       int64         // number of the value within the leadership
+	left         time.Duration // time until the lease ends, unless it is renewed; negative: it never ends
 	unsubscribed bool          // the server has no subscriber to the session's channel
 }
 
 // look reads the present leader. If channel is not "", look also reads whether the server has a subscriber to
-// this channel. It waits for the reply until ctx or the session ends.
+// this channel. look waits for the reply until ctx or the session ends.
 func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	o, err := e.do(ctx, leaderScript, channel)
 	if err != nil {
@@ -168,7 +172,8 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	return v, nil
 }
 
-// parse parses 'N' or 'L LEFT OWNER TOKEN NUMBER VALUE'. A 'D' may follow the letter.
+// parse parses a reply of election/leader.lua: 'N', or 'L LEFT OWNER TOKEN NUMBER VALUE'. A 'D' may follow
+// the first letter.
 func parse(reply string) (v view, ok bool) {
 	words := strings.SplitN(reply, " ", 6)
 	words[0], v.unsubscribed = strings.CutSuffix(words[0], "D")
@@ -185,15 +190,15 @@ func parse(reply string) (v view, ok bool) {
 	return v, isTime && isToken && err == nil
 }
 
-// do runs a script and waits for the reply until ctx or the session ends. A copy of the request may arrive
-// late or twice, so the script must tolerate that.
+// do runs a script and waits for the reply until ctx or the session ends. The script must tolerate a request
+// that arrives late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
 	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
 
 // A request runs a script on the hash of the lock. The leader's value is the field `leader` of this hash. The
-// request does not name the keys of the queue, because a Cluster refuses requests for keys of which some do
-// not exist while their slot moves.
+// request does not name the keys of the queue, because these keys often do not exist. While a slot moves, a
+// Cluster refuses a request if only some of its keys exist.
 type request struct {
 	script *wire.Script
 	keys   *protocol.Keys
@@ -214,20 +219,20 @@ func (e *Election) checkValue(value string) error {
 // A history remembers the states that were shown to one observer.
 type history struct {
 	begun bool
-	shown Leader // the last state
+	shown Leader // the last state that was shown
 
 	token  int64 // highest token that advance has accepted
 	number int64 // highest number of a value of the leader with this token
 }
 
-// advance handles the result of a look, and reports whether there is a new state to show. After Redis has
-// lost data, it may return an older leader, which counts as no leader.
+// advance handles the result of a look, and reports whether there is a new state to show. If Redis has lost
+// data, v may have an older leader than before. An older leader counts as no leader.
 func (h *history) advance(v view) bool {
 	if v.Token < h.token {
 		v = view{}
 	}
 	if v.Token != 0 && v.Token == h.token && v.number < h.number {
-		return false // Redis lost the newer value; the next renewal stores it again
+		return false // Redis has lost the newer value, which the leader's session stores again
 	}
 	if !v.None() {
 		h.token, h.number = v.Token, v.number

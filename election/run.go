@@ -9,31 +9,32 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// retryPause is the time for which Run waits before the next campaign, after a campaign has failed in an
-// outage.
+// retryPause is the time for which Run waits after a campaign has failed in an outage, before it campaigns
+// again.
 const retryPause = time.Second
 
-// Run campaigns, calls fn with a context for the leader's work once this process leads, and resigns when fn
-// has returned or panicked. If the leadership was lost while fn ran, Run drops the result of fn, campaigns
-// again and calls fn again. One Run never has two calls of fn at the same time. [Election.Leader] shows the
-// value, of at most [MaxValue] bytes, to other processes.
+// Run campaigns. When this process leads, Run calls fn with a context for the leader's work. When fn has
+// returned or panicked, Run resigns. If the leadership was lost while fn ran, Run drops the result of fn,
+// campaigns again and calls fn again. One Run never has two calls of fn at the same time. [Election.Leader]
+// shows the value, of at most [MaxValue] bytes, to other processes.
 //
-// The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. Then fn must
-// return, because this process does not campaign again before fn has returned. Pass this context on in fn. If
-// fn calls Run of the same election with this context, the inner Run stores its own value, calls its own
-// function at once, and does not resign.
+// The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. When its
+// context has ended, fn must return, because Run waits for fn. fn must pass this context to everything that
+// it calls. If fn calls Run of the same election with this context, the inner Run stores its own value, calls
+// its own function at once, and does not resign. If it cannot store the value, it returns the error.
 //
-// Run blocks until fn has returned as the leader, ctx ends, or the session is closed. During an outage of
-// Redis, it keeps trying, however long the outage lasts. After fn has returned, Run waits for up to 5 s for
-// the reply to its resignation. It returns
+// If fn returns before the leadership is lost, Run returns, too. While fn does not run, Run also returns when
+// ctx or the session ends. An outage of Redis does not end Run, however long the outage lasts. After fn has
+// returned, Run waits for the replies to the requests of its resignation, for up to 5 s. It returns
 //   - the error of fn, if the leadership was not lost before fn returned. The error of [Leadership.Resign] is
 //     joined with it;
 //   - an error that matches ctx.Err() and context.Cause(ctx), if ctx ended while this process did not lead;
 //   - an error that matches [rlock.ErrClosed], if the session is closed;
 //   - an error that matches [rlock.ErrLost], if ctx descends from a leadership that was lost, or if Campaign
-//     returns it;
-//   - at once, the error of a mistake, such as a nil fn, a nil session or a value that is too long;
-//   - the error with which Redis refuses to serve this user, for example because of a wrong password.
+//     returns such an error;
+//   - the error of a mistake, such as a nil fn, a nil session or a value that is too long. Run returns this
+//     error at once;
+//   - an error of go-redis that does not go away by waiting, for example because of a wrong password.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
 	if err := e.check(ctx); err != nil {
 		return err
@@ -71,7 +72,7 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 	}
 }
 
-// run calls fn and resigns. It reports whether the leadership was lost before fn returned.
+// run calls fn and resigns. lost reports whether the leadership was lost before fn returned.
 func (l *Leadership) run(leading context.Context, fn func(context.Context) error) (lost bool, err error) {
 	defer func() {
 		lost = errors.Is(context.Cause(leading), failure.ErrLost)

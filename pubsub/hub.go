@@ -15,25 +15,27 @@ const (
 	firstBackoff = 20 * time.Millisecond
 	lastBackoff  = time.Second
 
-	// closeGrace is the longest time for which Close waits. A dial may not notice that its context has ended.
+	// closeGrace is the longest time for which Close waits. The wait is limited, because a dial may not
+	// notice that its context has ended.
 	closeGrace = 200 * time.Millisecond
 )
 
 // Options tune a [Hub]. The zero value is ready to use.
 type Options struct {
-	// PingInterval is the time between two pings. A connection that has been silent for two intervals is
-	// replaced, and so is a dial that has lasted for two intervals. Default 3s.
+	// PingInterval is the time between two pings. The hub replaces a connection on which nothing has arrived
+	// for two intervals, and gives up a dial after two intervals. Default 3s.
 	PingInterval time.Duration
 
 	// Linger is the time for which a channel without listeners stays subscribed. Default 2s.
 	Linger time.Duration
 
-	// Logger gets the start (Warn) and the end (Info) of each outage. By default nothing is logged. If the
-	// logger panics, the hub continues.
+	// Logger gets a line at the start (Warn) and at the end (Info) of each outage. It also gets other
+	// warnings, at most one a minute. By default, the hub logs nothing. If the logger panics, the hub
+	// continues.
 	Logger *slog.Logger
 
-	// Server names the server in log lines, for example by its address. A hub of a Cluster names the node
-	// that a line is about. By default, log lines name no server.
+	// Server is the name of the server in log lines, for example its address. By default, log lines name no
+	// server. A hub of a Cluster does not use Server, because its log lines name the node of the connection.
 	Server string
 
 	// OnReconnect is called after each outage. An outage begins when a connection with a confirmed channel is
@@ -41,45 +43,46 @@ type Options struct {
 	// channels of that connection again. This server may have restarted without its data, or may be another
 	// server.
 	//
-	// There is one call for each lost connection, however many channels it had. A sharded hub has a
-	// connection to each master. There is no call if none of the channels has a listener any more.
+	// The hub calls OnReconnect once for each lost connection, however many channels the connection had. A
+	// sharded hub has a connection to each master. If no channel of the connection is subscribed again,
+	// because none of them has listeners any more, there is no call.
 	//
-	// OnReconnect runs with no mutex held, on the goroutine that reads messages, so it must return at once.
-	// If it panics, the hub continues.
+	// OnReconnect runs in the goroutine that reads messages, so it must return at once. No mutex is held
+	// then. If OnReconnect panics, the hub continues.
 	OnReconnect func()
 }
 
 // A Hub shares one subscription connection among any number of [Subscription]s. For the sharded channels of a
-// Cluster, it has one connection to each master that has some of the channels. All methods may be called by
-// many goroutines at once. Make a Hub with [NewHub], [NewClusterHub] or [NewShardedHub]. The methods of a
-// zero or nil Hub panic.
+// Cluster, it has one connection to each master that has some of the channels. All methods are safe for
+// concurrent use. Make a Hub with [NewHub], [NewClusterHub] or [NewShardedHub]. The methods of a zero or nil
+// Hub panic.
 type Hub struct {
 	options Options
 	ctx     context.Context // canceled by Close
 	cancel  context.CancelFunc
 	cluster Cluster
-	sharded bool           // the channels are sharded; an error of the server then refuses one channel
+	sharded bool           // the channels are sharded, so an error of the server may refuse a single channel
 	work    sync.WaitGroup // counts owners of shards and goroutines that look for nodes
 
-	// mu guards the fields below, the fields of every channel, and the fields of a shard, a link and a
-	// Subscription whose comment says so. It is not held during I/O, a wait or a log line.
+	// mu guards the fields below, and all fields of every channel. It also guards some fields of shards,
+	// links and Subscriptions, whose comments name hub.mu. It is not held during I/O, a wait or a log line.
 	mu       sync.Mutex
 	channels map[string]*channel // channels that have a listener or linger
-	shards   map[Node]*shard     // each has an owner
-	warned   time.Time           // time of the last line of warn
-	refusal  error               // error of the last refused SUBSCRIBE; nil after a confirmed one
+	shards   map[Node]*shard     // shards by node; each has an owner
+	warned   time.Time           // time at which warn last wrote a line
+	refusal  error               // error of the last refused SUBSCRIBE; nil after a later confirmation
 }
 
 type channel struct {
 	name          string
 	listeners     map[*Subscription]struct{}
-	shard         *shard        // nil while a goroutine looks for its node
+	shard         *shard        // nil while a goroutine looks for the channel's node
 	lastSubscribe *command      // last SUBSCRIBE on the present connection; its reply confirms the channel
 	confirmed     time.Time     // time of the reply to lastSubscribe; zero means there was no reply yet
 	idle          *list.Element // element of shard.idle; nil while the channel has listeners
 	idleSince     time.Time     // when the channel lost its last listener
 	pause         time.Duration // last pause before looking for a node; 0 after the channel was confirmed
-	outage        *outage       // set from the loss of the connection to the next confirmation
+	outage        *outage       // set when the connection is lost, until the channel is confirmed again
 }
 
 // An outage begins with the loss of a connection that had a confirmed channel. All channels of that
@@ -87,13 +90,13 @@ type channel struct {
 // by another server.
 type outage struct{ ended bool }
 
-// NewHub returns a hub that makes its connections by dial. It calls dial when it needs a connection and has
-// none. It does no I/O and starts no goroutine before the first Subscribe.
+// NewHub returns a hub that makes its connections by dial. The hub calls dial when it needs a connection and
+// has none. Before the first Subscribe, the hub does no I/O and has no goroutine.
 //
-// dial may connect at once. It may also leave the connecting to the first Subscribe of the Conn, as go-redis
-// does. Its context lasts as long as the connection is needed. When the context ends, dial should return. It
-// must not return nil. If dial cannot connect, the first Subscribe of the Conn must return the error. A panic
-// in dial or in the Conn, for example in a hook of go-redis, counts as an outage.
+// dial may connect at once, or leave this to the first Subscribe of the Conn, as go-redis does. The context
+// of dial lasts as long as the connection is needed. When the context ends, dial should return. It must not
+// return nil, even if it cannot connect. In this case, the first Subscribe of the Conn must return the error.
+// A panic in dial or in the Conn, for example in a hook of go-redis, counts as an outage.
 //
 // NewHub panics if dial is nil.
 func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
@@ -106,8 +109,8 @@ func NewHub(dial func(ctx context.Context) Conn, o Options) *Hub {
 // NewShardedHub returns a hub that subscribes to the sharded channels of a Cluster (Redis 7 or newer,
 // Valkey), which get the messages of SPUBLISH. The hub keeps one connection to each node that has channels
 // with listeners, and follows a channel that moves to another node. Each Subscription reports resubscribed
-// after such a move, as it does after a reconnect. NewShardedHub does no I/O before the first Subscribe. It
-// panics if c is nil.
+// after such a move, as it does after a reconnect. The hub does no I/O before the first Subscribe.
+// NewShardedHub panics if c is nil.
 func NewShardedHub(c Cluster, o Options) *Hub {
 	if c == nil {
 		panic("pubsub: NewShardedHub: the Cluster is nil")
@@ -135,19 +138,20 @@ func newHub(c Cluster, sharded bool, o Options) *Hub {
 }
 
 // Subscribe returns a Subscription to the named channel. It never blocks and does no I/O. The Subscription is
-// confirmed when Take reports resubscribed. If the channel is already confirmed, Take does so at once. A
-// channel may have any number of Subscriptions, and each gets every message. After Close of the hub, no
-// message arrives.
+// confirmed when Take first reports resubscribed. If the channel is already confirmed, Take reports this at
+// once. A channel may have any number of Subscriptions, and each message goes to all of them. After Close of
+// the hub, no message arrives.
 func (h *Hub) Subscribe(name string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, ready: make(chan struct{}, 1)}, name)
 }
 
 // SubscribeTo works like [Hub.Subscribe], but the Subscription uses ready as its channel C. ready must have
-// capacity 1. Subscriptions of any hubs can share it, so that one listener waits for all of them.
+// capacity 1. Several Subscriptions, even of different hubs, can share ready, so that one listener waits for
+// all of them.
 //
-// When ready has a value, the listener must first receive it, and then Take from each Subscription. Take does
-// not receive from a shared channel, because the value may be for a message that arrived in a Subscription
-// from which the listener has already taken. SubscribeTo panics if ready is nil.
+// When ready has a value, the listener must first receive the value, and then call Take of each Subscription
+// that shares ready. Take itself does not receive from ready, because the value may announce a message of
+// another Subscription. SubscribeTo panics if ready is nil.
 func (h *Hub) SubscribeTo(name string, ready chan struct{}) *Subscription {
 	if ready == nil {
 		panic("pubsub: SubscribeTo: ready is nil")
@@ -199,8 +203,8 @@ func (h *Hub) refuse(err error) {
 }
 
 // Close closes the connections, and waits until the hub's goroutines have ended. If a dial does not return
-// when its context ends, Close stops waiting after a fraction of a second. After Close of the hub,
-// Subscriptions receive no more messages, and need not be closed. Close may be called any number of times.
+// when its context ends, Close stops waiting after 200 ms. After Close of the hub, Subscriptions receive no
+// more messages, and need not be closed. Close may be called any number of times.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.cancel() // from now on, no Subscribe starts a goroutine
@@ -252,8 +256,9 @@ func (h *Hub) rest(d time.Duration) {
 	}
 }
 
-// longer doubles a pause, from firstBackoff to lastBackoff. It returns the time to wait. Half of this time is
-// random, because many clients may lose a server at the same time.
+// longer doubles *pause, which is then at least firstBackoff and at most lastBackoff. It returns a random
+// time from half of *pause to the whole. The time is random, because many clients may lose a server at the
+// same time.
 func longer(pause *time.Duration) (wait time.Duration) {
 	*pause = min(max(2**pause, firstBackoff), lastBackoff)
 	return *pause/2 + rand.N(*pause/2)
@@ -264,8 +269,7 @@ func longer(pause *time.Duration) (wait time.Duration) {
 const maxPending = 1024
 
 // A Subscription is one listener's mailbox for one channel. Its methods never block and may be called from
-// any goroutine, but C and Take are meant for a single listener. The methods of a zero or nil Subscription
-// panic.
+// any goroutine, but C and Take are meant for a single listener. Do not use a nil or zero Subscription.
 type Subscription struct {
 	hub    *Hub
 	ready  chan struct{}
@@ -277,15 +281,14 @@ type Subscription struct {
 	resubscribed bool
 }
 
-// C returns a channel of capacity 1 that has a value whenever Take has something to return. If Subscriptions
-// share the channel, it has a value whenever Take of one of them may have something to return. The channel is
-// never closed.
+// C returns a channel of capacity 1, which gets a value when there is something for Take to return. If
+// several Subscriptions share the channel, the value can be for any of them. The channel is never closed.
 func (s *Subscription) C() <-chan struct{} { return s.ready }
 
-// Take empties the mailbox. It returns the messages since the last Take, in the order in which they were
-// published. If resubscribed is true, other messages may have been lost, so the listener has to read the
-// state from its server. resubscribed is true
-//   - after the server has confirmed the subscription, for the first time or after a reconnect;
+// Take empties the mailbox. It returns the messages since the last Take, in the order in which they arrived.
+// If resubscribed is true, the listener may have missed messages, so it has to read the state from its
+// server. resubscribed is true
+//   - after a server has confirmed the subscription, for the first time or again;
 //   - after Subscribe, if the channel was already confirmed;
 //   - after messages were dropped, because more than 1024 were waiting.
 func (s *Subscription) Take() (messages []string, resubscribed bool) {
@@ -302,10 +305,10 @@ func (s *Subscription) Take() (messages []string, resubscribed bool) {
 	return messages, resubscribed
 }
 
-// Unheard reports to the hub that the server which publishes on the channel has no subscriber. The caller
-// knows this from the server's reply to a request that was sent at sentAt or later. If the channel was
-// confirmed before sentAt, the connection of the hub leads to another server, for example because an endpoint
-// was moved. The hub then replaces the connection. This method never blocks.
+// Unheard reports to the hub that the server which publishes on the channel has no subscriber to it. The
+// caller knows this from the server's reply to a request that was sent at sentAt or later. If the channel was
+// confirmed before sentAt, the connection of the hub must lead to another server, for example because an
+// endpoint has moved. The hub then replaces the connection. This method never blocks.
 func (s *Subscription) Unheard(sentAt time.Time) {
 	h := s.hub
 	h.mu.Lock()
@@ -316,8 +319,8 @@ func (s *Subscription) Unheard(sentAt time.Time) {
 	}
 }
 
-// Close ends the subscription. No more messages are put into the mailbox, but Take still returns the messages
-// that it has. If the channel has no other listeners, it is unsubscribed after [Options.Linger]. Close may be
+// Close ends the subscription. The mailbox gets no more messages, but Take still returns the messages that
+// are in it. If the channel has no other listeners, it is unsubscribed after [Options.Linger]. Close may be
 // called any number of times.
 func (s *Subscription) Close() {
 	h := s.hub
@@ -342,7 +345,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// put adds a message to the mailbox. The caller must hold hub.mu.
+// put adds a message to the mailbox. If the mailbox is full, put first empties it. The caller must hold
+// hub.mu.
 func (s *Subscription) put(message string) {
 	if len(s.messages) == maxPending {
 		s.messages = nil

@@ -14,27 +14,31 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// A Conn is one subscription connection. *[redis.PubSub] implements Conn. A simulation can supply its own.
+// A Conn is one subscription connection. *[redis.PubSub] implements Conn. A simulation can have another
+// implementation.
 //
 // The hub calls Subscribe, Unsubscribe (never without a channel), Ping and Close from one goroutine. When the
 // first Subscribe has succeeded, the hub also calls Receive from another goroutine. After any error, the hub
-// closes the Conn and dials a new one. There is one exception: a [redis.Error] that Receive returns to a
-// sharded hub only means that the server refuses one channel.
+// closes the Conn. If it still needs a connection, it dials a new one. There is one exception. In a sharded
+// hub, a [redis.Error] of Receive that is the reply to SSUBSCRIBE or SUNSUBSCRIBE only means that the server
+// refuses one channel.
 //
-// If a Conn also has a method Server() string, log lines have its result instead of [Options.Server].
+// If a Conn also has a method Server() string, log lines have the result of this method instead of
+// [Options.Server].
 type Conn interface {
-	// Subscribe, Unsubscribe and Ping write one command each. Receive returns the replies, in the order of
-	// the commands. The first Subscribe may connect. ctx has not ended.
+	// Subscribe, Unsubscribe and Ping write commands, and do not wait for the replies. Receive returns the
+	// replies, in the order of the commands, with one reply for each channel. The first Subscribe may
+	// connect. ctx ends after two ping intervals, or when the connection is not needed any more.
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context, payload ...string) error
 
 	// Receive waits for the next *redis.Subscription, *redis.Message or *redis.Pong, or for an error that is
-	// the reply to a command. Otherwise only Close or a failure of the connection ends the wait. ctx has
-	// already ended. This means only that Receive must not connect.
+	// the reply to a command. Close and a failure of the connection also end the wait. ctx has always ended
+	// already. This means only that Receive must not connect.
 	Receive(ctx context.Context) (any, error)
 
-	// Close also ends a Receive that is waiting.
+	// Close closes the connection, and ends a Receive that is waiting.
 	Close() error
 }
 
@@ -45,10 +49,11 @@ var (
 	errMisled = errors.New("the server that has the lock has no subscription of this session")
 )
 
-// ended is the context for Receive. With another context, PubSub.Receive would replace a broken connection,
-// with the PubSub's mutex held for as long as the dial takes. It would also subscribe again, and the hub
-// would not notice the gap. With an ended context, the dial fails at once. Reading still works, because
-// go-redis uses only the deadline of the context for reading, and this context has no deadline.
+// ended is the context for Receive. With a context that has not ended, Receive of go-redis would replace a
+// broken connection itself. It would hold the mutex of the PubSub for as long as the dial takes. It would
+// also subscribe again, and the hub would not notice that messages may be missing. With an ended context, the
+// dial fails at once. Reading still works, because go-redis uses only the deadline of the context for
+// reading, and this context has no deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -61,8 +66,8 @@ type link struct {
 	conn   Conn
 	outage time.Time // start of the outage that this connection may end; zero means there is none
 
-	// answered is set when the connection has received something. Only the reader uses it, and after the end
-	// of the reader, the owner.
+	// answered is set when the connection has received something. Only the reader uses answered while it
+	// runs. After that, only the owner uses it.
 	answered bool
 
 	// hub.mu guards the fields below while the reader runs.
@@ -102,7 +107,7 @@ func (l *link) serve() (err error) {
 	l.conn = l.node.Dial(ctx)
 	var reader sync.WaitGroup
 	defer func() {
-		fail(nil) // before Close, because Close of go-redis waits for a dial
+		fail(nil) // ends a dial, for which Close of go-redis would wait
 		l.conn.Close()
 		reader.Wait()
 		l.forget()
@@ -111,10 +116,10 @@ func (l *link) serve() (err error) {
 	if needed, err := l.update(ctx); err != nil || !needed {
 		return err
 	}
-	// The reader starts after the first Subscribe. Before that, Receive would find no connection, and would
-	// wait for the mutex that Subscribe holds while it dials.
+	// The reader starts after the first Subscribe. During that call, Receive would wait for the mutex that
+	// Subscribe holds while it dials.
 	l.receivedAt = time.Now()
-	reader.Go(func() { fail(l.read()) }) // fail also ends a command that dials again
+	reader.Go(func() { fail(l.read()) }) // fail also ends a command of the owner that is dialing again
 
 	err = l.tend(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -123,15 +128,14 @@ func (l *link) serve() (err error) {
 	return err
 }
 
-// forget is called when the connection has ended. None of its channels is confirmed any more. If a channel
-// was confirmed, an outage begins.
+// forget handles the end of the connection. From then on, none of its channels is confirmed. If one of them
+// was confirmed before, an outage begins.
 func (l *link) forget() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	var lost *outage
 	for _, ch := range l.channels {
-		// If the connection is closed because no channel needs it, no channel is confirmed, so no outage
-		// begins.
+		// If the connection ends because no channel needs it, l.channels is empty, so no outage begins.
 		if !ch.confirmed.IsZero() {
 			lost = &outage{}
 			break
@@ -182,8 +186,9 @@ func (l *link) tend(ctx context.Context) error {
 	}
 }
 
-// update subscribes the channels in fresh by one call, and unsubscribes the channels in left by another. If
-// the shard has no channels any more, update does nothing and returns false.
+// update subscribes the channels in fresh by one call, and unsubscribes the channels in left by another call.
+// If the shard has no channels any more, update sends nothing and returns false. If the connection leads to
+// the wrong server, it returns errMisled.
 func (l *link) update(ctx context.Context) (needed bool, err error) {
 	l.hub.mu.Lock()
 	l.expire()
@@ -205,9 +210,9 @@ func (l *link) update(ctx context.Context) (needed bool, err error) {
 	return true, err
 }
 
-// write subscribes to all these channels, or unsubscribes from them, with one call of send. First it adds one
-// command for each channel to expected, because the server replies once for each. Without channels, it does
-// nothing. The time limit is two ping intervals, also for a dial that sending may cause.
+// write calls send once, for all channels. First it adds one command of this kind for each channel to
+// expected, because the server replies once for each channel. A ping has the channel "". Without channels,
+// write does nothing. send must return within two ping intervals, even if it has to dial.
 func (l *link) write(
 	ctx context.Context, kind string, send func(context.Context, ...string) error, channels ...string,
 ) error {
@@ -249,8 +254,8 @@ func (l *link) read() (err error) {
 }
 
 // refuse reports whether err only means that the server refuses one channel. In this case, err is the reply
-// to the first command without a reply, and refuse makes the hub look for another node for the channel of
-// this command.
+// to the first command in expected, and refuse makes the hub look for another node for the channel of this
+// command.
 func (l *link) refuse(err error) bool {
 	h := l.hub
 	if !h.sharded || !errors.As(err, new(redis.Error)) {
@@ -272,7 +277,7 @@ func (l *link) refuse(err error) bool {
 }
 
 // fail removes the first n expected commands, because the server has not carried them out. The hub then looks
-// for another node for their channels. The caller must hold hub.mu.
+// for another node for the channels that these commands would have subscribed. The caller must hold hub.mu.
 func (l *link) fail(n int) {
 	for _, c := range l.expected[:n] {
 		if ch := l.channels[c.channel]; ch != nil && ch.lastSubscribe == c {
@@ -295,8 +300,8 @@ func (l *link) match(kind, channel string) *command {
 	return nil
 }
 
-// deliver puts a message into the mailboxes of its channel, or handles a reply. It never waits for a
-// listener. It reports whether the reply ends an outage.
+// deliver puts a message into the mailboxes of the message's channel, or handles a reply. It never waits for
+// a listener. reconnected reports whether a reply has ended an outage.
 func (l *link) deliver(arrived any) (reconnected bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 
 // NewClusterHub returns a hub that subscribes to the classic channels of a Cluster. Every node forwards each
 // message to all others, so one connection is enough, and can lead to any master that works. After a failure,
-// the hub connects to another master. It also does so when its server is not a master any more. The clients
-// of the nodes make the connections, with their options and hooks. NewClusterHub does no I/O before the first
-// Subscribe. It panics if c is nil.
+// and when its server is not a master any more, the hub connects to another master. It connects through the
+// [redis.Client] that c has for this master, with the options and hooks of that client. The hub does no I/O
+// before the first Subscribe. NewClusterHub panics if c is nil.
 //
-// The Subscribe of a [redis.ClusterClient] would dial the master of the first channel's slot, even while that
-// master is down.
+// The hub does not use Subscribe of the [redis.ClusterClient]. That method would dial the master of the first
+// channel's slot, even while that master is down.
 func NewClusterHub(c ClusterClient, o Options) *Hub {
 	if c == nil {
 		panic("pubsub: NewClusterHub: the Cluster is nil")
@@ -33,7 +33,7 @@ func NewClusterHub(c ClusterClient, o Options) *Hub {
 // server and name.
 type anyMaster struct {
 	client ClusterClient
-	failed atomic.Bool // the last connection failed
+	failed atomic.Bool // the last connection has failed
 
 	server *redis.Client // server of the last connection; nil before the first connection
 	name   string        // key name in a slot that the server has, or had
@@ -56,7 +56,8 @@ func (a *anyMaster) Reload(ctx context.Context) {
 func (a *anyMaster) Dial(context.Context) Conn { return &memberConn{of: a} }
 
 // choose returns the server for the next connection. If the last connection has not failed, and its server is
-// still a master, choose returns that server. Otherwise it returns another master at random, if there is one.
+// still a master, choose returns that server. If not, choose returns another master at random. If it finds no
+// other master, it returns the same server again.
 func (a *anyMaster) choose(ctx context.Context) (*redis.Client, error) {
 	last := a.server
 	if last != nil && !a.failed.Load() && a.serves(ctx) {
@@ -86,7 +87,7 @@ func (a *anyMaster) find(ctx context.Context, fits func(*redis.Client) bool) (bo
 	return false, nil
 }
 
-// serves reports whether the server is a master, by the client's map of the Cluster. If the client has no
+// serves reports whether the client's map of the Cluster shows the server as a master. If the client has no
 // map, serves returns true.
 func (a *anyMaster) serves(ctx context.Context) bool {
 	master, err := a.client.MasterForKey(ctx, a.name)
@@ -99,8 +100,9 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 	return found || err != nil
 }
 
-// A memberConn is a connection to any master. Not Dial but the first Subscribe chooses the server, because
-// Subscribe has a deadline. The choice may take long if the client must load the map of the Cluster.
+// A memberConn is a connection to any master. The choice of the server may take long, because the client may
+// have to load the map of the Cluster. So the first Subscribe chooses the server, and not Dial, because only
+// Subscribe has a deadline.
 type memberConn struct {
 	*redis.PubSub // nil before the first Subscribe
 	of            *anyMaster

@@ -16,8 +16,8 @@ import (
 	"github.com/lockline/lockline/internal/contain"
 )
 
-// A shard has the channels that one connection serves. These are all channels of a hub, or for a sharded hub,
-// the channels of one node.
+// A shard has the channels that one connection serves. In a sharded hub, these are the channels of one node.
+// In any other hub, these are all channels of the hub.
 type shard struct {
 	hub   *Hub
 	node  Node
@@ -28,10 +28,11 @@ type shard struct {
 	fresh    []string  // new channels, for which no SUBSCRIBE was sent yet
 	left     []string  // removed channels, for which no UNSUBSCRIBE was sent yet
 	idle     list.List // channels without listeners, in the order in which they lost the last one
-	misled   bool      // the connection leads to another server than the publisher
+	misled   bool      // the connection does not lead to the server that publishes
 }
 
-// own makes one connection after another while the shard needs one. It runs in the owner's goroutine.
+// own makes a connection, and a new one whenever a connection has ended, until the shard needs no connection
+// any more. It runs in the owner's goroutine.
 func (s *shard) own() {
 	h := s.hub
 	var pause time.Duration
@@ -44,8 +45,8 @@ func (s *shard) own() {
 		if l.answered {
 			outage = time.Time{}
 		}
-		// The pause also grows while connections work but are misled, because if a client's connections lead
-		// to two servers, each new connection may be misled, too.
+		// The pause also grows if a connection works but leads to the wrong server. If an address leads to
+		// two servers, the next connection may lead to the wrong server again.
 		if l.answered && !misled {
 			pause = 0
 		}
@@ -87,8 +88,8 @@ const (
 		"than the requests. If this line is logged again and again, set ConnMaxLifetime of the client"
 )
 
-// names returns the names of the shard's channels. If there are many, it returns only a few names, and the
-// number of the other channels.
+// names returns the names of the shard's channels. If there are more than three channels, it returns the
+// first three names, and the number of the other channels.
 func (s *shard) names() string {
 	const most = 3
 	s.hub.mu.Lock()
@@ -100,8 +101,9 @@ func (s *shard) names() string {
 	return strings.Join(names, ", ")
 }
 
-// needed reports whether the shard needs a connection, and prepares its fields for a new one. If it returns
-// false, the owner must end. The next channel of the node then gets a new shard.
+// needed reports whether the shard needs a connection, and prepares the fields of the shard for a new
+// connection. If needed returns false, the owner must end. The next channel of the node then gets a new
+// shard.
 func (s *shard) needed() bool {
 	h := s.hub
 	h.mu.Lock()
@@ -149,7 +151,7 @@ func (s *shard) review() {
 }
 
 // place adds a channel that has no shard to the shard of its node. It looks for the node after wait, and then
-// again and again, until it finds the node or the channel has no listeners any more.
+// again and again, until it finds the node, the channel has no listeners any more, or the hub is closed.
 func (h *Hub) place(ch *channel, wait time.Duration) {
 	for {
 		if wait > 0 {
@@ -159,7 +161,7 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 		node, err := h.locate(ch.name)
 		h.mu.Lock()
 		switch {
-		case h.channels[ch.name] != ch || h.ctx.Err() != nil: // the channel has no listeners any more
+		case h.channels[ch.name] != ch || h.ctx.Err() != nil: // no listener is left, or the hub is closed
 			h.mu.Unlock()
 			return
 		case err == nil:
@@ -173,7 +175,8 @@ func (h *Hub) place(ch *channel, wait time.Duration) {
 	}
 }
 
-// add adds a channel to the shard of a node. The caller must hold mu.
+// add adds a channel to the shard of a node. If the node has no shard, add makes one, with its owner. The
+// caller must hold mu.
 func (h *Hub) add(ch *channel, n Node) {
 	s := h.shards[n]
 	if s == nil {
@@ -187,8 +190,8 @@ func (h *Hub) add(ch *channel, n Node) {
 	poke(s.poked)
 }
 
-// displace removes a channel from its shard. If the channel has listeners, place then looks for another
-// shard, after wait. The caller must hold mu.
+// displace removes a channel from its shard. If the channel has listeners, a goroutine looks for its node
+// again after wait (place). If not, displace also removes the channel from the hub. The caller must hold mu.
 func (h *Hub) displace(ch *channel, wait time.Duration) {
 	s := ch.shard
 	delete(s.channels, ch.name)
@@ -215,22 +218,22 @@ func (h *Hub) reload() {
 }
 
 // A Cluster finds the nodes of sharded channels. [Masters] returns a Cluster for a client of go-redis. A
-// simulation can supply its own. The hub calls the methods from several goroutines.
+// simulation can have another implementation. The hub calls the methods from several goroutines.
 type Cluster interface {
-	// Node returns the server that has the channel. It may send requests to find the server. Its context ends
-	// when the hub closes, and Node should return then. If Node returns a wrong server, that server refuses
-	// the channel.
+	// Node returns the server that has the channel. Node may send requests to find the server. ctx ends when
+	// the hub is closed, and Node should return then. Node may return a wrong server, because that server
+	// then refuses the channel.
 	Node(ctx context.Context, channel string) (Node, error)
 
-	// Reload is called after a node has turned out to be gone or wrong. The next call of Node should then
-	// find the right node. Reload must not block, and may be called often.
+	// The hub calls Reload when a node has failed, is wrong or was not found. The next call of Node should
+	// then find the right node. Reload must not block, and may be called often.
 	Reload(ctx context.Context)
 }
 
 // A Node is one server of a Cluster. Its type must be comparable, and equal values mean the same server.
 type Node interface {
-	// Dial works like the function that [NewHub] gets. But Subscribe and Unsubscribe of the Conn send
-	// SSUBSCRIBE and SUNSUBSCRIBE, for sharded channels, and take any number of channels of any slots.
+	// Dial works like the function that [NewHub] gets. In a sharded hub, Subscribe and Unsubscribe of its
+	// Conn must send SSUBSCRIBE and SUNSUBSCRIBE. They get any number of channels, whose slots may differ.
 	Dial(ctx context.Context) Conn
 }
 

@@ -11,16 +11,17 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// ErrUpgrade means that Lock or TryLock was called with a context that carries a read hold, or with an owner
-// ([rlock.WithOwner]) that has one. A reader cannot become the writer, because two readers that tried to
-// would wait for each other forever. Unlock the read hold first.
+// ErrUpgrade means that a reader has called Lock or TryLock. A reader is a caller whose context carries a
+// read hold but no write hold, or whose owner ([rlock.WithOwner]) has only read holds. A reader cannot become
+// the writer, because two readers that both tried this would wait for each other forever. Unlock the read
+// hold first.
 var ErrUpgrade error = errUpgrade
 
 var errUpgrade = engine.ErrUpgrade // a variable, so that the documentation does not show the internal package
 
-// RWMutex is a read-write lock with a name, used by one session. It has no state of any acquisition, and all
-// RWMutexes with the same name are one lock. It is safe for concurrent use. An RWMutex is the [rlock.Locker]
-// of writers. [RWMutex.RLocker] returns the Locker of readers.
+// RWMutex names a read-write lock for one session. It keeps no state of an acquisition, and several RWMutexes
+// with the same name are the same lock. All methods are safe for concurrent use. An RWMutex is the
+// [rlock.Locker] of writers. [RWMutex.RLocker] returns the Locker of readers.
 type RWMutex struct{ mutex *rlock.Mutex }
 
 var _ rlock.Locker = (*RWMutex)(nil)
@@ -39,8 +40,8 @@ var kind = &engine.Kind{
 var read = engine.Want{N: 1, Limit: engine.All, Shared: true}
 
 // New returns a read-write lock with this name. It sends no request and is cheap. The name may be any string
-// of 1 to 512 bytes. If the name or the session is not valid, every method returns an error that says so.
-// The options are the defaults of each call, as with [rlock.New].
+// of 1 to 512 bytes. If the name or the session is not valid, every method that can return an error returns
+// an error that says so. The options are the defaults of each call, as with [rlock.New].
 //
 // Locks of different kinds with the same name do not exclude each other. A writer and a holder of a lock of
 // package rlock can be inside at the same time, without an error. So use the same kind for a name in all
@@ -60,39 +61,44 @@ func (m *RWMutex) unwrap() *rlock.Mutex {
 // Name returns the name of the lock.
 func (m *RWMutex) Name() string { return m.unwrap().Name() }
 
-// Lock waits until it gets the write lock, which excludes all other holders. It returns the hold, and a
-// context for the protected work, which carries the hold and ends with it. If ctx descends from a live write
-// hold of this lock, Lock re-enters. If ctx descends from a read hold, Lock returns [ErrUpgrade] at once. If
-// the caller has a read hold but passes another context, Lock waits for that read hold: a deadlock.
+// Lock waits until it gets the write lock, which excludes all other holders. It returns the hold and a
+// context for the protected work. The context carries the hold and ends with it. If ctx descends from a live
+// write hold of this lock, Lock re-enters. If ctx descends from a read hold but from no write hold, Lock
+// returns [ErrUpgrade] at once. If the caller has a read hold but passes a context that does not descend from
+// this hold, Lock waits for the caller's own hold, which is a deadlock.
 //
-// The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
+// The bounds of the wait and all other errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.unwrap().Lock(ctx, options...)
 }
 
-// TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if others wait,
-// it returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too. It blocks
-// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session is just releasing
-// the lock, TryLock first waits for the end of the release, for up to 250 ms.
+// TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if there are
+// waiters, TryLock returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it,
+// too. TryLock blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session
+// is just releasing the lock, TryLock first waits for the end of the release, for up to 250 ms.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return m.unwrap().TryLock(ctx, options...)
 }
 
-// RLock waits until it gets a read lock, which excludes writers but not other readers. If ctx descends from a
-// live hold of this lock, to read or to write, RLock re-enters. If a write hold is unlocked before a read
-// hold that is nested in it, the read hold stays held, and no other writer gets the lock in between. The
-// context of the read hold stays valid, too, until the context that was passed to the outermost Lock ends.
+// RLock waits until it gets a read lock, which excludes writers but not other readers. It returns the hold
+// and a context for the protected work, like Lock. If ctx descends from a live hold of this lock, to read or
+// to write, RLock re-enters. A write hold can be unlocked before a read hold that is nested in it. Then the
+// read hold stays held, and no other writer gets the lock in between. The Unlock of the write hold does not
+// end the context of the read hold. From then on, this context ends with the read hold, and with the context
+// that was passed to the outermost call.
 //
 // The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return inner.Acquire(ctx, m.unwrap(), read, options, false)
 }
 
-// TryRLock does the same as RLock, but does not wait for other holders. If a writer holds the lock or waits,
-// TryRLock returns a *[rlock.LockedError], unless it can join a read lock that its session holds. It blocks
-// for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero.
+// TryRLock does the same as RLock, but does not wait for other holders. If it can join a read lock that its
+// session holds, it does so in memory. Otherwise, if a writer holds the lock or waits, TryRLock returns a
+// *[rlock.LockedError]. TryRLock blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above
+// zero. If Redis refuses the request while the session is releasing the lock, TryRLock waits for the release,
+// for up to 250 ms, and then sends its request again.
 func (m *RWMutex) TryRLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -130,23 +136,25 @@ func (r reader) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 // changes nothing, and blocks for the reply, at most until ctx ends.
 func (m *RWMutex) Inspect(ctx context.Context) (rlock.State, error) { return m.unwrap().Inspect(ctx) }
 
-// ForceUnlock takes the lock from the writer that holds it, and reports whether there was one. If only
-// readers hold the lock, ForceUnlock does nothing and returns false, and [RWMutex.ForceUnlockReaders] frees
-// the lock. ForceUnlock is for operators, because the holder continues without the lock until its next
-// request or renewal. This takes at most a third of its lease, or the rest of a fixed lease. ForceUnlock
-// blocks for one request, at most until ctx ends.
+// ForceUnlock takes the lock from the writer that holds it, and reports whether there was such a writer. It
+// takes nothing from readers, for which there is [RWMutex.ForceUnlockReaders]. ForceUnlock is for operators,
+// because the holder continues without the lock for a while. The holder notices the loss at its next request
+// or renewal. A lease is renewed after each third of its length, but a fixed lease is not renewed. So a
+// holder with a fixed lease may notice the loss only when the lease ends. ForceUnlock blocks for the reply,
+// at most until ctx ends.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.unwrap().ForceUnlock(ctx)
 }
 
 // ForceUnlockReaders takes the lock from all readers, as ForceUnlock does from a writer. It returns the
-// number of entries in Redis from which it has taken the lock. Readers of one session usually share an entry.
+// number of entries that it has removed from Redis. Readers of one session usually share an entry.
 func (m *RWMutex) ForceUnlockReaders(ctx context.Context) (int, error) {
 	return inner.Mutex(m.unwrap()).Force(ctx, engine.ForceShared)
 }
 
-// ForceUnlockToken takes the lock from one holder, as ForceUnlock does. This is the reader or the writer that
-// [RWMutex.Inspect] has returned with this token. If the hold has ended meanwhile, nothing changes.
+// ForceUnlockToken takes the lock from the reader or writer that [RWMutex.Inspect] has returned with this
+// token, and reports whether there still was such a holder. All goroutines that share its entry lose the
+// lock. The holder notices the loss as after ForceUnlock.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return m.unwrap().ForceUnlockToken(ctx, token)
 }

@@ -1,48 +1,50 @@
-// Package semaphore provides a distributed semaphore. It has a fixed number of permits, which all processes
-// share and hold under leases. It uses the Session of package rlock.
+// Package semaphore provides a distributed semaphore. A semaphore has a number of permits, which all
+// processes share. Each holder has its permits under a lease. The package uses the Session of package rlock.
 //
-//	sem := semaphore.New(session, "reports", 4)   // at most 4 at a time, in all processes
+//	sem := semaphore.New(session, "reports", 4)   // 4 permits for all processes
 //	err := sem.Do(ctx, 1, func(ctx context.Context) error { // with 1 of the permits
-//		return makeReport(ctx)                   // ctx is canceled if the permit is lost
+//		return makeReport(ctx)                   // ctx ends if the permit is lost
 //	})
 //
-// Acquire returns a Hold, as Lock does, and the session renews the lease of the permits. If the permit is
-// lost, the context of the hold is canceled. If a process dies, its permits are free when their lease ends
-// (rlock.WithWatchdogTimeout, 15 s by default). The first waiter gets them at that moment. If the Unlock of a
-// lost permit comes late, it does not free another permit.
+// Acquire returns a Hold, as rlock.Mutex.Lock does, and the session renews the lease of the permits. If the
+// permits are lost, the context of the hold is canceled. If a process dies, its permits are free when their
+// lease ends (rlock.WithWatchdogTimeout, 15 s by default), and then go to waiters. A late Unlock of lost
+// permits does not free the permits of another holder.
 //
 // # Waiting
 //
-// Acquire takes n permits or none. Waiters are queued in Redis and served in their order. So a request for
-// many permits is not starved by requests for few, which wait behind it. A release hands permits over to the
-// first waiter in the queue, whose session gets a message. Waiters do not poll.
+// Acquire takes n permits or none. Waiters are queued in Redis, and served in the order of the queue. So an
+// Acquire of many permits is not starved by later calls that want few. If a release frees enough permits for
+// the first waiter, Redis hands the permits over to this waiter, and notifies its session by a message. Redis
+// does the same for the next waiters. Waiters do not poll.
 //
-// Once a session knows that others wait, it has one place in the queue for each number of permits that its
-// goroutines want. They take turns at that place, first come, first served. When one of them unlocks a
-// permit, the next one gets it in memory, without a request. This happens during the time of
-// rlock.WithHandover (5 ms by default) after the last request to Redis. After that time, the permit goes to
-// the first waiter in the queue. With WithHandover(0), every permit goes through Redis.
+// In a session, goroutines that want the same number of permits take turns, first come, first served. While a
+// request of one of them is queued in Redis, goroutines that come later share its place in the queue. A
+// goroutine that unlocks its permits passes them on to the next of these goroutines in memory, without a
+// request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from the
+// moment at which Redis granted the permits. After that time, the session releases the permits in Redis, and
+// they go to the first waiter in the queue. With WithHandover(0), a session passes no permits on in memory.
 //
 // # Nesting
 //
 // Permits do not nest. An Acquire with the context of another hold of the same semaphore takes further
-// permits. If all holders wait for further permits, they wait for each other: a deadlock.
+// permits. If all holders wait for further permits, they wait for each other, which is a deadlock.
 //
 // # The limit
 //
-// The limit, which is the number of permits, is a parameter of New. Use the same limit everywhere. If it
-// differs from the limit in use, calls are refused with a LimitError. SetLimit changes the limit for all,
-// whatever limits were passed to New, until the semaphore has not been used for a while. So a rolling
-// deployment with another limit calls SetLimit.
+// The limit is the number of permits of a semaphore. It is a parameter of New, so pass the same limit to each
+// New. If another New has set another limit in Redis, Redis refuses each Acquire with a LimitError. SetLimit
+// sets the limit for all sessions. After that, Redis ignores the limits that were passed to New, until the
+// semaphore has not been used for a while. So if a rolling deployment changes the limit, call SetLimit.
 //
 // # Guarantees
 //
-// No more permits than the limit are held at any time, under the conditions of rlock's mutual exclusion. (If
-// SetLimit reduces the limit, the present holders keep their permits.) Clocks must run at the same rate to
-// within 1 %, and Redis must not lose acknowledged writes. Where docs/failures.md says that two holders can
-// be inside, permits may be granted although they are in use.
+// The number of permits that are held never exceeds the limit, with one exception. If SetLimit reduces the
+// limit, the present holders keep their permits. The conditions are those of mutual exclusion in package
+// rlock: the rates of all clocks differ by 1 % at most, and Redis does not lose acknowledged writes. Where
+// docs/failures.md says that two holders can be inside, Redis may grant permits that are still in use.
 //
-// Each grant of Redis has a token, which is larger than the tokens of all earlier grants. Goroutines of one
-// session that pass a permit on in memory have the same token. So a token tells which grant is newer. It
-// does not fence, because several holders are valid at a time.
+// Each grant of Redis has a token, which is larger than the tokens of all earlier grants. Goroutines that
+// pass a permit on in memory all have the token of its grant. Tokens of a semaphore do not fence, because
+// several holders are valid at the same time.
 package semaphore

@@ -13,15 +13,16 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// MaxLimit is the highest number of permits.
+// MaxLimit is the highest number of permits of a semaphore.
 const MaxLimit = 999_999_999
 
-// Semaphore is a semaphore with a name and a limit, used by one session. It has no state of any acquisition,
-// and all Semaphores with the same name are one semaphore. It is safe for concurrent use.
+// Semaphore names a semaphore for one session, with the limit that was passed to New. It keeps no state of an
+// acquisition, and several Semaphores with the same name are the same semaphore. All methods are safe for
+// concurrent use.
 type Semaphore struct {
-	mutex *rlock.Mutex // all of the permits
+	mutex *rlock.Mutex // has the name, the session and the options
 	limit int
-	err   error // error of New, which every method returns
+	err   error // error of New; every method that can return an error returns this one
 }
 
 var kind = &engine.Kind{
@@ -37,15 +38,17 @@ const noun = "semaphore"
 
 func named(name string, err error) error { return failure.Of(noun, name, err) }
 
-// New returns a semaphore that has limit permits, from 1 to [MaxLimit]. It sends no request and is cheap. If
-// Redis has another limit, from another New, each Acquire is refused with a *[LimitError]. A limit that was
-// set by [Semaphore.SetLimit] overrides the limit of New.
+// New returns a semaphore with this name. limit is the number of permits, from 1 to [MaxLimit]. New sends no
+// request and is cheap. If Redis has another limit, which came from another New, each Acquire is refused with
+// a *[LimitError]. If [Semaphore.SetLimit] has set the limit in Redis, the limit of New does not count.
 //
 // The name may be any string of 1 to 512 bytes. If the session, the name or the limit is not valid, every
-// method returns an error that says so. The options are the defaults of each call, as with [rlock.New].
+// method that can return an error returns an error that says so. The options are the defaults of each call,
+// as with [rlock.New].
 //
-// A semaphore does not exclude locks of other kinds with the same name, even if it has one permit. Both can
-// be held at the same time, without an error. So use the same kind for a name in all programs.
+// A semaphore does not exclude locks of other kinds with the same name, even if it has only one permit. A
+// permit and such a lock can be held at the same time, without an error. So use the same kind for a name in
+// all programs.
 func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Semaphore {
 	sem := &Semaphore{mutex: inner.New(s, kind, name, options), limit: limit}
 	sem.err = sem.checkNumber("New: a limit", limit)
@@ -78,24 +81,24 @@ func (s *Semaphore) Name() string {
 	return s.mutex.Name()
 }
 
-// Acquire waits until it gets n permits at once. It never takes fewer. It returns the hold, and a context for
-// the protected work, which ends with the hold. Unlock of the hold releases the permits. Waiters are served
-// first come, first served.
+// Acquire waits until n permits are free, and takes them together. It never takes fewer than n. It returns
+// the hold and a context for the protected work. The context ends with the hold. Unlock of the hold releases
+// the permits. Waiters are served first come, first served.
 //
 // Acquire blocks at most until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
-// returned context inherits from it. The hold does not end when ctx ends. It ends only by Unlock, by a loss,
-// with its session, or with a fixed lease. n must be from 1 to [MaxLimit]. If n is above the limit, Acquire
-// is refused, even if the limit is reduced only during the wait.
+// returned context descends from ctx. The end of ctx does not end the hold. A hold ends only by Unlock, by a
+// loss, by the end of a fixed lease, or when its session is closed. n must be from 1 to [MaxLimit]. If n is
+// above the limit, Acquire returns an error, even if SetLimit has reduced the limit during the wait.
 //
-// After an error, Acquire returns ctx itself and a nil hold, on which all methods may be called. No permit
-// is held then. If an unanswered request may have taken permits, they are released in the background. The
-// error matches
+// After an error, Acquire returns ctx itself and a nil hold, on which all methods may be called. The caller
+// then holds no permits of this call. If an unanswered request may have taken permits, the session releases
+// them in the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx has ended. If a holder is known, errors.As finds a
 //     *[rlock.LockedError];
 //   - [rlock.ErrLocked], as a *[rlock.LockedError], if the time of WaitAtMost has passed. If Redis has not
-//     replied, so that no holder is known, it matches os.ErrDeadlineExceeded instead;
+//     replied, so that no holder is known, the error matches os.ErrDeadlineExceeded instead;
 //   - [rlock.ErrClosed], if the session is closed, or closes during the wait;
-//   - a *[LimitError], if the limit is below n, or differs from that of New;
+//   - a *[LimitError], if the limit in Redis is below n, or came from a New with another limit;
 //   - otherwise an error of go-redis. An outage does not end the wait at once (see [rlock.Mutex.Lock]).
 func (s *Semaphore) Acquire(
 	ctx context.Context, n int, options ...rlock.Option,
@@ -104,9 +107,9 @@ func (s *Semaphore) Acquire(
 }
 
 // TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
-// or if others wait, it returns a *[rlock.LockedError]. It blocks for one request, bounded by ctx and by a
-// [rlock.WaitAtMost] above zero. If the session is just releasing permits, TryAcquire waits for that, for up
-// to 250 ms, and may send more requests.
+// or if there are waiters, TryAcquire returns a *[rlock.LockedError]. It blocks for one request, bounded by
+// ctx and by a [rlock.WaitAtMost] above zero. If Redis refuses the request while the session is releasing
+// permits, TryAcquire waits for the releases, for up to 250 ms, and then sends its request again.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -147,12 +150,12 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	return l.TryAcquire(ctx, l.n, options...)
 }
 
-// SetLimit sets the limit, which is the number of permits, for all sessions. If it grows, waiters are served.
-// If it shrinks, holders keep their permits, and no waiter is served until enough permits are released. Redis
-// keeps the limit while the semaphore is used, and then for 15 to 45 s with the default lease. After that,
-// the next semaphore that is used sets the limit again, to the limit that was passed to its New. So a program
-// that changes the limit permanently must also change the limit of New. SetLimit blocks until Redis has
-// replied, at most until ctx ends.
+// SetLimit sets the limit, which is the number of permits, for all sessions. If the new limit is higher,
+// Redis serves waiters. If it is lower, holders keep their permits, and no waiter is served until enough
+// permits are released. Redis keeps the limit while the semaphore is used, and with the default lease for 15
+// to 45 s after that. When Redis has dropped the limit, the next Acquire sets the limit that was passed to
+// New. So a program that changes the limit permanently must also change the limit of New. SetLimit blocks
+// until Redis has replied, at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
@@ -161,8 +164,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit sets the limit in the same way as SetLimit, but only if Redis has no limit. (That is so if the
-// semaphore was not used lately.) It reports whether the limit was set.
+// TrySetLimit sets the limit like SetLimit, but only if Redis has no limit, because the semaphore was not
+// used lately. It reports whether it has set the limit.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
@@ -170,8 +173,8 @@ func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error
 	return inner.Mutex(s.mutex).SetLimit(ctx, int64(n), true)
 }
 
-// LimitError means that the limit in Redis differs from the limit that was passed to New, or is lower than
-// the number of permits that Acquire wanted.
+// LimitError means that Acquire wanted more permits than the limit in Redis, or that the limit in Redis came
+// from a New with another limit.
 type LimitError struct {
 	Name   string // name of the semaphore
 	Wanted int    // number of permits that Acquire wanted
@@ -198,9 +201,10 @@ func (s *Semaphore) Inspect(ctx context.Context) (rlock.State, error) {
 }
 
 // ForceRelease takes the permits from the holder that [Semaphore.Inspect] has returned with this token, and
-// reports whether there was such a holder. It is for operators, because the holder continues without its
-// permits until its next request or renewal. This takes at most a third of its lease, or the rest of a fixed
-// lease. ForceRelease blocks for one request, at most until ctx ends.
+// reports whether there still was such a holder. ForceRelease is for operators, because the holder continues
+// without its permits for a while. The holder notices the loss at its next request or renewal. A lease is
+// renewed after each third of its length, but a fixed lease is not renewed. So a holder with a fixed lease
+// may notice the loss only when the lease ends. ForceRelease blocks for the reply, at most until ctx ends.
 func (s *Semaphore) ForceRelease(ctx context.Context, token int64) (bool, error) {
 	if err := s.check(ctx, "", 1); err != nil {
 		return false, err

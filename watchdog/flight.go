@@ -9,9 +9,9 @@ import (
 // MaxBatch is the largest number of leases in one call of [Keeper.Renew].
 const MaxBatch = 500
 
-// fly renews leases of one server that were due at launched, one batch after another, because several batches
-// at once could use up all connections of the client. If a batch hangs, a later flight renews the leases of
-// the batches behind it.
+// fly renews leases of one server. launched is the time at which these leases were due. fly sends one batch
+// after another, because several batches at the same time could use up all connections of the client. If a
+// batch hangs, a later flight renews the leases of the batches behind it.
 func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 	for {
 		batch := make([]*Lease, 0, min(len(waiting), MaxBatch))
@@ -44,7 +44,7 @@ func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Durati
 	var errs []error
 
 	w.mu.Lock()
-	if w.ctx.Err() != nil { // closed, so busy must not be raised
+	if w.ctx.Err() != nil { // the Watchdog is closed, so busy must not be raised
 		w.mu.Unlock()
 		return
 	}

@@ -11,15 +11,15 @@ import (
 // never is later than any other time.
 const never = time.Duration(math.MaxInt64)
 
-// A Lease is a lease that a Watchdog keeps. Embed it in the type that has the lease. Set Owner, and then call
-// [Watchdog.Add] once. All other fields of a new Lease are zero.
+// A Lease is a lease that a Watchdog keeps. It can be a field of the object that has the lease. Set Owner,
+// leave all other fields zero, and call [Watchdog.Add] once.
 type Lease struct {
 	Owner any // lets the Keeper find the object that has the lease; set before Add
 
 	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start.
 	deadline time.Duration // the last known deadline; kept after the lease has ended
 	next     time.Duration // time of the next renewal; never: none is planned
-	since    time.Duration // time of the last good reply, or of the last change of the interval
+	since    time.Duration // time of Add, of the last good reply, or of the last change of the interval
 	every    time.Duration // time between renewals; 0 means the lease is only watched
 	backoff  time.Duration // pause before the planned retry; 0 after a success
 	place    int           // index in the heap plus 1; 0 means not added yet; -1 means not kept any more
@@ -36,27 +36,27 @@ func (l *Lease) event() time.Duration { return min(l.next, l.deadline) }
 type Result struct {
 	Gone bool  // the server does not have the lease any more
 	Err  error // the renewal failed or its outcome is unknown; the Watchdog retries until the deadline
-	// Deadline is the new local deadline of a lease that was renewed, counted from a time before the request
-	// was sent. Zero means that the renewal has not prolonged the lease.
+	// Deadline is the new deadline of a lease that was renewed, by the local clock. It is computed from a
+	// time before the request was sent. Zero means that the renewal has not prolonged the lease.
 	Deadline time.Time
 }
 
 // A Keeper sends the renewals of a Watchdog and is notified of lost leases. Its methods are called from many
-// goroutines, never with a mutex held. They may use the Watchdog, but must not close it. All methods but
-// Renew must be quick, because Lost is called for one lease after another.
+// goroutines, and the Watchdog holds no mutex then. They may use the Watchdog, but must not close it. All
+// methods except Renew must be quick, because each of them is called for one lease after another.
 type Keeper interface {
 	// Server returns a comparable value that names the server to which l's renewal goes.
 	Server(l *Lease) any
 
-	// Renew sends the renewals of one batch, 1 to MaxBatch leases of one server, waits for the replies, and
-	// returns a Result for each lease, in the order of the batch. ctx ends at the latest deadline in the
-	// batch, or when the Watchdog closes. A lease may be removed while Renew runs; then its Result is
-	// ignored. After [Watchdog.Confirm], the batch may have leases that are only watched. Renew must check
-	// these leases, but must not prolong them on the server.
+	// Renew sends the renewals of one batch, and waits for the replies. The batch has 1 to MaxBatch leases of
+	// one server. Renew returns a Result for each lease, in the order of the batch. ctx ends at the latest
+	// deadline in the batch, or when the Watchdog is closed. If a lease is removed while Renew runs, its
+	// Result is ignored. After [Watchdog.Confirm], the batch may have leases that are only watched. Renew
+	// must check whether the server still has these leases, but must not prolong them there.
 	Renew(ctx context.Context, server any, batch []*Lease) []Result
 
-	// Lost is called once for each lease that has ended, because its deadline has passed, or because the
-	// Result of a renewal was Gone.
+	// Lost is called once for each lease that has ended. Either its deadline has passed, or the Result of a
+	// renewal was Gone. In the first case, deadlinePassed is true.
 	Lost(l *Lease, deadlinePassed bool)
 
 	// Failed is called after a renewal of l has failed. The Watchdog retries while the lease lasts. Failed
@@ -64,27 +64,28 @@ type Keeper interface {
 	Failed(l *Lease, err error)
 }
 
-// A Watchdog keeps leases. Make it with [New]. Its methods may be called from any goroutine. They panic if
-// the Watchdog is zero or nil, or if they get a nil Lease.
+// A Watchdog keeps leases. Make it with [New]. Its methods may be called from any goroutine. Do not use a
+// zero or nil Watchdog, or a nil Lease.
 type Watchdog struct {
 	keeper Keeper
 	start  time.Time       // has a monotonic reading; all times in this package are counted from it
 	ctx    context.Context // context of all flights; ends with Close
 	cancel context.CancelFunc
 
-	// busy counts the armed timer, ticks, and callbacks, for which Close waits. It is raised with mu held
-	// while the Watchdog is not closed, or by a goroutine that is itself counted. So it is never raised from
-	// zero while Close waits.
+	// busy counts the armed timer, the ticks, and all callbacks except Renew. Close waits for all of these.
+	// busy is only raised while mu is held and the Watchdog is not closed, or by a goroutine that is itself
+	// counted. So busy is never raised from zero while Close waits.
 	busy sync.WaitGroup
 
-	// mu guards the fields below and the unexported fields of every Lease. No callback runs while it is held.
+	// mu guards the fields below and the unexported fields of every Lease. No callback is called with mu
+	// held.
 	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer
 	armed  time.Duration // the timer fires at this time or earlier; never: the timer need not fire
 	phase  time.Duration // start of the first slot of renewals
 
-	confirmedAt time.Duration // when the requests of the last Confirm are sent; 0: there was no Confirm
+	confirmedAt time.Duration // time planned for the requests of the last Confirm; 0: there was no Confirm
 }
 
 // New returns a Watchdog that renews leases through k. It starts no goroutine before a lease is added. It
@@ -100,10 +101,10 @@ func New(k Keeper) *Watchdog {
 	return w
 }
 
-// Add makes the Watchdog renew l until its deadline. The parameter every is the time between two renewals.
-// If every is 0, l is only watched: Lost is called at its deadline, but l is not renewed. If the deadline has
-// already passed, Lost is called at once, by another goroutine. Add returns false, and does not keep l, if
-// the Watchdog is closed. It panics if l was added before.
+// Add makes the Watchdog keep l, which ends at the deadline unless it is renewed. The parameter every is the
+// time between two renewals. If every is 0, l is only watched: it is not renewed, and Lost is called at the
+// deadline. If the deadline has already passed, Lost is called at once, by another goroutine. If the Watchdog
+// is closed, Add does nothing and returns false. It panics if l was added before.
 func (w *Watchdog) Add(l *Lease, deadline time.Time, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,13 +133,14 @@ func (w *Watchdog) Remove(l *Lease) bool {
 	if l.place <= 0 {
 		return false
 	}
-	// The timer may now fire although no lease is due. This is cheaper than setting the timer at each Remove.
+	// The timer is left as it is, and may fire although no lease is due. This is cheaper than setting the
+	// timer at each Remove.
 	heap.Remove(&w.leases, l.place-1)
 	return true
 }
 
-// Extend moves l's deadline to a later time, after the caller has renewed the lease itself. It does nothing
-// if the new deadline is earlier, if l is not kept, or if l's deadline has passed.
+// Extend moves l's deadline to a later time. It is for a caller that has renewed the lease itself. It does
+// nothing if the new deadline is earlier, if l is not kept, or if l's deadline has passed.
 func (w *Watchdog) Extend(l *Lease, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,14 +166,15 @@ func (w *Watchdog) SetInterval(l *Lease, every time.Duration) {
 }
 
 const (
-	confirmAfter = 20 * time.Millisecond  // from Confirm to the requests; renewals in flight can return first
+	confirmAfter = 20 * time.Millisecond  // from Confirm to its requests; renewals in flight can return
 	confirmPause = 200 * time.Millisecond // shortest time between the requests of two Confirms
 )
 
 // Confirm plans an early renewal of all leases that have had no good reply since the given time. Call Confirm
-// with the time at which an outage began or ended, because the server may have restarted without its data, or
-// may be another server. Leases that are only watched are also checked, and keep their deadlines. Renewals
-// that fail are retried as always. Confirm does not block.
+// with the time at which an outage began, and with the time at which it ended. After an outage, the server
+// may have restarted without its data, or another server may have taken its place. Leases that are only
+// watched are also checked, and keep their deadlines. Renewals that fail are retried as always. Confirm does
+// not block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,8 +199,8 @@ func (w *Watchdog) Confirm(since time.Time) {
 	w.arm(now)
 }
 
-// Deadline returns l's deadline. If l is not kept any more, this is its last deadline. If l was never added,
-// it is the zero Time.
+// Deadline returns l's deadline. If l is not kept any more, Deadline returns its last deadline. If l was
+// never added, Deadline returns the zero Time.
 func (w *Watchdog) Deadline(l *Lease) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,10 +211,9 @@ func (w *Watchdog) Deadline(l *Lease) time.Time {
 }
 
 // Close drops all leases without calling Lost, ends the contexts of all renewals, and waits for the callbacks
-// that are running, except Renew. A call of Renew may ignore its context, and return after Close. Its results
-// are then ignored. A call of Renew that was about to begin may even begin after Close, with a context that
-// has ended. No other callback runs after Close. Close must not be called from a callback, because it would
-// wait for itself.
+// that are running, except Renew. A call of Renew may return after Close, and its results are then ignored. A
+// call of Renew that was about to begin may even begin after Close, with a context that has ended. No other
+// callback runs after Close. A callback must not call Close, because Close waits for callbacks.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.cancel()
@@ -236,8 +238,8 @@ func (w *Watchdog) arm(now time.Duration) {
 	}
 }
 
-// tick runs when the timer fires. It starts a flight for each server that has leases which are due, and calls
-// Lost for leases whose deadline has passed. The timer is armed again before any callback runs, so a slow
+// tick runs when the timer fires. It calls Lost for leases whose deadline has passed. For each server with
+// leases that are due, it starts a flight. The timer is armed again before any callback runs, so a slow
 // callback does not delay the next tick.
 func (w *Watchdog) tick() {
 	defer w.busy.Done()
@@ -274,8 +276,8 @@ func (w *Watchdog) collect() (lost, due []*Lease, now time.Duration) {
 		}
 		due = append(due, l)
 		// The next renewal is for the case that the present renewal does not return. The pauses grow with the
-		// time since the last good reply, because a lease with hours left must not send hundreds of renewals
-		// to a server that hangs.
+		// time since the last good reply. Otherwise a lease with hours left would cause hundreds of renewals
+		// while its server hangs.
 		every := l.interval()
 		l.next = slot(now+max(every/2, now-l.since-2*every), every/4, w.phase)
 		heap.Fix(&w.leases, 0)
@@ -291,10 +293,10 @@ const (
 )
 
 // setInterval sets the interval of l and plans its next renewal. A lease may be short at first, for example
-// the lease of a lock that was handed over. Then it is renewed soon, because until then even a short outage
-// could end it.
+// the lease of a lock that was handed over. Such a lease is renewed soon, because before its first renewal,
+// even a short outage could end it.
 //
-// The callers of setInterval, plan and planRetry must hold mu, and must then fix the heap.
+// The callers of setInterval, plan and planRetry must hold mu, and must fix the heap afterward.
 func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	l.every = 0
 	if every > 0 {
@@ -303,9 +305,9 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 	w.plan(l, now, now, 20)
 }
 
-// plan plans the next renewal of l, which is new or was just renewed. The renewal is due an interval after
-// from. If the deadline is less than two intervals away, the renewal is due after at most 1/part of the time
-// until the deadline.
+// plan plans the next renewal of l. It is called when l is new, has another interval or was renewed. The
+// renewal is due at the start of the slot that contains the time one interval after from. If the deadline is
+// less than two intervals away, the renewal is due after at most 1/part of the time until the deadline.
 func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
 	l.since, l.backoff, l.next, l.confirming = now, 0, never, false
 	if l.every == 0 {
@@ -328,14 +330,14 @@ func (l *Lease) interval() time.Duration {
 }
 
 // planRetry plans a retry after a failed renewal of l. Leases that failed together are due together, because
-// they are due at the start of a slot. Otherwise a server that has just come back would get a flight for each
-// lease. The slots are counted from the call of New. So processes that lost the server at the same moment do
-// not retry at the same moments.
+// they are due at the start of a slot. Without slots, a server that has just come back would get a flight for
+// each lease. The slots are counted from the call of New. So processes that have lost the server at the same
+// moment do not retry together.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	every := l.interval()
 	least := max(every/16, shortest)
 	l.backoff = max(min(2*l.backoff, every/2), least)
-	// The next retry should come while there is time for another one before the deadline.
+	// The next retry should leave time for one more retry before the deadline.
 	for l.backoff > (l.deadline-now)/2 && l.backoff >= 2*least {
 		l.backoff /= 2
 	}
@@ -368,7 +370,7 @@ func (h *leaseHeap) Push(x any) {
 func (h *leaseHeap) Pop() any {
 	last := len(*h) - 1
 	l := (*h)[last]
-	(*h)[last] = nil // so that the lease can be collected
+	(*h)[last] = nil // so that the garbage collector can free the lease
 	*h = (*h)[:last]
 	l.place = -1
 	return l
