@@ -20,8 +20,11 @@ type Kind struct {
 	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
-	Alone     bool // in a process, at most one goroutine wants the lock, as in a RedLock. So a TryLock waits
-	// for up to ownRelease until grants and attempts of its own session have ended
+
+	// Alone means that at most one goroutine of a process wants the lock at a time, as for a part of a
+	// RedLock. So a TryLock waits until the grants and attempts of its session have ended, for up to
+	// ownRelease.
+	Alone bool
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
@@ -38,7 +41,7 @@ func NewLock(letter string, fair bool) *Kind {
 // Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is like Named, but for the error of a request. It adds a hint if the keys may be damaged.
+// Failed is like Named, but for the error of a request. Failed adds a hint if the error shows a likely cause.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // locked returns the error for a lock that is not free.
@@ -50,7 +53,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // an exclusive lock has no further holders, and so no key for them
+	if k.Counts { // an exclusive lock has no further holders, whose leases are in the key :h
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
@@ -65,7 +68,7 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 type Want struct {
 	N      int64         // number of permits; All excludes all other holders
 	Limit  int64         // total number of permits, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease of the lane; 0: the session's lease, or leases in the lane may differ
+	Lease  time.Duration // fixed lease; 0: calls of the lane want the session's lease, or different leases
 	Shared bool          // goroutines of the session with equal Wants share one grant
 }
 
@@ -87,7 +90,7 @@ var (
 	limitScript   = wire.Named("lock/limit")
 )
 
-// Config has the options of one call. It does not change once the call has begun.
+// Config has the options of one call. A call does not change its Config.
 type Config struct {
 	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
 	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
@@ -120,7 +123,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Once reports whether the call does not wait for other holders: it is a TryLock, or has WaitAtMost(0).
+// Once reports whether the call does not wait for other holders. This is so for a TryLock, and for a call
+// with WaitAtMost(0).
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
 // Until returns ctx with the bound of the wait as a deadline. WaitAtMost(0) sets no deadline, because such a
