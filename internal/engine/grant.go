@@ -30,12 +30,12 @@ type Grant struct {
 
 	// lockState.mu guards the following.
 	lane           *lane         // the lane whose goroutines may get the grant
-	reservedFor    *lane         // the lane whose attempt has just got or prolonged the grant; nil after that event
+	reservedFor    *lane         // lane whose attempt just got or prolonged the grant; nil after that event
 	holds          []*Entry      // the live holds
 	permits        int64         // number of permits; All excludes all other holders
 	token          int64         // token of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
-	revision       int64         // number of the last change of the hold count; Redis ignores counts with older numbers
+	revision       int64         // number of the last change of the hold count; Redis ignores older numbers
 	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which the grant stays taken, even without a hold (HoldAtLeast)
@@ -69,7 +69,7 @@ func (l *lockState) newGrant(
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // the new grant was freed by force before its reply came
+	later := func(g *Grant) bool { return g.token > token } // then the new grant has already ended
 	switch {
 	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
@@ -196,11 +196,11 @@ func (g *Grant) endLinger() {
 }
 
 // end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
-// the cause of the loss. The contexts of the grant's holds are canceled before any waiter is woken. If a
-// timer that is not late ends the grant at its deadline, Redis has not granted the lock to others yet,
-// because the lease in Redis ends after the deadline. A lost grant without entries is released by end,
-// because no Unlock will follow. Any other grant must be released by the caller of end, or by the Unlock of a
-// hold.
+// the cause of the loss. The contexts of the grant's holds are canceled before any waiter is woken. When the
+// deadline passes, Redis has not granted the lock to others yet, because the lease in Redis ends later. So
+// the contexts are canceled before another session can get the lock, unless the timer is late. A lost grant
+// without entries is released by end, because no Unlock will follow. Any other grant must be released by the
+// caller of end, or by the Unlock of a hold.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
@@ -387,7 +387,7 @@ func (g *Grant) LeaseLost(deadlinePassed bool) {
 }
 
 // whyLost returns the reason for which the watchdog has ended the lease. If a lease that should have been
-// renewed has expired, the reason includes the error of the last renewal, if such an error is known.
+// renewed has expired, the reason includes the last error of a renewal or of the server, if one is known.
 func (g *Grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)

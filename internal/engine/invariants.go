@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 )
 
-// reportBroken is called with an error that describes the first invariant that an event has broken. If
-// reportBroken is nil, no invariant is checked.
+// reportBroken is called after an event that has broken an invariant, with an error that describes the
+// invariant. If reportBroken is nil, no invariant is checked.
 var reportBroken func(error)
 
 // CheckInvariants sets the function to which broken invariants are reported. From then on, each settle ends
