@@ -29,8 +29,8 @@ type waiter struct {
 	waitReported bool         // the observer got EventWaiting for this call
 	waitedHere   bool         // the call has waited because another hold was nested in its outer hold
 
-	// lockState.mu guards attemptUsed, and inlineAttempt before its use. After that, the rules of type
-	// attempt apply.
+	// lockState.mu guards attemptUsed. It also guards inlineAttempt until this attempt begins. From then on,
+	// the comments of type attempt say which of its fields the mutex guards.
 	inlineAttempt attempt // space for one attempt of the lane; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used
 
@@ -54,8 +54,8 @@ const (
 )
 
 // Acquire waits until it has the permits of want. If try is true, it does not wait for other holders. After
-// an error, the returned context is ctx, and nothing is held. If a request got no reply, Redis may have
-// granted it all the same. Such a grant is released in the background.
+// an error, the returned context is ctx, and the call holds nothing. If Redis grants a request after its call
+// has left, and no other call wants the grant, the session releases the grant in the background.
 func (lk *Lock) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -154,7 +154,7 @@ func (w *waiter) wait() (*Grant, error) {
 	ln := w.l.laneFor(w.want, &fx)
 	for _, g := range w.l.grants {
 		if g.lane != ln {
-			g.endLinger() // Redis sends a message only if another session wants the permits of the grant
+			g.endLinger() // Redis sends no message when the session itself wants the permits
 		}
 	}
 	return w.waitIn(ln, &fx)
@@ -225,11 +225,11 @@ const ownRelease = 250 * time.Millisecond
 //
 // But while its own session is releasing the lock, try waits for up to ownRelease, unless other goroutines of
 // the session come first. Without this wait, try could report a lock as taken that this process has already
-// unlocked. If kind.Alone is set, try waits in the same way for grants and attempts of its own session. A
-// call that wants only some of the permits sends its request even while the session has releases in flight.
-// If Redis refuses this request, try waits for the next release, and then sends the request again. The number
-// of such repetitions is at most the number of releases that were in flight when try began. Later releases do
-// not count, because in a busy session they never stop.
+// unlocked. If kind.Alone is set, try waits in the same way for the end of the grants and attempts of its own
+// session. A call that wants only some of the permits sends its request even while the session has releases
+// in flight. If Redis refuses this request, try waits for the next release, and then sends the request again.
+// The number of such repetitions is at most the number of releases that were in flight when try began. Later
+// releases do not count, because in a busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.
@@ -327,7 +327,7 @@ func (w *waiter) giveUp() error {
 	}
 	err := w.endOfWait(holder)
 	if !waiting {
-		if w.err == nil { // settle then keeps the grant, passes it on or releases it
+		if w.err == nil { // the answer is a grant, which settle then passes on, keeps or releases
 			w.grant.dropEntry(&fx)
 		}
 		fx.commit()
@@ -388,7 +388,7 @@ func (w *waiter) refusedSubscription() string {
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {
-		for _, g := range l.grants { // only the first grant, because the error names one holder
+		for _, g := range l.grants { // the first grant is enough, because the error names one holder
 			return w.lockedHere(g)
 		}
 	}
@@ -410,9 +410,9 @@ func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 
-// hint returns a hint about a mistake that the caller may have made, if a grant of its own session keeps the
-// call out. g is that grant; nil means that the session does not have the grant yet, or does not have it any
-// more.
+// hint returns a hint for the error of a call that a grant of its own session keeps out. The hint describes a
+// mistake that the caller may have made. g is the grant; nil means that the session does not have the grant
+// yet, or does not have it any more.
 func (w *waiter) hint(g *Grant) string {
 	kind := w.l.kind
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is the state of an attempt. The transitions:
+// attemptState is the state of an attempt. It changes as follows:
 //
 //	requested --reply: wait--> queued
 //
@@ -51,7 +51,7 @@ type attempt struct {
 	// The following never change.
 	lane  *lane
 	lease time.Duration   // fixed lease of the call; 0 means the session's lease
-	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
+	nonce string          // proves that a message of a grant is from Redis; "": the attempt is never queued
 	joins *Grant          // shared grant that Redis should prolong instead of granting another; nil: none
 	owner any             // string, owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, holder info with the note of a waiting call
@@ -183,7 +183,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
 	// The tombstone of an ended attempt lasts only until staleUntil. A copy that is sent after the end of the
-	// attempt must be void at that time, too. So notAfter is not raised after the end.
+	// attempt must be void when the tombstone ends. So notAfter is not raised after the end of the attempt.
 	if a.state == requested || a.state == queued {
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -294,8 +294,8 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 
 // onError handles the error of a request. The attempt of a TryLock fails. The attempt of a Lock fails if the
 // error is not transient, unless the attempt is queued and the server is only full. An attempt that does not
-// fail sends its request again later. Its waiters keep waiting, except for waiters that do not tolerate so
-// long an outage (ToleratesOutage).
+// fail sends its request again later. The waiters of its lane keep waiting, except for waiters that do not
+// tolerate so long an outage (ToleratesOutage).
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -419,9 +419,9 @@ func (a *attempt) releaseLater(fx *effects) {
 // copy of its request.
 func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 }
 
-// giveUpReleasingAt returns the time after which the release of the attempt is not sent again. Redis may
-// grant the attempt's place in the queue until the waiter timeout has passed, and such a grant lasts for a
-// lease. So all that Redis has for the attempt has then expired, or will expire soon.
+// giveUpReleasingAt returns the time after which the release of the attempt is not sent again. If the attempt
+// is queued, Redis may grant it the lock until the waiter timeout has passed, and such a grant lasts for one
+// lease. So at the returned time, all that Redis has for the attempt has expired, or will expire soon.
 func (a *attempt) giveUpReleasingAt() time.Time {
 	return time.Now().Add(a.requestedLease() + a.lane.l.s.WaiterTimeout)
 }
@@ -476,7 +476,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 	l := ln.l
 	a.setState(done, fx)
 	home := ln
-	if ln.noWait && !l.kind.Fair { // the lane of Lock calls, to which the grant may later be passed on
+	if ln.noWait && !l.kind.Fair { // use the lane of Lock calls, because the grant may be passed on to them
 		home = l.laneFor(ln.want, fx)
 	}
 	g, err := l.newGrant(a, home, token, base, lease, fx)

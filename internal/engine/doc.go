@@ -54,7 +54,7 @@
 //	              '----> closed                   the session has ended
 //
 //	Entry       serves a waiter --> held --> released by its Unlock, or lost or closed with its grant
-//	               '-----------> dropped          its waiter left, or the grant ended, before it was held
+//	               '-----------> dropped          its waiter left, or its grant ended, before it was held
 //
 // # Invariants
 //

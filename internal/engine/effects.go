@@ -53,7 +53,7 @@ func (fx *effects) wake(w *waiter) {
 // call adds a function that runs without the mutex. The function must not block.
 func (fx *effects) call(f func()) { fx.calls = append(fx.calls, f) }
 
-// background adds a function that runs in the background, and that may block.
+// background adds a function that runs in a goroutine of its own. The function may block.
 func (fx *effects) background(f func()) {
 	if !fx.closed {
 		fx.backgrounds = append(fx.backgrounds, f)

@@ -22,11 +22,11 @@ type Entry struct {
 	token  int64
 	write  bool            // the hold excludes others
 	began  time.Duration   // age of the session when the hold began
-	given  context.Context // the context of the call that took the outermost hold
+	given  context.Context // context of the call that took the outermost hold of the chain
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold does not need renewal: its call chose the lease, or Renew(false) was called
+	fixed    bool // the hold needs no renewal, because its call chose the lease, or after Renew(false)
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
@@ -82,7 +82,8 @@ func (g *Grant) removeHold(e *Entry) {
 	e.root.chain.holds--
 	if !e.fixed {
 		g.numRenewed--
-		g.renew(g.numRenewed > 0 || g.numEntries == 1) // after the last entry, the grant may be passed on
+		// If e is the last entry, the grant may be passed on or kept. So its lease is still renewed.
+		g.renew(g.numRenewed > 0 || g.numEntries == 1)
 	}
 }
 

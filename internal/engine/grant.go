@@ -69,7 +69,7 @@ func (l *lockState) newGrant(
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // then the new grant has already ended
+	later := func(g *Grant) bool { return g.token > token } // true means that the new grant has already ended
 	switch {
 	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
@@ -78,7 +78,7 @@ func (l *lockState) newGrant(
 	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	if exclusive { // Redis grants again only after the former grant was lost
+	if exclusive { // Redis grants the lock again only after former grants were lost
 		for _, former := range slices.Clone(l.grants) { // end removes grants
 			former.end(handle.Lost, failure.ErrGone, fx)
 		}
@@ -103,8 +103,8 @@ func (l *lockState) newGrant(
 	return g, nil
 }
 
-// ErrTooLate is the error of a grant that had ended before its call could use it, usually because its lease
-// had ended.
+// ErrTooLate is the error of a grant that had ended before its call could use it, usually because the reply
+// took longer than the lease.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
 // completeLease prolongs the short first lease of a handed-over grant until the time at which the fixed lease

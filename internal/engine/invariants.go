@@ -175,7 +175,7 @@ func (g *Grant) brokenHold(e *Entry) error {
 		}
 	}
 	switch {
-	// An Unlock in a closing session leaves the hold Held until Shutdown.
+	// When the session closes, an Unlock leaves its hold Held until registry.Shutdown ends the grant.
 	case e.g != g || e.state != handle.Held:
 		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
 	case e.outer != nil && !slices.Contains(g.holds, e.outer):

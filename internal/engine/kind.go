@@ -53,7 +53,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // an exclusive lock has no further holders, whose leases are in the key :h
+	if k.Counts { // the key :h has the leases of further holders, and an exclusive lock has none
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
@@ -66,15 +66,19 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 // A Want is what a call requests. Calls of a session wait in one lane only if their Wants are equal. The zero
 // Want means the Want of the kind.
 type Want struct {
-	N      int64         // number of permits; All excludes all other holders
-	Limit  int64         // total number of permits, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease; 0: calls of the lane want the session's lease, or different leases
-	Shared bool          // goroutines of the session with equal Wants share one grant
+	N     int64 // number of permits; All excludes all other holders
+	Limit int64 // total number of permits, unless SetLimit has set another number
+
+	// Lease is the fixed lease of all calls in a lane, or 0 for the session's lease. For an exclusive Want of
+	// a lock that is not fair, Lease is always 0, because calls with different leases then share a lane.
+	Lease time.Duration
+
+	Shared bool // goroutines of the session with equal Wants share one grant
 }
 
 func (w Want) exclusive() bool { return w.N == All }
 
-// Exclusive is the Want of a lock.
+// Exclusive is the Want of an exclusive lock.
 var Exclusive = Want{N: All, Limit: All}
 
 // All is the number of permits that a holder has if it excludes all other holders.
@@ -94,7 +98,7 @@ var (
 type Config struct {
 	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
 	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
-	Wait    time.Duration // longest time to wait; it counts only if Bounded is true
+	Wait    time.Duration // longest time to wait; used only if Bounded is true
 	Bounded bool
 	Note    string // note of this call in the holder info; "" means none
 }

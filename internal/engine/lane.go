@@ -24,8 +24,8 @@ type lane struct {
 	attempts  []*attempt // attempts that are requested or queued, the oldest first
 	numQueued int32      // number of attempts that wait in the queue in Redis
 	numGrants int32      // number of held grants that belong to this lane
-	// numWithdrawing is the number of withdrawn attempts that may still be queued in Redis. Only attempts for
-	// all permits count, and no attempts of a fair lock.
+	// numWithdrawing is the number of withdrawn attempts that may still be queued in Redis. It counts only
+	// attempts for all permits of a lock that is not fair.
 	numWithdrawing int32
 	numLateBefore  int           // initial value of attempt.numLate for the next attempt
 	fillUntil      time.Duration // age until which the lane waits for more goroutines; 0: it does not wait

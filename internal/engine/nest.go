@@ -105,7 +105,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 }
 
 // enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e. If
-// the depth is 0 without an error, outer has ended.
+// the call must not wait, or its wait ends, enterBelow returns an error. If the depth is 0 without an error,
+// outer has ended.
 func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	l, g := w.l, outer.g
 	for {

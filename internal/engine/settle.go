@@ -9,14 +9,15 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// settle decides what follows from an event. It is called after each event that may change one of the
-// following decisions, because no other function makes them, with one exception:
+// settle decides what follows from an event:
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
 //   - when the timer fires (setTimer)
 //
-// The events are
+// No other function makes these decisions, with one exception. Before a TryLock sends a request, try decides
+// by mayServe whether a grant of the session serves the call. So settle is called after each event that may
+// change one of these decisions. The events are
 //   - a call begins to wait, or gives up (acquire.go)
 //   - a reply or a message has arrived (attempt.go)
 //   - a hold is unlocked, or the reply to its release has arrived (unlock.go)
@@ -24,9 +25,8 @@ import (
 //   - an outage may have ended waits (lane.go)
 //   - the timer fires
 //
-// settle does not release a grant that was lost or closed, or an attempt that has failed (see Grant.end and
-// attempt.fail). The exception is in try. Before a TryLock sends a request, try itself decides by mayServe
-// whether a grant of the session serves the call.
+// settle does not release a grant that was lost or closed (see Grant.end), or an attempt that has failed (see
+// attempt.fail).
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -103,8 +103,9 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 // Redis.
 //
 // A grant that has just arrived from Redis serves only the lane that requested it. It serves the first waiter
-// of this lane, or all of them if they share the grant. If Redis has just prolonged a shared grant instead of
-// granting another one (onConfirmed), the grant likewise serves only the lane whose request prolonged it.
+// of this lane, or all waiters of the lane if they share the grant. If Redis has just prolonged a shared
+// grant instead of granting another one (onConfirmed), the grant likewise serves only the lane whose request
+// prolonged it.
 //
 // Later, a grant does not serve a waiter
 //   - if the grant belongs to another lane, which has another Want or another place in the queue;
@@ -183,7 +184,8 @@ func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 //   - one of its attempts is queued in Redis, which is the place of the whole lane;
 //   - a withdrawn attempt of the lane may still be queued, because a new attempt would wait behind it;
 //   - a grant of this session will probably be passed on to the lane (willPassOn);
-//   - the lock is fair, and a lane waits for its first reply, because lanes must be queued in order;
+//   - the lock is fair, and one of its lanes waits for its first reply, because lanes must be queued in
+//     order;
 //   - the lock is fair, and the lane waits for more goroutines (isFilling).
 func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 	most := len(ln.waiters)
@@ -224,8 +226,8 @@ func (l *lockState) isBusy() bool {
 }
 
 // isSurplus reports whether no waiter needs the attempt with index i, which is the last of the lane. This is
-// so if there are more attempts than waiters, or if the attempt of an exclusive lock requests another lease
-// than the first waiter wants.
+// so if there are more attempts than waiters, or if an attempt for all permits requests another lease than
+// the first waiter wants.
 func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }

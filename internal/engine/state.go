@@ -22,8 +22,8 @@ type lockState struct {
 	registry *registry
 	uses     int // number of calls, attempts, grants and releases that need the state; guarded by registry.mu
 
-	// mu guards the following fields. The types lane, waiter, attempt, Grant and Entry say which of their
-	// fields mu guards, too.
+	// mu guards the following fields. It also guards fields of the types lane, waiter, attempt, Grant and
+	// Entry, as the comments of these types say.
 	mu          sync.Mutex
 	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
 	tries       []*lane           // lanes of TryLock, each with one call
@@ -49,7 +49,7 @@ type registry struct {
 	inbox *inbox
 
 	mu    sync.Mutex            // guards locks and lockState.uses; no other mutex is locked under it
-	locks map[string]*lockState // lock states by LockKey of their keys
+	locks map[string]*lockState // lock states by their LockKey
 }
 
 func newRegistry(s *session.Session) *registry {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold. If this ends or downgrades the grant, or changes the hold count in Redis, Unlock
+// Unlock ends the hold. If Unlock also ends or downgrades the grant, or changes the hold count in Redis, it
 // sends a request and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
@@ -104,8 +104,9 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	return err
 }
 
-// unlockError returns the error of an Unlock that ends no hold. If the hold was lost, the first Unlock also
-// releases the grant, in the background. counted is true if Shutdown waits for the caller.
+// unlockError returns the error of an Unlock that ends no hold. If the hold was lost, and the session is not
+// closed, the first Unlock also releases the grant in the background. counted is true if Shutdown waits for
+// the caller.
 func (e *Entry) unlockError(counted bool) error {
 	g := e.g
 	l := g.l
@@ -128,8 +129,9 @@ func (e *Entry) unlockError(counted bool) error {
 	return err
 }
 
-// dropEntry removes one entry from the grant. If the grant has other entries, dropEntry sends Redis the new
-// hold count or a downgrade, where the kind of lock requires that. If no entry is left, settle decides
+// dropEntry removes one entry from the grant. If the grant has other entries, and Redis stores the hold
+// count, dropEntry sends the new hold count. If only readers are left in a writer's grant, dropEntry
+// downgrades the grant, unless HoldAtLeast keeps all permits taken. If no entry is left, settle decides
 // whether the grant is kept, passed on or released.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
@@ -301,7 +303,8 @@ func (r *release) onCount(o wire.Outcome) error {
 	return nil // the last Unlock has released the grant meanwhile
 }
 
-// downgrade releases all permits of a writer's grant except one, which is for the readers nested in it.
+// downgrade releases all permits of a writer's grant except one. The readers that were nested in the writer
+// share this permit.
 func (g *Grant) downgrade(fx *effects) {
 	l := g.l
 	l.numReleases++
@@ -345,8 +348,9 @@ func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed 
 	return protocol.FixedRequest{Script: releaseScript, Keys: l.keys, Argv: argv}
 }
 
-// repeat sends the request r, which releases a grant or an attempt, until Redis replies. repeat gives up when
-// an error shows that further requests would not help, after the time `until`, or when the session has ended.
+// repeat sends the request r, which releases a grant or an attempt, until the request succeeds. repeat gives
+// up when an error shows that further requests would not help, after the time `until`, or when the session
+// has ended.
 func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	s := l.s
 	for try := 1; ; try++ {
