@@ -42,7 +42,7 @@ type waiter struct {
 	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
 	nextWoken *waiter // see effects.woken
-	lastError error   // error of the last request of the lane that failed during the call; nil: none
+	lastError error   // error of the last failed request of the lane during the call; nil: none
 }
 
 // news is a notice to a waiter.
@@ -340,7 +340,8 @@ func (w *waiter) giveUp() error {
 	return err
 }
 
-// endedError is endOfWait for a call that does not wait in a lane. The caller must not hold l.mu.
+// endedError returns the error of a call whose bound has ended, but which does not wait in a lane. The caller
+// must not hold l.mu.
 func (w *waiter) endedError() error {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 type attemptState uint8
 
 const (
-	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
+	requested attemptState = iota // no reply or message has granted, refused or queued the attempt yet
 	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
 	withdrawn                     // no waiter needs the attempt any more (withdraw)
 	done                          // a reply, a message or an error has ended the attempt

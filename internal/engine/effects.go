@@ -75,7 +75,7 @@ func (fx *effects) run() {
 		l.registry.change(l, fx.uses)
 	}
 	if fx.unlocked != nil {
-		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters wake and the release is sent
+		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters wake, and before the release is sent
 	}
 	for _, f := range fx.calls {
 		f()

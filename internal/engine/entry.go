@@ -26,7 +26,7 @@ type Entry struct {
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold needs no renewal, because its call chose the lease, or after Renew(false)
+	fixed    bool // the hold needs no renewal; first true if its call chose the lease, changed by Renew
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
@@ -48,7 +48,7 @@ type chain struct {
 // l.mu, because w.ctx may run code of its own.
 func (w *waiter) newEntry(g *Grant) *Entry {
 	e := new(Entry)
-	if g.inlineEntry.g == nil && w.want.exclusive() { // an exclusive grant has one goroutine at a time
+	if g.inlineEntry.g == nil && w.want.exclusive() { // only one goroutine at a time has an exclusive grant
 		e = &g.inlineEntry
 	}
 	*e = Entry{g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, given: w.ctx}

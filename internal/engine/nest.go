@@ -81,8 +81,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		e.given, e.root = outer.given, outer.root
 		return e
 	}
-	// The hold in which a reader is nested may be unlocked before the reader. This Unlock must not end the
-	// reader's context, although the reader's call has used a context of that hold. From then on, the
+	// The hold in which a reader is nested may be unlocked before the reader. The context of the reader must
+	// then stay valid, although the reader's call was given a context of the outer hold. From then on, the
 	// reader's context follows the context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))

@@ -131,7 +131,7 @@ func (r *registry) Shutdown(ctx context.Context) error {
 			})
 		}
 		fx.uses--
-		fx.run() // without settle: waiters end because the session closes
+		fx.run() // without settle, because waiters end when the session closes
 	}
 	wg.Wait()
 	return failure.Join(errs...)
@@ -160,7 +160,7 @@ func (l *lockState) notifyReleaseDone() {
 // ago counts, too.
 func (l *lockState) mayFree() bool {
 	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
-		return time.Since(a.changedAt) < ownRelease // the request of an older attempt may be lost
+		return time.Since(a.changedAt) < ownRelease // an older attempt may not finish soon
 	})
 }
 

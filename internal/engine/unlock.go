@@ -332,7 +332,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // if not held, the grant has ended meanwhile
+	case answer.Status == protocol.Lost && r.g.held(): // the session still believes that it has the grant
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
