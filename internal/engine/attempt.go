@@ -174,7 +174,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	s := l.s
 	var until int64
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
-		// The waiter timeout counts, too, because the first lease of a handed-over grant is limited to it.
+		// The waiter timeout counts, too, because it limits the first lease of a handed-over grant.
 		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
 	fx := l.begin()

@@ -3,8 +3,8 @@ package engine
 import "time"
 
 // effects collects those consequences of one event that must not happen under the mutex of the lock. These
-// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. Each event
-// is handled in three steps:
+// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. Most events
+// are handled in three steps:
 //
 //	fx := l.begin()  // locks l.mu
 //	...              // changes the state of the lock, and adds effects

@@ -55,7 +55,8 @@ type Grant struct {
 	renewErrorAt time.Duration // age of the session when renewError was set
 	lossReason   error         // why the grant was lost; nil means it was not lost
 
-	// Space for the first hold. Most grants have one hold at a time, so this saves allocations.
+	// Space for the first hold. Most grants have one hold at a time, so this saves allocations. newEntry
+	// fills inlineEntry without the mutex.
 	inlineEntry Entry
 	inlineHolds [1]*Entry
 }
@@ -336,9 +337,9 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that makes the lease last for at least ms milliseconds. For a kind whose holds Redis
-// counts, it also sets the hold count. It sets values and never adds to them, so a stale or second copy does
-// no harm.
+// update is a request that makes the lease last for at least ms milliseconds. If Redis stores the hold count,
+// the update also sets this count. An update sets values and never adds to them, so a stale or second copy
+// does no harm.
 type update struct {
 	g  *Grant
 	ms any // string, milliseconds; "0" keeps the present lease

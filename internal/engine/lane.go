@@ -10,7 +10,8 @@ import (
 
 // A lane has calls of a session that wait for one lock with equal Wants. Its attempts request grants from
 // Redis on behalf of all these calls. A grant serves the first waiter, no matter which attempt was granted. A
-// TryLock that sends a request has a lane to itself. All fields are guarded by lockState.mu.
+// TryLock that sends a request has a lane to itself. lockState.mu guards all fields except l, want and
+// noWait, which never change.
 //
 // In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane of a
 // fair lock has only goroutines that came before its first request was sent. When this request is sent, the
@@ -67,7 +68,7 @@ func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	}
 	ln.reset(l, w)
 	if n := len(l.lanes); n > 0 && l.kind.Fair {
-		l.lanes[n-1].sealed = true // otherwise later goroutines could join it and overtake the new lane
+		l.lanes[n-1].sealed = true // otherwise later goroutines could join this lane and overtake the new one
 		l.lanes[n-1].fillUntil = 0
 	}
 	l.lanes = append(l.lanes, ln)

@@ -54,7 +54,8 @@ func (lk *Lock) CheckUse(ctx context.Context) error {
 	return nil
 }
 
-// Name returns the name of the lock. It returns "" if the Lock is nil or not valid.
+// Name returns the name of the lock. It returns "" for a nil or zero Lock, and if New got a nil session or a
+// name that is not valid.
 func (lk *Lock) Name() string {
 	if lk == nil || lk.keys == nil {
 		return ""
