@@ -15,10 +15,10 @@ import (
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
 //   - when the timer fires (setTimer)
 //
-// No other function makes these decisions, with two exceptions. Before a TryLock sends a request, try decides
-// by mayServe whether a grant of the session serves the call. When a call is not answered at once, listen
-// sets the timer for the checks that a long wait needs. So settle is called after each event that may change
-// one of these decisions. These events are
+// settle is called after each event that may change one of these decisions, because no other function makes
+// them. There are two exceptions. Before a TryLock sends a request, try decides by mayServe whether a grant
+// of the session serves the call. When a call is not answered at once, waitIn sets the timer for the checks
+// that a long wait needs. The events after which settle is called are
 //   - a call begins to wait, or gives up (acquire.go)
 //   - a reply or a message has arrived (attempt.go)
 //   - a hold is unlocked, or the reply to its release has arrived (unlock.go)
