@@ -224,12 +224,12 @@ const ownRelease = 250 * time.Millisecond
 // try gets an entry of a grant without waiting for other holders.
 //
 // But while its own session is releasing the lock, try waits for up to ownRelease, unless other goroutines of
-// the session come first. Without this wait, try could report a lock as taken that this process has already
-// unlocked. If kind.Alone is set, try waits in the same way for the end of the grants and attempts of its own
-// session. A call that wants only some of the permits sends its request even while the session has releases
-// in flight. If Redis refuses this request, try waits for the next release, and then sends the request again.
-// The number of such repetitions is at most the number of releases that were in flight when try began. Later
-// releases do not count, because in a busy session they never stop.
+// the session come first. Without this wait, try could report that a lock is taken although this process has
+// already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants and attempts
+// of its own session. A call that wants only some of the permits sends its request even while the session has
+// releases in flight. If Redis refuses this request, try waits for the next release, and then sends the
+// request again. The number of such repetitions is at most the number of releases that were in flight when
+// try began. Later releases do not count, because in a busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.

@@ -10,10 +10,10 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Entry is the share of one goroutine in a grant. It becomes a hold before the call of Lock returns. When a
-// grant serves a waiter, Grant.numEntries counts the waiter's entry at once, although the Entry is made
-// later. A nested entry is counted when it becomes a hold. An Entry must not refer to its handle.Hold,
-// because otherwise the garbage collector could not find a Hold that its user has forgotten.
+// Entry is the share of one goroutine in a grant. When a call of Lock returns successfully, its Entry is a
+// hold. When a grant serves a waiter, Grant.numEntries counts the waiter's entry at once, although the Entry
+// is made later. A nested entry is counted when it becomes a hold. An Entry must not refer to its
+// handle.Hold, because otherwise the garbage collector could not find a Hold that its user has forgotten.
 type Entry struct {
 	// The following never change once the entry is a hold.
 	ctx    context.Context // ends with the hold; the context that Lock returns is made from this one
@@ -30,7 +30,7 @@ type Entry struct {
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
-	chain    chain               // the chain of a root; not used in other entries
+	chain    chain               // the chain of this entry if the entry is a root; otherwise not used
 	outer    *Entry              // the live hold in which the entry is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested directly in the entry
 	changed  chan struct{}       // closed when calls that wait to nest here must check again; nil: none wait

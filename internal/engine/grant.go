@@ -169,7 +169,7 @@ func (g *Grant) addEntry() {
 // about returns the holder info that Redis has for the grant.
 func (g *Grant) about() string { return strings.TrimSpace(g.info.(string)) }
 
-// leave sets the state of a grant that has ended, and removes it from the grants of its session.
+// leave sets the state of a grant that has ended, and removes the grant from the lock state.
 func (g *Grant) leave(why handle.State) {
 	l := g.l
 	g.state = why

@@ -70,7 +70,8 @@ type Want struct {
 	Limit int64 // total number of permits, unless SetLimit has set another number
 
 	// Lease is the fixed lease of all calls in a lane, or 0 for the session's lease. For an exclusive Want of
-	// a lock that is not fair, Lease is always 0, because calls with different leases then share a lane.
+	// a lock that is not fair, Lease is always 0, because calls of such a lock share a lane even if their
+	// leases differ.
 	Lease time.Duration
 
 	Shared bool // goroutines of the session with equal Wants share one grant
