@@ -20,41 +20,42 @@ type waiter struct {
 	l      *lockState
 	ctx    context.Context // context of the caller
 	want   Want
-	noWait bool // the call waits for a reply of Redis, but not for other holders (TryLock)
+	noWait bool // the call does not wait for other holders: TryLock or WaitAtMost(0)
 	cfg    Config
 	bounds call.Bounds
 	begun  time.Time
 
-	lost         handle.State // Lost or Closed if a former hold of ctx was lost or closed; otherwise Held
+	lost         handle.State // state of a lost or closed hold from which ctx descends; Held if there is none
 	waitReported bool         // the observer got EventWaiting for this call
-	waitedHere   bool         // the call has waited for another hold nested in the same outer hold
+	waitedHere   bool         // the call has waited because another hold was nested in its outer hold
 
-	// lockState.mu guards attemptUsed, and inlineAttempt until it is used.
-	inlineAttempt attempt // the first attempt that was begun for the call; saves an allocation
+	// lockState.mu guards attemptUsed. It also guards inlineAttempt until this attempt begins. From then on,
+	// the comments of type attempt say which of its fields the mutex guards.
+	inlineAttempt attempt // space for one attempt of the lane; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used
 
-	// The following fields are of a wait in a lane, and are guarded by lockState.mu. Once the goroutine of
-	// the call knows that answered is true, it reads grant and err without the mutex.
+	// The following fields belong to the present wait in a lane. lockState.mu guards them. Once the goroutine
+	// of the call knows that answered is true, it reads grant and err without the mutex.
 	lane      *lane
-	news      chan news // nil until listen makes it; has room for one of each kind of news
+	news      chan news // nil until listen makes it; has room for one notice of each kind
 	answered  bool      // grant or err is set
 	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
 	nextWoken *waiter // see effects.woken
-	lastError error   // error of the last request if the call waits in spite of it; nil means none
+	lastError error   // error of the last failed request of the lane during the call; nil: none
 }
 
 // news is a notice to a waiter.
 type news uint8
 
 const (
-	newsQueued   news = iota // the waiter is queued in Redis, so the call has to wait
-	newsAnswered             // the wait has ended
+	newsQueued   news = iota // an attempt of the lane is queued in Redis, so the call has to wait
+	newsAnswered             // the waiter has its answer
 )
 
 // Acquire waits until it has the permits of want. If try is true, it does not wait for other holders. After
-// an error, the returned context is ctx, and nothing is held. If a request without a reply may have taken
-// permits, they are released in the background.
+// an error, the returned context is ctx, and the call holds nothing. If Redis grants a request after its call
+// has left, and no other call wants the grant, the session releases the grant in the background.
 func (lk *Lock) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -99,9 +100,10 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 	return e, nil
 }
 
-// acquire nests in the nearest live hold from which the context descends, if the kind is reentrant and there
-// is such a hold. In all other cases, acquire gets a grant. It blocks until the call has its hold, or until
-// its wait ends.
+// acquire gets an entry of a grant, and turns it into a hold. If the kind is reentrant, and the context of
+// the call descends from a live hold of the lock, acquire nests in the nearest such hold. If there is no live
+// hold, but the context descends from a lost or closed one, acquire returns an error (outer). acquire blocks
+// until the call has its hold, or until its wait ends.
 func (w *waiter) acquire() (*Entry, error) {
 	l := w.l
 	s := l.s
@@ -146,13 +148,13 @@ func (w *waiter) acquire() (*Entry, error) {
 	}
 }
 
-// wait waits in a lane for an entry of a grant.
+// wait waits in a lane of Lock calls for an entry of a grant.
 func (w *waiter) wait() (*Grant, error) {
 	fx := w.l.begin()
 	ln := w.l.laneFor(w.want, &fx)
 	for _, g := range w.l.grants {
 		if g.lane != ln {
-			g.endLinger() // Redis sends no message when only this session wants the permits of the grant
+			g.endLinger() // Redis sends no message when the session itself wants the permits
 		}
 	}
 	return w.waitIn(ln, &fx)
@@ -187,7 +189,7 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 		w.reportWaiting()
 	}
 	for {
-		if w.bounds.Over() { // even if the answer has come at the same time
+		if w.bounds.Over() { // a bound counts even if the answer has come at the same time
 			return nil, w.giveUp()
 		}
 		select {
@@ -215,25 +217,26 @@ func (w *waiter) listen(fx *effects) {
 	l.setTimer(fx)
 }
 
-// ownRelease is the time after the beginning of a TryLock until which the TryLock waits for releases of its
-// own session. It is short, because a TryLock should return soon even in an outage.
+// ownRelease is the longest time for which a TryLock waits for releases of its own session, counted from the
+// beginning of the call. It is short, because a TryLock should return soon even in an outage.
 const ownRelease = 250 * time.Millisecond
 
 // try gets an entry of a grant without waiting for other holders.
 //
-// There is one exception. While its own session is releasing the lock, try waits for up to ownRelease, unless
-// other goroutines of the session come first. Without this wait, try could report a lock as taken that this
-// process has already unlocked. If kind.Alone is set, try waits in the same way for grants and attempts of
-// its own session. If Redis refuses a call that wants only some of the permits, try waits for the next
-// release of its session, and sends its request again. It does so at most as many times as there were
-// releases in flight when try began. Later releases do not count, because in a busy session they never stop.
+// But while its own session is releasing the lock, try waits for up to ownRelease, unless other goroutines of
+// the session come first. Without this wait, try could report that a lock is taken although this process has
+// already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants and attempts
+// of its own session. A call that wants only some of the permits sends its request even while the session has
+// releases in flight. If Redis refuses this request, try waits for the next release, and then sends the
+// request again. The number of such repetitions is at most the number of releases that were in flight when
+// try began. Later releases do not count, because in a busy session they never stop.
 //
 // A try is refused although nobody holds the lock if
-//   - a waiter is queued. The request of the try then has Redis hand the free lock over to this waiter, so
-//     that no try overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis
+//   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.
+//     So no try overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis
 //     sees that the waiter's session has no subscription;
-//   - another goroutine of its own session waits in the lane of the try's Want, even if that lane is still
-//     filling;
+//   - another goroutine of its own session waits in the lane that the try would join if it waited, even if
+//     that lane is still filling (isFilling);
 //   - a withdrawn attempt of its own session was granted the lock, and is being released. A try waits for
 //     this release only if kind.Alone is set;
 //   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.
@@ -262,9 +265,9 @@ func (w *waiter) try() (*Grant, error) {
 		all := w.want.exclusive()
 		busy, mayFree := ln != nil && len(ln.waiters) > 0 || all && len(l.grants) > 0, l.mayFree()
 		if busy {
-			mayFree = l.kind.Alone // in all other kinds, other goroutines come first
+			mayFree = l.kind.Alone // in other kinds, a try does not wait behind other goroutines
 		}
-		var released <-chan struct{} // nil means this is the last try
+		var released <-chan struct{} // nil means that the try does not wait for a release
 		if mayFree {
 			released = l.nextRelease()
 		}
@@ -303,16 +306,17 @@ func (w *waiter) reportWaiting() {
 	}
 }
 
-// notifyQueued notifies the waiter that it is queued in Redis. At most one such notice is pending, so there
-// is always room for the answer. The caller must hold l.mu.
+// notifyQueued notifies the waiter that an attempt of its lane is queued in Redis. At most one such notice is
+// pending, so there is always room for the answer. The caller must hold l.mu.
 func (w *waiter) notifyQueued() {
 	if w.news != nil && len(w.news) == 0 {
 		w.news <- newsQueued
 	}
 }
 
-// giveUp ends a wait in a lane, and returns its error. If this withdraws the lane's place in the queue,
-// giveUp waits until Redis has removed that place, but not longer than call.LeavingTime.
+// giveUp ends a wait in a lane after a bound has ended, and returns the error of the wait. If this withdraws
+// an attempt of a Lock, giveUp waits until Redis has removed the attempt from the queue, but not longer than
+// call.LeavingTime.
 func (w *waiter) giveUp() error {
 	l := w.l
 	fx := l.begin()
@@ -323,7 +327,7 @@ func (w *waiter) giveUp() error {
 	}
 	err := w.endOfWait(holder)
 	if !waiting {
-		if w.err == nil { // settle gives the grant to the next waiter, or releases it
+		if w.err == nil { // the answer is a grant, which settle then passes on, keeps or releases
 			w.grant.dropEntry(&fx)
 		}
 		fx.commit()
@@ -336,14 +340,16 @@ func (w *waiter) giveUp() error {
 	return err
 }
 
-// endedError is endOfWait for a call that does not wait in a lane. The caller must not hold l.mu.
+// endedError returns the error of a call whose bound has ended, but which does not wait in a lane. The caller
+// must not hold l.mu.
 func (w *waiter) endedError() error {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
 	return w.endOfWait(w.holder(nil))
 }
 
-// endOfWait returns the error of a wait that its bounds have ended. The caller must hold l.mu.
+// endOfWait returns the error of a wait when one of its bounds has ended. holder is the holder that kept the
+// call out; nil means that none is known. The caller must hold l.mu.
 func (w *waiter) endOfWait(holder *failure.LockedError) error {
 	l := w.l
 	if holder != nil {
@@ -375,14 +381,15 @@ func (w *waiter) refusedSubscription() string {
 		"at its next heartbeat: %v%s)", err, wire.Hint(err))
 }
 
-// holder returns the holder that kept the waiter out until its wait ended. It returns nil if no holder is
-// known. granted is the grant that arrived just when the wait ended; nil means none did. If granted is not
-// nil, no other grant of this session kept the waiter out at the end. granted itself kept the waiter out only
-// if it was passed on to the waiter. The caller must hold l.mu.
+// holder returns the holder that kept the waiter out until the wait ended. It returns nil if no holder is
+// known. granted is the grant with which the waiter was answered just when the wait ended; nil means that
+// there was none. If granted is not nil, no other grant of this session kept the waiter out at the end.
+// granted itself kept the waiter out only if it is exclusive, and another goroutine had it before. The caller
+// must hold l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {
-		for _, g := range l.grants { // the first one suffices, because the error names one holder
+		for _, g := range l.grants { // the first grant is enough, because the error names one holder
 			return w.lockedHere(g)
 		}
 	}
@@ -404,8 +411,9 @@ func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}
 }
 
-// hint describes a mistake that the caller may have made, for a call that its own session keeps out. g is the
-// grant that keeps the call out; nil means that the session has no such grant any more, or never had one.
+// hint returns a hint for the error of a call that a grant of its own session keeps out. The hint describes a
+// mistake that the caller may have made. g is the grant; nil means that the session does not have the grant
+// yet, or does not have it any more.
 func (w *waiter) hint(g *Grant) string {
 	kind := w.l.kind
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// attemptState is the state of an attempt. The transitions:
+// attemptState is the state of an attempt. It changes as follows:
 //
 //	requested --reply: wait--> queued
 //
@@ -27,10 +27,10 @@ import (
 type attemptState uint8
 
 const (
-	requested attemptState = iota // no reply has granted, refused or queued the attempt yet
+	requested attemptState = iota // no reply or message has granted, refused or queued the attempt yet
 	queued                        // the attempt waits in the queue in Redis, and repeats its request at times
-	withdrawn                     // no waiter needs the attempt, which is released if Redis may have it
-	done                          // the attempt was granted or refused, or has failed
+	withdrawn                     // no waiter needs the attempt any more (withdraw)
+	done                          // a reply, a message or an error has ended the attempt
 )
 
 func (s attemptState) String() string {
@@ -41,49 +41,51 @@ func (s attemptState) String() string {
 // one request in flight. Usually the goroutine of a waiter sends the first request (sendFirst), which saves
 // starting another goroutine. Each later request has a goroutine of its own (send).
 //
-// If a reply is lost, Redis may have run the request, or may still run a copy of it later. It does no harm to
-// send the request again: if the attempt has a grant already, the reply repeats that grant (acquire.lua).
-// inRedis and staleUntil record what Redis may have for the attempt. The release of the attempt leaves a
-// tombstone until staleUntil, so that a copy which arrives after the release has no effect. When no waiter
-// needs the attempt any more, abandoned stops further copies.
+// If a reply is lost, Redis may have run the request, or may still run a copy of it later. Sending the
+// request again does no harm. If the attempt already has a grant, the reply repeats that grant (acquire.lua).
+// inRedis records whether Redis may have a place or a grant for the attempt. staleUntil records until when a
+// copy of the request may arrive. The release of the attempt leaves a tombstone until staleUntil, so that a
+// copy which arrives after the release has no effect. When no waiter needs the attempt any more, abandoned
+// stops further copies.
 type attempt struct {
 	// The following never change.
 	lane  *lane
 	lease time.Duration   // fixed lease of the call; 0 means the session's lease
-	nonce string          // proves that a message comes from Redis; "" means the attempt is never queued
-	joins *Grant          // shared grant that Redis prolongs instead of granting if nobody waits; nil: none
+	nonce string          // proves that a message of a grant is from Redis; "": the attempt is never queued
+	joins *Grant          // shared grant that Redis should prolong instead of granting another; nil: none
 	owner any             // string, owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, holder info with the note of a waiting call
 	ctx   context.Context // context of the first waiter, for traces; its end does not end a request
 
-	abandoned atomic.Bool // the attempt was withdrawn: no further copy of a request is sent
+	abandoned atomic.Bool // the attempt was withdrawn, so no further copy of its request is sent
 	earlier   error       // error of the first copy, if it got no reply; used only by the sending goroutine
 
 	// lockState.mu guards the following.
 	state         attemptState
 	changedAt     time.Time     // when the attempt began, or was withdrawn
-	inFlight      bool          // a request was or is about to be sent, and its reply has not been handled
+	inFlight      bool          // a request is about to be sent, or was sent and its reply is not handled yet
 	nextRequestAt time.Duration // age of the session at which to send the next request; 0 if none is planned
 	notAfter      int64         // Redis time in µs after which the last copy that was sent is void
 	staleUntil    int64         // Redis time in µs until which an unanswered copy may arrive; 0 means none
 	inRedis       bool          // Redis may have a place in the queue, or a grant, for the attempt
 
-	// From the last reply that queued the attempt. baseLocal and baseRedis convert the Redis time in a
-	// message about a grant to local time.
-	baseLocal   time.Time // time before its request was sent; at first, the beginning of the attempt
-	baseRedis   int64     // Redis time in µs in that reply; 0 means there was none
-	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher one
+	// These fields come from the last reply that queued the attempt. baseLocal and baseRedis serve to convert
+	// the Redis time in a message about a grant to local time.
+	baseLocal   time.Time // time before the request of that reply; at first, the beginning of the attempt
+	baseRedis   int64     // Redis time in µs in that reply; 0 means there was no such reply
+	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher token
 
 	numLate     int           // how often in a row a request was void or stale, or a grant came too late
 	numFailures int           // how often in a row a request has failed
 	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
-	wanted      bool          // another session may have wanted the grant before its reply arrived
-	numWaiters  int           // waiters in the lane of a fair lock at the first request; 0 otherwise
+	wanted      bool          // before the grant, a message said that another session may want the lock
+	numWaiters  int           // only for a fair lock: number of waiters in the lane at the first request
 	gone        chan struct{} // closed when the withdrawn attempt is finished (finish); nil: not withdrawn
 }
 
-// newAttempt begins an attempt for the waiters of the lane. If the event is that a waiter joins this lane,
-// the goroutine of that waiter sends the first request.
+// newAttempt begins an attempt for the waiters of the lane. If a waiter joins this lane in the present event,
+// the goroutine of that waiter sends the first request (sendFirst). Otherwise a goroutine in the background
+// sends the request (send).
 func (ln *lane) newAttempt(fx *effects) {
 	l := ln.l
 	first := ln.waiters[0]
@@ -103,7 +105,7 @@ func (ln *lane) newAttempt(fx *effects) {
 		a.nonce = rand.Text()
 	}
 	ln.attempts = append(ln.attempts, a)
-	// Add the attempt before its first request, because a message may arrive before the reply.
+	// Add the attempt to the inbox before its first request, because a message may arrive before the reply.
 	l.registry.inbox.add(a.owner.(string), a)
 	if l.kind.Alone {
 		l.pending = append(l.pending, a)
@@ -138,8 +140,8 @@ func (a *attempt) sendIfDue(fx *effects) {
 }
 
 // sendFirst sends the first request in the goroutine of a waiter, and handles the reply. If the request may
-// block for longer than the call may take, or must be sent again, sendFirst starts a goroutine for that
-// (send) and returns. The caller must be counted by session.Begin.
+// block for longer than the call may take, or must be sent again, sendFirst starts a goroutine that runs
+// send, and returns. The caller must be counted by session.Begin.
 func (a *attempt) sendFirst(until context.Context) {
 	l := a.lane.l
 	if l.s.Link.NeedsGoroutine(until, l.keys.LockKey(), l.s.Lease) {
@@ -172,7 +174,7 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	s := l.s
 	var until int64
 	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
-		// The waiter timeout counts, too, because the first lease of a handed-over grant is not longer.
+		// The waiter timeout counts, too, because it limits the first lease of a handed-over grant.
 		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
 	fx := l.begin()
@@ -180,8 +182,8 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if l.kind.Fair && a.numWaiters == 0 {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	// When an attempt has ended, its tombstone lasts only until staleUntil. A copy that is sent later must be
-	// void by then, so notAfter is not raised any more.
+	// The tombstone of an ended attempt lasts only until staleUntil. A copy that is sent after the end of the
+	// attempt must be void when the tombstone ends. So notAfter is not raised after the end of the attempt.
 	if a.state == requested || a.state == queued {
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -230,7 +232,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	ln := a.lane
 	l := ln.l
 	r, err := l.read(o, a)
-	if r.Status == protocol.Queued && !ln.noWait { // a refused TryLock needs no messages
+	if r.Status == protocol.Queued && !ln.noWait { // a TryLock is not queued, and needs no messages
 		l.subscribe(r, o.Sent)
 	}
 	fx := l.begin()
@@ -279,7 +281,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
-	case r.Status == protocol.Stale && mayRepeat: // the attempt has ended, for example by force
+	case r.Status == protocol.Stale && mayRepeat: // in Redis, the attempt has ended, perhaps by force
 		ln.numLateBefore = a.numLate + 1
 		a.setState(done, fx) // settle begins another attempt
 	case r.Status == protocol.Stale:
@@ -290,9 +292,10 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 	a.conclude(fx)
 }
 
-// onError handles the error of a request. A TryLock fails. A Lock fails if the error is not transient, unless
-// the attempt is queued and the server is only full. If the Lock does not fail, its waiters keep waiting,
-// except for a waiter that does not tolerate so long an outage (ToleratesOutage).
+// onError handles the error of a request. The attempt of a TryLock fails. The attempt of a Lock fails if the
+// error is not transient, unless the attempt is queued and the server is only full. An attempt that does not
+// fail sends its request again later. The waiters of its lane keep waiting, except for waiters that do not
+// tolerate so long an outage (ToleratesOutage).
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -343,7 +346,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 	if i := slices.Index(ln.attempts, a); i >= 0 {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
-	if !a.mayLinger { // otherwise onGrant replaces the attempt in the inbox, so that no message is lost
+	if !a.mayLinger { // otherwise onGrant replaces the attempt by the grant, so that no message is lost
 		l.registry.inbox.remove(a.owner.(string)) // from now on, no message reaches the attempt
 	}
 }
@@ -352,7 +355,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 func (a *attempt) withdraw(fx *effects) {
 	ln := a.lane
 	if seen := ln.l.lastHolder; a.state == queued && seen != nil {
-		seen.At = time.Now() // remaining waiters were kept out by the holder until now, not by an outage
+		seen.At = time.Now() // errors of other waiters name this holder, which kept them out until now
 	}
 	a.setState(withdrawn, fx)
 	a.changedAt = time.Now()
@@ -366,8 +369,8 @@ func (a *attempt) withdraw(fx *effects) {
 }
 
 // conclude finishes an attempt that is withdrawn or done. While a request is in flight, conclude does
-// nothing, because onReply calls it again. If Redis may have something for a withdrawn attempt, the attempt
-// is released in Redis before it is finished.
+// nothing, because onReply calls conclude again. If Redis may have something for a withdrawn attempt,
+// conclude first releases the attempt in the background.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -386,8 +389,8 @@ func (a *attempt) conclude(fx *effects) {
 	}
 }
 
-// finish ends the use of the lock state by the attempt. If Redis still has something for the attempt, there
-// is a Grant for it in this session, or it is being released, or it expires because the release has failed.
+// finish ends the use of the lock state by the attempt. Anything that Redis still has for the attempt belongs
+// to a Grant of this session, is being released, or will expire because its release has failed.
 func (a *attempt) finish(fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -404,7 +407,7 @@ func (a *attempt) finish(fx *effects) {
 	fx.uses--
 }
 
-// releaseLater releases the attempt in the background, if Redis may have a place or a grant for it.
+// releaseLater releases the attempt in the background, if mayHoldInRedis returns true.
 func (a *attempt) releaseLater(fx *effects) {
 	if a.mayHoldInRedis() {
 		r := a.lane.l.releaseRequest(a.owner, "", a.staleUntil, "")
@@ -416,9 +419,9 @@ func (a *attempt) releaseLater(fx *effects) {
 // copy of its request.
 func (a *attempt) mayHoldInRedis() bool { return a.inRedis || a.staleUntil != 0 }
 
-// giveUpReleasingAt returns the time after which the release of the attempt is not sent again, because all
-// that Redis may have for the attempt has expired by then, or will expire soon. The waiter timeout counts,
-// too, because a place in the queue may be granted until then.
+// giveUpReleasingAt returns the time after which the release of the attempt is not sent again. If the attempt
+// is queued, Redis may grant it the lock until the waiter timeout has passed, and such a grant lasts for one
+// lease. So at the returned time, all that Redis has for the attempt has expired, or will expire soon.
 func (a *attempt) giveUpReleasingAt() time.Time {
 	return time.Now().Add(a.requestedLease() + a.lane.l.s.WaiterTimeout)
 }
@@ -428,14 +431,14 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
 	a.setState(queued, fx)
-	ln.hadToQueue = true // from now on the lane has one attempt at a time
+	ln.hadToQueue = true // from now on, needsAttempt allows the lane only one attempt
 	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
 	until := now.Add(max(0, r.Left))
 	l.lastHolder = &failure.Sighting{Holder: r.Holder, About: r.About, At: now, Until: until}
 	a.baseLocal, a.baseRedis, a.lastRefused = sent, r.Now, max(a.lastRefused, r.Token)
-	rest := l.s.WaiterTimeout / 5 * 3 // so there is time to send the request again
+	rest := l.s.WaiterTimeout / 5 * 3 // leaves time to send the request once more before the timeout
 	switch {
 	case r.Left < 0 || r.Behind:
 	case r.Spare:
@@ -467,13 +470,13 @@ func (ln *lane) refused(r protocol.Answer) error {
 	return ln.l.kind.locked(e)
 }
 
-// onGrant handles a grant by Redis. base is a local time not after the grant.
+// onGrant handles a grant by Redis. base is a local time that is not after the grant.
 func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *effects) {
 	ln := a.lane
 	l := ln.l
 	a.setState(done, fx)
 	home := ln
-	if ln.noWait && !l.kind.Fair { // the grant may later be passed on to other goroutines
+	if ln.noWait && !l.kind.Fair { // use the lane of Lock calls, because the grant may be passed on to them
 		home = l.laneFor(ln.want, fx)
 	}
 	g, err := l.newGrant(a, home, token, base, lease, fx)
@@ -500,7 +503,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.customLease { // the grant has ended, or its lease was changed
+	if !g.held() || g.customLease { // the grant has ended, or a holder has changed its lease
 		return
 	}
 	ln.hadToQueue = false
@@ -514,12 +517,14 @@ func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 
 // OnMessage handles a message for the attempt. The words are
-//   - TOKEN NOW LEASE NONCE: the attempt was granted. The message counts only with the nonce, which no other
-//     client knows;
-//   - LEFT: the attempt must send its request in LEFT ms, because the lease of the holder then ends;
+//   - TOKEN NOW LEASE NONCE: the attempt was granted. The message counts only if NONCE is the nonce of the
+//     attempt;
+//   - LEFT: the attempt must send its request again in LEFT ms, usually because the lease of the holder then
+//     ends;
 //   - no words: another session wants the grant of the attempt, or messages may have been missed.
 //
-// A message that another client has forged cannot grant anything, and causes at most one request.
+// Other clients may forge messages. A message that was forged without the nonce cannot grant anything, and
+// causes at most one request.
 func (a *attempt) OnMessage(words []string) {
 	l := a.lane.l
 	fx := l.begin()
@@ -547,13 +552,13 @@ func (a *attempt) OnMessage(words []string) {
 // request.
 func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration, fx *effects) {
 	if a.state != requested && a.state != queued || token <= a.lastRefused {
-		return // a reply was faster, no goroutine waits, or the grant ended before the last reply
+		return // a reply was faster, no waiter needs the attempt, or its grant has ended already
 	}
 	if a.inFlight { // a copy of the request may arrive after the grant has ended
 		a.staleUntil = a.notAfter
 	}
 	if !time.Now().Before(base.Add(protocol.Valid(lease))) {
-		a.requestWithin(0, fx) // the lease may have ended. If it has not, the next reply brings a whole lease
+		a.requestWithin(0, fx) // the lease may have ended. If it has not, the next request prolongs the lease
 		return
 	}
 	a.onGrant(token, base, lease, fx)
@@ -570,8 +575,8 @@ func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 }
 
 // read decodes the reply to a request. If the reply also has grants to other attempts of this session, read
-// notifies these attempts. of is the attempt that sent the request; nil means that the request is of no
-// attempt. The caller must not hold l.mu.
+// notifies these attempts. of is the attempt that sent the request; nil means that no attempt sent it. The
+// caller must not hold l.mu.
 func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	r, err := protocol.Read(o)
 	if o.Unanswered != nil { // the lost reply may have had a grant to another attempt of this session
@@ -603,8 +608,8 @@ func (l *lockState) read(o wire.Outcome, of *attempt) (protocol.Answer, error) {
 	return r, nil
 }
 
-// notifyServed notifies an attempt that it was granted, if the attempt still waits in this session. The
-// caller must not hold l.mu.
+// notifyServed notifies an attempt that it was granted, if the session still has this attempt. base is a
+// local time that is not after the grant. The caller must not hold l.mu.
 func (l *lockState) notifyServed(s protocol.Served, base time.Time) {
 	if a, ok := l.registry.inbox.find(s.Owner).(*attempt); ok {
 		fx := a.lane.l.begin() // the attempt may belong to a newer lockState than l

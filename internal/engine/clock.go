@@ -8,9 +8,9 @@ import (
 )
 
 // LearnClock sets the session's estimate of the clock of Redis, unless the session already has an estimate.
-// Without an estimate, the first request for a lock is void. It is sent again when the reply has brought the
-// Redis time (see attempt.Request). LearnClock sends such a void request, which changes nothing in Redis. It
-// blocks for the reply, at most until ctx ends.
+// Without an estimate, the first request for a lock is void. The reply brings the Redis time, and the request
+// is sent again (see attempt.Request). LearnClock sends such a void request, which changes nothing in Redis.
+// It blocks for the reply, at most until ctx ends.
 func (lk *Lock) LearnClock(ctx context.Context) error {
 	s := lk.s
 	if s.Clock.Now(time.Now()) != 0 {

@@ -1,6 +1,6 @@
 // Package engine is the state machine of the locks and semaphores that a session holds or waits for. An
-// exclusive lock has one holder at a time. A semaphore or a read-write lock consists of permits, which can
-// have several holders. A reader takes one permit, and a writer takes all.
+// exclusive lock has at most one holder at a time. A semaphore or a read-write lock has a number of permits,
+// so it can have several holders. A reader takes one permit, and a writer takes all.
 //
 //	event                                                                  where
 //	a call of Lock or TryLock begins to wait, is answered, or gives up     acquire.go
@@ -8,61 +8,64 @@
 //	an attempt gets the reply to its request, or a message arrives         attempt.go, inbox.go
 //	a hold is unlocked, or a release has its reply                         unlock.go
 //	a grant is lost, or the session closes                                 grant.go, state.go
-//	the timer that settle has set fires                                    settle.go
+//	the timer of the lock fires                                            settle.go
 //
-// Every event locks the mutex of the lock, changes the state, and collects effects (effects.go). In almost
-// all events, settle then decides what follows from the state: which waiters are served, what is requested,
-// withdrawn or released, and when the timer fires (settle.go). Finally the mutex is unlocked, and the effects
-// are carried out: contexts are canceled, waiters are woken, and requests are sent. To find out why something
-// happens, read settle. To find out what a reply or a message changes, read the function that handles this
-// event.
+// The code that handles an event locks the mutex of the lock, changes the state of the lock, and collects
+// effects (effects.go). After almost every event, the function settle then decides what follows from the
+// state (settle.go). It decides which waiters are served, which requests are sent, which attempts are
+// withdrawn, which grants are released, and when the timer fires. Finally the mutex is unlocked, and the
+// effects are carried out. Contexts are canceled, waiters are woken, and requests are sent. To find out why
+// something happens, read settle. To find out what a reply or a message changes, read its handler, for
+// example onReply.
 //
 // # The path of an uncontended Lock and Unlock
 //
 //	Acquire, AcquireEntry, acquire     check the options, and find no hold to nest in (acquire.go)
 //	wait, waitIn                   event: the waiter joins a lane
-//	  settle, newAttempt           decides that the lane needs an attempt
+//	  settle, newAttempt           settle decides that the lane needs an attempt
 //	  sendFirst                    sends acquire.lua, in the goroutine of the call (attempt.go)
 //	  onReply, onAnswer, onGrant   event: the reply; newGrant makes a Grant (grant.go)
-//	  settle, serve                decides that the Grant serves the waiter
+//	  settle, serve                settle decides that the Grant serves the waiter
 //	hold                           event: the entry becomes a hold
 //	Unlock, beginUnlock            event: the hold ends, and its context is canceled (unlock.go)
-//	  settle, releaseGrant         decides that the Grant is released
+//	  settle, releaseGrant         settle decides that the Grant is released
 //	  sendUnlock, onRelease        sends release.lua; event: the reply
 //
-// If the lock is held, the reply to a Lock says that its attempt is queued. The goroutine then waits until a
-// message (inbox.go) or another reply brings the grant, and settle serves the waiter.
+// If another session holds the lock, the reply says that the attempt is queued. The goroutine of the call
+// then waits. A message (inbox.go) or a later reply brings the grant, and settle serves the waiter.
 //
 // # Types
 //
-// A lockState is all that a session knows about one lock. A waiter is a call of Lock or TryLock. A lane has
-// one or more waiters with equal Wants. An attempt requests a grant from Redis for a whole lane, and not for
-// one goroutine, because the grant serves whichever waiter is then the first of the lane. A Grant is a lease
-// that Redis granted. An Entry is the share that one goroutine has in a grant. A grant that readers share has
-// many entries. Any other grant has one entry at a time, and further entries that are nested in that entry.
+// A lockState is all that a session knows about one lock. A waiter is a call of Lock or TryLock. A lane is a
+// list of waiters that want the same, for example one permit (type Want). An attempt requests a grant from
+// Redis for a lane, and not for one goroutine. When the grant arrives, it serves the waiter that is first in
+// the lane at that time. A Grant is a lease that Redis granted. An Entry is the share that one goroutine has
+// in a grant. A grant that readers share can have many entries. Any other grant has at most one entry at a
+// time, apart from nested entries.
 //
 //	waiter      waits --> answered                an entry of a grant, or an error
 //	               '----> left                    its context or WaitAtMost has ended, or the session closes
 //
-//	attempt     requested --> queued --> done     granted, refused or failed
-//	               '------------'------> withdrawn, until Redis has released it
+//	attempt     requested --> queued --> done     a reply, a message or an error has ended it
+//	               '------------'------> withdrawn, until its release has ended
 //
 //	Grant       held --> released                 it has no entry left, and is neither passed on nor kept
 //	              |----> lost                     its lease ended, or Redis does not have it any more
 //	              '----> closed                   the session has ended
 //
 //	Entry       serves a waiter --> held --> released by its Unlock, or lost or closed with its grant
-//	               '-----------> dropped          its waiter has left, or the grant ended before
+//	               '-----------> dropped          its waiter left, or its grant ended, before it was held
 //
 // # Invariants
 //
 // Only Redis decides which attempt is next, in the order of its queue. A message about a grant counts only if
-// it has the nonce of the attempt. Only clients that can read the keys of the queue know this nonce. A hold
-// is valid for its lease, less a margin for clock drift. The session counts this time from a local time that
-// is not later than the moment at which Redis granted or last renewed the lease. The id of an attempt is
-// never used again. A grant that no goroutine wants is released, unless WithLinger keeps it. If the reply to
-// a request is lost, a copy of the request may still run. So the attempt and its grant record until when a
-// copy may arrive (staleUntil), and the release leaves a tombstone in Redis until then. docs/design.md lists
-// all invariants, and package protocol describes the protocol. The tests in proof/sim and proof/explore check
-// after each settle that the state of the lock is consistent (invariants.go).
+// it has the nonce of the attempt. Other clients do not know this nonce, unless they may read the keys of the
+// queue. A hold is valid for its lease, less a margin for clock drift. By the local clock, this time begins
+// not later than the moment at which Redis granted or last renewed the lease. The id of an attempt is never
+// used again. A grant that no goroutine wants is released, unless the session keeps it for a while
+// (WithLinger). If the reply to a request is lost, a copy of the request may still run. So the attempt and
+// its grant record the time until which a copy may arrive (staleUntil). The release leaves a tombstone in
+// Redis until that time. docs/design.md lists all invariants, and package protocol describes the protocol.
+// The tests in proof/sim and proof/explore check after each settle that the state of the lock is consistent
+// (invariants.go).
 package engine

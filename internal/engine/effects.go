@@ -3,8 +3,8 @@ package engine
 import "time"
 
 // effects collects those consequences of one event that must not happen under the mutex of the lock. These
-// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. An event of
-// a lock is handled in three steps:
+// are requests to send, waiters to wake, contexts to cancel, observers to call and lines to log. Most events
+// are handled in three steps:
 //
 //	fx := l.begin()  // locks l.mu
 //	...              // changes the state of the lock, and adds effects
@@ -40,8 +40,7 @@ func (l *lockState) begin() effects {
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds a waiter that was answered, and whose goroutine waits at its channel for news. run wakes the
-// goroutine.
+// wake adds an answered waiter whose goroutine waits for news. run then wakes this goroutine.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w
@@ -54,7 +53,7 @@ func (fx *effects) wake(w *waiter) {
 // call adds a function that runs without the mutex. The function must not block.
 func (fx *effects) call(f func()) { fx.calls = append(fx.calls, f) }
 
-// background adds a function that runs in the background, and that may block.
+// background adds a function that runs in a goroutine of its own. The function may block.
 func (fx *effects) background(f func()) {
 	if !fx.closed {
 		fx.backgrounds = append(fx.backgrounds, f)
@@ -67,7 +66,8 @@ func (fx *effects) commit() {
 	fx.run()
 }
 
-// run unlocks the mutex and carries out the effects. The caller must send ownAttempt and ownRelease.
+// run unlocks the mutex and carries out the effects. The caller must send the requests of ownAttempt and
+// ownRelease.
 func (fx *effects) run() {
 	l := fx.l
 	l.mu.Unlock()
@@ -75,7 +75,7 @@ func (fx *effects) run() {
 		l.registry.change(l, fx.uses)
 	}
 	if fx.unlocked != nil {
-		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters wake and the release is sent
+		fx.unlocked.cancel((*unlocked)(fx.unlocked)) // before waiters wake, and before the release is sent
 	}
 	for _, f := range fx.calls {
 		f()

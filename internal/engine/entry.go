@@ -10,29 +10,29 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// Entry is the share of one goroutine in a grant. It becomes a hold before the call of Lock returns. The
-// grant counts the entry of a waiter in numEntries even before the Entry is made. A nested entry is counted
-// when it becomes a hold. An Entry must not refer to its handle.Hold, because otherwise the garbage collector
-// could not find a Hold that its user has forgotten.
+// Entry is the share of one goroutine in a grant. When a call of Lock returns successfully, its Entry is a
+// hold. When a grant serves a waiter, Grant.numEntries counts the waiter's entry at once, although the Entry
+// is made later. A nested entry is counted when it becomes a hold. An Entry must not refer to its
+// handle.Hold, because otherwise the garbage collector could not find a Hold that its user has forgotten.
 type Entry struct {
 	// The following never change once the entry is a hold.
-	ctx    context.Context // ends with the hold; the user's context descends from it
+	ctx    context.Context // ends with the hold; the context that Lock returns is made from this one
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
 	write  bool            // the hold excludes others
 	began  time.Duration   // age of the session when the hold began
-	given  context.Context // the context of the call that took the outermost hold
+	given  context.Context // context of the call that took the outermost hold of the chain
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold does not need renewal: its call chose the lease, or Renew(false) was called
+	fixed    bool // the hold needs no renewal; first true if its call chose the lease, changed by Renew
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
-	chain    chain               // the chain of a root; not used in other entries
-	outer    *Entry              // the live hold in which this one is nested; nil means none
-	inner    map[*Entry]struct{} // the live holds that are nested in this one
+	chain    chain               // the chain of this entry if the entry is a root; otherwise not used
+	outer    *Entry              // the live hold in which the entry is nested; nil means none
+	inner    map[*Entry]struct{} // the live holds that are nested directly in the entry
 	changed  chan struct{}       // closed when calls that wait to nest here must check again; nil: none wait
 }
 
@@ -48,7 +48,7 @@ type chain struct {
 // l.mu, because w.ctx may run code of its own.
 func (w *waiter) newEntry(g *Grant) *Entry {
 	e := new(Entry)
-	if g.inlineEntry.g == nil && w.want.exclusive() { // an exclusive grant has one goroutine at a time
+	if g.inlineEntry.g == nil && w.want.exclusive() { // only one goroutine at a time has an exclusive grant
 		e = &g.inlineEntry
 	}
 	*e = Entry{g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, given: w.ctx}
@@ -82,12 +82,13 @@ func (g *Grant) removeHold(e *Entry) {
 	e.root.chain.holds--
 	if !e.fixed {
 		g.numRenewed--
-		g.renew(g.numRenewed > 0 || g.numEntries == 1) // after its last entry, the grant may be passed on
+		// If e is the last entry, the grant may be passed on or kept. So its lease is still renewed.
+		g.renew(g.numRenewed > 0 || g.numEntries == 1)
 	}
 }
 
-// announce records that the observer got EventAcquired for the hold. If the hold was lost before, announce
-// reports the loss.
+// announce records that the observer got EventAcquired for the hold. If endChains has already ended the chain
+// of the hold, announce reports the event that endChains has kept.
 func (e *Entry) announce() {
 	l := e.g.l
 	if l.s.Observer == nil {
@@ -116,7 +117,7 @@ func (e *Entry) Context() context.Context { return e.ctx }
 
 // Find returns the entry if its hold is live, and key is a *descent for the same lock. A descent is the
 // context key by which a call looks for the hold in which it nests. If the hold was lost or closed, Find
-// records that in descent.lost.
+// records its state in descent.lost, and returns nil.
 func (e *Entry) Find(key any) any {
 	l := e.g.l
 	d, ok := key.(*descent)
@@ -135,8 +136,8 @@ func (e *Entry) Find(key any) any {
 	return nil
 }
 
-// Err returns nil while the hold is held and its lease has not ended. Afterward, it returns the error that
-// describes the end of the hold.
+// Err returns nil while the hold is held and its deadline has not passed. Afterward, Err returns the error
+// that describes the end of the hold.
 func (e *Entry) Err() error {
 	l := e.g.l
 	l.mu.Lock()
@@ -149,8 +150,8 @@ func (e *Entry) Err() error {
 	return err
 }
 
-// LossReason returns why the hold was lost. It returns nil if the hold was not lost, or if the reason is not
-// known.
+// LossReason returns the reason why the grant of the hold was lost. It returns nil if the session has not
+// noticed a loss of the grant.
 func (e *Entry) LossReason() error {
 	l := e.g.l
 	l.mu.Lock()
@@ -158,7 +159,7 @@ func (e *Entry) LossReason() error {
 	return e.g.lossReason
 }
 
-// Stay keeps the permits taken until d from now, even if they are released earlier.
+// Stay keeps the permits taken until d from now, even if the hold is unlocked earlier.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	fx := g.l.begin()
@@ -167,7 +168,7 @@ func (e *Entry) Stay(d time.Duration) {
 	if e.write {
 		g.allTakenUntil = max(g.allTakenUntil, until)
 	}
-	fx.unlock() // without settle, because until its Unlock the hold keeps the permits in any case
+	fx.unlock() // without settle, because until the Unlock the hold keeps the permits in any case
 }
 
 // WaitReplicas blocks until n replicas have the grant, or until an error has ended the wait.
@@ -180,8 +181,9 @@ func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	return l.s.Link.WaitReplicas(ctx, e, l.keys.LockKey(), n, l.s.Go)
 }
 
-// Renew switches the renewal of the lease on or off. By default, a fixed lease is not renewed, and any other
-// lease is.
+// Renew sets whether this hold needs renewal of the lease. The session renews the lease while at least one
+// hold of the grant needs renewal. By default, a hold needs renewal unless its call chose a fixed lease. If
+// the hold has ended, Renew does nothing.
 func (e *Entry) Renew(on bool) {
 	g := e.g
 	fx := g.l.begin()
@@ -198,9 +200,9 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.numRenewed > 0)
 }
 
-// Reserve makes sure that Redis grants later holders only higher tokens than this one. The next renewal or
-// release of a lock stores the token in Redis. To store it at once, call Extend. For permits, only the
-// release stores it.
+// Reserve makes sure that Redis grants later holders only tokens above the given one. The next renewal or
+// release of an exclusive lock stores the given token in Redis. To store the token at once, call Extend. For
+// permits, only the release stores the token.
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
@@ -218,8 +220,8 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.g.extend(ctx, d)
 }
 
-// Forgotten releases a hold that its user can no longer reach, unless its lease is fixed. It does this in a
-// goroutine of its own, because the cleanups of the runtime wait for each other.
+// Forgotten releases a hold that its user can no longer reach, unless the hold needs no renewal (fixed). The
+// release runs in a goroutine of its own, because the cleanups of the runtime wait for each other.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {
@@ -242,7 +244,8 @@ func (e *Entry) Forgotten() {
 func (e *Entry) OwnerField() string { return e.g.owner.(string) }
 
 // OwnerField returns the owner field of a hold in Redis. For a RedLock, it returns the part of the owner
-// fields that is the same on all servers. For any other hold of several locks, it returns "".
+// fields that is the same on all servers. For a zero Hold, and for any other hold of several locks, it
+// returns "".
 func OwnerField(hd *handle.Hold) string {
 	if one, ok := hd.Of().(interface{ OwnerField() string }); ok {
 		return one.OwnerField()

@@ -30,12 +30,12 @@ type Grant struct {
 
 	// lockState.mu guards the following.
 	lane           *lane         // the lane whose goroutines may get the grant
-	reservedFor    *lane         // the lane whose attempt has just got the grant; nil after that event
+	reservedFor    *lane         // lane whose attempt just got or prolonged the grant; nil after that event
 	holds          []*Entry      // the live holds
 	permits        int64         // number of permits; All excludes all other holders
 	token          int64         // token of the present holder
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
-	revision       int64         // number of the last change of the hold count; Redis ignores older ones
+	revision       int64         // number of the last change of the hold count; Redis ignores older numbers
 	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
 	takenUntil     time.Duration // age until which the grant stays taken, even without a hold (HoldAtLeast)
@@ -48,19 +48,20 @@ type Grant struct {
 	used           bool // a goroutine has had a hold in this grant
 	customLease    bool // a holder chose the lease, or made it longer
 	fixedLease     bool // the lease is not renewed
-	warnedOfItself bool // a wait of the session for itself was logged for this grant
+	warnedOfItself bool // warnOfItself has logged a warning for this grant
 	lingers        bool // the session may keep the grant while no goroutine has it (WithLinger)
 
 	renewError   error         // error of the last renewal that failed; nil means none failed
 	renewErrorAt time.Duration // age of the session when renewError was set
 	lossReason   error         // why the grant was lost; nil means it was not lost
 
-	// Space for the first hold. Most grants have one hold at a time, so this saves allocations.
+	// Space for the first hold. Most grants have one hold at a time, so this saves allocations. newEntry
+	// fills inlineEntry without the mutex.
 	inlineEntry Entry
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes the Grant for an attempt that Redis has granted. home is the lane of the grant, which is not
+// newGrant makes the Grant when Redis has granted an attempt. home is the lane of the grant, which is not
 // always the lane of the attempt. base is a local time that is not after the grant. The error is ErrTooLate,
 // ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
 func (l *lockState) newGrant(
@@ -69,7 +70,7 @@ func (l *lockState) newGrant(
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // freed by force before the reply came
+	later := func(g *Grant) bool { return g.token > token } // true means that the new grant has already ended
 	switch {
 	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
@@ -78,7 +79,7 @@ func (l *lockState) newGrant(
 	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	if exclusive { // Redis grants again only after the former grant was lost
+	if exclusive { // Redis grants the lock again only after former grants were lost
 		for _, former := range slices.Clone(l.grants) { // end removes grants
 			former.end(handle.Lost, failure.ErrGone, fx)
 		}
@@ -91,7 +92,7 @@ func (l *lockState) newGrant(
 	g.lease.Owner, g.holds = g, g.inlineHolds[:0]
 	home.numGrants++
 	l.grants = append(l.grants, g)
-	fx.uses++ // the loss or the release of the grant ends this use
+	fx.uses++ // end or releaseGrant ends this use
 	every := s.Lease / 3
 	if g.fixedLease {
 		every = 0 // the watchdog ends the lease, but does not renew it
@@ -103,17 +104,20 @@ func (l *lockState) newGrant(
 	return g, nil
 }
 
-// ErrTooLate is the error of a grant that arrived when its lease had ended.
+// ErrTooLate is the error of a grant that had ended before its call could use it, usually because the reply
+// took longer than the lease.
 var ErrTooLate = fmt.Errorf("%w: the grant took longer than its lease", failure.ErrLost)
 
-// completeLease makes the lease of a handed-over grant, whose first lease is short, last until the time at
-// which the fixed lease of the call must end. The watchdog does not renew a fixed lease. So completeLease
-// tries again until it succeeds, trying again would not help, or the grant or its lease ends.
+// completeLease prolongs the short first lease of a handed-over grant until the time at which the fixed lease
+// of the call must end. The watchdog does not renew a fixed lease. So completeLease tries again until it
+// succeeds, or until trying again would not help. It also stops when the grant, its lease or the session
+// ends.
 func (g *Grant) completeLease(until time.Time) {
 	s := g.l.s
 	for try := 1; ; try++ {
 		d := time.Until(until)
-		// Send one copy at a time, because the grant may be released after each copy.
+		// Send one copy at a time. The grant may be released after each copy, and then no other copy is
+		// needed.
 		o := s.Link.Call(s.Ctx, &update{g, protocol.Milliseconds(d)}, 1, nil)
 		err := g.onUpdate(o, d)
 		if err == nil || !wire.Judge(err).Unsettled() || !time.Now().Before(g.deadline()) ||
@@ -123,8 +127,8 @@ func (g *Grant) completeLease(until time.Time) {
 	}
 }
 
-// pause waits for d, and reports whether the grant is still held. If the grant is lost, or if its release or
-// the session has ended, pause returns false at once.
+// pause waits for d, and reports whether the grant is still held. If the grant is lost, if its release has
+// got a reply, or if the session has ended, pause returns false without further waiting.
 func (g *Grant) pause(d time.Duration) bool {
 	l := g.l
 	b, at := call.Bounds{Until: l.s.Ctx}, time.Now().Add(d)
@@ -145,15 +149,15 @@ func (g *Grant) pause(d time.Duration) bool {
 // held reports whether the grant is still held. The caller must hold l.mu.
 func (g *Grant) held() bool { return g.state == handle.Held }
 
-// exclusive reports whether the grant excludes all others. The caller must hold l.mu.
+// exclusive reports whether the grant excludes all other holders. The caller must hold l.mu.
 func (g *Grant) exclusive() bool { return g.permits == All }
 
 // deadline returns the local time at which the grant expires.
 func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }
 
-// addEntry counts an entry for a waiter that the grant serves. Unless the grant has just come from Redis, it
-// is passed on in memory. Then an exclusive grant moves to the next token of its block, because each holder
-// has its own token.
+// addEntry counts an entry for a waiter that the grant serves. A grant that has not just come from Redis is
+// passed on in memory. In this case, an exclusive grant moves to the next token of its block, because each
+// holder has its own token.
 func (g *Grant) addEntry() {
 	if g.reservedFor == nil && g.exclusive() {
 		g.token++
@@ -165,7 +169,7 @@ func (g *Grant) addEntry() {
 // about returns the holder info that Redis has for the grant.
 func (g *Grant) about() string { return strings.TrimSpace(g.info.(string)) }
 
-// leave sets the state of a grant that has ended, and removes it from the grants of its session.
+// leave sets the state of a grant that has ended, and removes the grant from the lock state.
 func (g *Grant) leave(why handle.State) {
 	l := g.l
 	g.state = why
@@ -193,10 +197,11 @@ func (g *Grant) endLinger() {
 }
 
 // end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
-// its cause. The contexts of its holds are canceled before any waiter is woken. If the grant ends by its
-// deadline and the timer is not late, Redis cannot have granted the lock to others yet, because the lease in
-// Redis ends after the deadline. The caller, or the Unlock of a hold, must release the grant. But if a lost
-// grant has no entries, no Unlock will follow, so end releases the grant.
+// the cause of the loss. The contexts of the grant's holds are canceled before any waiter is woken. When the
+// deadline passes, Redis has not granted the lock to others yet, because the lease in Redis ends later. So
+// the contexts are canceled before another session can get the lock, unless the timer is late. A lost grant
+// without entries is released by end, because no Unlock will follow. Any other grant must be released by the
+// caller of end, or by the Unlock of a hold.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
@@ -245,8 +250,8 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 }
 
 // endChains ends the chains of the grant's holds, and returns the events for the observer. If the observer
-// has not been notified yet that the root of a chain was acquired, the event is kept, and announce reports
-// it afterward.
+// has not been notified yet that the root of a chain was acquired, endChains keeps the event of this chain,
+// and announce reports it later.
 func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events []session.Event) {
 	for _, e := range g.holds {
 		c := &e.root.chain
@@ -313,7 +318,8 @@ func (g *Grant) extend(ctx context.Context, d time.Duration) error {
 	return g.onUpdate(o, d)
 }
 
-// onUpdate handles the reply to an update that makes the lease last for at least d.
+// onUpdate handles the reply to an update. d is the time for which the update makes the lease last; 0 means
+// that it does not prolong the lease.
 func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	l := g.l
 	switch {
@@ -331,9 +337,9 @@ func (g *Grant) onUpdate(o wire.Outcome, d time.Duration) error {
 	return nil
 }
 
-// update is a request that makes the lease last for at least ms milliseconds. For a kind whose holds Redis
-// counts, it also sets the hold count. It sets values and never adds to them, so a stale or second copy does
-// no harm.
+// update is a request that makes the lease last for at least ms milliseconds. If Redis stores the hold count,
+// the update also sets this count. An update sets values and never adds to them, so a stale or second copy
+// does no harm.
 type update struct {
 	g  *Grant
 	ms any // string, milliseconds; "0" keeps the present lease
@@ -381,8 +387,8 @@ func (g *Grant) LeaseLost(deadlinePassed bool) {
 	}
 }
 
-// whyLost returns the reason for which the watchdog has ended the lease. If a renewed lease has expired, the
-// reason includes the error of the last renewal, if any is known.
+// whyLost returns the reason for which the watchdog has ended the lease. If a lease that should have been
+// renewed has expired, the reason includes the last error of a renewal or of the server, if one is known.
 func (g *Grant) whyLost(deadlinePassed bool) error {
 	l := g.l
 	reason := failure.LossReason(deadlinePassed)
@@ -430,8 +436,8 @@ func (g *Grant) renew(on bool) {
 
 func (g *Grant) Key() string { return g.l.keys.LockKey() }
 
-// OnMessage handles a message without words: another session was refused the lock, or messages may have been
-// missed. So the session may no longer keep the grant while no goroutine has it.
+// OnMessage handles a message without words. It means that another session was refused the lock, or that
+// messages may have been missed. So the session may no longer keep the grant while no goroutine has it.
 func (g *Grant) OnMessage(words []string) {
 	if len(words) == 0 {
 		fx := g.l.begin()
@@ -448,8 +454,8 @@ const (
 		"called the waiter, pass the waiter the context that the holder's Lock returned"
 )
 
-// warnOfItself logs, once for each grant, that goroutines have waited for LongWait for a holder of their own
-// session, which has had its hold for as long.
+// warnOfItself logs that goroutines have waited for LongWait for a holder of their own session. It does so
+// once for each grant, and only if the holder has had its hold for LongWait, too.
 func (l *lockState) warnOfItself(fx *effects) {
 	l.suspectAt = 0
 	for _, ln := range l.lanes {

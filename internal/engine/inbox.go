@@ -9,27 +9,26 @@ import (
 	"github.com/lockline/lockline/pubsub"
 )
 
-// recipient is an attempt that may be queued in Redis, or a grant that the session may keep while no
-// goroutine has it, until another session wants the lock. Its methods must not block. OnMessage is called
-// without a mutex, and Shutdown waits for the caller.
+// recipient is an attempt, or a grant that the session may keep while no goroutine has it. The methods of a
+// recipient must not block. OnMessage is called without a mutex, and Shutdown waits for the caller.
 type recipient interface {
 	// Key returns the first key of the lock.
 	Key() string
 	// OnMessage handles a message. words are the words of the message after the owner field of the recipient.
-	// The message may be forged by any client that may publish. If there are no words, another session wants
-	// the lock, or messages to the recipient may have been missed.
+	// Any client that may publish to the channel can forge a message. If there are no words, another session
+	// wants the lock, or messages to the recipient may have been missed.
 	OnMessage(words []string)
 }
 
 // inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
 // over publishes to a channel of the session whose attempt is next. With classic pub/sub, a session has one
-// channel. With sharded pub/sub, it has one channel for each lock that it waits for or may keep, in the slot
-// of that lock. The entry of an attempt in the queue says which kind of pub/sub a script must use
-// (queue.lua). The inbox neither orders nor checks messages. An attempt itself checks the nonce, which shows
-// that the message of a grant is from Redis.
+// channel. With sharded pub/sub, a session has one channel for each lock that it waits for or may keep. This
+// channel is in the slot of the lock. The entry of an attempt in the queue says which kind of pub/sub a
+// script must use (queue.lua). The inbox neither orders nor checks messages. An attempt itself checks the
+// nonce, which shows that a message about a grant is from Redis.
 type inbox struct {
 	s     *session.Session
-	ready chan struct{} // with room for one notice that messages have arrived on a channel
+	ready chan struct{} // has room for one notice that messages have arrived on any channel
 
 	// mu guards the following. A goroutine that holds a lockState.mu may lock mu. While mu is held, only the
 	// mutexes of the session and of the hubs may be locked.
@@ -99,10 +98,10 @@ func (in *inbox) mode(key string) any {
 	return "2"
 }
 
-// subscribe makes the session receive messages about a lock while the session has an attempt for it, and a
-// little longer. maySharded is true if the server can notify the session by sharded pub/sub. After each
-// confirmation of the subscription, attempts send their requests again. These requests show Redis how to
-// notify the session. The caller must be counted by session.Begin.
+// subscribe makes the session receive messages about a lock. The subscription ends when tidy finds that no
+// recipient needs the channel any more. maySharded is true if the server can notify the session by sharded
+// pub/sub. After each confirmation of the subscription, attempts send their requests again. These requests
+// show Redis how to notify the session. The caller must be counted by session.Begin.
 func (in *inbox) subscribe(key string, maySharded bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -138,8 +137,8 @@ func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 }
 
 // tidyInterval is the time between two searches for channels that no recipient needs. A busy lock usually has
-// an attempt at that moment, so its channel is kept. If a channel is closed, the hub keeps its subscription
-// for a while. So the next attempt costs one more request, but no SUBSCRIBE.
+// an attempt at that moment, so its channel is kept. When run closes a channel, the hub stays subscribed to
+// it for a while. An attempt that comes in this time costs one more request, but no SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
 // run passes on the messages that arrive on the session's channels.

@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/handle"
 )
 
-// reportBroken is called with an error that describes the first invariant that an event has broken. If
-// reportBroken is nil, no invariant is checked.
+// reportBroken is called after an event that has broken an invariant, with an error that describes the
+// invariant. If reportBroken is nil, no invariant is checked.
 var reportBroken func(error)
 
 // CheckInvariants sets the function to which broken invariants are reported. From then on, each settle ends
@@ -175,7 +175,7 @@ func (g *Grant) brokenHold(e *Entry) error {
 		}
 	}
 	switch {
-	// An Unlock in a closing session leaves the hold Held until Shutdown.
+	// When the session closes, an Unlock leaves its hold Held until registry.Shutdown ends the grant.
 	case e.g != g || e.state != handle.Held:
 		return fmt.Errorf("a grant has a hold that is %v, or of another grant", e.state)
 	case e.outer != nil && !slices.Contains(g.holds, e.outer):

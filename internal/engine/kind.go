@@ -20,8 +20,11 @@ type Kind struct {
 	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
-	Alone     bool // in a process, at most one goroutine wants the lock, as in a RedLock. So a TryLock waits
-	// for up to ownRelease until grants and attempts of its own session have ended
+
+	// Alone means that at most one goroutine of a process wants the lock at a time, as for a part of a
+	// RedLock. So a TryLock waits until the grants and attempts of its session have ended, for up to
+	// ownRelease.
+	Alone bool
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
 
@@ -38,7 +41,7 @@ func NewLock(letter string, fair bool) *Kind {
 // Named prefixes err with the kind and name of the lock, as in `lock "orders:42": …`.
 func (k *Kind) Named(name string, err error) error { return failure.Of(k.Noun, name, err) }
 
-// Failed is like Named, but for the error of a request. It adds a hint if the keys may be damaged.
+// Failed is like Named, but for the error of a request. Failed adds a hint if the error shows a likely cause.
 func (k *Kind) Failed(keys *protocol.Keys, err error) error { return keys.Failed(k.Noun, err) }
 
 // locked returns the error for a lock that is not free.
@@ -50,7 +53,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // an exclusive lock has no further holders, and so no key for them
+	if k.Counts { // the key :h has the leases of further holders, and an exclusive lock has none
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
@@ -63,15 +66,20 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 // A Want is what a call requests. Calls of a session wait in one lane only if their Wants are equal. The zero
 // Want means the Want of the kind.
 type Want struct {
-	N      int64         // number of permits; All excludes all other holders
-	Limit  int64         // total number of permits, unless SetLimit has set another number
-	Lease  time.Duration // fixed lease of the lane; 0: the session's lease, or leases in the lane may differ
-	Shared bool          // goroutines of the session with equal Wants share one grant
+	N     int64 // number of permits; All excludes all other holders
+	Limit int64 // total number of permits, unless SetLimit has set another number
+
+	// Lease is the fixed lease of all calls in a lane, or 0 for the session's lease. For an exclusive Want of
+	// a lock that is not fair, Lease is always 0, because calls of such a lock share a lane even if their
+	// leases differ.
+	Lease time.Duration
+
+	Shared bool // goroutines of the session with equal Wants share one grant
 }
 
 func (w Want) exclusive() bool { return w.N == All }
 
-// Exclusive is the Want of a lock.
+// Exclusive is the Want of an exclusive lock.
 var Exclusive = Want{N: All, Limit: All}
 
 // All is the number of permits that a holder has if it excludes all other holders.
@@ -87,11 +95,11 @@ var (
 	limitScript   = wire.Named("lock/limit")
 )
 
-// Config has the options of one call. It does not change once the call has begun.
+// Config has the options of one call. A call does not change its Config.
 type Config struct {
 	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
 	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
-	Wait    time.Duration // longest time to wait; it counts only if Bounded is true
+	Wait    time.Duration // longest time to wait; used only if Bounded is true
 	Bounded bool
 	Note    string // note of this call in the holder info; "" means none
 }
@@ -120,7 +128,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Once reports whether the call does not wait for other holders: it is a TryLock, or has WaitAtMost(0).
+// Once reports whether the call does not wait for other holders. This is so for a TryLock, and for a call
+// with WaitAtMost(0).
 func (c Config) Once(try bool) bool { return try || c.Bounded && c.Wait == 0 }
 
 // Until returns ctx with the bound of the wait as a deadline. WaitAtMost(0) sets no deadline, because such a

@@ -8,28 +8,31 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// A lane has the calls of a session that wait for one lock with equal Wants. Its attempts request grants from
+// A lane has calls of a session that wait for one lock with equal Wants. Its attempts request grants from
 // Redis on behalf of all these calls. A grant serves the first waiter, no matter which attempt was granted. A
-// TryLock that sends a request has a lane to itself. All fields are guarded by lockState.mu.
+// TryLock that sends a request has a lane to itself. lockState.mu guards all fields except l, want and
+// noWait, which never change.
 //
 // In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane of a
-// fair lock has only goroutines that came before its first request was sent. Then the lane is sealed, and
-// goroutines that come later join a new lane. A grant is passed on in memory only within its lane. The lanes
-// send their first requests one after the other, so that they are queued in the order in which they were
-// made.
+// fair lock has only goroutines that came before its first request was sent. When this request is sent, the
+// lane is sealed, and goroutines that come later join a new lane. A grant is passed on in memory only within
+// its lane. The lanes send their first requests one after the other, so that they are queued in the order in
+// which they were made.
 type lane struct {
-	l              *lockState
-	want           Want
-	waiters        []*waiter     // waiting calls, which are served in this order
-	attempts       []*attempt    // attempts that are requested or queued, the oldest first
-	numQueued      int32         // number of attempts that wait in the queue in Redis
-	numGrants      int32         // number of held grants that belong to this lane
-	numWithdrawing int32         // withdrawn attempts that may still be queued; 0 for fair locks and permits
+	l         *lockState
+	want      Want
+	waiters   []*waiter  // waiting calls, which are served in this order
+	attempts  []*attempt // attempts that are requested or queued, the oldest first
+	numQueued int32      // number of attempts that wait in the queue in Redis
+	numGrants int32      // number of held grants that belong to this lane
+	// numWithdrawing is the number of withdrawn attempts that may still be queued in Redis. It counts only
+	// attempts for all permits of a lock that is not fair.
+	numWithdrawing int32
 	numLateBefore  int           // initial value of attempt.numLate for the next attempt
-	fillUntil      time.Duration // age of the session until which the lane waits for goroutines; 0: never
+	fillUntil      time.Duration // age until which the lane waits for more goroutines; 0: it does not wait
 	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
 	noWait         bool          // the lane of a TryLock
-	hadToQueue     bool          // the last attempt that a reply queued or granted had to wait in the queue
+	hadToQueue     bool          // Redis has queued an attempt, and has granted none at once since then
 	sealed         bool          // goroutines that come now join another lane
 
 	// Initial space for attempts and waiters. Most lanes need no more, so this saves allocations.
@@ -38,9 +41,9 @@ type lane struct {
 }
 
 // laneFillTime is the longest time for which a fair lane waits for more goroutines before its first request.
-// A lane waits if the session has the lock or waits for it when the lane is made (isFilling). So the lane may
-// be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would have a lane
-// of its own, which costs two requests.
+// A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy). So the
+// lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would
+// have a lane of its own, which costs two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.
@@ -65,7 +68,7 @@ func (l *lockState) laneFor(w Want, fx *effects) *lane {
 	}
 	ln.reset(l, w)
 	if n := len(l.lanes); n > 0 && l.kind.Fair {
-		l.lanes[n-1].sealed = true // otherwise later goroutines could join it and overtake the new lane
+		l.lanes[n-1].sealed = true // otherwise later goroutines could join this lane and overtake the new one
 		l.lanes[n-1].fillUntil = 0
 	}
 	l.lanes = append(l.lanes, ln)
@@ -128,8 +131,8 @@ func (ln *lane) fail(err error, fx *effects) {
 	}
 }
 
-// answer gives a waiter its grant or its error, takes it out of the lane, and wakes it. If the waiter was
-// answered before, answer does nothing.
+// answer gives a waiter its grant or its error, takes it out of the lane, and wakes it. If the waiter is not
+// in the lane any more, answer does nothing.
 func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 	if ln.remove(w) {
 		w.grant, w.err, w.answered = g, err, true
@@ -148,9 +151,9 @@ func (ln *lane) watchOutage(at time.Duration) {
 	}
 }
 
-// endWaitsInOutage ends each wait that has no deadline, and has been in an outage for as long as the
-// session's lease. If other waits without a deadline remain, endWaitsInOutage runs again when the first of
-// them may have to end.
+// endWaitsInOutage ends each wait of the lane that has no deadline, and has been in an outage for as long as
+// the session's lease. If other waits without a deadline remain, endWaitsInOutage runs again when the first
+// of them may have to end.
 func (ln *lane) endWaitsInOutage() {
 	l := ln.l
 	since, err := l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey()) // without the mutex, because Trouble may block

@@ -10,7 +10,7 @@ import (
 )
 
 // Lock names a lock or a semaphore of one kind, for one session. rlock.Mutex and similar types are built on
-// Lock. A Lock never changes, so it has no state of calls.
+// Lock. A Lock never changes. The state of its calls is in a lockState.
 type Lock struct {
 	s    *session.Session
 	all  *registry
@@ -20,8 +20,8 @@ type Lock struct {
 	err  error // error of New; every use returns it
 }
 
-// New returns the Lock with this name. cfg has its default options, see Config. If the session or the name is
-// not valid, every use returns an error that says so.
+// New returns the Lock with this name. cfg has the default options of its calls. If the session or the name
+// is not valid, every use of the Lock returns an error that says so.
 func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
 	lk := Lock{s: s, kind: kind, cfg: cfg}
 	if s == nil {
@@ -54,7 +54,8 @@ func (lk *Lock) CheckUse(ctx context.Context) error {
 	return nil
 }
 
-// Name returns the name of the lock. It returns "" if the Lock is nil or not valid.
+// Name returns the name of the lock. It returns "" for a nil or zero Lock, and if New got a nil session or a
+// name that is not valid.
 func (lk *Lock) Name() string {
 	if lk == nil || lk.keys == nil {
 		return ""
@@ -83,8 +84,9 @@ func (lk *Lock) Session() *session.Session { return lk.s }
 func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
 func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted sends no request. It sets here if calls of Lock of this session wait for the lock, or if the session
-// is releasing it. It sets elsewhere if another session is known to want the lock.
+// Wanted reports who wants the lock, as far as the session knows. It sends no request. here is true if calls
+// of Lock of this session wait for the lock, or if the session is releasing the lock. elsewhere is true if
+// another session is known to want the lock.
 func (lk *Lock) Wanted() (here, elsewhere bool) {
 	if lk.err != nil {
 		return false, false

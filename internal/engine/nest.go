@@ -12,20 +12,21 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// This file has re-entry. If the context of a call descends from a live hold of the same lock, the call nests
-// in that hold. It gets another entry of the same grant. It waits for no other holders, unless they are
-// nested in the same hold (hasRoom).
+// This file implements re-entry. If the context of a call descends from a live hold of the same lock, the
+// call nests in that hold. It gets another entry of the same grant. It waits for no other holders, unless
+// they are nested in the same hold (hasRoom).
 
-// ErrUpgrade is the error of a holder of one permit that wants all permits.
+// ErrUpgrade is the error of a call that wants all permits although its context descends from a hold of one
+// permit.
 var ErrUpgrade = errors.New("lockline: a reader cannot become the writer: unlock the read hold first")
 
 // descent is a waiter, converted to a context key. By this key, the waiter finds the nearest live hold of its
 // lock in its context.
 type descent waiter
 
-// outer returns the nearest live hold from which the context descends. If there is none, outer returns an
-// error if such a hold was lost or closed, and nil if not. The caller must not hold l.mu, because contexts
-// may run code of their own.
+// outer returns the nearest live hold from which the context descends. If there is no live hold, but the
+// context descends from a lost or closed one, outer returns an error. If there is neither, both results are
+// nil. The caller must not hold l.mu, because contexts may run code of their own.
 func (w *waiter) outer() (*Entry, error) {
 	d := (*descent)(w)
 	d.lost = handle.Held
@@ -45,10 +46,10 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 	e := w.newNested(outer)
 	depth, err := w.enterBelow(outer, e)
 	if depth == 0 {
-		e.cancel(nil) // frees the context, which nobody has received
+		e.cancel(nil) // frees the context, which no caller has received
 		return nil, err
 	}
-	if w.cfg.Lease != 0 || l.kind.Counts { // the call may want a longer lease; Redis stores the count
+	if w.cfg.Lease != 0 || l.kind.Counts { // the call may want a longer lease, or Redis stores the count
 		err := g.extend(w.bounds.Until, cmp.Or(w.cfg.Lease, l.s.Lease))
 		switch lossError := e.Err(); {
 		case lossError != nil: // the hold ended while the request was in flight
@@ -80,9 +81,9 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		e.given, e.root = outer.given, outer.root
 		return e
 	}
-	// If a reader is nested in a writer, the writer may be unlocked first. Then the reader's context must not
-	// end, although it descends from the writer's context. From then on, the reader's context ends with the
-	// context that was given to the outermost call.
+	// The hold in which a reader is nested may be unlocked before the reader. The context of the reader must
+	// then stay valid, although the reader's call was given a context of the outer hold. From then on, the
+	// reader's context follows the context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel
@@ -91,20 +92,21 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		context.AfterFunc(ctx, func() { stop() }) // otherwise the entry would stay reachable as long as `of`
 	}
 	follow(w.ctx, func() {
-		// A loss, the end of the session, or a cancellation by the caller ends the context of the hold. The
-		// Unlock of an outer hold does not.
+		// A loss, the end of the session, or a cancellation by the caller ends the context of the reader. The
+		// Unlock of an outer hold does not end it.
 		if !errors.Is(context.Cause(w.ctx), failure.ErrUnlocked) {
 			cancel(failure.OfContext(w.ctx))
 			return
 		}
-		// An outer writer was unlocked. The context that was given to the outermost call still counts.
+		// An outer hold was unlocked. The context that was given to the outermost call still counts.
 		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
 	})
 	return e
 }
 
 // enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e. If
-// the depth is 0 without an error, outer has ended.
+// the call must not wait, or its wait ends, enterBelow returns an error. If the depth is 0 without an error,
+// outer has ended.
 func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	l, g := w.l, outer.g
 	for {
@@ -113,7 +115,7 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 		case outer.state != handle.Held:
 			fx.unlock()
 			return 0, nil
-		case w.want.exclusive() && !g.exclusive(): // a reader, or the grant was downgraded meanwhile
+		case w.want.exclusive() && !g.exclusive(): // outer is a reader, or its grant was downgraded meanwhile
 			fx.unlock()
 			return 0, l.named(ErrUpgrade)
 		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
@@ -178,7 +180,7 @@ func (e *Entry) hasRoom(w *waiter) bool {
 	return true
 }
 
-// notifyChanged wakes the goroutines that wait to nest in e, so that they check again whether they can.
+// notifyChanged wakes the goroutines that wait to nest in e. They then check again whether e has room.
 func (e *Entry) notifyChanged() {
 	if e.changed != nil {
 		close(e.changed)

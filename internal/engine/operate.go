@@ -14,11 +14,12 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// This file has the calls of operators, which inspect locks, set limits, and take locks from holders by
-// force. These calls neither hold locks nor wait for holders.
+// This file has the calls by which operators inspect locks, set limits, and take locks from holders by force.
+// These calls do not hold locks, and do not wait for holders.
 
 // Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
-// closes. Its error has the name of the lock. The caller must have called CheckUse.
+// closes. If ctx has no deadline, it blocks for at most the session's lease. The error names the lock. The
+// caller must have called CheckUse.
 func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return lk.s.Link.Call(ctx, r, maxTries, abandoned)
@@ -54,8 +55,8 @@ const (
 )
 
 // Force takes the lock from holders, and returns their number. target is ForceExclusive, ForceShared, or the
-// token of one holder. The holders notice the loss at their next request or renewal. Force blocks for one
-// request, at most until ctx ends.
+// token of one holder. A holder notices the loss at its next request or renewal. Force blocks for the reply,
+// at most until ctx ends.
 func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
@@ -84,8 +85,8 @@ func (lk *Lock) ForceToken(ctx context.Context, token int64) (bool, error) {
 }
 
 // SetLimit sets the limit, which is the number of permits, and reports whether it was set. If ifUnset is
-// true, SetLimit does nothing when Redis already has a limit. It blocks until Redis has replied, at most
-// until ctx ends. A request that arrives too late is sent again.
+// true, SetLimit does nothing when Redis already has a limit. It blocks for the reply, at most until ctx
+// ends. A request that reaches Redis too late is sent again, a few times at most.
 func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return false, err
@@ -95,7 +96,7 @@ func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, erro
 		onlyIfUnset = "1"
 	}
 	s := lk.s
-	for expired := 1; ; expired++ { // a late request is void, so it undoes no later one
+	for expired := 1; ; expired++ { // a late request is void, so it does not undo a newer one
 		sent, until := time.Now(), int64(0)
 		// While the clock is unknown, 0 is sent, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {

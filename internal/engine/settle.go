@@ -9,14 +9,16 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// settle decides what follows from an event. With one exception, no other function makes the following
-// decisions, so settle is called after each event that may change one of them:
+// settle decides what follows from an event:
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
 //   - when the timer fires (setTimer)
 //
-// The events are
+// settle is called after each event that may change one of these decisions, because no other function makes
+// them. There are two exceptions. Before a TryLock sends a request, try decides by mayServe whether a grant
+// of the session serves the call. When a call is not answered at once, waitIn sets the timer for the checks
+// that a long wait needs. The events after which settle is called are
 //   - a call begins to wait, or gives up (acquire.go)
 //   - a reply or a message has arrived (attempt.go)
 //   - a hold is unlocked, or the reply to its release has arrived (unlock.go)
@@ -24,9 +26,8 @@ import (
 //   - an outage may have ended waits (lane.go)
 //   - the timer fires
 //
-// If a grant or an attempt ends in another way, for example by a loss or an error, the function that handles
-// this event releases it. The exception is in try: before a TryLock sends a request, try itself decides by
-// mayServe whether a grant of the session serves the call.
+// settle does not release a grant that was lost or closed (see Grant.end), or an attempt that has failed (see
+// attempt.fail).
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
@@ -50,7 +51,8 @@ func (l *lockState) settle(fx *effects) {
 	}
 }
 
-// serveFromGrants serves the first waiter of each lane as long as a grant of the session may serve it.
+// serveFromGrants serves the waiters of each lane in their order, as long as a grant of the session may serve
+// the first of them.
 func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 	for _, ln := range lanes {
 		for len(ln.waiters) > 0 {
@@ -68,9 +70,9 @@ func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 	}
 }
 
-// settleAttempts withdraws and begins attempts, and sends requests that are due. It withdraws the attempts of
-// all lanes first, because in a fair lock an attempt of one lane may keep another lane from beginning an
-// attempt.
+// settleAttempts withdraws and begins attempts, and sends requests that are due. It first withdraws the
+// surplus attempts of all lanes, because in a fair lock, an attempt of one lane may keep another lane from
+// beginning an attempt.
 func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
 	for _, ln := range lanes {
 		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
@@ -102,14 +104,15 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 // Redis.
 //
 // A grant that has just arrived from Redis serves only the lane that requested it. It serves the first waiter
-// of this lane, or all of them if they share the grant. If Redis has just prolonged a shared grant instead of
-// granting another one (onConfirmed), the grant likewise serves only the lane whose request prolonged it.
+// of this lane, or all waiters of the lane if they share the grant. If Redis has just prolonged a shared
+// grant instead of granting another one (onConfirmed), the grant likewise serves only the lane whose request
+// prolonged it.
 //
 // Later, a grant does not serve a waiter
 //   - if the grant belongs to another lane, which has another Want or another place in the queue;
 //   - if the waiter wants a fixed lease, or a holder has chosen or lengthened the lease, because such a lease
 //     suits only the caller that chose it;
-//   - if the grant is not shared, and another goroutine has it or HoldAtLeast keeps it taken;
+//   - if the grant is not shared, and is taken, because another goroutine has it or because of HoldAtLeast;
 //   - if the time of WithHandover has passed since Redis last replied whether another session waits, because
 //     otherwise other sessions could wait forever. If the session may keep an unused grant, the time of
 //     WithLinger counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane
@@ -138,7 +141,8 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 	case !l.kind.Fair && fx.age-g.queueCheckedAt >= g.passOnTime():
 		return false
 	}
-	// The smallest of these three counts, because the first lease of a handed-over grant is not longer.
+	// The smallest of these three counts, because the first lease of a handed-over grant is at most that
+	// long.
 	return !wire.Closed(l.s.Closing()) &&
 		time.Until(g.deadline()) >= min(l.s.Lease, l.s.WaiterTimeout, protocol.FirstLease)/4
 }
@@ -181,8 +185,9 @@ func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 //   - one of its attempts is queued in Redis, which is the place of the whole lane;
 //   - a withdrawn attempt of the lane may still be queued, because a new attempt would wait behind it;
 //   - a grant of this session will probably be passed on to the lane (willPassOn);
-//   - a lane of a fair lock waits for its first reply, because lanes must be queued in order;
-//   - the lane waits for more goroutines (isFilling).
+//   - the lock is fair, and one of its lanes waits for its first reply, because lanes must be queued in
+//     order;
+//   - the lock is fair, and the lane waits for more goroutines (isFilling).
 func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 	most := len(ln.waiters)
 	if ln.hadToQueue || ln.want.Shared || ln.want.exclusive() {
@@ -207,9 +212,10 @@ func (l *lockState) awaitsFirstReply() bool {
 }
 
 // isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). When the session
-// no longer has a grant or an attempt, the lane stops waiting: its request may reach Redis before the last
-// release does, and then that release serves the lane. But if another session wants the lock, that session is
-// next. So the lane keeps waiting, because the goroutine that has just unlocked may want the lock again.
+// has neither a grant nor an attempt any more, the lane stops waiting. If its request then reaches Redis
+// before the session's last release does, that release serves the lane. But if another session wants the
+// lock, that session is next. Then the lane keeps waiting, because the goroutine that has just unlocked may
+// want the lock again.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }
@@ -221,15 +227,15 @@ func (l *lockState) isBusy() bool {
 }
 
 // isSurplus reports whether no waiter needs the attempt with index i, which is the last of the lane. This is
-// so if there are more attempts than waiters, or if the attempt of an exclusive lock requests another lease
-// than the first waiter wants.
+// so if there are more attempts than waiters, or if an attempt for all permits requests another lease than
+// the first waiter wants.
 func (ln *lane) isSurplus(i int) bool {
 	return i >= len(ln.waiters) || ln.want.exclusive() && ln.attempts[i].lease != ln.waiters[0].cfg.Lease
 }
 
 // setTimer sets the timer to the next time at which settle may decide differently without another event. A
-// timer that is set already is only changed to fire earlier. If the timer fires too early, settle runs once
-// more and sets it again.
+// timer that is set already is only changed to fire earlier. A timer that fires too early does no harm,
+// because settle then sets it again.
 func (l *lockState) setTimer(fx *effects) {
 	next := time.Duration(0)
 	lookAt := func(at time.Duration) {

@@ -14,7 +14,7 @@ import (
 )
 
 // lockState has the state that a session keeps for one lock: its waiters, attempts, grants and releases. It
-// exists while there is any of these.
+// exists while there is any of these, and for a moment longer (contendedMemory).
 type lockState struct {
 	s        *session.Session
 	kind     *Kind
@@ -22,16 +22,16 @@ type lockState struct {
 	registry *registry
 	uses     int // number of calls, attempts, grants and releases that need the state; guarded by registry.mu
 
-	// mu guards the following fields. It also guards the fields of lanes, waiters, attempts, grants and
-	// entries whose types say so.
+	// mu guards the following fields. It also guards fields of the types lane, waiter, attempt, Grant and
+	// Entry, as the comments of these types say.
 	mu          sync.Mutex
 	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
 	tries       []*lane           // lanes of TryLock, each with one call
 	grants      []*Grant          // grants that are held
 	lastHolder  *failure.Sighting // the last holder that was seen; nil means none was seen
-	numReleases int32             // releases in flight
+	numReleases int32             // releases and downgrades of grants that are in flight
 	contended   bool              // another session is known to want the lock
-	pending     []*attempt        // only if kind.Alone: attempts that finish has not ended yet
+	pending     []*attempt        // if kind.Alone: attempts that are not finished (finish); otherwise empty
 	releaseDone chan struct{}     // see nextRelease; nil means nobody waits
 	timer       *time.Timer       // calls onTimer; nil means it was never set
 	timerAt     time.Duration     // age of the session at which the timer fires; 0 means it is not set
@@ -49,7 +49,7 @@ type registry struct {
 	inbox *inbox
 
 	mu    sync.Mutex            // guards locks and lockState.uses; no other mutex is locked under it
-	locks map[string]*lockState // by LockKey
+	locks map[string]*lockState // lock states by their LockKey
 }
 
 func newRegistry(s *session.Session) *registry {
@@ -76,8 +76,8 @@ func (r *registry) use(kind *Kind, keys *protocol.Keys) *lockState {
 	return l
 }
 
-// change adds delta to the number of uses of a lock. When no use is left, the registry forgets the state. The
-// caller must not hold the mutex of the lock.
+// change adds delta to the number of uses of a lock state. When no use is left, the registry forgets the
+// state. The caller must not hold the mutex of the lock.
 func (r *registry) change(l *lockState, delta int) {
 	r.mu.Lock()
 	l.uses += delta
@@ -131,15 +131,15 @@ func (r *registry) Shutdown(ctx context.Context) error {
 			})
 		}
 		fx.uses--
-		fx.run() // without settle: waiters end because the session closes
+		fx.run() // without settle, because waiters end when the session closes
 	}
 	wg.Wait()
 	return failure.Join(errs...)
 }
 
-// nextRelease returns a channel that is closed when the next release has ended, or the next grant is lost or
-// closed. If kind.Alone is set, the end of an attempt (finish) also closes the channel. The caller must hold
-// l.mu.
+// nextRelease returns a channel that is closed when the next release in flight has ended, or when the next
+// grant is lost or closed. If kind.Alone is set, the end of an attempt (finish) also closes the channel. The
+// caller must hold l.mu.
 func (l *lockState) nextRelease() <-chan struct{} {
 	if l.releaseDone == nil {
 		l.releaseDone = make(chan struct{})
@@ -155,10 +155,12 @@ func (l *lockState) notifyReleaseDone() {
 	}
 }
 
-// mayFree reports whether the session may soon release something in Redis.
+// mayFree reports whether this session may soon free the lock or some permits. This is so while a release is
+// in flight. If kind.Alone is set, an unfinished attempt that began, or was withdrawn, less than ownRelease
+// ago counts, too.
 func (l *lockState) mayFree() bool {
 	return l.numReleases > 0 || slices.ContainsFunc(l.pending, func(a *attempt) bool {
-		return time.Since(a.changedAt) < ownRelease // the request of an older attempt may be lost
+		return time.Since(a.changedAt) < ownRelease // an older attempt may not finish soon
 	})
 }
 

@@ -16,14 +16,14 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Unlock ends the hold. If this ends or downgrades the grant, or changes the hold count in Redis, Unlock
+// Unlock ends the hold. If Unlock also ends or downgrades the grant, or changes the hold count in Redis, it
 // sends a request and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
 	return e.sendUnlock(ctx, r, err)
 }
 
-// Leave does the first half of an Unlock: when Leave returns, the hold has ended. The caller must call the
+// Leave does the first half of an Unlock. When Leave returns, the hold has ended. The caller must call the
 // returned function, which does the second half.
 func (e *Entry) Leave() func(context.Context) error {
 	r, err := e.beginUnlock()
@@ -104,8 +104,9 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	return err
 }
 
-// unlockError returns the error of an Unlock that ends no hold. counted is true if Shutdown waits for the
-// caller.
+// unlockError returns the error of an Unlock that ends no hold. If the hold was lost, and the session is not
+// closed, the first Unlock also releases the grant in the background. counted is true if Shutdown waits for
+// the caller.
 func (e *Entry) unlockError(counted bool) error {
 	g := e.g
 	l := g.l
@@ -128,8 +129,9 @@ func (e *Entry) unlockError(counted bool) error {
 	return err
 }
 
-// dropEntry removes one entry from the grant. If the grant has other entries, dropEntry sends Redis the new
-// hold count or a downgrade, where the kind of lock requires that. If no entry is left, settle decides
+// dropEntry removes one entry from the grant. If the grant has other entries, and Redis stores the hold
+// count, dropEntry sends the new hold count. If only readers are left in a writer's grant, dropEntry
+// downgrades the grant, unless HoldAtLeast keeps all permits taken. If no entry is left, settle decides
 // whether the grant is kept, passed on or released.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
@@ -150,9 +152,9 @@ func (g *Grant) dropEntry(fx *effects) {
 }
 
 // releaseLost releases a grant in the background after the grant has ended in this session without an Unlock.
-// The lease in Redis may not have ended yet, and waiters should not have to wait for its end. If the release
-// fails, it is repeated even after the deadline of the grant, because a copy of the attempt's request may
-// still arrive.
+// The lease in Redis may not have ended yet, and waiters should not have to wait for the end of this lease.
+// If the release fails, it is repeated even after the deadline of the grant, because a copy of the attempt's
+// request may still arrive.
 func (g *Grant) releaseLost(fx *effects) {
 	lastUsed := any("")
 	if g.minNextToken != 0 {
@@ -175,10 +177,11 @@ func (l *lockState) releaseGrant(g *Grant, fx *effects) {
 type release struct {
 	protocol.FixedRequest
 	g          *Grant
-	takenUntil time.Duration // age of the session until which permits stay taken; 0 means they do not
+	takenUntil time.Duration // age of the session until which permits stay taken; 0: they do not stay taken
 	onReply    func(r *release, o wire.Outcome) error
 
-	// Only for the request of an Unlock, whose caller may leave before the reply.
+	// These fields are set only if an Unlock sends the request. The caller of Unlock may leave before the
+	// reply.
 	ctx   context.Context
 	entry *Entry
 }
@@ -196,8 +199,8 @@ func (g *Grant) newRelease(fx *effects) *release {
 	return r
 }
 
-// send leaves the request to the Unlock of this event if there is one for this grant. Otherwise send sends
-// the request in the background.
+// send sends the request in the background. But if the event is an Unlock of a hold in this grant, that
+// Unlock sends the request (effects.ownRelease).
 func (r *release) send(fx *effects) {
 	if fx.unlocked != nil && fx.unlocked.g == r.g {
 		fx.ownRelease = r
@@ -208,7 +211,8 @@ func (r *release) send(fx *effects) {
 	token, held := g.token, fx.age-g.queueCheckedAt
 	fx.background(func() {
 		err := r.call(context.WithoutCancel(l.s.Ctx))
-		if errors.Is(err, failure.ErrLost) && g.used { // only logged: the observer already got EventReleased
+		// The observer already got EventReleased, so the loss is only logged.
+		if errors.Is(err, failure.ErrLost) && g.used {
 			l.warnLost(token, held, failure.ErrGone)
 		}
 	})
@@ -248,8 +252,8 @@ func (r *release) RollBack(o wire.Outcome) {
 	_ = r.entry.endUnlock(context.WithoutCancel(r.ctx), r.onReply(r, o))
 }
 
-// contendedMemory is the least time for which a session that has handed a lock over remembers that other
-// sessions want it.
+// contendedMemory is the least time for which a session remembers, after it has handed a lock over, that
+// other sessions want the lock.
 const contendedMemory = 10 * time.Millisecond
 
 // onRelease handles the reply to the release of a grant.
@@ -291,15 +295,16 @@ func (r *release) onError(err error, fx *effects) error {
 	return l.kind.Failed(l.keys, err)
 }
 
-// onCount handles the reply to a hold count.
+// onCount handles the reply to a request that sets the hold count.
 func (r *release) onCount(o wire.Outcome) error {
 	if err := r.g.onUpdate(o, 0); !errors.Is(err, failure.ErrNotHeld) {
 		return err
 	}
-	return nil // the last Unlock was faster
+	return nil // the last Unlock has released the grant meanwhile
 }
 
-// downgrade releases all permits of a writer's grant except one, which is for the readers nested in it.
+// downgrade releases all permits of a writer's grant except one. The readers that were nested in the writer
+// share this permit.
 func (g *Grant) downgrade(fx *effects) {
 	l := g.l
 	l.numReleases++
@@ -327,7 +332,7 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	switch {
 	case err != nil:
 		err = r.onError(err, &fx)
-	case answer.Status == protocol.Lost && r.g.held(): // if not held, the grant has ended meanwhile
+	case answer.Status == protocol.Lost && r.g.held(): // the session still believes that it has the grant
 		r.g.end(handle.Lost, failure.ErrGone, &fx)
 		err = l.named(failure.Lost(failure.ErrGone))
 	}
@@ -343,8 +348,9 @@ func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed 
 	return protocol.FixedRequest{Script: releaseScript, Keys: l.keys, Argv: argv}
 }
 
-// repeat sends a request that ends an attempt, again and again. It returns when a reply has arrived, when an
-// error shows that further requests would not help, after the time `until`, or when the session has ended.
+// repeat sends the request r, which releases a grant or an attempt, until the request succeeds. repeat gives
+// up when an error shows that further requests would not help, after the time `until`, or when the session
+// has ended.
 func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	s := l.s
 	for try := 1; ; try++ {
