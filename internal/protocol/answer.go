@@ -38,8 +38,8 @@ type Answer struct {
 	Left   time.Duration // time until the lease of Holder ends; negative means that the lease does not end
 	Holder string        // owner field of the holder whose lease ends first; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
-	Behind bool          // when Left has passed, two other sessions send requests, and this session need not
-	Spare  bool          // when Left has passed, another session sends a request, and this one SpareDelay later
+	Behind bool          // after Left, two other sessions send requests, so this session need not send one
+	Spare  bool          // after Left, another session sends a request, and SpareDelay later this session does
 
 	// Only in a reply Queued, or Granted with MayLinger:
 	NoSubscriber bool // the server has no subscriber to the channel of this session
