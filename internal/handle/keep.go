@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// keeping holds the Holds and Leaderships that a test keeps reachable.
+// keeping has the Holds and Leaderships that a test keeps reachable.
 var keeping struct {
-	callers atomic.Int32 // calls of KeepAll that have not ended
+	callers atomic.Int32 // number of calls of KeepAll whose end was not called
 
 	mu   sync.Mutex       // guards kept; no other mutex is locked under it
 	kept map[any]struct{} // the keys are pointers
 }
 
-// KeepAll keeps every Hold and Leadership that is made from now on reachable until it is unlocked, or until
-// end is called. So none of them counts as forgotten. KeepAll is for tests in a synctest bubble, because the
-// runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there would end the
-// program.
+// KeepAll affects each Hold and Leadership that is made after this call. It keeps them reachable until they
+// are unlocked or end is called, so that none of them counts as forgotten. KeepAll is for tests in a synctest
+// bubble, because the runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there
+// would end the program.
 func KeepAll() (end func()) {
 	keeping.callers.Add(1)
 	return sync.OnceFunc(func() {

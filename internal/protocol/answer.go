@@ -39,7 +39,7 @@ type Answer struct {
 	Holder string        // owner field of the holder whose lease ends first; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
 	Behind bool          // after Left, two other sessions send requests, so this session need not send one
-	Spare  bool          // after Left, another session sends a request, and SpareDelay later this session does
+	Spare  bool          // after Left, another session sends a request, and this one does so SpareDelay later
 
 	// Only in a reply Queued, or Granted with MayLinger:
 	NoSubscriber bool // the server has no subscriber to the channel of this session

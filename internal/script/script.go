@@ -157,7 +157,7 @@ func (l *library) script(name, source string) string {
 // blank lines after it.
 func split(text string) (header string, statements []string) {
 	header, text, _ = strings.Cut(text, "\n\n")
-	begin, at, comment := 0, 0, false // comment: the previous line is a comment
+	begin, at, comment := 0, 0, false // comment is true if the previous line is a comment
 	for line := range strings.Lines(text) {
 		if at > begin && !comment && begins(line) {
 			statements = append(statements, text[begin:at])
