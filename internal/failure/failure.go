@@ -1,13 +1,12 @@
 // Package failure has the errors of locks, and makes their texts.
 //
-// Users see these errors as types of package rlock, whose documentation shows every field. [Public] converts
-// the structs of this package to these types.
+// Users see a LockedError as an *rlock.LockedError, whose fields are all documented. [Public] converts it.
 //
 // The error of a lock has the name of the lock (Named). The error of a wait that has ended also names the
-// holder (OfWait), so that its reader need not inspect the lock.
+// holder, if the holder is known (OfWait). So readers of the error need not inspect the lock.
 //
-// Each text begins with "lockline: " once. A function that prefixes another error removes the prefix of that
-// error.
+// The text of each error that users get begins with "lockline: ", which occurs only once. A function that
+// prefixes another error removes the prefix of that error.
 package failure
 
 import (
@@ -67,7 +66,8 @@ func SelfPermitsHint(n int64) string {
 // UpgradeHint is the hint in the error of a writer if readers of its own session keep it out.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
 
-// Public converts the structs of this package to the types that users see. Package rlock sets it.
+// Public converts a LockedError to an *rlock.LockedError, and returns any other error unchanged. Package
+// rlock sets it.
 var Public = func(err error) error { return err }
 
 // LockedError is the error of a call that a holder has kept out. It matches ErrLocked.
@@ -261,9 +261,9 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %s", err, Unnamed(last))
 }
 
-// Unanswered returns the error of a wait in which Redis has not replied and no request has failed. waited is
-// the length of the wait. err is the error that OfWait returns if no holder is known. atMost is the time of
-// WaitAtMost, or 0 without that option. hint is a likely reason in parentheses, or "" if none is known.
+// Unanswered returns the error of a wait in which Redis has not replied. waited is the length of the wait.
+// err is the error that OfWait returns if no holder is known. atMost is the time of WaitAtMost, or 0 without
+// that option. hint is a likely reason in parentheses, or "" if none is known.
 func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	n, ok := err.(*named)
 	waited = max(waited.Round(time.Millisecond), time.Millisecond)
@@ -311,9 +311,9 @@ type Sighting struct {
 //   - s is nil;
 //   - the sighting is older than the wait, and the holder's lease had ended when the wait began.
 //
-// The second case has an exception. The waiter's lane may have been queued since queuedSince, which is nil if
-// the lane is not queued. Then a sighting after queuedSince counts, because other sessions are still served
-// first.
+// queuedSince is the time of the last request to which Redis replied that the waiter must wait, or nil if
+// there was none. A sighting after this time counts even in the second case, because other sessions are still
+// served first.
 func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
 	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {

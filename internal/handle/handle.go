@@ -262,7 +262,7 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 type Owner struct {
 	context.Context
 
-	mu    sync.Mutex // guards holds; no other mutex is locked under it
+	mu    sync.Mutex // guards holds; no other mutex is locked while mu is held
 	holds []Holding  // holds that are neither unlocked nor forgotten, the latest last
 }
 

@@ -9,7 +9,7 @@ import (
 var keeping struct {
 	callers atomic.Int32 // number of calls of KeepAll whose end was not called
 
-	mu   sync.Mutex       // guards kept; no other mutex is locked under it
+	mu   sync.Mutex       // guards kept; no other mutex is locked while mu is held
 	kept map[any]struct{} // the keys are pointers
 }
 

@@ -76,7 +76,7 @@ func (a *Args) Info(note string) any {
 // Session is the identity of a process or of a component of a process, with everything that its locks share.
 // It is safe for concurrent use.
 type Session struct {
-	// The following never change.
+	// The fields before attempts never change.
 	Config
 	Args Args
 	Link *wire.Link
@@ -123,8 +123,8 @@ func (o *Outer) Session() *Session {
 // A Part has the state that a package keeps for a session.
 type Part interface {
 	// Shutdown releases all that the part holds. The session calls it at most once, when no work can begin
-	// any more. Shutdown blocks until Redis has replied, but not after the end of ctx or of the session's
-	// Ctx.
+	// any more. Shutdown blocks until its requests have ended. After the end of ctx, it begins no further
+	// requests.
 	Shutdown(ctx context.Context) error
 }
 

@@ -294,9 +294,10 @@ var (
 	errNotRedis = errors.New("the server speaks HTTP")
 )
 
-// Explain returns the error of a request. If client and server may not agree about TLS, or the server may be
-// no Redis, Explain adds a mark, which Hint and Judge recognize. ctx is the context of the request. secure is
-// true if the client speaks TLS. answered is true if a server of this client has ever answered a request.
+// Explain returns err, the error of a request. If client and server may not agree about TLS, or the server
+// may be no Redis, the result has a mark that Hint and Judge recognize. ctx is the context of the request.
+// secure is true if the client speaks TLS. answered is true if a server of this client has ever answered a
+// request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {

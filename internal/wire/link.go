@@ -84,8 +84,8 @@ func (l *Link) Leads(to *Link) bool {
 // Server returns the client of the server that has a key. If the server is not known, it returns the client
 // of the Link.
 //
-// Requests for all keys with the same result can share a pipeline. A pipeline of a server's client waits for
-// one server only. A pipeline of a Cluster's client returns when the slowest node has replied.
+// Requests for keys with the same result can share a pipeline of this client. A pipeline of a server's client
+// waits for one server only. A pipeline of a Cluster's client returns when the slowest node has replied.
 func (l *Link) Server(key string) Client {
 	if _, to := l.server(l.options.Context, key); to != nil {
 		return to
@@ -461,7 +461,7 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 // A Clock estimates a server's clock, in microseconds. The zero value has no estimate yet. A Clock is safe
 // for concurrent use.
 type Clock struct {
-	offset atomic.Int64 // Redis time at epoch in microseconds, by the last reply; 0 means not known
+	offset atomic.Int64 // Redis time at epoch in microseconds, according to the last reply; 0 means not known
 }
 
 // Now returns the server's time at a local time. It returns 0 if there was no reply yet.

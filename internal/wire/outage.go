@@ -29,10 +29,10 @@ const (
 )
 
 // outageListeners notifies sessions that a server may have lost data, for example because its connections
-// broke or it is not the master any more. The sessions are notified when a request fails in this way, and
-// again when the server carries out requests. The zero value is ready to use.
+// broke or it is not the master any more. The sessions are notified when the first request of an outage fails
+// in this way, and again when the server carries out requests. The zero value is ready to use.
 type outageListeners struct {
-	mu   sync.Mutex // guards the fields below; no other mutex is locked while it is held
+	mu   sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	last int        // id of the latest listener
 	all  map[int]func(since time.Time)
 }
@@ -111,7 +111,7 @@ func (o *outageLog) due(n int32, since time.Duration) bool {
 	return true
 }
 
-// ended notes the end of an outage when the server has carried out a request. If a line about the outage was
+// ended notes that the server has carried out a request, which ends an outage. If a line about the outage was
 // logged, ended returns the length of the outage, and otherwise 0.
 func (o *outageLog) ended() time.Duration {
 	if o.lines.Load() == 0 || o.lines.Swap(0) == 0 {
@@ -152,8 +152,9 @@ func (l *Link) logFailure(s *server, failing time.Time, err error) {
 }
 
 // concernsServer reports whether other requests to the server are likely to fail like this one. It returns
-// false if the key or the caller is the cause. It also returns false for most errors that no further request
-// could avoid, such as an invalid address, because the first call returns these errors at once.
+// false if the key or the caller is the cause. It also returns false for most errors after which Judge
+// recommends no further request, such as the error of an invalid address. The first call returns these errors
+// at once.
 func concernsServer(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, errMisdirected), errors.As(err, new(*ValueError)):
