@@ -77,9 +77,9 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 // LeavingTime is the longest time for which AwaitLeaving blocks.
 const LeavingTime = 100 * time.Millisecond
 
-// AwaitLeaving blocks a call whose wait has ended until Redis has withdrawn its attempt. Otherwise the
-// attempt could still get the lock after the call has returned. gone is closed when the attempt is withdrawn;
-// nil means that there is nothing to withdraw.
+// A call whose wait has ended calls AwaitLeaving, which waits until the attempt of the call is withdrawn from
+// Redis. Otherwise the attempt could get the lock after the call has returned. gone is closed when the
+// attempt is withdrawn; nil means that there is nothing to withdraw.
 //
 // After LeavingTime, or when Shutdown of the session begins, AwaitLeaving returns in any case. Then the
 // request that withdraws the attempt continues in the background, and Shutdown waits for it.

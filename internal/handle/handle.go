@@ -220,7 +220,7 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 const UnlockWait = 5 * time.Second
 
 // UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, the result has
-// its values but does not end.
+// the values of ctx, but never ends.
 func UnlockContext(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		return context.WithoutCancel(ctx)
@@ -258,7 +258,7 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Owner is a context with the holds that were taken below it. A call whose context descends from the Owner
-// nests in these holds as if its context descended from theirs.
+// nests in these holds as if its context descended from the contexts of the holds.
 type Owner struct {
 	context.Context
 
@@ -289,8 +289,8 @@ func As(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// Value returns the latest hold of the owner that can be found by the key. A lost hold is kept until it is
-// unlocked. So code that has not noticed the loss does not acquire the lock again.
+// Value returns the latest hold of the owner that can be found by the key. A lost hold stays in the owner
+// until it is unlocked. So code that has not noticed the loss does not acquire the lock again.
 func (o *Owner) Value(key any) any {
 	if key == (ownerKey{}) {
 		return o

@@ -174,8 +174,8 @@ const DefaultLease = 15 * time.Second
 const MinLease = 10 * time.Millisecond
 
 // Retention is the least time for which Redis keeps the hash of a free lock, and with it the last token and
-// the tombstones. A stale copy of a request must find its tombstone. A copy of a lock request arrives within
-// 10 s (Patience), or is void.
+// the tombstones. A stale copy of a request for a lock must find the tombstone of its attempt. Such a copy
+// arrives within 10 s (Patience), or is void.
 const Retention = 15 * time.Second
 
 // MaxLease is the longest lease and waiter timeout, ten years. Scripts treat a Redis time above MAX_NUMBER
@@ -226,9 +226,9 @@ func CheckDuration(option string, d, least, most time.Duration) error {
 	return fmt.Errorf("lockline: %s: %v is shorter than %v%s", option, d, least, hint)
 }
 
-// Patience returns the time after which a lock request is void, counted from before it was sent. It is never
-// longer than the lease. So when the lease of a grant has ended, the copies that were sent before the grant
-// are void, too.
+// Patience returns the time after which a request for a lock is void, counted from just before the request
+// was sent. Patience is never longer than the lease. So when the lease of a grant has ended, the copies that
+// were sent before the grant are void, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
@@ -249,7 +249,7 @@ func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
 }
 
-// ErrGrantEnded means that a copy of the request was granted, but the grant ended before a reply came.
+// ErrGrantEnded means that an attempt was granted the lock, but the grant ended before a reply came.
 var ErrGrantEnded = errors.New("it was granted, but the grant ended (forced, or its lease ran out) " +
 	"before the answer came")
 
@@ -268,7 +268,8 @@ func GrantTime(at, redis int64, base time.Time) time.Time {
 	return t
 }
 
-// Valid returns the time for which a holder may rely on a lease, counted from before its request was sent.
-// This time is shorter than the lease, because the rates of two clocks may differ, and because Redis counts
-// in milliseconds. The reference implementations of Redlock have the same margin of 1 % and 2 ms.
+// Valid returns the time for which a holder may rely on a lease, counted from just before the request for the
+// lease was sent. This time is shorter than the lease, because the rates of two clocks may differ, and
+// because Redis counts in milliseconds. The reference implementations of Redlock have the same margin of 1 %
+// and 2 ms.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

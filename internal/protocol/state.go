@@ -85,7 +85,7 @@ func DecodeLock(name, reply string) (State, error) {
 		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
 		part := words(lock["held "+h.Owner], 3) // permits, token, LINGERS of lock.lua, holder info
 		if end <= now || part[1] == "" {
-			continue // the next request of a waiter removes this holder
+			continue // the lease has ended or the field is missing, so a later request removes this holder
 		}
 		h.Shared, h.Permits = p.of(part[0])
 		h.Token, h.Lingers, h.Remaining = TokenOrZero(part[1]), part[2] != "-", micros(end-now)
@@ -116,7 +116,7 @@ func DecodeLock(name, reply string) (State, error) {
 // and All for a read-write lock.
 type permits struct{ limit int64 }
 
-// shown returns the limit, or 0 if there is none to show.
+// shown returns the limit, or 0 if State shows no limit.
 func (p permits) shown() int {
 	if p.limit == All {
 		return 0

@@ -39,7 +39,8 @@ type Link struct {
 	reading reading
 
 	// Batching is the number of requests to a server that may be in flight before further requests share
-	// pipelines. If it is negative, requests never share pipelines. Tests set it before the first request.
+	// pipelines. If it is negative, only the requests of Gather and Batch share pipelines. Tests set it
+	// before the first request.
 	Batching int
 
 	answered atomic.Bool // a server has answered a request at least once
