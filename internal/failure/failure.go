@@ -35,7 +35,7 @@ var (
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
 	// ErrUnlockedBefore is the error of a method of a Hold that was unlocked before.
 	ErrUnlockedBefore = fmt.Errorf("%w: it was unlocked before", ErrNotHeld)
-	// ErrNilHold is the error of a method of a nil Hold.
+	// ErrNilHold is the error of a method of a nil Hold or of a zero Hold.
 	ErrNilHold = fmt.Errorf("%w: the Hold is nil, because the call that should have returned it failed: "+
 		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
@@ -206,7 +206,7 @@ var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w"
 // The reasons for which a hold was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
-	// ErrFixedLeaseOver is ErrExpired for a fixed lease (WithLease), which is not renewed.
+	// ErrFixedLeaseOver takes the place of ErrExpired for a fixed lease (WithLease), which is not renewed.
 	ErrFixedLeaseOver = errors.New("its fixed lease ran out before Unlock")
 	ErrGone           = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
 		"or data was lost")

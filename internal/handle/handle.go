@@ -33,7 +33,7 @@ type Holding interface {
 	// Stay keeps the lock taken until d from now, even after Unlock.
 	Stay(d time.Duration)
 	Unlock(ctx context.Context) error
-	// Parts returns the holds of the members, or nil if the Holding is of one lock.
+	// Parts returns the holds of the members, or nil if the Holding is one lock.
 	Parts() []*Hold
 	// Context returns the context that ends with the hold.
 	Context() context.Context
@@ -76,8 +76,8 @@ func (k kept) forgotten() {
 	k.of.Forgotten()
 }
 
-// Forget ends a Hold as if the garbage collector had found it. The caller must know that no goroutine can use
-// the Hold any more.
+// Forget ends a Hold as if the garbage collector had found that it is forgotten. The caller must know that no
+// goroutine can use the Hold any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
 	Drop(hd)
@@ -197,7 +197,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if hd == nil || hd.of == nil {
 		return failure.ErrNilHold
 	}
-	if ctx == nil { // a mistake, which should leave no lock held
+	if ctx == nil { // a nil context is a mistake, but the lock should not stay held
 		ctx = context.Background()
 	}
 	hd.cleanup.Stop() // first, because otherwise the garbage collector could release the hold, too

@@ -31,8 +31,8 @@ func KeepAll() (end func()) {
 	})
 }
 
-// Keep keeps the target of this pointer reachable until Drop, or until the last KeepAll ends. Without a
-// KeepAll it does nothing.
+// Keep keeps the target of this pointer reachable until Drop is called, or until the end of each KeepAll was
+// called. If no KeepAll is active, Keep does nothing.
 func Keep(pointer any) {
 	if keeping.callers.Load() == 0 {
 		return

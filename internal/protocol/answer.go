@@ -58,7 +58,8 @@ type Served struct {
 }
 
 // Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. If the
-// outcome has an error, Read returns this error. If no script gives such a reply, it returns wire.Unexpected.
+// outcome has an error, Read returns this error. If the reply has none of the formats, Read returns
+// wire.Unexpected.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")

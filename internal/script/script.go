@@ -1,15 +1,15 @@
 // Package script has the Lua scripts of the library. Each has a name, for example lock/release.
 //
 // A script is assembled when a program first uses it. Its source is a file in a subfolder of lua. The files
-// directly in lua are libraries, whose headers describe the KEYS. A script begins with the header of its
-// source, and the statements of the source follow. A function or constant of a library is placed immediately
-// before the first statement that needs it. So a script that returns earlier does not spend time on the
-// definition.
+// directly in lua are libraries. The headers of most libraries describe the KEYS. A script begins with the
+// header of its source, and the statements of the source follow. A function or constant of a library is
+// placed immediately before the first statement that needs it. So a script that returns earlier does not
+// spend time on the definition.
 //
 // Sources are not parsed. They are split into statements by the rule that a statement at top level begins in
-// column 0. No other line begins there, except a line that closes or continues a statement (end, else, a
-// bracket). No local variable of a source may have the name of a definition in a library, because names in a
-// source show which definitions it needs.
+// column 0. Otherwise, only comments and lines that close or continue a statement (end, else, a bracket)
+// begin there. No local variable of a source may have the name of a definition in a library, because names in
+// a source show which definitions it needs.
 package script
 
 import (

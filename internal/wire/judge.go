@@ -224,7 +224,8 @@ var sentinelHints = []struct{ words, hint string }{
 		"name the Sentinels, or use redis.NewClient"},
 }
 
-// Hint returns the likely mistake of the user, in parentheses, or "" if the error does not show one.
+// Hint describes the likely mistake of the user, in parentheses. It returns "" if the error does not show a
+// mistake.
 func Hint(err error) string {
 	if text := err.Error(); strings.Contains(text, "all sentinels specified in configuration") {
 		return hintIn(sentinelHints, text)
@@ -273,7 +274,7 @@ func hintIn(hints []struct{ words, hint string }, text string) string {
 	return ""
 }
 
-// marked returns an error with the text of err that matches both err and mark.
+// marked returns an error that has the text of err, and matches both err and mark.
 func marked(err, mark error) error { return failure.Worded(err.Error(), err, mark) }
 
 var (
@@ -318,7 +319,7 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// Client has the methods that Lockline uses of a client of go-redis.
+// Client has the methods of a go-redis client that Lockline uses.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
