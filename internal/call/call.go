@@ -7,7 +7,7 @@
 //
 // The bound of a call is the deadline of the caller's context or the end of WaitAtMost, whichever is earlier.
 // If there is neither, the library limits the wait for the reply. The call returns at its bound even if its
-// request is stuck, see [Ask]. File reading.go of package wire describes the exceptions.
+// request is stuck (see [Ask]). File reading.go of package wire describes the exceptions.
 package call
 
 import (

@@ -248,8 +248,8 @@ func UnlockError(until context.Context) error {
 	return fmt.Errorf("no answer from Redis to the release, which is sent again in the background: %w", why)
 }
 
-// UnlockBound returns a context that bounds an Unlock with the context ctx. This is the UnlockContext of ctx.
-// If that context would never end, the result ends after UnlockWait.
+// UnlockBound returns a context that bounds an Unlock with the context ctx. If the UnlockContext of ctx would
+// never end, the result ends after UnlockWait. Otherwise the result is the UnlockContext of ctx.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx = UnlockContext(ctx); ctx.Done() != nil {
 		return ctx, func() {} // ctx ends the wait

@@ -13,8 +13,8 @@ var keeping struct {
 	kept map[any]struct{} // the keys are pointers
 }
 
-// KeepAll affects each Hold and Leadership that is made after this call. It keeps them reachable until they
-// are unlocked or end is called, so that none of them counts as forgotten. KeepAll is for tests in a synctest
+// KeepAll keeps Holds and Leaderships reachable that are made after this call. They stay reachable until they
+// are unlocked or end is called, so none of them counts as forgotten. KeepAll is for tests in a synctest
 // bubble, because the runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there
 // would end the program.
 func KeepAll() (end func()) {
@@ -31,8 +31,8 @@ func KeepAll() (end func()) {
 	})
 }
 
-// Keep keeps the target of this pointer reachable until Drop is called, or until the end of each KeepAll was
-// called. If no KeepAll is active, Keep does nothing.
+// Keep keeps the target of this pointer reachable until Drop is called, or until every KeepAll has ended. If
+// no KeepAll is active, Keep does nothing.
 func Keep(pointer any) {
 	if keeping.callers.Load() == 0 {
 		return

@@ -83,7 +83,7 @@ func DecodeLock(name, reply string) (State, error) {
 	}
 	for i := 0; i+1 < len(raw.Leases); i += 2 {
 		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
-		part := words(lock["held "+h.Owner], 3) // permits, token, LINGERS of lock.lua, holder info
+		part := words(lock["held "+h.Owner], 3) // PERMITS, TOKEN, LINGERS and INFO, see lock.lua
 		if end <= now || part[1] == "" {
 			continue // the lease has ended or the field is missing, so a later request removes this holder
 		}
@@ -98,7 +98,7 @@ func DecodeLock(name, reply string) (State, error) {
 		st.Token = granted
 	}
 	for owner, age := range waiting(raw.Queue, now) {
-		part := words(raw.Waiters[owner], 4) // ALIVE, SIZE, LEASE and NONCE of queue.lua, holder info
+		part := words(raw.Waiters[owner], 4) // ALIVE, SIZE, LEASE, NONCE and INFO, see queue.lua
 		w := newWaiter(owner, age, part[4])
 		size, _ := strconv.Atoi(part[1]) // number of goroutines that wait with this attempt
 		if p.limit != 0 {

@@ -7,9 +7,9 @@
 // spend time on the definition.
 //
 // Sources are not parsed. They are split into statements by the rule that a statement at top level begins in
-// column 0. Otherwise, only comments and lines that close or continue a statement (end, else, a bracket)
-// begin there. No local variable of a source may have the name of a definition in a library, because names in
-// a source show which definitions it needs.
+// column 0. Besides, only comments and lines that close or continue a statement (end, else, a bracket) begin
+// there. No local variable of a source may have the name of a definition in a library, because names in a
+// source show which definitions it needs.
 package script
 
 import (

@@ -172,9 +172,9 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 
 // stale returns the number of times that a request may be sent again at once after a demoted server refused
 // it. The client's address may lead to the new master already, but pooled connections still lead to the old
-// one. go-redis closes a connection after the refusal. So one request is needed for each pooled connection,
-// and one for a new connection. stale returns 0 for any client other than a *redis.Client. The client of a
-// Cluster needs no such requests, because nodes reply with the right address.
+// one. go-redis closes a connection after the refusal (newParting). So one request is needed for each pooled
+// connection, and one for a new connection. stale returns 0 for any client other than a *redis.Client. The
+// client of a Cluster needs no such requests, because nodes reply with the right address.
 func (l *Link) stale() int {
 	if c, ok := l.client.(*redis.Client); ok {
 		return int(c.PoolStats().IdleConns) + 1

@@ -29,8 +29,8 @@ const (
 )
 
 // outageListeners notifies sessions that a server may have lost data, for example because its connections
-// broke or it is not the master any more. The sessions are notified when the first request of an outage fails
-// in this way, and again when the server carries out requests. The zero value is ready to use.
+// broke or it is not the master any more. In each outage, the sessions are notified when a request first
+// fails in this way, and again when the server carries out requests. The zero value is ready to use.
 type outageListeners struct {
 	mu   sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	last int        // id of the latest listener

@@ -127,8 +127,8 @@ func awaitRound(
 	return r, false
 }
 
-// acknowledged returns the number of replicas that have all earlier writes to the server of key. If there are
-// fewer than n, Redis waits for them for at most waitRound.
+// acknowledged returns the number of replicas that have all earlier writes to the server of key. While fewer
+// than n replicas have the writes, WAIT blocks, for at most waitRound.
 func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, err error) {
 	defer l.survive(&err)
 	to, err := l.master(ctx, key)
