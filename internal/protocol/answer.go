@@ -179,8 +179,8 @@ const MinLease = 10 * time.Millisecond
 // arrives within 10 s (Patience), or is void.
 const Retention = 15 * time.Second
 
-// MaxLease is the longest lease and waiter timeout, ten years. With this limit, no lease ends after the Redis
-// time MAX_NUMBER (base.lua) before the year 2245. Scripts treat a later time as damaged.
+// MaxLease is the longest lease and waiter timeout, ten years. So a lease does not end after MAX_NUMBER
+// (base.lua), the latest Redis time that scripts accept, which is in the year 2255.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
 // NoLease represents WithLease(0), which must be rejected. A Config.Lease of zero means that the option was
