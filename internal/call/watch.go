@@ -61,8 +61,8 @@ func (w *Watch) Wait() (messages []string) {
 func (w *Watch) Due() bool { return !time.Now().Before(w.Next) }
 
 // Answered notes that a read succeeded, and plans the next one after rest. If unsubscribed is true, the
-// server has no subscriber to the session's channel. Then the connection of the subscription may lead to
-// another server, so Answered replaces the connection.
+// server has no subscriber to the session's channel. If the subscription was confirmed before the read, its
+// connection leads to another server, and the hub replaces the connection.
 func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 	if unsubscribed && w.own != nil {
 		w.own.Unheard(w.readAt)

@@ -92,7 +92,8 @@ func (s *FixedRequest) Request(time.Time) *wire.Request {
 
 // Failed prepares the next copy after a copy that failed with err. While a slot moves, a Cluster refuses a
 // request if only some of its keys exist. Often the keys of the queue and of further holders do not exist. So
-// the next copies leave out some keys. If the script needs one of them, it returns an error.
+// each further copy names another keySet, in turn. If the script needs a key that the copy does not name, the
+// script returns an error.
 func (s *FixedRequest) Failed(err error) {
 	sets := numKeySets
 	if len(s.Keys.boxed) < 4 { // the lock has no permits
