@@ -1,15 +1,13 @@
 // Package call sends requests whose callers may leave before the reply arrives. It also has the bounds of a
 // call, and the loop of a goroutine that follows a value in Redis (Watch). Begin with Bounds.
 //
-// A request that was sent may run even if its caller leaves. So a caller that leaves abandons its request. A
-// request is in flight until it is either answered or abandoned. If the request is answered, the reply
-// belongs to the caller. If the request is abandoned, a goroutine that is counted in the session's work rolls
-// it back once.
+// A request that was sent may run even if its caller leaves. So a caller that leaves abandons its request.
+// Each request is either answered or abandoned, and never both. If it is answered, the reply belongs to the
+// caller. If it is abandoned, a goroutine that is counted in the session's work rolls the request back once.
 //
-// The earliest bound that is known when a request begins is the deadline of that request. The bound comes
-// from the caller's context or from WaitAtMost. If neither sets a bound, the library limits the wait for the
-// reply. The call returns at its bound even if its request is stuck (see [Ask]; reading.go of package wire
-// describes the one exception).
+// The bound of a call is the deadline of the caller's context or the end of WaitAtMost, whichever is earlier.
+// If there is neither, the library limits the wait for the reply. The call returns at its bound even if its
+// request is stuck (see [Ask]). File reading.go of package wire describes the exceptions.
 package call
 
 import (
@@ -27,10 +25,10 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Bounds are the events that end a wait: the end of a context, and the end of the session.
+// Bounds are a context and a session. A wait ends when one of these two bounds ends.
 type Bounds struct {
 	Until   context.Context // the call's context, with the bound of WaitAtMost
-	Closing <-chan struct{} // closed when the session ends; nil means never
+	Closing <-chan struct{} // closed when Shutdown of the session begins; nil means never
 }
 
 // Over reports whether a bound has ended.
@@ -49,8 +47,8 @@ func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration)
 	return time.Since(failing) <= atMost
 }
 
-// Sleep waits until there is news, but not longer than d. news may be nil. notified is true if there was
-// news, and ended is true if a bound ended the wait.
+// Sleep waits until there is news, a bound ends, or d has passed. news may be nil. notified is true if there
+// was news, and ended is true if a bound ended the wait.
 func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (notified, ended bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -65,7 +63,7 @@ func (b *Bounds) Sleep(d time.Duration, news <-chan struct{}) (notified, ended b
 	return false, true
 }
 
-// Await receives from c. If a bound ends before a value arrives, ok is false.
+// Await receives from c. If a bound ends before a value arrives or c is closed, ok is false.
 func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
@@ -76,14 +74,15 @@ func Await[T any](b *Bounds, c <-chan T) (v T, ok bool) {
 	return v, false
 }
 
-// LeavingTime is the longest time for which a call whose wait has ended blocks until its waiter has left the
-// queue in Redis.
+// LeavingTime is the longest time for which AwaitLeaving blocks.
 const LeavingTime = 100 * time.Millisecond
 
-// AwaitLeaving waits until a waiter has left its queue in Redis, because it should not be granted anything
-// after its call has returned. gone is closed when the waiter has left; nil means that it is not queued. If
-// Redis does not reply within LeavingTime, or the session ends, AwaitLeaving returns all the same. The
-// request that removes the waiter then continues in the background, and Shutdown waits for it.
+// A call whose wait has ended calls AwaitLeaving, which waits until the attempt of the call is withdrawn from
+// Redis. Otherwise the attempt could get the lock after the call has returned. gone is closed when the
+// attempt is withdrawn; nil means that there is nothing to withdraw.
+//
+// After LeavingTime, or when Shutdown of the session begins, AwaitLeaving returns in any case. Then the
+// request that withdraws the attempt continues in the background, and Shutdown waits for it.
 func AwaitLeaving(gone, closing <-chan struct{}) {
 	if gone == nil {
 		return
@@ -96,14 +95,14 @@ func AwaitLeaving(gone, closing <-chan struct{}) {
 // Request is a request whose caller may leave before it is answered.
 type Request interface {
 	// Send sends at most maxTries copies, and blocks until one of them is answered or no further copy is sent
-	// (wire.Link.Call). ctx has the bounds of the call as a deadline. abandoned is set when the caller has
+	// (wire.Link.Call). The deadline of ctx is the bound of the call. abandoned is set when the caller has
 	// left.
 	Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
-	// RollBack undoes the effect of a request that was abandoned, or whose reply was an error.
+	// RollBack undoes the effect of a request that was abandoned or has failed.
 	RollBack(o wire.Outcome)
 }
 
-// Func makes a Request of its Send method. The request has no effect that would have to be rolled back.
+// Func is the Send method of a Request whose effect need not be rolled back.
 type Func func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome
 
 func (f Func) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
@@ -111,11 +110,11 @@ func (f Func) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wi
 }
 func (Func) RollBack(wire.Outcome) {}
 
-var never atomic.Bool // never set: a caller that sends the request itself cannot leave
+var never atomic.Bool // never set, because a caller that sends its request itself cannot leave
 
 // Ask sends a request, and waits for the reply until a bound of b ends. If b has no deadline, the wait takes
 // at most atMost. A reply that arrives just when the wait ends still counts. If there is no reply in time, ok
-// is false, and the request is rolled back when it is answered.
+// is false, and r.RollBack is called in the background when r.Send has returned.
 //
 // The first copy is sent by the caller's goroutine, unless its reply could take longer than the call may
 // take. Further copies are sent by another goroutine.
@@ -137,10 +136,10 @@ func Ask(
 	return apart(&Bounds{Until: ctx, Closing: b.Closing}, s, r, o.Unanswered)
 }
 
-// Do sends a request like [Ask], for a caller that is not counted in the work of s. It waits for the reply
-// until ctx or s ends. If ctx has no deadline, Do waits for at most the session's lease, because an outage
-// may last that long. If the reply is an error, the request is rolled back in the background. The argument
-// noun is passed to failure.Of.
+// Do sends a request like [Ask], for a caller that is not counted in the work of s. Do waits for the reply
+// until ctx ends or Shutdown of s begins. If ctx has no deadline, Do waits for at most the session's lease,
+// because an outage may last that long. If the request has failed, Do calls r.RollBack in the background. The
+// argument noun is passed to failure.Of.
 func Do(
 	ctx context.Context, s *session.Session, keys *protocol.Keys, noun string, r Request,
 ) (wire.Outcome, error) {
@@ -188,10 +187,10 @@ func timedOut(err error) bool {
 		errors.Is(err, context.Canceled)
 }
 
-// apart sends a request in another goroutine. earlier is the error of a copy that was not answered and may
-// have run; nil means there is none.
+// apart sends a request in another goroutine, and waits for the reply until a bound of b ends. earlier is the
+// error of an earlier copy that may have run; nil means that there was no such copy.
 func apart(b *Bounds, s *session.Session, r Request, earlier error) (wire.Outcome, bool) {
-	var abandoned atomic.Bool // set by the caller when it leaves, or by the sender when it has the reply
+	var abandoned atomic.Bool // set when the caller leaves or the sender has the reply, whichever comes first
 	var o wire.Outcome
 	done := make(chan struct{}) // closed when o is set and belongs to the caller
 	s.Go(func() {

@@ -19,7 +19,7 @@ type Watch struct {
 	Bounds
 	Next    time.Time // time of the next read, unless a message comes first; zero means at once
 	Failing time.Time // start of the first read that failed since the last success
-	Last    error     // error of the last read
+	Last    error     // error of the last read; nil if it succeeded
 
 	s         *session.Session
 	channel   string
@@ -28,7 +28,7 @@ type Watch struct {
 	failures  int                  // number of reads that have failed since the last success
 }
 
-// NewWatch returns a Watch that ends with ctx and s. Changes are published on the channel.
+// NewWatch returns a Watch with the bounds ctx and s. channel is the channel on which changes are published.
 func NewWatch(ctx context.Context, s *session.Session, channel string) *Watch {
 	return &Watch{Bounds: Bounds{ctx, s.Closing()}, s: s, channel: channel}
 }
@@ -61,8 +61,8 @@ func (w *Watch) Wait() (messages []string) {
 func (w *Watch) Due() bool { return !time.Now().Before(w.Next) }
 
 // Answered notes that a read succeeded, and plans the next one after rest. If unsubscribed is true, the
-// server has no subscriber to the session's channel. Then the connection of the subscription may lead to
-// another server, so Answered replaces the connection.
+// server has no subscriber to the session's channel. If the subscription was confirmed before the read, its
+// connection leads to another server, and the hub replaces the connection.
 func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 	if unsubscribed && w.own != nil {
 		w.own.Unheard(w.readAt)
@@ -71,7 +71,8 @@ func (w *Watch) Answered(unsubscribed bool, rest time.Duration) {
 }
 
 // EndOfWatch returns the error of a watch that a bound has ended. err is the error of a read that returned
-// after the end of the bound; nil means that there is none. name prefixes an error with the name of the lock.
+// after the end of the bound; nil means that there was no such error. name prefixes an error with the name of
+// the lock.
 func (w *Watch) EndOfWatch(err error, name func(error) error) error {
 	if err != nil && errors.Is(err, cmp.Or(w.Until.Err(), failure.ErrClosed)) { // the bound ended the read
 		if w.Last == nil {

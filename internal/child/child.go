@@ -11,7 +11,7 @@ import (
 	"os/exec"
 )
 
-// Child is a process. It ends when the caller closes Orders.
+// Child is a process. It should end when the caller closes Orders, which is the stdin of the process.
 type Child struct {
 	Number int
 	Orders io.WriteCloser
@@ -28,8 +28,8 @@ type News[E any] struct {
 	Err   error
 }
 
-// Start starts cmd and sends it the assignment. The channel `to` gets each event that the process reports,
-// and then its end. The process shares the stderr of the caller.
+// Start starts cmd and sends it the assignment. The channel `to` receives each event that the process
+// reports, and then the end of the process. The process shares the stderr of the caller.
 func Start[E any](cmd *exec.Cmd, number int, assignment any, to chan<- News[E]) (*Child, error) {
 	cmd.Stderr = os.Stderr
 	orders, err := cmd.StdinPipe()
@@ -45,7 +45,7 @@ func Start[E any](cmd *exec.Cmd, number int, assignment any, to chan<- News[E]) 
 	}
 	c := &Child{number, orders, cmd}
 	go listen(c, reports, to)
-	// If the process has ended already, listen reports that.
+	// This may fail if the process has ended already. Then listen reports the end.
 	_ = json.NewEncoder(orders).Encode(assignment)
 	return c, nil
 }

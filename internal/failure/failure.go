@@ -1,13 +1,12 @@
 // Package failure has the errors of locks, and makes their texts.
 //
-// Users see these errors as types of package rlock, whose documentation shows every field. [Public] converts
-// the structs of this package to these types.
+// Users see a LockedError as an *rlock.LockedError, whose fields are all documented. [Public] converts it.
 //
 // The error of a lock has the name of the lock (Named). The error of a wait that has ended also names the
-// holder (OfWait), so that its reader need not inspect the lock.
+// holder, if the holder is known (OfWait). So readers of the error need not inspect the lock.
 //
-// Each text begins with "lockline: " once. A function that prefixes another error removes the prefix of that
-// error.
+// The text of each error that users get begins with "lockline: ", which occurs only once. A function that
+// prefixes another error removes the prefix of that error.
 package failure
 
 import (
@@ -31,12 +30,12 @@ var (
 )
 
 var (
-	// ErrUnlocked is matched by the cause of the context of an unlocked hold. The cause names the lock, as
-	// UnlockedText does.
+	// ErrUnlocked matches the cause with which Unlock ends the context of a hold. The cause has the text of
+	// UnlockedText, which names the lock.
 	ErrUnlocked = fmt.Errorf("%w: unlocked", ErrNotHeld)
 	// ErrUnlockedBefore is the error of a method of a Hold that was unlocked before.
 	ErrUnlockedBefore = fmt.Errorf("%w: it was unlocked before", ErrNotHeld)
-	// ErrNilHold is the error of a method of a nil Hold.
+	// ErrNilHold is the error of a method of a nil Hold or of a zero Hold.
 	ErrNilHold = fmt.Errorf("%w: the Hold is nil, because the call that should have returned it failed: "+
 		"check the error of that call first", ErrNotHeld)
 	// ErrNilContext is the error of a call without a context.
@@ -45,32 +44,33 @@ var (
 	ErrNilSession = errors.New("lockline: the session is nil or a zero value; make one with rlock.NewSession")
 )
 
-// UnlockedText returns the text of the cause with which Unlock ends the context of a hold. Code that uses the
-// context afterward gets this text. The argument what is the noun of the lock's kind, such as "semaphore";
-// "" means "lock". The text names the lock, because the context may have been used to acquire another lock.
+// UnlockedText returns the text of the cause with which Unlock ends the context of a hold. The argument what
+// is the noun of the lock's kind, such as "semaphore"; "" means "lock". Code that uses the context after the
+// Unlock gets this text. The text names the lock of the hold, because this code may be acquiring another
+// lock.
 func UnlockedText(what, name string) string {
 	return fmt.Sprintf("%v: this context belonged to a hold of %s %q that was unlocked; "+
 		"go on with the context that this hold was acquired with", ErrNotHeld, cmp.Or(what, "lock"), name)
 }
 
-// SelfHint is the hint of the error of a wait for a lock that the waiter's own session holds.
+// SelfHint is the hint in the error of a waiter if its own session holds the lock.
 const SelfHint = " (held by this same session: if the holder called this Lock, " +
 	"it must pass the context that its own Lock returned)"
 
-// SelfPermitsHint returns the hint of the error of a wait for permits if the waiter's own session holds n of
-// them.
+// SelfPermitsHint returns the hint in the error of a waiter for permits if its own session holds n permits.
 func SelfPermitsHint(n int64) string {
 	return fmt.Sprintf(" (permits that this same session holds: %d; "+
 		"if their holder called this Acquire, it waits for itself)", n)
 }
 
-// UpgradeHint is the hint of the error if readers of the same session keep out its writer.
+// UpgradeHint is the hint in the error of a writer if readers of its own session keep it out.
 const UpgradeHint = " (this same session reads: a reader cannot become the writer, and must unlock first)"
 
-// Public converts the structs of this package to the types that users see. Package rlock sets it.
+// Public converts a LockedError to an *rlock.LockedError, and returns any other error unchanged. Package
+// rlock sets it.
 var Public = func(err error) error { return err }
 
-// LockedError is the ErrLocked of a TryLock, and of a wait that has ended.
+// LockedError is the error of a call that a holder has kept out. It matches ErrLocked.
 type LockedError struct {
 	What      string // noun of the kind; "" means a lock
 	Name      string
@@ -131,7 +131,7 @@ const prefix = "lockline: "
 // Bare returns the text of an error without the prefix.
 func Bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
 
-// worded is an error with a text of its own, which matches other errors.
+// worded is an error that has its own text and matches other errors.
 type worded struct {
 	text string
 	errs []error
@@ -140,7 +140,7 @@ type worded struct {
 func (e *worded) Error() string   { return e.text }
 func (e *worded) Unwrap() []error { return e.errs }
 
-// Worded returns an error with this text, which matches everything that errs match.
+// Worded returns an error with this text. The error matches each target that one of errs matches.
 func Worded(text string, errs ...error) error { return &worded{text, errs} }
 
 // Within prefixes the text of an error.
@@ -148,7 +148,8 @@ func Within(where string, err error) error {
 	return Worded(prefix+where+": "+Bare(err), err)
 }
 
-// Join is errors.Join with a text of one line. It returns a single error unchanged.
+// Join is like errors.Join, but the text has one line. If only one error is not nil, Join returns this error
+// unchanged.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -190,8 +191,8 @@ func (e *named) Error() string {
 func (e *named) Unwrap() error      { return e.err }
 func (e *named) As(target any) bool { return e.holder != nil && errors.As(e.holder, target) }
 
-// Unnamed returns the text of an error without the prefix and the name of its lock, for use inside another
-// error that has them.
+// Unnamed returns the text of an error without the prefix and the name of its lock. The text is used inside
+// another error that already has this prefix and this name.
 func Unnamed(err error) string {
 	for n, ok := err.(*named); ok; n, ok = err.(*named) {
 		err = n.err
@@ -205,7 +206,7 @@ var ErrNoAnswer = fmt.Errorf("no answer from Redis before the wait was over: %w"
 // The reasons for which a hold was lost, for operators.
 var (
 	ErrExpired = errors.New("its lease ran out before it was renewed")
-	// ErrFixedLeaseOver is ErrExpired for a fixed lease (WithLease), which is not renewed.
+	// ErrFixedLeaseOver takes the place of ErrExpired for a fixed lease (WithLease), which is not renewed.
 	ErrFixedLeaseOver = errors.New("its fixed lease ran out before Unlock")
 	ErrGone           = errors.New("it is not in Redis any more: its lease ran out there, it was forced, " +
 		"or data was lost")
@@ -260,9 +261,9 @@ func Troubled(err, last error) error {
 	return fmt.Errorf("%w; the last request failed: %s", err, Unnamed(last))
 }
 
-// Unanswered returns the error of a wait in which Redis has not replied and no request has failed. waited is
-// the length of the wait. err is the result of OfWait without a holder. atMost is the time of WaitAtMost, or
-// 0 without that option. hint is a likely reason in parentheses, or "" if none is known.
+// Unanswered returns the error of a wait in which Redis has not replied. waited is the length of the wait.
+// err is the error that OfWait returns if no holder is known. atMost is the time of WaitAtMost, or 0 without
+// that option. hint is a likely reason in parentheses, or "" if none is known.
 func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	n, ok := err.(*named)
 	waited = max(waited.Round(time.Millisecond), time.Millisecond)
@@ -279,8 +280,9 @@ func Unanswered(err error, waited, atMost time.Duration, hint string) error {
 	return Of(n.what, n.name, Worded(text, ErrNoAnswer))
 }
 
-// OfWait returns the error of a wait that has ended because its context or its time has ended, or because
-// the session closes. what is the noun of the kind, as for Of. holder is nil if no holder is known.
+// OfWait returns the error of a wait. The wait has ended because its context has ended, because the time of
+// WaitAtMost has passed, or because the session closes. what is the noun of the kind, as for Of. holder is
+// nil if no holder is known.
 func OfWait(ctx context.Context, closing bool, what, name string, holder *LockedError) error {
 	switch {
 	case ctx.Err() != nil && holder != nil:
@@ -301,14 +303,17 @@ func OfWait(ctx context.Context, closing bool, what, name string, holder *Locked
 type Sighting struct {
 	Holder, About string
 	At            time.Time // when the reply came
-	Until         time.Time // when the lease of the holder would have ended
+	Until         time.Time // when the holder's lease ends, according to the reply
 }
 
-// Locked returns the error for a wait that began at begun and was kept out by this holder. It returns nil if
-// s is nil. If the sighting is older than the wait, and the holder's lease had ended when the wait began,
-// Locked returns nil, too. There is one exception: if the waiter's lane has been queued since queuedSince, a
-// sighting after that time counts, because other sessions are still served first. queuedSince is nil if the
-// lane is not queued.
+// Locked returns the error of a waiter that this holder has kept out. The waiter began to wait at begun.
+// Locked returns nil in two cases:
+//   - s is nil;
+//   - the sighting is older than the wait, and the holder's lease had ended when the wait began.
+//
+// queuedSince is the time of the last request to which Redis replied that the waiter must wait, or nil if
+// there was none. A sighting after this time counts even in the second case, because other sessions are still
+// served first.
 func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
 	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {
@@ -317,7 +322,8 @@ func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) 
 	return &LockedError{Name: name, Holder: s.Holder, About: s.About, Remaining: max(0, time.Until(s.Until))}
 }
 
-// OfContext returns an error that matches the error of an ended context and its cause.
+// OfContext returns an error that matches the error of an ended context and its cause. It returns nil if ctx
+// has not ended.
 func OfContext(ctx context.Context) error {
 	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
 		return Worded(err.Error()+": "+Bare(cause), err, cause)

@@ -1,9 +1,12 @@
 // Package handle has the Hold that a user gets from Lock, for one lock or for several locks that are held
 // together.
 //
-// New makes a Hold from any implementation of Holding. All methods of a zero Hold return an error or a zero
-// value. A Hold refers to its Holding. The Holding must not refer to the Hold, because otherwise the garbage
-// collector would never find a forgotten Hold.
+// New makes a Hold from any implementation of Holding. The methods of a zero Hold that users can call return
+// an error or a zero value.
+//
+// A Hold is forgotten if no goroutine can reach it any more, and it was not unlocked. A Hold refers to its
+// Holding. The Holding must not refer to the Hold, because otherwise the garbage collector would never find a
+// forgotten Hold.
 package handle
 
 import (
@@ -30,20 +33,19 @@ type Holding interface {
 	// Stay keeps the lock taken until d from now, even after Unlock.
 	Stay(d time.Duration)
 	Unlock(ctx context.Context) error
-	// Parts returns the holds of the members, or nil if the Holding is of one lock.
+	// Parts returns the holds of the members, or nil if the Holding is one lock.
 	Parts() []*Hold
 	// Context returns the context that ends with the hold.
 	Context() context.Context
-	// Find returns the Holding in which a call can nest. The call uses a context key of its own type to find
-	// it. Find returns nil for any other key.
+	// Find returns the hold in which a call can nest, if key is the context key of this call. Packages of
+	// locks have their own types for these keys. Find returns nil for any other key.
 	Find(key any) any
-	// Forgotten is called when no goroutine can use or unlock the hold any more. It must be quick, because
-	// the cleanups of the runtime wait for each other.
+	// Forgotten is called when no goroutine can use or unlock the hold any more. It must return quickly,
+	// because the runtime runs cleanups one after another.
 	Forgotten()
 }
 
-// Hold is the handle of a Holding, for its user. The Holding must not refer to the Hold, so that the garbage
-// collector can find a forgotten Hold.
+// Hold is the handle by which a user uses a Holding.
 type Hold struct {
 	kept
 	cleanup runtime.Cleanup
@@ -55,8 +57,8 @@ type kept struct {
 	owner *Owner  // nil without WithOwner
 }
 
-// New returns a Hold for a Holding that was acquired with ctx, and the context for the protected work. If
-// the Hold is collected without an Unlock, Forgotten is called.
+// New returns a Hold for a Holding that was acquired with ctx, and the context for the protected work. If the
+// garbage collector finds that the Hold is forgotten, Forgotten is called.
 func New(ctx context.Context, of Holding) (context.Context, *Hold) {
 	hd := &Hold{kept: kept{of, OwnerOf(ctx)}}
 	if o := hd.owner; o != nil {
@@ -74,8 +76,8 @@ func (k kept) forgotten() {
 	k.of.Forgotten()
 }
 
-// Forget ends a Hold as if the garbage collector had found it. The caller must know that no goroutine can use
-// the Hold any more.
+// Forget ends a Hold as if the garbage collector had found that it is forgotten. The caller must know that no
+// goroutine can use the Hold any more.
 func (hd *Hold) Forget() {
 	hd.cleanup.Stop()
 	Drop(hd)
@@ -149,8 +151,8 @@ func (hd *Hold) Stay(d time.Duration) {
 	}
 }
 
-// check returns an error if a call cannot send its request. The error of a loss is returned before the error
-// of a wrong argument.
+// check returns an error if a call cannot send its request. If the hold was lost, and an argument is wrong,
+// too, the error is about the loss.
 func (hd *Hold) check(ctx context.Context) error {
 	switch err := hd.Err(); {
 	case hd.Of() == nil:
@@ -163,7 +165,7 @@ func (hd *Hold) check(ctx context.Context) error {
 	return nil
 }
 
-// why returns a more detailed error for a hold that has ended. err is its Err.
+// why returns a more detailed error for a hold that has ended. err is the result of hd.Err.
 func (hd *Hold) why(err error) error {
 	if of, ok := hd.of.(interface{ LossReason() error }); ok && err == failure.ErrLost {
 		return failure.Lost(of.LossReason())
@@ -195,7 +197,7 @@ func (hd *Hold) Unlock(ctx context.Context) error {
 	if hd == nil || hd.of == nil {
 		return failure.ErrNilHold
 	}
-	if ctx == nil { // a mistake, which should leave no lock held
+	if ctx == nil { // a nil context is a mistake, but the lock should not stay held
 		ctx = context.Background()
 	}
 	hd.cleanup.Stop() // first, because otherwise the garbage collector could release the hold, too
@@ -218,7 +220,7 @@ func (hd *Hold) Do(held context.Context, fn func(context.Context) error) (err er
 const UnlockWait = 5 * time.Second
 
 // UnlockContext returns the context for the requests of an Unlock. If ctx has ended already, the result has
-// its values but does not end.
+// the values of ctx, but never ends.
 func UnlockContext(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		return context.WithoutCancel(ctx)
@@ -226,9 +228,9 @@ func UnlockContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// UnlockBounds returns the bounds of an Unlock with this context. until is its UnlockContext. If until has no
-// deadline, the Unlock waits for the reply for at most atMost. If until never ends, atMost is UnlockWait.
-// Otherwise atMost is outage, the longest time that an outage may last.
+// UnlockBounds returns the bounds of an Unlock with the context ctx. until is the UnlockContext of ctx. If
+// until has no deadline, the Unlock waits for the reply for at most atMost. If until never ends, atMost is
+// UnlockWait. Otherwise atMost is outage, the longest time that an outage may last.
 func UnlockBounds(ctx context.Context, outage time.Duration) (until context.Context, atMost time.Duration) {
 	if until = UnlockContext(ctx); until.Done() == nil {
 		return until, UnlockWait
@@ -246,8 +248,8 @@ func UnlockError(until context.Context) error {
 	return fmt.Errorf("no answer from Redis to the release, which is sent again in the background: %w", why)
 }
 
-// UnlockBound returns a context that bounds an Unlock: its UnlockContext, which ends after UnlockWait if it
-// would not end otherwise.
+// UnlockBound returns a context that bounds an Unlock with the context ctx. If the UnlockContext of ctx would
+// never end, the result ends after UnlockWait. Otherwise the result is the UnlockContext of ctx.
 func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx = UnlockContext(ctx); ctx.Done() != nil {
 		return ctx, func() {} // ctx ends the wait
@@ -256,11 +258,11 @@ func UnlockBound(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Owner is a context with the holds that were taken below it. A call whose context descends from the Owner
-// nests in these holds as if its context descended from theirs.
+// nests in these holds as if its context descended from the contexts of the holds.
 type Owner struct {
 	context.Context
 
-	mu    sync.Mutex // guards holds; no other mutex is locked under it
+	mu    sync.Mutex // guards holds; no other mutex is locked while mu is held
 	holds []Holding  // holds that are neither unlocked nor forgotten, the latest last
 }
 
@@ -287,8 +289,8 @@ func As(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// Value returns the latest hold of the owner that can be found by the key. A lost hold is kept until it is
-// unlocked. So code that has not noticed the loss does not acquire the lock again.
+// Value returns the latest hold of the owner that can be found by the key. A lost hold stays in the owner
+// until it is unlocked. So code that has not noticed the loss does not acquire the lock again.
 func (o *Owner) Value(key any) any {
 	if key == (ownerKey{}) {
 		return o
@@ -322,7 +324,7 @@ type State uint8
 const (
 	Held     State = iota
 	Released       // the hold was unlocked, or no goroutine needs the grant any more
-	Lost           // its lease has ended, or Redis does not have it any more
+	Lost           // the lease has ended, or Redis does not have the grant any more
 	Closed         // released because its session closed
 )
 

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// keeping holds the Holds and Leaderships that a test keeps reachable.
+// keeping has the Holds and Leaderships that a test keeps reachable.
 var keeping struct {
-	callers atomic.Int32 // calls of KeepAll that have not ended
+	callers atomic.Int32 // number of calls of KeepAll whose end was not called
 
-	mu   sync.Mutex       // guards kept; no other mutex is locked under it
+	mu   sync.Mutex       // guards kept; no other mutex is locked while mu is held
 	kept map[any]struct{} // the keys are pointers
 }
 
-// KeepAll keeps every Hold and Leadership that is made from now on reachable until it is unlocked, or until
-// end is called. So none of them counts as forgotten. KeepAll is for tests in a synctest bubble, because the
-// runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there would end the
-// program.
+// KeepAll keeps Holds and Leaderships reachable that are made after this call. They stay reachable until they
+// are unlocked or end is called, so none of them counts as forgotten. KeepAll is for tests in a synctest
+// bubble, because the runtime reports a forgotten Hold from outside the bubble. Releasing the Hold from there
+// would end the program.
 func KeepAll() (end func()) {
 	keeping.callers.Add(1)
 	return sync.OnceFunc(func() {
@@ -31,8 +31,8 @@ func KeepAll() (end func()) {
 	})
 }
 
-// Keep keeps the target of this pointer reachable until Drop, or until the last KeepAll ends. Without a
-// KeepAll it does nothing.
+// Keep keeps the target of this pointer reachable until Drop is called, or until every KeepAll has ended. If
+// no KeepAll is active, Keep does nothing.
 func Keep(pointer any) {
 	if keeping.callers.Load() == 0 {
 		return

@@ -3,18 +3,18 @@
 //
 // # Why some types have two names
 //
-// Users only see the types of package rlock, which are documented field by field, and cannot reach the types
-// behind them. The engine cannot import package rlock. So there are these connections:
+// Users see only the types of package rlock, whose fields are all documented. Users cannot reach the types
+// behind these types. The engine cannot import package rlock. So there are these connections:
 //
-//   - rlock.Session, Mutex and Hold are other names of session.Outer, engine.Lock and handle.Hold. A
-//     conversion costs nothing, whereas a struct around a Hold would cost each Lock an allocation.
-//   - failure.Public makes an *rlock.LockedError of the error of the engine.
+//   - rlock.Session, Mutex and Hold are defined from session.Outer, engine.Lock and handle.Hold. A conversion
+//     costs nothing, whereas a struct around a Hold would cost each Lock an allocation.
+//   - failure.Public converts a failure.LockedError to an *rlock.LockedError.
 //   - rlock.State, Holder and Waiter have the same fields as the types of package protocol, with
 //     documentation.
 //
 // Three types are defined from a struct of their own package, and have other methods, which users do not see.
 // handle.heldContext is the Hold as a context.Context, in the same allocation. engine.descent is a waiter as
-// the context key by which it finds the hold in which it nests. session.keeper is the Session with the
+// a context key, by which the waiter finds the hold in which it nests. session.keeper is the Session with the
 // methods that its watchdog calls.
 package inner
 
@@ -32,8 +32,8 @@ func Session(s *rlock.Session) *session.Session { return (*session.Outer)(s).Ses
 // Mutex returns the lock behind m. It returns nil if m is nil.
 func Mutex(m *rlock.Mutex) *engine.Lock { return (*engine.Lock)(m) }
 
-// New returns a lock of a kind. If the session or the name is not valid, every method returns an error that
-// says so.
+// New returns a lock of a kind. If the session or the name is not valid, the methods of the lock return an
+// error that says so.
 func New(s *rlock.Session, kind *engine.Kind, name string, options []rlock.Option) *rlock.Mutex {
 	lock := engine.New(Session(s), kind, name, engine.NewConfig(engine.Config{}, options))
 	return (*rlock.Mutex)(&lock)
@@ -48,8 +48,8 @@ func Acquire(
 	return ctx, (*rlock.Hold)(hold), err
 }
 
-// Identity returns a value that is equal for any two Lockers that name one lock in one session. It returns
-// nil for Lockers of other packages than rlock, unless they have called Identify.
+// Identity returns a value that is equal for any two Lockers that name the same lock in the same session. It
+// returns nil for a Locker of any package other than rlock, unless that package has called Identify.
 func Identity(l rlock.Locker) any {
 	if m, ok := l.(*rlock.Mutex); ok {
 		return Mutex(m).ID()

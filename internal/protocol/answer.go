@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Status is the first byte of a reply. 0 means that there is none.
+// Status is the first byte of a reply. 0 means that there is no reply.
 type Status byte
 
 const (
@@ -32,21 +32,21 @@ type Answer struct {
 	Now       int64 // Redis time in microseconds; 0 in the reply to a release
 	Token     int64 // token of the grant (Granted), or of the holder (Queued)
 	MayLinger bool  // the session may keep the grant while no goroutine has it (Granted)
-	Limit     int64 // number of permits that there are, because of which the request was refused (Limited)
+	Limit     int64 // limit in Redis, because of which the request was refused (Limited)
 
 	// Only in a reply Queued:
-	Left   time.Duration // time until the first lease of a holder ends; negative means that it has no end
-	Holder string        // owner field of that holder; "" means that there is no holder
+	Left   time.Duration // time until the lease of Holder ends; negative means that the lease does not end
+	Holder string        // owner field of the holder whose lease ends first; "" means that there is no holder
 	About  string        // the holder info, see ReadInfo
-	Behind bool          // another session is next, and sends a request when the lease in Left ends
-	Spare  bool          // like Behind, but this session also sends a request SpareDelay later
+	Behind bool          // after Left, two other sessions send requests, so this session need not send one
+	Spare  bool          // after Left, another session sends a request, and this one does so SpareDelay later
 
 	// Only in a reply Queued, or Granted with MayLinger:
 	NoSubscriber bool // the server has no subscriber to the channel of this session
 	Sharded      bool // the session may be notified by SPUBLISH
 
-	// Served has the grants to other attempts by the same request. These are attempts of this session. In the
-	// reply to the release of a lock without permits, they may also be attempts of other sessions.
+	// Served has the grants that other attempts got by the same request. These are attempts of this session.
+	// In the reply to the release of a lock without permits, they may also be attempts of other sessions.
 	Served []Served
 }
 
@@ -58,7 +58,8 @@ type Served struct {
 }
 
 // Read reads the reply in the outcome of a request. The headers of the scripts describe the replies. If the
-// outcome has an error, Read returns this error. If no script gives such a reply, it returns wire.Unexpected.
+// outcome has an error, Read returns this error. If the reply has none of the formats, Read returns
+// wire.Unexpected.
 func Read(o wire.Outcome) (Answer, error) {
 	first, about, _ := strings.Cut(o.Reply, "\n")
 	status, rest, _ := strings.Cut(first, " ")
@@ -117,7 +118,7 @@ func Read(o wire.Outcome) (Answer, error) {
 	return a, nil
 }
 
-// Token reads a token. It has at most 53 bits, because the numbers of Lua are exact up to that.
+// Token reads a token. A token has at most 53 bits, because larger numbers are not exact in Lua.
 func Token(s string) (token int64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 53)
 	if err != nil {
@@ -132,8 +133,8 @@ func TokenOrZero(s string) int64 {
 	return n
 }
 
-// MaxLeft is the longest remaining time that is shown. There is a limit because anybody can set any time to
-// live.
+// MaxLeft is the longest remaining time that is shown. Longer times to live are possible, because anybody may
+// set the time to live of a key.
 const MaxLeft = 100 * 365 * 24 * time.Hour
 
 // Remaining reads a time to live in milliseconds, in the form of PTTL. It returns a negative time for -1,
@@ -153,14 +154,14 @@ func Number(n int64) string { return strconv.FormatInt(n, 10) }
 // Milliseconds returns d as a script argument.
 func Milliseconds(d time.Duration) string { return Number(d.Milliseconds()) }
 
-// Locked returns the error of a refused attempt, from the reply Queued.
+// Locked returns the error of an attempt that was refused by this reply, whose Status is Queued.
 func (a Answer) Locked(name string) *failure.LockedError {
 	return &failure.LockedError{Name: name, Holder: a.Holder, About: a.About, Remaining: max(a.Left, 0)}
 }
 
-// Block is the number of tokens that an exclusive grant reserves, one for its first goroutine and for each to
-// which the grant may be passed on in memory. The release returns the tokens that were not used. Scripts have
-// the number as BLOCK.
+// Block is the number of tokens that an exclusive grant reserves. The first goroutine gets one token, and so
+// does each goroutine to which the grant is passed on in memory. The release returns the tokens that were not
+// used. Scripts have the number as BLOCK.
 const Block = 1000
 
 // All is the number of permits of a holder that excludes all others. Scripts have it as ALL, in base.lua. The
@@ -174,28 +175,28 @@ const DefaultLease = 15 * time.Second
 const MinLease = 10 * time.Millisecond
 
 // Retention is the least time for which Redis keeps the hash of a free lock, and with it the last token and
-// the tombstones. A stale copy of a request must find its tombstone. A copy of a lock request arrives within
-// 10 s (Patience), or is void.
+// the tombstones. A stale copy of a request for a lock must find the tombstone of its attempt. Such a copy
+// arrives within 10 s (Patience), or is void.
 const Retention = 15 * time.Second
 
-// MaxLease is the longest lease and waiter timeout, ten years. Scripts reject a Redis time above MAX_NUMBER
-// (base.lua), which is in the year 2255, as damaged.
+// MaxLease is the longest lease and waiter timeout, ten years. So a lease does not end after MAX_NUMBER
+// (base.lua), the latest Redis time that scripts accept, which is in the year 2255.
 const MaxLease = 10 * 365 * 24 * time.Hour
 
 // NoLease represents WithLease(0), which must be rejected. A Config.Lease of zero means that the option was
 // not given.
 const NoLease = time.Duration(math.MinInt64)
 
-// MinTime is the lower bound of most other durations. Redis counts in milliseconds. A duration without a
-// unit is shorter than that: for example, an hour in seconds is 3,600 ns.
+// MinTime is the lower bound of most other durations. Redis counts in milliseconds. A duration whose unit is
+// missing is usually shorter than MinTime. For example, the number 3600 means 3,600 ns.
 const MinTime = time.Millisecond
 
 // MinHandover is the lower bound of WithHandover. A request to Redis takes longer, so a shorter time would
 // save no request.
 const MinHandover = 100 * time.Microsecond
 
-// CheckLease returns an error if d is not from MinLease to MaxLease. option is the name of the option for
-// the error.
+// CheckLease returns an error if d is shorter than MinLease or longer than MaxLease. The text of the error
+// contains option, the name of the option.
 func CheckLease(option string, d time.Duration) error {
 	if d == NoLease {
 		d = 0
@@ -203,9 +204,10 @@ func CheckLease(option string, d time.Duration) error {
 	return CheckDuration(option, d, MinLease, MaxLease)
 }
 
-// CheckDuration returns an error if d is not from least to most. option is the name of the option for the
-// error. The caller must have handled a 0 that means something else, such as "off". If d is too short and
-// below a millisecond, its unit may be missing, and the error shows how to write one.
+// CheckDuration returns an error if d is shorter than least or longer than most. The text of the error
+// contains option, the name of the option. If 0 means "off", the caller must handle 0 itself. If d is too
+// short, and also positive and below a millisecond, its unit may be missing. Then the error shows how to
+// write a unit.
 func CheckDuration(option string, d, least, most time.Duration) error {
 	switch {
 	case d >= least && d <= most:
@@ -225,9 +227,9 @@ func CheckDuration(option string, d, least, most time.Duration) error {
 	return fmt.Errorf("lockline: %s: %v is shorter than %v%s", option, d, least, hint)
 }
 
-// Patience returns the time after which a lock request is void, counted from before it was sent. It is never
-// longer than the lease. So when the lease of a grant has ended, the copies that were sent before the grant
-// are void, too.
+// Patience returns the time after which a request for a lock is void, counted from just before the request
+// was sent. Patience is never longer than the lease. So when the lease of a grant has ended, the copies that
+// were sent before the grant are void, too.
 func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
@@ -235,11 +237,12 @@ func Patience(lease time.Duration) time.Duration {
 // FirstLease is the longest first lease of a lock that is handed over. Scripts have it as FIRST_LEASE.
 const FirstLease = 2 * time.Second
 
-// SpareDelay is a time after the end of a holder's lease. When the lease ends, the first session in the queue
-// sends a request. The second session sends its request SpareDelay later. Scripts have it as SPARE_DELAY.
+// SpareDelay is the delay of the second session in the queue. When a holder's lease ends, the first session
+// in the queue sends a request, and the second session sends one SpareDelay later. Scripts have it as
+// SPARE_DELAY.
 const SpareDelay = 250 * time.Millisecond
 
-// MaxExpired bounds how often in a row a request of an attempt may be void because it came too late.
+// MaxExpired is the number of requests in a row that may come too late before a call returns an error.
 const MaxExpired = 8
 
 // TooLate returns the error of an attempt whose requests always come too late.
@@ -247,13 +250,13 @@ func TooLate(lease time.Duration) error {
 	return fmt.Errorf("requests need longer than %v to reach Redis", Patience(lease))
 }
 
-// ErrGrantEnded means that a copy of the request was granted, but the grant ended before a reply came.
+// ErrGrantEnded means that an attempt was granted the lock, but the grant ended before a reply came.
 var ErrGrantEnded = errors.New("it was granted, but the grant ended (forced, or its lease ran out) " +
 	"before the answer came")
 
-// GrantTime converts at, the Redis time of a grant, to a local time that is not after the grant. base is a
-// local time that is not after the moment at which the clock of Redis showed redis. GrantTime allows for
-// rates of the two clocks that differ by 1 %. If redis is 0, it returns base.
+// GrantTime converts at, the Redis time of a grant, to a local time that is not after the grant. The clock of
+// Redis showed the time redis at the local time base, or later. The rates of the two clocks may differ by up
+// to 1 %. If redis is 0, GrantTime returns base.
 func GrantTime(at, redis int64, base time.Time) time.Time {
 	if redis == 0 {
 		return base
@@ -266,7 +269,8 @@ func GrantTime(at, redis int64, base time.Time) time.Time {
 	return t
 }
 
-// Valid returns the time for which a holder may rely on a lease, counted from before its request was sent. It
-// is less than the lease, because the rates of two clocks differ, and Redis counts in milliseconds. The
-// reference implementations of Redlock have the same margin of 1 % and 2 ms.
+// Valid returns the time for which a holder may rely on a lease, counted from just before the request for the
+// lease was sent. This time is shorter than the lease, because the rates of two clocks may differ, and
+// because Redis counts in milliseconds. The reference implementations of Redlock have the same margin of 1 %
+// and 2 ms.
 func Valid(lease time.Duration) time.Duration { return lease - lease/100 - 2*time.Millisecond }

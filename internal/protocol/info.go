@@ -9,17 +9,17 @@ import (
 )
 
 // The holder info of an attempt has the form 'PID@HOST/PROTOCOL:LIBRARY LABEL', or 'PID@HOST/PROTOCOL:LIBRARY
-// LABEL<tab>NOTE' if its call has a note. PROTOCOL is Version, and LIBRARY the version of this library.
-// Without a version of the library, ':LIBRARY' is missing. LABEL may be empty. A version of the library
-// without notes reads a note as the end of the label.
+// LABEL<tab>NOTE' if its call has a note. PROTOCOL is Version, and LIBRARY the version of this library. If
+// the version of the library is not known, ':LIBRARY' is missing. LABEL may be empty. Older versions of the
+// library, which do not know notes, read a note as the end of the label.
 
-// MaxText is the longest label or note, in bytes. Each is in every entry of the queue, and in every request
-// for a lock.
+// MaxText is the longest label or note, in bytes. Labels and notes are limited because they are in every
+// entry of the queue, and in every request for a lock.
 const MaxText = 512
 
 // CheckText returns an error if text is not valid as a label or a note. A valid text has at most MaxText
-// bytes, is UTF-8, and has no control characters, because a tab ends the label. option is the name of the
-// option, for the error.
+// bytes, is UTF-8, and has no control characters. For example, a tab would end the label. The text of the
+// error contains option, the name of the option.
 func CheckText(option, text string) error {
 	why := ""
 	switch {
@@ -58,8 +58,8 @@ type Info struct {
 	Note     string
 }
 
-// ReadInfo reads an owner field and a holder info. The holder info of an older session has no versions, and
-// the info of another library may be any text.
+// ReadInfo reads an owner field and a holder info. In the holder info of a session with an old version of the
+// library, the versions are missing. The holder info of another library may be any text.
 func ReadInfo(owner, info string) (i Info) {
 	i.Session, _, _ = strings.Cut(owner, ":")
 	info, i.Note, _ = strings.Cut(info, "\t")

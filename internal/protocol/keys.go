@@ -22,23 +22,23 @@ const (
 	RedLock   = "q"
 	Turnstile = "t" // a lock in whose queue waiters for a RedLock wait; users have no such lock
 	ReadWrite = "w"
-	Semaphore = "p" // for permits
-	Latch     = "l" // for package latch, which has no locks
-	Redisson  = "j" // only in events
+	Semaphore = "p" // p as in permits
+	Latch     = "l" // for package latch, whose latches are no locks
+	Redisson  = "j" // used only in events, and in no key
 )
 
-// Prefixes of further keys of the locks of package redisson. No prefix of a session may begin with one of
-// them.
+// Prefixes of further keys of the locks of package redisson. The prefix of a session may not begin with one
+// of these prefixes.
 const (
 	RedissonMetadata = "lockline_lock_memory:"
 	RedissonToken    = "redisson_lock_token:"
 )
 
-// Keys are the names of one lock's keys in Redis, all in one cluster slot. They are kept as script arguments,
-// boxed once, because a session may have very many locks.
+// Keys has the names of the keys of one lock in Redis. All of these keys are in one slot. The names are
+// stored in the form of script arguments, so that they are converted to type any only once.
 type Keys struct {
 	Name   string
-	Queued bool  // the further keys are of waiters and further holders; a release often does not need them
+	Queued bool  // the keys after the first belong to waiters and further holders, and often do not exist
 	boxed  []any // strings
 	few    int   // number of keys that RequestFew names
 }
@@ -46,13 +46,13 @@ type Keys struct {
 // LockKey returns the first key, which is the key of the lock's hash.
 func (k *Keys) LockKey() string { return k.boxed[0].(string) }
 
-// Request returns a call of a script on the lock.
+// Request returns a call of a script that names all keys of the lock.
 func (k *Keys) Request(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed, argv)
 }
 
-// RequestFew returns a call of a script that needs no key of a queue. It names the first key, or the first
-// two for a lock of package redisson.
+// RequestFew returns a call of a script that does not need the keys of the queue. The call names only the
+// first key, or the first two for a lock of package redisson.
 func (k *Keys) RequestFew(sc *wire.Script, argv ...any) *wire.Request {
 	return wire.NewRequest(sc, k.boxed[:k.few], argv)
 }
@@ -67,14 +67,14 @@ type FixedRequest struct {
 	keys keySet // keys of the next copy
 }
 
-// keySet says which keys of a lock a request names.
+// A keySet is a choice of the keys of a lock that a request names.
 type keySet uint8
 
 const (
 	allKeys    keySet = iota
 	fewKeys           // see RequestFew
 	ownKeys           // like allKeys, but with the hash instead of the key of further holders
-	numKeySets        // for a lock with permits
+	numKeySets        // number of sets for a lock with permits
 )
 
 // Request returns the next copy. It implements wire.Copier.
@@ -92,10 +92,11 @@ func (s *FixedRequest) Request(time.Time) *wire.Request {
 
 // Failed prepares the next copy after a copy that failed with err. While a slot moves, a Cluster refuses a
 // request if only some of its keys exist. Often the keys of the queue and of further holders do not exist. So
-// the next copies leave out some keys, and the script returns an error if it needs those.
+// each further copy names another keySet, in turn. If the script needs a key that the copy does not name, the
+// script returns an error.
 func (s *FixedRequest) Failed(err error) {
 	sets := numKeySets
-	if len(s.Keys.boxed) < 4 { // without permits
+	if len(s.Keys.boxed) < 4 { // the lock has no permits
 		sets = ownKeys
 	}
 	if s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ") {
@@ -129,11 +130,14 @@ func NamedKeys(name string, keys ...string) *Keys {
 	return &Keys{Name: name, boxed: boxed, few: 2}
 }
 
-// NewKeys returns the keys of a lock: PREFIX:KIND:{NAME}, and the same with each ending in more. It returns
-// an error if the name is not valid. RequestFew names only the first key. A closing brace in the name ends
-// the hash tag early. That is harmless as long as the tag is not empty and the same for all keys. So only a
-// name that begins with a closing brace needs an escape, which is a backslash. A name that begins with a
-// backslash gets one more, so that no two names have the same key.
+// NewKeys returns the keys of a lock. The first key is PREFIX:KIND:{NAME}. For each string in more, there is
+// another key, which is the first key followed by this string. RequestFew names only the first key. NewKeys
+// returns an error if the name is not valid.
+//
+// A closing brace in the name ends the hash tag early. This is harmless as long as the tag is not empty,
+// because all keys of the lock have the same tag. So only a name that begins with a closing brace needs an
+// escape, which is a backslash. A name that begins with a backslash gets one more, so that no two names have
+// the same key.
 func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -145,7 +149,7 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	lock := prefix + ":" + kind + ":{" + tag + "}"
 	boxed := make([]any, 1, 1+len(more))
 	boxed[0] = lock
-	var all strings.Builder // a single string, because there may be very many locks
+	var all strings.Builder // a single string saves memory, because there may be very many locks
 	all.Grow(len(more) * (len(lock) + 2))
 	for _, end := range more {
 		from := all.Len()
@@ -155,10 +159,10 @@ func NewKeys(prefix, kind, name string, more ...string) (*Keys, error) {
 	return &Keys{Name: name, boxed: boxed, few: 1}, nil
 }
 
-// kindPart matches the part of a key of any kind between prefix and name.
+// kindPart matches the part of a key between the prefix and the name, for example ":r:{".
 var kindPart = regexp.MustCompile(`:[a-z]:\{`)
 
-// Reserved returns the prefix of the keys of package redisson with which s begins, or "" if there is none.
+// Reserved returns RedissonMetadata or RedissonToken if s begins with it, and otherwise "".
 func Reserved(s string) string {
 	for _, begin := range [...]string{RedissonMetadata, RedissonToken} {
 		if strings.HasPrefix(s, begin) {
@@ -168,8 +172,8 @@ func Reserved(s string) string {
 	return ""
 }
 
-// KindPart returns the part of a key of any kind between prefix and name, if s contains one, and otherwise
-// "".
+// KindPart returns the first part of s that could be the part of a key between the prefix and the name, such
+// as ":r:{". It returns "" if there is no such part.
 func KindPart(s string) string { return kindPart.FindString(s) }
 
 // CheckName returns an error if the name of a lock or latch is not valid.
@@ -193,9 +197,9 @@ func Tagged(s string) bool {
 	return strings.Index(s[open:], "}") > 1
 }
 
-// CheckPrefix returns an error if a key with this prefix could also have another prefix. A valid prefix
-// contains no kind. So the first kind in a key follows the prefix, and the key determines the prefix, the
-// kind and the name.
+// CheckPrefix returns an error if a prefix is not valid. In a valid prefix, KindPart finds nothing. So in a
+// key with this prefix, KindPart finds the part behind the prefix. The key therefore determines the prefix,
+// the kind and the name.
 func CheckPrefix(prefix string) error {
 	switch {
 	case prefix == "":

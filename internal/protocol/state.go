@@ -25,7 +25,7 @@ type State struct {
 	Over  []string // owner fields of the attempts that have a tombstone
 }
 
-// Holder is rlock.Holder.
+// Holder has the fields of rlock.Holder, which documents them.
 type Holder struct {
 	Owner     string
 	Session   string
@@ -45,7 +45,7 @@ type Holder struct {
 	Servers   int
 }
 
-// Waiter is rlock.Waiter.
+// Waiter has the fields of rlock.Waiter, which documents them.
 type Waiter struct {
 	Owner    string
 	Session  string
@@ -83,9 +83,9 @@ func DecodeLock(name, reply string) (State, error) {
 	}
 	for i := 0; i+1 < len(raw.Leases); i += 2 {
 		h, end := Holder{Owner: raw.Leases[i]}, float(raw.Leases[i+1])
-		part := words(lock["held "+h.Owner], 3) // permits, token, "-" unless the session may keep the grant
+		part := words(lock["held "+h.Owner], 3) // PERMITS, TOKEN, LINGERS and INFO, see lock.lua
 		if end <= now || part[1] == "" {
-			continue // the next request of a waiter removes this holder
+			continue // the lease has ended or the field is missing, so a later request removes this holder
 		}
 		h.Shared, h.Permits = p.of(part[0])
 		h.Token, h.Lingers, h.Remaining = TokenOrZero(part[1]), part[2] != "-", micros(end-now)
@@ -98,9 +98,9 @@ func DecodeLock(name, reply string) (State, error) {
 		st.Token = granted
 	}
 	for owner, age := range waiting(raw.Queue, now) {
-		part := words(raw.Waiters[owner], 4) // alive, size, lease, nonce
+		part := words(raw.Waiters[owner], 4) // ALIVE, SIZE, LEASE, NONCE and INFO, see queue.lua
 		w := newWaiter(owner, age, part[4])
-		size, _ := strconv.Atoi(part[1]) // goroutines that wait with one request
+		size, _ := strconv.Atoi(part[1]) // number of goroutines that wait with this attempt
 		if p.limit != 0 {
 			w.Shared, w.Permits = p.of(part[1])
 			size = 1
@@ -112,11 +112,11 @@ func DecodeLock(name, reply string) (State, error) {
 	return st, nil
 }
 
-// permits reads the permits of a lock, as State shows them. The limit is 0 for a lock without permits, and
-// All for a read-write lock.
+// permits converts numbers of permits to the form that State has. The limit is 0 for a lock without permits,
+// and All for a read-write lock.
 type permits struct{ limit int64 }
 
-// shown returns the limit, or 0 if there is none to show.
+// shown returns the limit, or 0 if State shows no limit.
 func (p permits) shown() int {
 	if p.limit == All {
 		return 0
@@ -140,7 +140,7 @@ func (p permits) of(n string) (shared bool, number int) {
 // DecodeRedisson reads the reply of redisson/inspect.
 func DecodeRedisson(name, reply string) (State, error) {
 	var raw struct {
-		TTL            float64 // as cjson writes it
+		TTL            float64 // a number in the JSON of the script, not a string
 		Lock, Metadata map[string]string
 	}
 	if err := decode(reply, &raw); err != nil {
@@ -151,7 +151,7 @@ func DecodeRedisson(name, reply string) (State, error) {
 		h := Holder{Remaining: micros(1000 * raw.TTL)}
 		for field, value := range raw.Lock {
 			switch field {
-			case "t": // missing if a JVM holds it
+			case "t": // token; missing if a JVM holds the lock
 				h.Token = TokenOrZero(value)
 			case "d", "s":
 			default:

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Version is the version of the protocol: of keys, of their fields, and of messages between sessions. A
-// change raises it if sessions with and without the change do not work together. The table of versions in
-// CHANGELOG.md says which versions exclude each other.
+// Version is the version of the protocol. The protocol consists of the keys, their fields, and the messages
+// between sessions. A change of the protocol raises Version if sessions with and without the change do not
+// work together. The table of protocols in CHANGELOG.md shows whether sessions of different versions exclude
+// each other.
 const Version = 3
 
 const module = "github.com/lockline/lockline"
@@ -40,9 +41,9 @@ var (
 	plain  = regexp.MustCompile(`^[0-9A-Za-z.+_-]{1,40}$`)
 )
 
-// shorten returns the short form of a version for holder infos. It is short because each request for a lock
-// has a holder info. If Go made the version from a commit, the short form is only the commit. A version
-// without a number becomes "devel".
+// shorten returns the short form of a version for holder infos. The form is short because each request for a
+// lock has a holder info. If Go made the version from a commit, the short form is only the commit. A version
+// that is empty, has more than 40 characters, or has unusual characters becomes "devel".
 func shorten(version string) string {
 	if commit := pseudo.FindStringSubmatch(version); commit != nil {
 		return commit[1]

@@ -1,14 +1,15 @@
 // Package script has the Lua scripts of the library. Each has a name, for example lock/release.
 //
 // A script is assembled when a program first uses it. Its source is a file in a subfolder of lua. The files
-// directly in lua are libraries, whose headers describe the KEYS. A script begins with the header of its
-// source, and the statements of the source follow. A function or constant of a library is placed immediately
-// before the first statement that needs it. So a script that returns earlier does not spend time on the
-// definition.
+// directly in lua are libraries. The headers of most libraries describe the KEYS. A script begins with the
+// header of its source, and the statements of the source follow. A function or constant of a library is
+// placed immediately before the first statement that needs it. So a script that returns earlier does not
+// spend time on the definition.
 //
 // Sources are not parsed. They are split into statements by the rule that a statement at top level begins in
-// column 0. No other line begins there, except a line that closes or continues a statement (end, else, a
-// bracket). No local variable may have the name of a definition in a library.
+// column 0. Besides, only comments and lines that close or continue a statement (end, else, a bracket) begin
+// there. No local variable of a source may have the name of a definition in a library, because names in a
+// source show which definitions it needs.
 package script
 
 import (
@@ -23,7 +24,8 @@ import (
 //go:embed lua
 var files embed.FS
 
-// libraries has the libraries of the scripts in each folder. A definition uses only definitions before it.
+// libraries has, for each folder, the libraries of its scripts. A definition in a library uses only
+// definitions before it, in the same library or in an earlier one.
 var libraries = map[string][]string{
 	"lock":     {"base.lua", "lock.lua", "permits.lua", "queue.lua"},
 	"latch":    {"base.lua", "latch.lua"},
@@ -35,8 +37,8 @@ var libraries = map[string][]string{
 // Text panics if there is no script with this name.
 var Text = textOf(read)
 
-// With returns a function like Text in which one file of lua has another text. It is for tests that break a
-// script.
+// With returns a function like Text that uses the given text instead of one file of folder lua. With is for
+// tests that break a script.
 func With(file, text string) func(name string) string {
 	return textOf(func(f string) string {
 		if f == file {
@@ -66,8 +68,8 @@ func read(file string) string {
 	return string(text)
 }
 
-// textOf returns a function that assembles scripts from the files that read returns. Libraries are read once,
-// and only for a script that needs them.
+// textOf returns a function that assembles scripts from the files that read returns. The libraries of a
+// folder are read once, when a script of this folder is first assembled.
 func textOf(read func(file string) string) func(name string) string {
 	folders := map[string]func() *library{}
 	for folder, files := range libraries {
@@ -155,7 +157,7 @@ func (l *library) script(name, source string) string {
 // blank lines after it.
 func split(text string) (header string, statements []string) {
 	header, text, _ = strings.Cut(text, "\n\n")
-	begin, at, comment := 0, 0, false // comment: the previous line is a comment
+	begin, at, comment := 0, 0, false // comment is true if the previous line is a comment
 	for line := range strings.Lines(text) {
 		if at > begin && !comment && begins(line) {
 			statements = append(statements, text[begin:at])
@@ -179,8 +181,8 @@ func begins(line string) bool {
 	return true
 }
 
-// words yields the names and keywords in code, except names of fields, and except the text of comments and
-// strings.
+// words yields the names and keywords in code. It leaves out the names of fields, and the text of comments
+// and strings.
 func words(code string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := 0; i < len(code); {

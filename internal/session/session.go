@@ -1,14 +1,13 @@
-// Package session has the Session: the identity of a process that holds locks. All locks of a session share
-// its connection to Redis, its subscriptions, and its watchdog. The package does not depend on the kinds of
+// Package session has the Session, which is the identity of a process that holds locks. All locks of a
+// session share its client, its subscriptions and its watchdog. The package does not depend on the kinds of
 // locks.
 //
-// Each kind keeps its state in a Part of the session. Each object with a lease is a Lessee, which the
-// watchdog renews through keeper.
+// A package that keeps state for a session keeps it in a Part. Each object with a lease is a Lessee. The
+// watchdog renews the lease by the methods of keeper.
 //
 // A session is open at first. When Shutdown begins, waits end, no work can begin, and all locks are released.
-// Shutdown waits for all work that has begun. If the context of Shutdown ends first, the locks that Redis
-// still has end with their leases. These rules serve the invariant "no trace" of docs/design.md: a session
-// leaves no key, subscription, goroutine or renewal behind.
+// Shutdown waits for all work that has begun. If the context of Shutdown ends first, each lock that was not
+// released is free when its lease ends. These rules serve the invariant "no trace" of docs/design.md.
 package session
 
 import (
@@ -40,33 +39,36 @@ import (
 // Config has the options of a session.
 type Config struct {
 	Prefix        string
-	Lease         time.Duration // lease of renewed locks: the watchdog timeout
+	Lease         time.Duration // the watchdog timeout, which is the lease of renewed locks
 	WaiterTimeout time.Duration // the waiter timeout
-	Handover      time.Duration // time for which a grant is passed on in memory (WithHandover)
-	Linger        time.Duration // time for which an unused grant may be kept (WithLinger)
+	Handover      time.Duration // longest time for which a grant is passed on in memory (WithHandover)
+	Linger        time.Duration // longest time for which an unused grant is kept (WithLinger)
 	Label         string
 	Logger        *slog.Logger
 	Classic       bool      // no sharded pub/sub, even if the server has it
 	Only          EventKind // the only kind of event that is observed; 0 means all kinds
 
-	// Observer is called without any mutex held. The operation to which the event belongs waits for it.
+	// Observer is called without any mutex held. The operation to which the event belongs waits until
+	// Observer returns.
 	Observer func(ctx context.Context, e Event)
 }
 
-// Args has the arguments of scripts that are the same for all requests of a session, each boxed once.
+// Args has the script arguments that are the same for all requests of a session. Each argument has the type
+// any, so that it is converted only once.
 type Args struct {
 	HolderInfo     any // string, the holder info without a note
-	Lease          any // string, the lease of renewed locks in milliseconds
+	Lease          any // string, the watchdog timeout in milliseconds
 	WaiterTimeout  any // string, the waiter timeout in milliseconds
-	LingerCooldown any // string, time after a refusal in which no unused grant is kept, in microseconds
-	Retention      any // string, time for which the hash of a free lock is kept, in milliseconds
+	LingerCooldown any // string, time in microseconds, see lock/acquire.lua
+	Retention      any // string, time in milliseconds for which Redis keeps the hash of a free lock
 	Channels       any // string, the prefix of the names of the sessions' channels
 }
 
-// Info returns the holder info of an attempt: About with the note of its call, if it has one.
+// Info returns the holder info of an attempt, which is HolderInfo with the note of the call. If the call has
+// no note, Info returns HolderInfo.
 func (a *Args) Info(note string) any {
 	if note == "" {
-		return a.HolderInfo // boxed already
+		return a.HolderInfo // converted to any already
 	}
 	return protocol.WithNote(a.HolderInfo.(string), note)
 }
@@ -74,7 +76,7 @@ func (a *Args) Info(note string) any {
 // Session is the identity of a process or of a component of a process, with everything that its locks share.
 // It is safe for concurrent use.
 type Session struct {
-	// The following never change.
+	// The fields before attempts never change.
 	Config
 	Args Args
 	Link *wire.Link
@@ -85,7 +87,7 @@ type Session struct {
 
 	Watchdog *watchdog.Watchdog
 	Clock    *wire.Clock     // estimate of the clock of Redis
-	Ctx      context.Context // ends at the end of Shutdown, which ends background work
+	Ctx      context.Context // canceled at the end of Shutdown, to end background work
 	id       string
 	onEnd    func()
 	born     time.Time
@@ -98,13 +100,13 @@ type Session struct {
 	// caller that is counted already.
 	work sync.WaitGroup
 
-	mu     sync.Mutex // guards the following; no other mutex is locked under it
+	mu     sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	closed bool
 	parts  []part
 	failed []error // further errors that Shutdown returns
 }
 
-// Outer is the Session of users: rlock.Session is another name for it. Users cannot reach its field.
+// Outer is the Session of users. Type rlock.Session is defined from it. Users cannot reach its field.
 type Outer struct{ inner *Session }
 
 // Outer returns the Session of users.
@@ -118,10 +120,11 @@ func (o *Outer) Session() *Session {
 	return o.inner
 }
 
-// A Part is the state of one kind in a session.
+// A Part has the state that a package keeps for a session.
 type Part interface {
-	// Shutdown releases all that the part holds. It is called once, when no work can begin any more. It
-	// blocks until Redis has replied, at most until ctx or the Ctx of the session ends.
+	// Shutdown releases all that the part holds. The session calls it at most once, when no work can begin
+	// any more. Shutdown blocks until its requests have ended. After the end of ctx, it begins no further
+	// requests.
 	Shutdown(ctx context.Context) error
 }
 
@@ -187,8 +190,8 @@ func New(c wire.Client, cfg Config) (*Session, error) {
 	return s, nil
 }
 
-// NewBeside returns a session that uses the client, the subscriptions and the clock of another session, and
-// must end before that session. It has an id and leases of its own.
+// NewBeside returns a session with this id that uses the client, the subscriptions and the clock of s. It has
+// its own options and leases. It must end before s.
 func NewBeside(s *Session, cfg Config, id string) *Session {
 	b := newSession(cfg, id)
 	b.Link, b.Hub, b.ShardedHub, b.Clock = s.Link, s.Hub, s.ShardedHub, s.Clock
@@ -223,19 +226,18 @@ func newSession(cfg Config, id string) *Session {
 }
 
 // random is the source of random numbers of the system. The variable keeps the reader with which the program
-// has started. So a program that replaces rand.Reader later, to get the same numbers again, does not change
-// ids.
+// has started. So if a program later replaces rand.Reader to get predictable numbers, ids stay random.
 var random = rand.Reader
 
 // NewID returns a random UUID. It has 22 characters instead of 36, because many requests and fields of keys
-// contain it. Two sessions with one id would share their locks. So NewID does not use uuid.New, whose source
-// any package can replace by uuid.SetRand.
+// contain it. Two sessions with the same id would share their locks. So NewID does not use uuid.New, whose
+// source any package can replace by uuid.SetRand.
 func NewID() string {
 	id := uuid.Must(uuid.NewRandomFromReader(random))
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// Channel returns the name of the channel, of classic pub/sub, on which this session alone is notified.
+// Channel returns the name of this session's own channel, which is a channel of classic pub/sub.
 func (s *Session) Channel() string { return s.Args.Channels.(string) + s.id }
 
 // SoleChannel returns Channel if a single server has all subscriptions, and otherwise "".
@@ -252,8 +254,8 @@ func (s *Session) ID() string { return s.id }
 // Owns reports whether an owner field belongs to this session.
 func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id) }
 
-// Holds reports whether a hold of this session has this owner field. If the field ends in "~", the hold has
-// ended.
+// Holds reports whether an owner field belongs to a hold of this session that was not unlocked. If the field
+// ends in "~", the hold was unlocked, and HoldAtLeast keeps the lock taken.
 func (s *Session) Holds(owner string) bool { return s.Owns(owner) && !strings.HasSuffix(owner, "~") }
 
 // Age returns the time since the session was made.
@@ -262,14 +264,14 @@ func (s *Session) Age() time.Duration { return time.Since(s.born) }
 // Closing returns a channel that is closed when Shutdown begins. Waits end then.
 func (s *Session) Closing() <-chan struct{} { return s.closing }
 
-// Attempt returns the owner field of a new attempt. No other attempt ever has the same.
+// Attempt returns the owner field of a new attempt. No other attempt ever has the same owner field.
 func (s *Session) Attempt() string {
 	var id [64]byte
 	return string(strconv.AppendInt(append(append(id[:0], s.id...), ':'), s.attempts.Add(1), 10))
 }
 
-// Begin counts work of the caller. Shutdown waits for this work until the caller calls End. If the session is
-// closed, Begin counts nothing and returns false.
+// Begin counts work of the caller. Shutdown waits for this work until the caller calls End. If Shutdown has
+// begun, Begin counts nothing and returns false.
 func (s *Session) Begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,17 +288,17 @@ func (s *Session) End() { s.work.Done() }
 // Go runs f in a goroutine for which Shutdown waits. The caller must be counted by Begin or Go.
 func (s *Session) Go(f func()) { s.work.Go(f) }
 
-// Warn logs a message. A panic of the logger is contained.
+// Warn logs a message. It recovers a panic of the logger.
 func (s *Session) Warn(msg string, args ...any) {
 	contain.Run(s.Logger, "lockline: the logger", func() { s.Logger.Warn("lockline: "+msg, args...) })
 }
 
-// About returns the holder info of a lock that the session holds by a call with this note.
+// About returns the holder info of a hold of this session whose call had this note.
 func (s *Session) About(note string) string { return strings.TrimSpace(s.Args.Info(note).(string)) }
 
 // PartOf returns the part of a session that has this key. The type of the key belongs to the caller's
-// package. If there is no such part, PartOf makes one. make is called with a mutex held, so it must not use
-// the session. PartOf returns ErrClosed if the session is closed.
+// package. If there is no such part, PartOf makes one. make is called while the mutex of the session is held,
+// so make must not call methods of the session. PartOf returns ErrClosed if Shutdown has begun.
 func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +321,7 @@ func PartOf[P Part](s *Session, key any, make func(*Session) P) (P, error) {
 func (s *Session) Forget(key any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A Shutdown may be reading the former slice.
+	// The slice is cloned, because Shutdown may be reading it.
 	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p part) bool { return p.key == key })
 }
 
@@ -328,8 +330,8 @@ func (s *Session) Forget(key any) {
 const endGrace = 100 * time.Millisecond
 
 // Shutdown releases all locks that the session holds, ends all waits, and ends the session. If ctx ends
-// first, the remaining locks end with their leases. Then Shutdown returns even if an observer or a logger
-// blocks.
+// first, each lock that was not released is free when its lease ends. After the end of ctx, Shutdown returns
+// even if an observer or a logger blocks.
 func (s *Session) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -348,7 +350,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 
 	done := make(chan error, 1)
 	go func() {
-		for _, p := range slices.Backward(parts) { // the last part first, because it may use earlier ones
+		for _, p := range slices.Backward(parts) { // the last part first, because it may use earlier parts
 			s.Failed(p.Shutdown(ctx))
 		}
 		s.work.Wait()
@@ -386,7 +388,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Failed adds an error that Shutdown returns. It ignores nil.
+// Failed adds err to the errors that Shutdown returns. If err is nil, this has no effect.
 func (s *Session) Failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,11 +400,12 @@ func (s *Session) Failed(err error) {
 type Lessee interface {
 	// LeaseKey returns the key that determines the server of the lease.
 	LeaseKey() string
-	// Renewal returns the request that prolongs the lease to the lease of the session. If the lease is fixed,
-	// prolongs is false, and the request only checks whether Redis still has the lease. A reply other than
-	// 'K' means that Redis does not have the lease any more.
+	// Renewal returns the request that prolongs the lease to the session's watchdog timeout. If the lease is
+	// fixed, prolongs is false, and the request only checks whether Redis still has the lease. A reply other
+	// than 'K' means that Redis does not have the lease any more.
 	Renewal() (r *wire.Request, prolongs bool)
-	// LeaseLost is called once, when the deadline has passed or a renewal has found that the lease is lost.
+	// LeaseLost is called at most once, when the deadline has passed or a renewal has found that the lease is
+	// lost.
 	LeaseLost(deadlinePassed bool)
 	// RenewalFailed is called when a renewal has failed and will be tried again.
 	RenewalFailed(err error)
@@ -462,7 +465,8 @@ type Event struct {
 	HandedOver bool
 }
 
-// Observe calls the observer of the session, if there is one, with an event of a lock.
+// Observe passes an event of a lock to the observer of the session, if there is an observer for events of
+// this kind.
 func (s *Session) Observe(ctx context.Context, kind, name string, e Event) {
 	if s.Observer != nil && (s.Only == 0 || s.Only == e.Kind) {
 		e.Lock, e.Name, e.Session, e.At = kind, name, cmp.Or(e.Session, s.id), time.Now()

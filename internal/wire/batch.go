@@ -17,10 +17,10 @@ import (
 // make no difference with 16, and are faster with more.
 const batching = 16
 
-// A batch that join fills has at most minBatch requests, or a quarter of the requests in flight if that is
-// more. With few large batches, client and server would wait for each other in turn. Such a batch never has
-// more than maxBatch requests, so that it keeps the server busy for no more than about a millisecond. The
-// batches of Gather and Batch have no limit.
+// The method join sends a batch at the latest when the batch has minBatch requests or, if that is more, a
+// quarter of the requests in flight. With few large batches, client and server would wait for each other in
+// turn. A batch of join has at most maxBatch requests, so that it keeps the server busy for no more than
+// about a millisecond. The batches of Gather and Batch have no limit.
 const (
 	minBatch = batching / 2
 	maxBatch = 100
@@ -31,11 +31,12 @@ func (s *server) full(n int) bool {
 	return n >= min(max(minBatch, int(s.inFlight.Load()/4)), maxBatch)
 }
 
-// A batch has requests of several goroutines to one server, which share a pipeline.
+// A batch has requests that share a pipeline.
 type batch struct {
 	ctx      context.Context // the pipeline's context
 	requests []*Request
-	done     chan struct{} // closed when each request has a reply or an error, or the batch is not sent
+	// done is closed when each request has a reply or an error, or when send does not send the batch.
+	done chan struct{}
 }
 
 func newBatch(ctx context.Context) *batch { return &batch{ctx: ctx, done: make(chan struct{})} }
@@ -47,11 +48,11 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// join puts a request into a batch with requests that other goroutines are about to send to the server. No
-// request waits for another reply before it is sent, nor for time to pass. The goroutine that opens a batch
-// lets other runnable goroutines run once, and then sends the requests that they have added. If the batch is
-// full before, the goroutine that has filled it sends it. If those goroutines compute for long, the batch
-// leaves late, but even then sharing is faster.
+// join puts a request into a batch with requests that other goroutines are about to send to the server. The
+// sending of a batch does not wait for a reply or a timer. The goroutine that opens a batch lets other
+// runnable goroutines run once, so that they can add requests, and then sends the batch. If another goroutine
+// fills the batch earlier, that goroutine sends it. If the other goroutines compute for a long time, the
+// batch is sent late, but sharing is still faster.
 func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	s.mu.Lock()
 	opens := s.open == nil
@@ -79,8 +80,9 @@ func (s *server) join(l *Link, to *redis.Client, r *Request) *batch {
 	return b
 }
 
-// send sends a batch in a new goroutine, because each goroutine that waits for a request of the batch leaves
-// when its own context ends. A single request is not sent, and is left to its goroutine.
+// send sends a batch in a new goroutine, because each goroutine that waits for a reply leaves when its own
+// context ends. If the batch has a single request, send does not send it, because the goroutine of this
+// request will do so (answer).
 func (l *Link) send(to Client, b *batch) {
 	if len(b.requests) == 1 {
 		close(b.done)
@@ -89,8 +91,9 @@ func (l *Link) send(to Client, b *batch) {
 	go l.pipeline(to, b)
 }
 
-// pipeline sends a batch in a pipeline. If the server does not know some of the scripts, pipeline sends these
-// requests again with the full text. Each request then has a reply or an error, even if the client panics.
+// pipeline sends a batch in a pipeline. If the server does not know the script of a request, pipeline sends
+// this request again with the full text. When pipeline returns, each request has a reply or an error, even if
+// the client has panicked.
 func (l *Link) pipeline(to Client, b *batch) {
 	returned := false
 	defer func() {
@@ -114,12 +117,12 @@ func (l *Link) pipeline(to Client, b *batch) {
 			unknown = append(unknown, r)
 		}
 	}
-	exec(b.ctx, to, unknown) // usually empty
+	exec(b.ctx, to, unknown) // unknown is usually empty
 	returned = true
 }
 
 // exec sends requests in a pipeline. If a hook refused the pipeline, or the server refused a new connection,
-// go-redis does not set the error of the requests. Then exec sets it.
+// go-redis does not set the error of the requests. In this case exec sets it.
 func exec(ctx context.Context, to Client, requests []*Request) {
 	pipe := to.Pipeline()
 	for _, r := range requests {
@@ -129,14 +132,15 @@ func exec(ctx context.Context, to Client, requests []*Request) {
 		for _, r := range requests {
 			r.fail(err)
 		}
-		if orphaned(err) { // pipelines may have connections of their own
+		if orphaned(err) { // sent in a pipeline, because pipelines may have connections of their own
 			_ = pipe.Process(ctx, newParting())
 			_, _ = pipe.Exec(ctx)
 		}
 	}
 }
 
-// Batch sends n requests to one server in one pipeline and calls answer for each, in order.
+// Batch sends n requests in one pipeline of the client `to`, and then calls answer for each request, in
+// order.
 func (l *Link) Batch(
 	ctx context.Context, to Client, n int, build func(i int) *Request,
 	answer func(i int, reply string, err error),
@@ -161,18 +165,19 @@ func (l *Link) Batch(
 	}
 }
 
-// ErrUnsent is the error of a request that was not sent, because an earlier call of Gather had failed.
+// ErrUnsent is the error of a request that Gather did not send, or of a call that it did not make, because
+// another call had failed.
 var ErrUnsent = errors.New("lockline: not requested, because another lock cannot be acquired")
 
-// Gather calls f for 0 to n-1, each in its own goroutine, and returns their errors when all calls have
-// returned. It sends the first requests of all calls together, in one pipeline for each server and in the
-// order of the calls. But a request whose server is not known is sent at once, alone. A call makes its
-// request with the context that it gets.
+// Gather calls f n times, with each i from 0 to n-1, and each time in a new goroutine. It returns the errors
+// of all calls when all calls have returned. The first requests of the calls are sent together, in one
+// pipeline for each server and in the order of the calls. But a request whose server is not known is sent at
+// once, alone. A call must make its first request with the context that it gets.
 //
 // A call begins when the previous call has made its first request or has returned. So a call must not wait
 // for another call before its first request. If a call returns an error without a request, Gather makes no
-// further calls, and does not send the pipelines. The requests in them and the further calls fail with
-// ErrUnsent.
+// further calls, and does not send the pipelines. The requests in the pipelines and the calls that were not
+// made fail with ErrUnsent.
 func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error) []error {
 	g := &gathering{batches: map[*redis.Client]*batch{}, begun: make(chan error)}
 	errs := make([]error, n)
@@ -183,8 +188,9 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 			errs[i] = ErrUnsent
 			continue
 		}
-		// free is set until the call makes its first request or returns. The context of a hold that the call
-		// acquires lives longer. It refers only to free, and not to the gathering.
+		// free refers to the gathering until the call makes its first request or returns. The context of a
+		// hold that the call acquires lives longer. So this context refers only to free, and not to the
+		// gathering.
 		free := new(atomic.Pointer[gathering])
 		free.Store(g)
 		calls.Go(func() {
@@ -209,12 +215,12 @@ func Gather(ctx context.Context, n int, f func(ctx context.Context, i int) error
 	return errs
 }
 
-// A gathering has the first requests of the calls of one Gather. Only the call that is beginning may use it:
-// Gather starts the next call after this one has added its request or has returned.
+// A gathering has the first requests of the calls of one Gather. Only the call that is beginning may use the
+// gathering. Gather starts the next call after this one has added its request or has returned.
 type gathering struct {
 	batches map[*redis.Client]*batch
 	link    *Link      // the Link of one of the requests
-	begun   chan error // gets nil when a call makes its first request, or the result of a call without one
+	begun   chan error // receives nil when a call makes its first request, or the error of a call without one
 }
 
 type gatheringKey struct{}

@@ -24,7 +24,7 @@ type Verdict struct {
 	Unknown   bool // the request may have run, or may still run
 	Resend    bool // sending the request again at once makes sense
 	Transient bool // a waiter should send a new request later
-	Refused   bool // the server refused the request, and will do so until somebody removes the cause
+	Refused   bool // the server will refuse the request until somebody removes the cause
 }
 
 // Unsettled reports whether it makes sense to send the failed request again later.
@@ -40,25 +40,25 @@ func (v Verdict) Again(closing <-chan struct{}) bool {
 // prefix, the error begins with its code.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
-// tlsRefused matches errors of handshakes that fail until someone changes a setting. Clients of Sentinels
-// return only the text of such errors.
+// tlsRefused matches errors of TLS handshakes that fail until somebody changes a setting. A client that finds
+// its server by Sentinels returns only the text of these errors.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
 
-// remoteTLS matches errors of handshakes that the server ended because of the client's certificate.
+// remoteTLS matches errors of TLS handshakes that the server ended because of the client's certificate.
 // crypto/tls does not export their type.
 var remoteTLS = regexp.MustCompile(`remote error: tls: .*certificate`)
 
-// badAddress matches errors of addresses that no server can have. Clients of Sentinels return only the text
-// of such errors.
+// badAddress matches errors of addresses that no server can have. A client that finds its server by Sentinels
+// returns only the text of these errors.
 var badAddress = regexp.MustCompile(`address .+: (too many colons|missing port) in address|` +
 	`: (unknown|invalid) port|unknown network `)
 
 // notRedis matches the error of go-redis about a reply that an HTTP server gave.
 var notRedis = regexp.MustCompile(`redis: .*"HTTP/1\.[01] `)
 
-// unmendable reports whether err is the error of an address to which no dial will succeed. An address whose
-// host name DNS cannot resolve is not meant, because DNS may resolve the name a moment later, for example in
-// Kubernetes.
+// unmendable reports whether err is the error of an address to which no dial will succeed. If DNS cannot
+// resolve the host name, unmendable returns false, because DNS may resolve the name a moment later, for
+// example in Kubernetes.
 func unmendable(err error) bool {
 	if addr := (*net.AddrError)(nil); errors.As(err, &addr) {
 		return addr.Err != "no suitable address" && addr.Err != "no suitable address found"
@@ -76,11 +76,13 @@ func Judge(err error) Verdict {
 	case errors.Is(err, errMisdirected):
 		return Verdict{Refused: true}
 	case errors.As(err, &panicked):
-		// A client that panics is likely to panic again. A panic is a mistake in the program, and no outage.
+		// A panic is a mistake in the program, so a client that panics is likely to panic again. But if
+		// another request of the pipeline may have caused the panic, sending this request again makes sense.
 		return Verdict{Unknown: true, Resend: panicked.shared, Transient: panicked.shared}
 	case errors.As(err, &reply):
-		// The server refused the request. Scripts read before they write, so they fail before they change
-		// anything. There is one exception: a PUBLISH that an ACL forbids fails after the lock was freed.
+		// The server refused the request. Scripts read before they write, so an error usually means that the
+		// script has changed nothing. An exception is a PUBLISH that an ACL forbids, because it fails after
+		// the lock was freed.
 		msg := inScript.ReplaceAllString(reply.Error(), "")
 		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ",
 			"NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
@@ -100,8 +102,8 @@ func Judge(err error) Verdict {
 		// The request was never sent. go-redis has already waited for a connection, or has retried the dial.
 		return Verdict{Transient: true}
 	case errors.Is(err, errUnshaken):
-		// go-redis has retried the dial for long. But the error may also come from a hook, after the request
-		// has run.
+		// Resend is false, because go-redis has retried the dial already. Unknown is true, because a hook may
+		// have returned this error after the request had run.
 		return Verdict{Unknown: true, Transient: true}
 	default:
 		return Verdict{Unknown: true, Resend: true, Transient: true}
@@ -117,12 +119,13 @@ func demoted(err error) bool {
 // orphaned reports whether a request failed because its server is a replica that has lost its master.
 func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "MASTERDOWN ") }
 
-// newParting returns a request after which go-redis closes the connection that carried the request. The
-// request is usually carried by the connection that was used last. go-redis closes a connection to a replica
-// that refuses to write, because the address may lead to the new master. It does not close a connection to a
-// replica that has lost its master. But go-redis also closes a connection if it cannot parse a reply. So
-// newParting expects a number as the reply to HELLO, whose reply is never a number. Every user may send
-// HELLO.
+// newParting returns a request after which go-redis closes the connection that carried the request. This is
+// usually the connection that was used last.
+//
+// After the error READONLY, go-redis closes the connection by itself, because the same address may lead to
+// the new master by then. After MASTERDOWN, it keeps the connection. But go-redis also closes a connection if
+// it cannot parse a reply. So the request is a HELLO for which go-redis expects a number, and the reply to
+// HELLO is never a number. Every user may send HELLO.
 func newParting() redis.Cmder { return redis.NewIntCmd(context.Background(), "hello") }
 
 // Unexpected is a reply that a script gives only if its keys were changed by hand.
@@ -136,12 +139,13 @@ type panicError struct {
 	shared bool // another request of the same pipeline may have caused the panic
 }
 
-// Error includes the value of the panic. The value is not unwrapped, because even if it is an error, it does
-// not describe the state of the lock.
+// Error includes the value of the panic. A panicError has no method Unwrap, because an error with which the
+// client panics does not describe the state of the lock.
 func (e *panicError) Error() string { return fmt.Sprintf("the client panicked: %v", e.value) }
 
-// ValueError is the error of a script that found, in a key, a value that Lockline did not write (bad in
-// base.lua). Why is a clause about the value, or the text that foreign in base.lua makes.
+// ValueError is the error of a script that has found a value which Lockline did not write, in the field Field
+// of the key Key. If the key is not a hash, Field is "". Why is the reason that the script gave (failDamaged
+// and failForeign in base.lua).
 type ValueError struct{ Key, Field, Value, Why string }
 
 // RedisError marks a ValueError as a reply of the server. The reply will be the same until somebody repairs
@@ -187,7 +191,8 @@ const giveRights = "give the user the rights of docs/operations.md#acl-rules" + 
 // RunDoctor is the part of a hint that recommends lockline doctor. The doctor itself leaves this part out.
 const RunDoctor = ": lockline doctor, run as that user, shows which one is missing"
 
-// hints has advice about error replies of Redis. words is a part of the error's text. The first match counts.
+// hints has advice about error replies of Redis. words is a part of the error's text, in lower case. If
+// several hints match an error, the first of them counts.
 var hints = []struct{ words, hint string }{
 	{"moved ", "the server is a node of a Cluster, and this client did not go where it says: " +
 		"use redis.NewClusterClient"},
@@ -202,7 +207,7 @@ var hints = []struct{ words, hint string }{
 		"and knows where the master is: use redis.NewFailoverClient"},
 	{"readonly you can't write", "the server is a replica: name the master, or use redis.NewFailoverClient"},
 	{"noperm", giveRights},
-	{"acl failure in script", giveRights}, // Redis 8, Valkey
+	{"acl failure in script", giveRights}, // the text of Redis 8 and Valkey
 	{"the user executing the script can't", "so Redis 7.0 says that a right is missing: " + giveRights},
 	{"unauthenticated", "the server wants a password, and the client has given none or a wrong one"},
 	{"wrongpass", "the client's user or password is wrong, or is not valid any more: " +
@@ -211,14 +216,16 @@ var hints = []struct{ words, hint string }{
 	{"oom command not allowed", "Redis is full: raise maxmemory, or remove other data"},
 }
 
-// sentinelHints are hints about errors of Sentinels, which go-redis puts into one text.
+// sentinelHints are hints about errors of Sentinels. go-redis joins the errors of all Sentinels into one
+// text.
 var sentinelHints = []struct{ words, hint string }{
 	{"redis: nil", "no Sentinel knows a master of the name that is the client's MasterName"},
 	{"unknown command 'sentinel'", "SentinelAddrs names a server that is no Sentinel: " +
 		"name the Sentinels, or use redis.NewClient"},
 }
 
-// Hint returns the likely mistake of the user, in parentheses, or "" if the error does not show one.
+// Hint describes the likely mistake of the user, in parentheses. It returns "" if the error does not show a
+// mistake.
 func Hint(err error) string {
 	if text := err.Error(); strings.Contains(text, "all sentinels specified in configuration") {
 		return hintIn(sentinelHints, text)
@@ -256,7 +263,7 @@ func Hint(err error) string {
 	return hintIn(hints, reply.Error())
 }
 
-// hintIn returns the first of the hints whose words are in the text, in parentheses; "" if there is none.
+// hintIn returns, in parentheses, the first hint whose words are in the text. It returns "" if there is none.
 func hintIn(hints []struct{ words, hint string }, text string) string {
 	text = strings.ToLower(strings.ReplaceAll(text, "`", "'")) // Redis 6 quotes with backticks
 	for _, h := range hints {
@@ -267,17 +274,19 @@ func hintIn(hints []struct{ words, hint string }, text string) string {
 	return ""
 }
 
-// marked returns an error with the text of err that matches both err and mark.
+// marked returns an error that has the text of err, and matches both err and mark.
 func marked(err, mark error) error { return failure.Worded(err.Error(), err, mark) }
 
 var (
 	// errMisdirected means that a node of a Cluster replied with a redirection, which this client does not
 	// follow.
 	errMisdirected = errors.New("misdirected")
-	// errUnshaken means that no connection was made, because no TLS handshake was answered in time. Redis 7.0
-	// without TLS causes this error, too, because it waits for the end of a line.
+	// errUnshaken means that the client could not connect, because the server did not answer the TLS
+	// handshake in time. For example, Redis 7.0 without TLS does not answer, because it waits for the end of
+	// a line.
 	errUnshaken = errors.New("no TLS handshake")
-	// errHungUp means that the server has closed the connection, although it never answered a request.
+	// errHungUp means that a server has closed the connection, and that no request of this client was ever
+	// answered.
 	errHungUp = errors.New("the server hung up")
 	// errNotRedis means that an HTTP server has answered, and that no server of this client ever answered as
 	// Redis does. The HTTP server did not run the request. If a Redis has answered before, the answer of an
@@ -286,14 +295,16 @@ var (
 	errNotRedis = errors.New("the server speaks HTTP")
 )
 
-// Explain marks the error of a request with context ctx, so that Hint and Judge recognize two causes: client
-// and server may not agree about TLS, or the server is no Redis. secure is true if the client speaks TLS.
-// answered is true if a server has ever answered a request.
+// Explain returns err, the error of a request. If client and server may not agree about TLS, or the server
+// may be no Redis, the result has a mark that Hint and Judge recognize. ctx is the context of the request.
+// secure is true if the client speaks TLS. answered is true if a server of this client has ever answered a
+// request.
 func Explain(ctx context.Context, err error, secure, answered bool) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case secure && is(context.DeadlineExceeded) && ctx.Err() == nil && !errors.As(err, new(*net.OpError)):
-		// This is the deadline of the dialer in go-redis. Deadlines of sockets are in a *net.OpError.
+		// err is about the deadline of the dialer in go-redis. An error about the deadline of a socket would
+		// contain a *net.OpError.
 		return marked(err, errUnshaken)
 	case !secure && !answered && hungUp(err):
 		return marked(err, errHungUp)
@@ -308,7 +319,7 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// Client has the methods that Lockline uses of a client of go-redis.
+// Client has the methods of a go-redis client that Lockline uses.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
@@ -328,7 +339,7 @@ func Check(c Client) error {
 			"so two owners could hold one lock; use one session for each server (and RedLock over them), " +
 			"or a Cluster")
 	}
-	if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // of go-redis 9.22 or later
+	if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // go-redis has this type since version 9.22
 		return errors.New("a *redis.AutoPipeliner makes a holder wait for a batch to fill; " +
 			"pass the client that it wraps")
 	}

@@ -20,12 +20,14 @@ import (
 	"github.com/lockline/lockline/internal/failure"
 )
 
-// Options of a Link.
+// Options has the options of a Link.
 type Options struct {
 	Logger *slog.Logger
 
-	// Context is canceled when the session has ended, and ends all work in the background. After Closing is
-	// closed, Call does not send a request again, unless its parameter left is nil.
+	// Context is canceled when the session has ended. This ends the pause of each Call, which then sends no
+	// further copy.
+	//
+	// Closing is closed when the session begins to close. Call describes its effect.
 	Context context.Context
 	Closing <-chan struct{}
 }
@@ -37,30 +39,31 @@ type Link struct {
 	reading reading
 
 	// Batching is the number of requests to a server that may be in flight before further requests share
-	// pipelines. If it is negative, requests never share pipelines. Tests set it before the first request.
+	// pipelines. If it is negative, only the requests of Gather and Batch share pipelines. Tests set it
+	// before the first request.
 	Batching int
 
 	answered atomic.Bool // a server has answered a request at least once
 
 	outages outageListeners
 
-	whole server   // the only server, or a Cluster while its masters are not known
+	whole server   // the only server, or the whole Cluster while the master of a key is not known
 	nodes sync.Map // address of a Cluster's master -> *server
 }
 
-// NewLink makes no connection.
+// NewLink returns a Link that sends requests by the client c. It makes no connection.
 func NewLink(c Client, o Options) *Link {
 	return &Link{options: o, client: c, reading: readingOf(c), Batching: batching}
 }
 
-// Single reports whether all keys are on one server.
+// Single reports whether all keys are known to be on one server.
 func (l *Link) Single() bool {
 	_, one := l.client.(*redis.Client) // clients of other types may have several servers
 	return one
 }
 
-// Addr returns the address of the only server. It returns "" for a Cluster, and for a client that finds its
-// server by Sentinels.
+// Addr returns the address of the only server. It returns "" for a client that finds its server by Sentinels,
+// and for a client of another type than *redis.Client.
 func (l *Link) Addr() string {
 	if c, ok := l.client.(*redis.Client); ok && c.Options().Addr != "FailoverClient" {
 		return c.Options().Addr
@@ -68,8 +71,8 @@ func (l *Link) Addr() string {
 	return ""
 }
 
-// Leads reports whether both links lead to the same place. Leads does not notice that two addresses belong to
-// the same server.
+// Leads reports whether both links have the same client or the same address. It returns false if two
+// different addresses belong to the same server.
 func (l *Link) Leads(to *Link) bool {
 	if l.client == to.client {
 		return true
@@ -79,9 +82,11 @@ func (l *Link) Leads(to *Link) bool {
 		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
-// Server returns the client of the server that has a key. Requests for keys with the same result can share a
-// pipeline of this client, which waits for one server only. (A pipeline of a Cluster's client returns when
-// its slowest node has replied.) If the server is not known, Server returns the client of the Link.
+// Server returns the client of the server that has a key. If the server is not known, it returns the client
+// of the Link.
+//
+// Requests for keys with the same result can share a pipeline of this client. A pipeline of a server's client
+// waits for one server only. A pipeline of a Cluster's client returns when the slowest node has replied.
 func (l *Link) Server(key string) Client {
 	if _, to := l.server(l.options.Context, key); to != nil {
 		return to
@@ -110,22 +115,25 @@ func (l *Link) master(ctx context.Context, key string) (node *redis.Client, err 
 type Outcome struct {
 	Reply string
 	Sent  time.Time // time just before the last copy was sent
-	// Unanswered is the error of the last copy that got no reply, and may have run or may still run. nil
-	// means that there was no such copy.
+	// Unanswered is the error of the last copy that may have run, or may still run. nil means that there was
+	// no such copy.
 	Unanswered error
 	Err        error     // error of the last copy
 	Again      bool      // sending the request again at once makes sense
-	Failing    time.Time // if Err is not nil: time since which the server has carried out no request
+	Failing    time.Time // time since which the server carries out no request; zero without an outage
 }
 
 // Tries is the usual limit of the copies that Call sends. go-redis sends as many by default.
 const Tries = 4
 
-// Call sends copies of a request until one is answered, or until another copy would not help. It sends at
-// most `most` copies, not counting copies that a demoted server refused (see stale). left is set when the
-// goroutine that waits for the reply leaves. After that, or after Closing is closed, the request is not sent
-// again. If left is nil, as for a release, Closing does not matter. ctx may carry a trace. If ctx ends, no
-// further copy is sent, but a copy that was sent may still run.
+// Call sends copies of a request until one succeeds, or until another copy would not help. It sends at most
+// `most` copies. Copies that a demoted server refused do not count, up to the number that stale returns.
+//
+// left is set when the goroutine that waits for the reply leaves. After that, Call sends no further copy.
+// After Closing is closed, Call sends no further copy either, except in two cases: left is nil, as for a
+// release, or the last copy does not count.
+//
+// ctx may carry a trace. If ctx ends, Call sends no further copy, but a copy that was sent may still run.
 func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) (o Outcome) {
 	again, extra := false, -1
 	for try := 1; ; try++ {
@@ -164,9 +172,9 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 
 // stale returns the number of times that a request may be sent again at once after a demoted server refused
 // it. The client's address may lead to the new master already, but pooled connections still lead to the old
-// one. go-redis closes a connection after such a reply. So one request is needed for each pooled connection,
-// and one for a new connection. stale returns 0 for any client other than a *redis.Client. For example, the
-// nodes of a Cluster reply with the right address.
+// one. go-redis closes a connection after the refusal (newParting). So one request is needed for each pooled
+// connection, and one for a new connection. stale returns 0 for any client other than a *redis.Client. The
+// client of a Cluster needs no such requests, because nodes reply with the right address.
 func (l *Link) stale() int {
 	if c, ok := l.client.(*redis.Client); ok {
 		return int(c.PoolStats().IdleConns) + 1
@@ -174,8 +182,8 @@ func (l *Link) stale() int {
 	return 0
 }
 
-// explained returns err with its cause, if the Link recognizes the cause (see marked). err is the error of a
-// request to s, which was sent at the time sent.
+// explained adds details to err, such as the address of the server, and marks err if the Link recognizes its
+// cause (Explain). err is the error of a request that was sent to s at the time sent.
 func (l *Link) explained(ctx context.Context, s *server, sent time.Time, err error) error {
 	if err == nil {
 		return nil
@@ -205,8 +213,8 @@ func (l *Link) place(s *server) string {
 	return ""
 }
 
-// SilenceHint returns a possible reason why a server answers nothing, in parentheses, or "" if there is
-// nothing to say.
+// SilenceHint returns a possible reason why a server answers nothing, in parentheses. It returns "" if no
+// reason is known.
 func (l *Link) SilenceHint() string {
 	if l.reading.speaksTLS && !l.answered.Load() {
 		return " (the client has a TLSConfig: does the server speak TLS?)"
@@ -224,9 +232,9 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// process sends a request, alone or in a pipeline with other requests, and waits for the reply. If the
-// request is sent again, it is sent alone, because another request of its pipeline may have caused the
-// failure.
+// process sends a request, alone or in a pipeline with other requests, and waits for the reply. If again is
+// true, an earlier copy has failed. Then the request is sent alone, because another request of its pipeline
+// may have caused the failure.
 func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) {
 	s, to := l.server(ctx, r.Args()[3].(string)) // the first key; all keys are in one slot
 	if !s.answers.Load() || s.isSilent() {
@@ -246,7 +254,7 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 	var b *batch
 	switch {
 	case g != nil: // the first request of a call in Gather
-		if to == nil { // the method server does not load the map of a Cluster
+		if to == nil { // until the first reply, the method server does not load the map of a Cluster
 			to, _ = l.master(ctx, r.Args()[3].(string))
 		}
 		b = g.join(ctx, l, to, r)
@@ -263,8 +271,9 @@ func (l *Link) process(ctx context.Context, r *Request, again bool, o *Outcome) 
 // answer returns the reply to a request. If the request is in a batch, answer waits until the batch is done
 // or ctx ends. answer sends the request itself in three cases:
 //   - the request is in no batch (b is nil);
-//   - it was the only request of its batch, which was not sent;
-//   - the server replied that the key is on another server, to which the client of a Cluster sends it.
+//   - the request is the only request of its batch, so send has not sent the batch;
+//   - the server replied that the key is on another server. If the client is the client of a Cluster, it
+//     sends the request to that server.
 func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, err error) {
 	defer l.survive(&err)
 	if b != nil {
@@ -292,8 +301,8 @@ func (l *Link) answer(ctx context.Context, b *batch, r *Request) (reply string, 
 	return r.Result()
 }
 
-// survive turns a panic of the client into an error. It is deferred around each call of the client. Otherwise
-// a panic would end the process, or leave the caller's work unfinished.
+// survive turns a panic of the client into an error. Functions that call methods of the client defer survive.
+// Otherwise a panic would end the process, or leave the caller's work unfinished.
 func (l *Link) survive(err *error) {
 	if p := recover(); p != nil {
 		*err = l.panicked(p)
@@ -337,20 +346,20 @@ type server struct {
 	since   atomic.Int64
 	failing atomic.Pointer[outage] // nil means there is no outage
 	logged  outageLog
-	addr    string // address of a Cluster's master; "" for any other server. Never changes
+	addr    string // constant; address of a Cluster's master, or "" for any other server
 
-	mu   sync.Mutex // guards open, and the requests in it; no other mutex is locked while it is held
+	mu   sync.Mutex // guards open and its requests; no other mutex is locked while mu is held
 	open *batch     // the batch that requests join; nil means the next request opens one
 }
 
 // epoch is the time from which times in atomic integers are counted.
 var epoch = time.Now()
 
-// An outage is a time in which a server carries out no request, although it may reply.
+// An outage is a time in which a server carries out no request, although it may reply with errors.
 type outage struct {
 	since  time.Time
 	err    error // error of the last request
-	broken bool  // the server may have lost data: see mayHaveLost
+	broken bool  // the server may have lost data (mayHaveLost)
 }
 
 // errSilent is the error of Trouble for a server that is silent.
@@ -364,8 +373,8 @@ func (s *server) isSilent() bool {
 	return s.inFlight.Load() > 0 && time.Since(epoch)-time.Duration(s.since.Load()) > slow
 }
 
-// Trouble returns an error if the server of a key is known to carry out no requests or not to answer, and the
-// time since which this is so. Otherwise the error is nil.
+// Trouble returns an error if the server of a key does not answer, or answers but carries out no requests.
+// since is the time at which this began. If no such trouble is known, err is nil.
 func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err error) {
 	s, _ := l.server(ctx, key)
 	if s.isSilent() { // the silence may have begun before the outage
@@ -381,8 +390,8 @@ func (l *Link) Trouble(ctx context.Context, key string) (since time.Time, err er
 	return since, err
 }
 
-// server returns the server of a key, and its client. The client is nil if the server is not known. For a
-// Cluster, this is so until the first reply, because loading the map of the Cluster could take long.
+// server returns the server of a key, and its client. The client is nil if the server is not known. In a
+// Cluster, no server is known until the first reply, because loading the map of the Cluster could take long.
 func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) {
 	if one, ok := l.client.(*redis.Client); ok {
 		return &l.whole, one
@@ -402,7 +411,7 @@ func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) 
 	return s.(*server), node
 }
 
-// serverAt returns the server that has this client, as Server returns it.
+// serverAt returns the server whose client is `to`, which is a result of Server.
 func (l *Link) serverAt(to Client) *server {
 	if node, ok := to.(*redis.Client); ok {
 		if s, ok := l.nodes.Load(node.Options().Addr); ok {
@@ -450,10 +459,10 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 	return f.since
 }
 
-// A Clock estimates a server's clock, in microseconds. The zero value has no estimate yet. It is safe for
-// concurrent use.
+// A Clock estimates a server's clock, in microseconds. The zero value has no estimate yet. A Clock is safe
+// for concurrent use.
 type Clock struct {
-	offset atomic.Int64 // Redis time at epoch in microseconds, by the last reply; 0 means not known
+	offset atomic.Int64 // Redis time at epoch in microseconds, according to the last reply; 0 means not known
 }
 
 // Now returns the server's time at a local time. It returns 0 if there was no reply yet.
@@ -464,9 +473,9 @@ func (c *Clock) Now(local time.Time) int64 {
 	return 0
 }
 
-// Sync sets the clock. now is the server's time in the reply to a request. Sync assumes that the clock showed
-// now when the request was sent, although the server read its clock later. So the new estimate is not behind
-// the server's clock, and no request expires too early.
+// Sync sets the clock. now is the server's time in the reply to a request that was sent at the time sent.
+// Sync assumes that the clock showed now when the request was sent, although the server read its clock later.
+// So the new estimate is not behind the server's clock, and no request expires too early.
 func (c *Clock) Sync(now int64, sent time.Time) {
 	c.offset.Store(now - sent.Sub(epoch).Microseconds())
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // In an outage, a waiting call keeps waiting until its deadline or, without a deadline, for as long as the
-// lease of its session. It returns no error before. So the Link logs an outage while the outage lasts,
-// because the cause may be a wrong address or a missing TLSConfig.
+// lease of its session. It returns no error before that. So the Link logs an outage while the outage lasts,
+// because users should soon see a cause such as a wrong address or a missing TLSConfig.
 
 const (
 	// outageLogAfter is the length of an outage after which it is logged.
@@ -28,17 +28,17 @@ const (
 	outageLogPause = time.Minute
 )
 
-// outageListeners notifies sessions that a server may have lost data, because its connections broke or it is
-// not the master any more. The sessions get one notice when the Link notices this, and another one when the
-// server carries out requests again. The zero value is ready to use.
+// outageListeners notifies sessions that a server may have lost data, for example because its connections
+// broke or it is not the master any more. In each outage, the sessions are notified when a request first
+// fails in this way, and again when the server carries out requests. The zero value is ready to use.
 type outageListeners struct {
-	mu   sync.Mutex // guards the fields below; no other mutex is locked while it is held
+	mu   sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	last int        // id of the latest listener
 	all  map[int]func(since time.Time)
 }
 
 // OnOutage registers f until remove is called. f is called with the time at which an outage began. f must
-// return at once, and is called with no mutex held, from the goroutines of requests.
+// return at once. It is called with no mutex held, from goroutines of requests and of subscriptions.
 func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
 	o := &l.outages
 	o.mu.Lock()
@@ -56,7 +56,7 @@ func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
 	}
 }
 
-// Reconnected notifies the sessions of an outage that was noticed by their subscriptions.
+// Reconnected notifies the sessions of an outage that a subscription has noticed.
 func (l *Link) Reconnected() { l.outages.notify(time.Now()) }
 
 func (o *outageListeners) notify(since time.Time) {
@@ -89,14 +89,15 @@ func mayHaveLost(err error) bool {
 
 // An outageLog remembers which lines about a server's outage were logged.
 type outageLog struct {
-	lines  atomic.Int32 // 0: no line; 1: a line that no answer comes; 2: a line with an error
+	lines  atomic.Int32 // 0: no line; 1: a line about an unanswered request; 2: a line with an error
 	lastAt atomic.Int64 // time of the last line, counted from epoch; 0 means there was none
 	since  atomic.Int64 // time at which the outage of the last line began, counted from epoch
 }
 
-// due reports whether the caller must log a line about an outage that began at since, counted from epoch. n
-// is 1 for a request that is still in flight, and 2 for a failed request, whose line says more. So a line
-// with 2 may follow a line with 1 in the same outage.
+// due reports whether the caller must log a line about an outage, and then counts the line as logged. since
+// is the time at which the outage began, counted from epoch. n is 1 for a request that is still in flight,
+// and 2 for a failed request, whose line says more. So a line with 2 may follow a line with 1 in the same
+// outage.
 func (o *outageLog) due(n int32, since time.Duration) bool {
 	logged, lastAt, now := o.lines.Load(), time.Duration(o.lastAt.Load()), time.Since(epoch)
 	if logged >= n || logged == 0 && lastAt != 0 && now-lastAt < outageLogPause {
@@ -110,8 +111,8 @@ func (o *outageLog) due(n int32, since time.Duration) bool {
 	return true
 }
 
-// ended ends an outage: the server has carried out a request. If a line about the outage was logged, ended
-// returns the length of the outage, and otherwise 0.
+// ended notes that the server has carried out a request, which ends an outage. If a line about the outage was
+// logged, ended returns the length of the outage, and otherwise 0.
 func (o *outageLog) ended() time.Duration {
 	if o.lines.Load() == 0 || o.lines.Swap(0) == 0 {
 		return 0
@@ -119,8 +120,8 @@ func (o *outageLog) ended() time.Duration {
 	return time.Since(epoch) - time.Duration(o.since.Load())
 }
 
-// watchRequest logs a request that is in flight for outageLogAfter while its server is silent. The caller
-// must call stop when the request has returned.
+// watchRequest logs a warning if, after outageLogAfter, a request is still in flight and its server is
+// silent. The caller must call stop when the request has ended.
 func (l *Link) watchRequest(s *server) (stop func() bool) {
 	return time.AfterFunc(outageLogAfter, func() {
 		since := time.Duration(s.since.Load())
@@ -132,9 +133,10 @@ func (l *Link) watchRequest(s *server) (stop func() bool) {
 	}).Stop
 }
 
-// logFailure logs that a server has carried out no request for a while, after one more has failed. Renewals
-// and releases in the background have no caller that gets their error. So the error is logged even if sending
-// the request again does not help, for example after a change of the password.
+// logFailure is called after a request has failed with err. It logs err if the server has carried out no
+// request for at least outageLogAfter. Renewals and releases in the background have no caller that gets their
+// error. So the error is logged even if sending the request again does not help, for example after a change
+// of the password.
 func (l *Link) logFailure(s *server, failing time.Time, err error) {
 	lasted := time.Since(failing)
 	if lasted < outageLogAfter || !concernsServer(err) || !s.logged.due(2, failing.Sub(epoch)) {
@@ -149,9 +151,10 @@ func (l *Link) logFailure(s *server, failing time.Time, err error) {
 	l.warnOutage(msg, s, lasted, err.Error()+hint, err)
 }
 
-// concernsServer reports whether other requests to the server are likely to fail like this one. This is not
-// so if the key or the caller is the cause. Mistakes in the client's options do not count either, because the
-// first call returns their error at once.
+// concernsServer reports whether other requests to the server are likely to fail like this one. It returns
+// false if the key or the caller is the cause. It also returns false for most errors after which Judge
+// recommends no further request, such as the error of an invalid address. The first call returns these errors
+// at once.
 func concernsServer(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, errMisdirected), errors.As(err, new(*ValueError)):
@@ -162,7 +165,8 @@ func concernsServer(err error) bool {
 	return Judge(err).Transient || tlsRefused.MatchString(err.Error())
 }
 
-// logEnd logs that a server carries out requests again. lasted is the length of the outage, which was logged.
+// logEnd logs that a server carries out requests again after an outage that was logged. lasted is the length
+// of the outage.
 func (l *Link) logEnd(s *server, lasted time.Duration) {
 	contain.Run(l.options.Logger, "lockline: the logger", func() {
 		l.options.Logger.Info("lockline: Redis answers again", "server", l.nameOf(s, nil),
@@ -185,7 +189,8 @@ func (l *Link) NameOf(key string) string {
 }
 
 // nameOf returns the address of a server. If the address is not known, nameOf describes the server by the
-// client. err is the error of a request, or nil. If Sentinels name the server, err may contain the address.
+// client. err is the error of a request, or nil. If the client finds its server by Sentinels, nameOf takes
+// the address from err, if err contains it.
 func (l *Link) nameOf(s *server, err error) string {
 	if s.addr != "" {
 		return s.addr

@@ -8,27 +8,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The goroutine that wants a reply sends its request itself, because waking another goroutine for it costs
-// more than the request. So this goroutine can leave only when go-redis returns. go-redis does not interrupt
-// a read when a context ends. If the client has the option ContextTimeoutEnabled, go-redis ends the read at
-// the deadline that the context had when the request began. Without this option, or without a deadline,
-// go-redis ends the read after the client's ReadTimeout.
+// The goroutine that wants a reply sends its request itself, because waking another goroutine takes longer
+// than the request. So this goroutine can leave only when go-redis returns. go-redis does not interrupt a
+// read when a context ends. If the client has the option ContextTimeoutEnabled, go-redis ends the read no
+// later than the deadline that the context had when the request began. In any case, the read ends when the
+// client's ReadTimeout has passed.
 //
-// So each request gets a deadline: the earliest bound that is known when the request begins. If the request
-// could keep its sender past this deadline, another goroutine sends the request, so that the caller can leave
-// (NeedsGoroutine). One case remains: the cancellation of a context does not end a request that was already
-// in flight when Redis fell silent. Such a call returns after the client's ReadTimeout at the latest.
+// Each request has a bound, which is the deadline of its context or, without a deadline, a time limit of the
+// library. If the request could keep its sender past this bound, another goroutine sends the request, so that
+// the caller can leave (NeedsGoroutine). One case remains. If Redis falls silent while a request is in
+// flight, canceling the context does not end the request. Then the call returns when go-redis ends the read.
 
 // A reading has the options by which a client ends a read that gets no reply.
 type reading struct {
-	keepsDeadlines bool          // a read ends at the deadline of the request's context
-	timeout        time.Duration // otherwise a read ends after this time
-	speaksTLS      bool          // also false if the client does not show its options
+	keepsDeadlines bool          // a read ends no later than the deadline of the request's context
+	timeout        time.Duration // time after which a read ends if no deadline has ended it earlier
+	speaksTLS      bool          // the client uses TLS; false if the client does not show its options
 }
 
 // readingOf reads the options of a client. A client that does not show its options is treated like a client
-// of go-redis that was made without options. go-redis fills in defaults. After that, a ReadTimeout of 0 means
-// that a read without a deadline never ends. A negative ReadTimeout means that no read ends.
+// of go-redis that was made without options. go-redis replaces missing options by defaults when it makes a
+// client. In the options of that client, a ReadTimeout of 0 means that no timeout ends a read, and a negative
+// ReadTimeout means that no deadline does either.
 func readingOf(c Client) reading {
 	r := reading{timeout: 5 * time.Second}
 	switch c := c.(type) {
@@ -46,8 +47,8 @@ func readingOf(c Client) reading {
 }
 
 // slow is the time without a reply after which a server with requests in flight counts as silent.
-// NeedsGoroutine uses slow, too: a caller may send a request itself if the client's ReadTimeout ends the read
-// at most this long after the caller's deadline.
+// NeedsGoroutine uses slow, too. A caller may send a request itself if the client's ReadTimeout ends the read
+// no later than this time after the caller's bound.
 const slow = 100 * time.Millisecond
 
 // Silent reports whether the server of a key is silent. For a Cluster, Silent may block while go-redis loads
@@ -60,9 +61,12 @@ func (l *Link) Silent(ctx context.Context, key string) bool {
 	return !s.answers.Load() || s.isSilent()
 }
 
-// NeedsGoroutine reports whether a request could block longer than its call may take. The call may take until
-// the deadline of ctx or, if ctx has no deadline, for atMost. The wait for a connection of an exhausted pool
-// does not count, because it ends at the deadline of ctx or after the client's PoolTimeout.
+// NeedsGoroutine reports whether a request could block its sender past the bound of the call. The bound is
+// the deadline of ctx or, if ctx has no deadline, the time atMost from now. If the server is silent,
+// NeedsGoroutine returns true, because canceling ctx would not end the request.
+//
+// NeedsGoroutine does not consider the wait for a connection of an exhausted pool. This wait ends at the
+// deadline of ctx or after the client's PoolTimeout.
 func (l *Link) NeedsGoroutine(ctx context.Context, key string, atMost time.Duration) bool {
 	if l.Silent(ctx, key) {
 		return true

@@ -16,10 +16,11 @@ import (
 // which go-redis would close the connection.
 const waitRound = 100 * time.Millisecond
 
-// touch is a script that writes to a key but does not change it: it sets the expiry that the key already has.
-// WAIT counts the replicas that have the writes of the connection that sends it, but another connection may
-// have written the grant. So touch runs before WAIT in the same pipeline. Replicas apply writes in order, so
-// a replica that has this write has all earlier writes.
+// touch is a script that sets the expiry of a key to the value that the expiry already has.
+//
+// WAIT counts the replicas that have the writes of its own connection, but another connection may have
+// written the grant. So touch, which is a write, runs before WAIT in the same pipeline. Replicas apply writes
+// in order, so a replica that has the write of touch has all earlier writes.
 const touch = `local left = redis.call('PTTL', KEYS[1])
 return left > 0 and redis.call('PEXPIRE', KEYS[1], left) or 0`
 
@@ -30,7 +31,7 @@ type Hold interface {
 	Extend(ctx context.Context, d time.Duration) error
 }
 
-// waitLook is the time between two checks whether a hold has ended while its request is in flight.
+// waitLook is the interval at which awaitRound checks whether the hold has ended.
 const waitLook = 20 * time.Millisecond
 
 // round is the result of one WAIT, and of the confirmation that follows.
@@ -42,8 +43,9 @@ type round struct {
 
 // WaitReplicas blocks until n replicas have all earlier writes to the server of key. Then it confirms that
 // the server still has the hold, because a failover may have lost the hold meanwhile. If too few replicas
-// have the writes, or an error may go away, it does both again, until ctx, the hold or the session ends. Then
-// WaitReplicas returns even if its request is stuck. It returns any other error at once. start runs a
+// have the writes, or an error may go away, it does both again. It returns any other error at once.
+//
+// When ctx, the hold or the session ends, WaitReplicas returns, even if a request is stuck. start runs a
 // function in a goroutine that is counted in the session's work.
 func (l *Link) WaitReplicas(
 	ctx context.Context, hold Hold, key string, n int, start func(func()),
@@ -53,7 +55,7 @@ func (l *Link) WaitReplicas(
 		return fail(fmt.Errorf("the number of replicas must be at least 1, not %d", n))
 	}
 	var last round
-	known := 0 // number of replicas that had the hold by the last reply to WAIT
+	known := 0 // number of replicas that had the hold according to the last reply to WAIT
 	for {
 		done := make(chan round, 1) // with room, so that the goroutine ends even if nobody receives
 		start(func() {
@@ -96,14 +98,14 @@ func (l *Link) WaitReplicas(
 // tooFewReplicas returns the error of a wait that ctx has ended. trouble is the last error, if any.
 func tooFewReplicas(ctx context.Context, known, n int, trouble error) error {
 	err := fmt.Errorf("%d of %d replicas have it: %w", known, n, failure.OfContext(ctx))
-	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err has the end of ctx already
+	if trouble == nil || errors.Is(trouble, ctx.Err()) { // the text of err already contains the error of ctx
 		return err
 	}
 	return failure.Worded(err.Error()+": "+failure.Unnamed(trouble), err, trouble)
 }
 
-// awaitRound waits for a round, or for until. It returns early, with false, if ctx, the session or the hold
-// ends.
+// awaitRound waits for a round from done. answered is false if until has a value first, or if ctx, the
+// session or the hold ends first.
 func awaitRound(
 	ctx context.Context, closing <-chan struct{}, hold Hold, done <-chan round, until <-chan time.Time,
 ) (r round, answered bool) {
@@ -125,7 +127,8 @@ func awaitRound(
 	return r, false
 }
 
-// acknowledged returns the number of replicas that have all earlier writes. It waits for at most one round.
+// acknowledged returns the number of replicas that have all earlier writes to the server of key. While fewer
+// than n replicas have the writes, WAIT blocks, for at most waitRound.
 func (l *Link) acknowledged(ctx context.Context, key string, n int) (got int, err error) {
 	defer l.survive(&err)
 	to, err := l.master(ctx, key)

@@ -14,16 +14,16 @@ import (
 	"github.com/lockline/lockline/internal/script"
 )
 
-// Script is a Lua script whose reply is one string, and never empty.
+// Script is a Lua script whose reply is a string that is not empty.
 type Script struct {
-	load func() (body, sha any) // strings, converted to any only once
+	load func() (body, sha any) // the results are strings, and are converted to any only once
 }
 
 // NewScript returns a script with this text.
 func NewScript(text string) *Script { return newScript(func() string { return text }) }
 
-// Named returns a script of package script. Its text is assembled at the first use, because few programs use
-// all scripts.
+// Named returns the script of package script that has this name. Its text is assembled at the first use,
+// because few programs use all scripts.
 func Named(name string) *Script { return newScript(func() string { return script.Text(name) }) }
 
 func newScript(text func() string) *Script {
@@ -40,8 +40,9 @@ func (sc *Script) Digest() string {
 	return sha.(string)
 }
 
-// A Request is a call of a script. go-redis sends it only once. Otherwise go-redis would send it again up to
-// three times, but each copy of a lock request needs a new deadline.
+// A Request is a call of a script. Its method NoRetry keeps go-redis from sending it again after a failure.
+// Otherwise go-redis would send it up to three more times, but each copy of a request for a lock needs a new
+// deadline.
 //
 // The context of the embedded command is not used.
 type Request struct {
@@ -58,8 +59,9 @@ func NewRequest(sc *Script, keys, argv []any) *Request {
 	return &Request{*redis.NewStringCmd(context.Background(), args...), sc}
 }
 
-// A Copier makes the copies of a request. If it has a method Failed(error), Call calls this method before it
-// makes the next copy.
+// A Copier makes the copies of a request. If it has a method Failed(error), Call passes the error of each
+// copy to this method before the next copy. Call does not do so if a demoted server has refused the copy and
+// Call sends the next one at once (stale).
 type Copier interface{ Request(now time.Time) *Request }
 
 // asEval makes the request send the full text, for a server that does not know the script.
