@@ -21,9 +21,9 @@ import (
 // Make a Quorum with [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
 // docs/redlock.md explains the algorithm, its assumptions, and the events that break them. Servers must not
-// forget which locks they have granted. So run them with appendonly yes and appendfsync always, or leave a
-// server that has lost data off for longer than the longest lease. The clocks of the servers must agree
-// within 10 minutes.
+// forget which locks they have granted. So run them with appendonly yes and appendfsync always. Otherwise, if
+// a server has lost data, leave it off for longer than the longest lease. The clocks of the servers must
+// agree within 10 minutes.
 //
 // A Quorum ends as soon as one of its sessions is closed. Then all of its RedLocks are released, and waits
 // end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
@@ -59,7 +59,8 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 //
 // If two sessions reach one server by different addresses, the server has only one vote, and a RedLock logs a
 // warning when it is acquired. NewQuorum logs a warning if there is only one server, or an even number of
-// servers. For example, four servers tolerate the failure of one server, which three servers do, too.
+// servers. An even number adds no safety. For example, four servers tolerate the failure of one server, and
+// so do three servers.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -105,7 +106,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //     acquires this part again, unless the lease is fixed, or an operator has freed the part. If the hold
 //     stays on a bare majority, which can spare no server, a warning is logged.
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
-//   - The last Unlock waits until a majority of the servers has answered.
+//   - The last Unlock waits until a majority of the servers has released the lock.
 //   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
 //     is 1, because servers do not know of nested holds. A Quorum makes sessions of its own for the parts,
 //     and their ids differ only at the end. Owner and Session are the common beginning of these ids. Owner

@@ -98,15 +98,16 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
 
-// ForceUnlockToken is ForceUnlock for the holder that Inspect has returned with this token. It frees the lock
-// on each server that can be reached and that has this holder. If this holder has no majority any more, it
-// changes nothing and returns false. If it returns an error because too few servers have answered, the holder
-// may have lost the lock on some of them. Call Inspect again to see the state.
+// ForceUnlockToken is like ForceUnlock, but only for the holder that Inspect has returned with this token. It
+// frees the lock on each server that can be reached and that has this holder. If this holder has no majority
+// any more, ForceUnlockToken changes nothing and returns false. If it returns an error because too few
+// servers have answered, the holder may have lost the lock on some servers. Call Inspect again to see the
+// state.
 //
-// ForceUnlockToken sends two requests to each server. The first reads the state, and the second frees the
-// lock. One request would not be safe, because each server has its own token for the hold. A server cannot
-// compare its token with the token that Inspect has returned, so it could free the lock of a newer holder.
-// See [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken first sends a request to each server, which reads the state. Then it sends a request to
+// each server with this holder, which frees the lock. One request would not be safe, because each server has
+// its own token for the hold. A server cannot compare its token with the token that Inspect has returned, so
+// it could free the lock of a newer holder. See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name,

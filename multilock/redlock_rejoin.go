@@ -16,16 +16,17 @@ import (
 //
 //	a part ends --checkPart--> rejoin waits in the queue of its server --addPart--> the part counts again
 //
-// The server may have forgotten everything, so its grant alone proves nothing. The part counts only after a
-// majority of all servers has confirmed the hold. The request for the confirmation is not sent to this
-// server, so if there are three servers, both others must confirm. The request is sent after the grant. A
-// server that has forgotten the hold refuses (see extend). So each server that confirms has kept its part
-// since that part began to count. If parts of this majority have joined late, each of them was confirmed in
-// the same way when it joined. So at all times since the hold began, a majority has had the hold, and no
-// other holder can have come between.
+// The restarted server may have forgotten everything, so its grant alone proves nothing. The part counts only
+// after a majority of all servers has confirmed the hold. The requests for this confirmation are sent after
+// the grant. The restarted server gets no such request, so if there are three servers, both others must
+// confirm. A server that has forgotten the hold refuses (see extend). So each server that confirms has kept
+// its part since that part began to count. If some of these parts have joined late, each of them was
+// confirmed in the same way when it joined. So at all times since the hold began, a majority has had the
+// hold, and no other holder can have come between.
 //
-// Another waiter may get a restarted server before this process. It has only a minority then, and releases
-// the server after about the server timeout (see round). The queue of the server then serves rejoin.
+// Another waiter may get the lock on a restarted server before this process. That waiter then has only a
+// minority, and releases the lock after about the server timeout (see round). The queue of the server then
+// serves rejoin.
 //
 // A hold outlives the restarts only if each part has joined again before the next restart takes a part that
 // the majority needs. Otherwise there can be two holders, until the renewals of the first one show that it
@@ -51,7 +52,8 @@ func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entr
 
 // checkPart is called when the part of the i-th server may be lost, because its lease has ended, its server
 // has forgotten it, or its session is closed. If the loss of the part is the loss of the majority, checkPart
-// ends the holds. Otherwise it removes the lost part, and acquires it again in the background.
+// ends the holds. If the majority is still held, and its leases are renewed, checkPart removes the lost part,
+// and acquires it again in the background.
 func (m *majority) checkPart(i int) {
 	m.mu.Lock()
 	inRound := m.token == 0 // the round looks for lost parts at its end

@@ -40,7 +40,7 @@ const keepTokens = 10 * time.Minute
 // soon as one of them ends, because majorities must always be counted over the same servers.
 type quorum struct {
 	id      string    // common beginning of the ids of all sessions that hold parts
-	key     quorumKey // by which each of the user's sessions finds the quorum
+	key     quorumKey // each of the user's sessions has the quorum under this key
 	servers []*server // in the order in which the user has given the sessions
 	timeout time.Duration
 	home    *session.Session // counts work in the background, for which Shutdown waits
@@ -85,7 +85,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 		}
 	}
 	if err != nil && q != nil {
-		_ = q.Shutdown(context.Background()) // removes q from the sessions that are open; no lock is held
+		_ = q.Shutdown(context.Background()) // removes q from the sessions that are open; no lock is held yet
 	}
 	return q, err
 }
@@ -99,7 +99,7 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 	q := &quorum{id: id, key: key, timeout: timeout, lead: users[0], local: map[string]*localQueue{}}
 	for i, u := range users {
 		cfg := u.Config
-		cfg.Logger = slog.New(slog.DiscardHandler) // a lost part is not logged; the lock may stay held
+		cfg.Logger = slog.New(slog.DiscardHandler) // lost parts are not logged, because the lock may stay held
 		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
 		cfg.Only = session.EventRenewFailed
 		cfg.Handover = 0 // no part is passed on in memory, because each part needs a token from its server
