@@ -116,7 +116,7 @@ func (l *RedLock) refusal(i int, err error) error {
 	var locked *rlock.LockedError
 	switch {
 	case errors.As(err, &locked) && holderOf(locked.Holder) == q.id &&
-		!strings.HasPrefix(locked.Holder, s.session.ID()): // another session of this quorum has the lock there
+		!strings.HasPrefix(locked.Holder, s.session.ID()): // another session of this quorum is the holder
 		err = fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.tally(pending).need())
 		q.warn(s, noVote, l.name, err)
 	case locked != nil && locked.Holder != "":

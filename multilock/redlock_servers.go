@@ -99,7 +99,7 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 	q := &quorum{id: id, key: key, timeout: timeout, lead: users[0], local: map[string]*localQueue{}}
 	for i, u := range users {
 		cfg := u.Config
-		cfg.Logger = slog.New(slog.DiscardHandler) // lost parts are not logged, because the lock may stay held
+		cfg.Logger = slog.New(slog.DiscardHandler) // no log of a lost part, because the lock may stay held
 		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
 		cfg.Only = session.EventRenewFailed
 		cfg.Handover = 0 // no part is passed on in memory, because each part needs a token from its server

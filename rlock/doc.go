@@ -41,27 +41,28 @@
 // # The lease
 //
 // If a holder dies, Redis frees the lock when its lease ends. While the holder lives, its session renews the
-// lease after each third of its length, unless [WithLease] has set a fixed lease. The length is 15 s unless
-// [WithWatchdogTimeout] sets another length. The session measures the validity of a hold on the local
-// monotonic clock. The validity begins no later than Redis grants or renews the lease. It lasts for the
-// lease, less 1 % and 2 ms. After that, the context is canceled. If a process is frozen for longer than the
-// lease, or its machine is suspended, its code can act afterward before it notices the loss. If such an
-// action would do harm, check [Hold.Token] with each write.
+// lease each time that a third of the lease has passed, unless [WithLease] has set a fixed lease. The lease
+// is 15 s long unless [WithWatchdogTimeout] sets another length. The session measures the validity of a hold
+// on the local monotonic clock. The validity begins at or before the moment at which Redis grants or renews
+// the lease. It lasts for the lease, less 1 % and 2 ms. When the validity ends, the context of the hold is
+// canceled. After a process was frozen for longer than the lease, or its machine was suspended, the code of
+// the process can act before it notices the loss. If such an action would do harm, check [Hold.Token] with
+// each write.
 //
 // docs/failures.md describes failures of holders, of Redis, of clocks and of machines. For each failure, it
 // says whether two holders can be inside at the same time, for how long, and how to prepare for that.
 //
 // # Waiting
 //
-// A waiter does not poll. Each session that wants the lock has one place in a queue in Redis. When a holder
-// unlocks, Redis makes the first session in the queue the next holder. This takes one request and at most two
-// messages, however long the queue is. The goroutines of one session wait in memory, first come, first
-// served. They pass the lock on from one to the next in memory until the session has had the lock for 5 ms
-// ([WithHandover]). Each of their holds has its own token. After the 5 ms, the next session has its turn. So
-// sessions get the lock in the order in which they came, but for these 5 ms, goroutines of the session that
-// has the lock overtake waiters of other sessions. In package fairlock, such goroutines do not overtake. With
-// [WithLinger], a session also keeps a lock that none of its goroutines wants, for a limited time, and only
-// until another session wants the lock.
+// A waiter does not poll. Each session with waiting goroutines has one place in a queue in Redis. When a
+// holder unlocks, Redis makes the first session in the queue the next holder. This takes one request and at
+// most two messages, however long the queue is. The goroutines of one session wait in memory, first come,
+// first served. They pass the lock on from one to the next in memory until the session has had the lock for 5
+// ms ([WithHandover]). Each of their holds has its own token. After the 5 ms, the next session has its turn.
+// So sessions get the lock in the order in which they came, but for these 5 ms, goroutines of the session
+// that has the lock overtake waiters of other sessions. In package fairlock, such goroutines do not overtake.
+// With [WithLinger], a session also keeps a lock that none of its goroutines wants. It does so for a limited
+// time, and only until another session wants the lock.
 //
 // A session keeps its place in the queue by heartbeats. It sends a heartbeat after each three fifths of the
 // waiter timeout ([WithWaiterTimeout]), which is every 6 s by default. If the process of a waiter has died,

@@ -101,8 +101,8 @@ func (h *Hold) WaitReplicas(ctx context.Context, n int) error {
 	return (*handle.Hold)(h).WaitReplicas(ctx, n)
 }
 
-// Parts returns the holds of the members, in the order of the members, for the Hold of a MultiLock (package
-// multilock). It returns nil for the Hold of any other lock. The parts end with the Hold. Do not unlock them.
+// Parts returns the holds of the members of a MultiLock (package multilock), in the order of the members. For
+// the Hold of any other lock, it returns nil. The parts end with the Hold. Do not unlock them.
 func (h *Hold) Parts() []*Hold {
 	var parts []*Hold
 	for _, p := range (*handle.Hold)(h).Parts() {

@@ -29,7 +29,7 @@ type Holder struct {
 	Host    string // host name of the process
 	PID     int    // process id
 	Label   string // label of the session ([WithLabel])
-	Note    string // note of the call to which Redis granted the lock ([WithNote])
+	Note    string // note of the call whose request got the lock ([WithNote])
 	// Protocol and Library are the versions of the protocol and of the library with which the holder's
 	// program was built. Library is a tag, the hash of a commit, or "devel". Protocol is 0 and Library is ""
 	// for sessions of older versions and for other libraries, which do not store them.

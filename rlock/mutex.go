@@ -73,16 +73,17 @@ func New(s *Session, name string, options ...Option) *Mutex {
 // Name returns the name of the lock.
 func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 
-// Lock waits until the lock is held. It returns the hold, and a context for the protected work, which carries
-// the hold and ends with it. If ctx descends from a live hold of this lock, Lock re-enters.
+// Lock waits until its caller holds the lock. It returns the hold, and a context for the protected work. This
+// context carries the hold, and ends when the hold ends. If ctx descends from a live hold of this lock, Lock
+// re-enters.
 //
 // Lock waits until ctx ends at the latest. With [WaitAtMost], it waits for at most the given time. The
 // returned context descends from ctx. The end of ctx does not end the hold. A hold ends by Unlock, by a loss
 // such as the end of a fixed lease, or when its session is closed.
 //
-// After an error, Lock returns ctx itself and a nil hold, on which all methods may be called. Nothing is held
-// then. If a request without a reply may have taken the lock, the lock is released in the background. The
-// error matches
+// After an error, the call holds nothing, and Lock returns ctx itself and a nil hold. All methods of a nil
+// hold may be called. If a request without a reply may have taken the lock, the session releases the lock in
+// the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx has ended. The error then does not match ErrLocked. But if the
 //     holder of the lock is known, errors.As finds a *[LockedError]. If this session was the holder, the
 //     error says so;
@@ -96,9 +97,9 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 // call keeps waiting until this limit. A call without such a limit waits through an outage for at most the
 // watchdog timeout of the session. Its error then says for how long no request has succeeded, and why the
 // last request has failed. A call that re-enters repeats its request only as often as TryLock. Wrong
-// passwords, missing rights, a URL instead of an address and similar mistakes are errors at once. A panic in
-// the client, for example in one of its hooks, is an error at once, too. This error has the value of the
-// panic, and the logger of the session gets the stack.
+// passwords, missing rights, a URL instead of an address and similar mistakes cause an error at once. A panic
+// in the client, for example in one of its hooks, causes an error at once, too. This error has the value of
+// the panic, and the logger of the session gets the stack.
 //
 // A call returns at most 100 ms after its deadline, even if its request is stuck. If ctx is canceled, the
 // call also returns within 100 ms, with one exception. If Redis has stopped replying while a request is in

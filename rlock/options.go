@@ -49,12 +49,12 @@ func WithLease(d time.Duration) Option {
 // with a ~ behind its owner field.
 //
 // If the process dies while it holds the lock, the lock is free when its lease ends, which may be before d
-// has passed. So choose a lease of at least d. A nested hold can make d longer. With 0, the default, Unlock
-// frees the lock. Any other d must be from 1 ms to ten years.
+// has passed. So choose a lease of at least d. HoldAtLeast of a nested hold can only prolong this time. With
+// 0, the default, Unlock frees the lock. Any other d must be from 1 ms to ten years.
 //
-// The option counts for each part of a MultiLock or RedLock, for permits, and for read-write locks. It is an
-// error for locks that are shared with Redisson. If it was passed to New for a member of a MultiLock, it
-// counts for that member, unless the call of the MultiLock has another d. A MultiLock measures d from the
+// The option counts for each member of a MultiLock, for RedLocks, for permits, and for read-write locks. It
+// is an error for locks that are shared with Redisson. If it was passed to New for a member of a MultiLock,
+// it counts for that member, unless the call of the MultiLock has another d. A MultiLock measures d from the
 // time when it has all members. Even if a writer downgrades to a reader earlier, no other reader or writer is
 // let in until d has passed. A lock that was lost before Unlock does not stay taken. See the table of options
 // in the package documentation.
@@ -79,7 +79,7 @@ func WaitAtMost(d time.Duration) Option {
 // other effect. It may have at most 512 bytes of UTF-8 without control characters. "", the default, means no
 // note.
 //
-// Redis has the note of the call to which it granted the lock. While the session passes the lock on to other
+// Redis has the note of the call whose request got the lock. While the session passes the lock on to other
 // goroutines in memory ([WithHandover]) or keeps it ([WithLinger]), that note stays, because no request is
 // sent. A nested hold does not change the note, either. If goroutines of a session share a place in the
 // queue, or a read lock, Redis has the note of the first of them. For a text that is the same for all locks
@@ -158,13 +158,13 @@ func WithHandover(d time.Duration) SessionOption {
 // If the message is lost, the wait lasts until d has passed. A TryLock does not wait for the release. It is
 // refused, and a later TryLock finds the lock free.
 //
-// Unlock returns when the hold has ended in this session, and observers are notified that it was released. If
-// the later release finds that the lock is lost, the session logs that. If the process dies or stops, the
-// lock stays taken until its lease ends, even if no goroutine had the lock. Close and Shutdown release all
-// locks. Inspect shows which locks may be kept ([State].Lingers), but not whether a goroutine has them.
-// ForceUnlock frees such a lock and notifies the session. Until the message arrives, a goroutine of the
-// session can still get the lock. Then there can be two holders, which only their tokens tell apart. See the
-// table of options in the package documentation.
+// If the session keeps the lock, Unlock returns as soon as the hold has ended in this session, and observers
+// are notified that the hold was released. If the later release of the lock finds that the lock is lost, the
+// session logs that. If the process dies or stops, the lock stays taken until its lease ends, even if no
+// goroutine had the lock. Close and Shutdown release all locks. Inspect shows which locks may be kept
+// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees such a lock and notifies the
+// session. Until the message arrives, a goroutine of the session can still get the lock. Then there can be
+// two holders, which only their tokens tell apart. See the table of options in the package documentation.
 func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Linger = d })
 }
@@ -172,7 +172,7 @@ func WithLinger(d time.Duration) SessionOption {
 // WithClassicPubSub makes Redis notify waiters for locks and permits on a Cluster by PUBLISH, which reaches
 // all nodes. By default, Redis notifies waiters by sharded pub/sub, which Redis 7 and Valkey have. A sharded
 // message reaches only the master that has the lock, and its replicas. If the server or the rights of the
-// user do not allow sharded pub/sub, the reply that makes a session wait says so, and PUBLISH is used.
+// user do not allow sharded pub/sub, the reply that makes a session wait says so, and Redis uses PUBLISH.
 // Sessions with and without the option can use the same locks, except for locks of package redisson. For
 // these locks, use the option if the JVMs do not use sharded pub/sub. The option has no effect with a client
 // that is not a Cluster client.
