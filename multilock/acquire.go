@@ -169,8 +169,9 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 // memberToAwait returns the index of the member to wait for. i is the index of a taken member, or -1 if no
 // member is known to be taken. The candidates are the taken member, and all members of type *rlock.Mutex that
 // other goroutines or other sessions are known to want. memberToAwait returns the first candidate in the
-// order of tries, or -1 if there is none. So all callers that want the same members wait in one queue. If
-// they waited in several queues, Redis would hand each caller a member that another caller needs.
+// order of tries, or -1 if there is none. So all callers that want the same members wait in one queue. If two
+// callers waited in the queues of different members, Redis could hand each of them a member that the other
+// one needs.
 func (l *MultiLock) memberToAwait(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
@@ -334,8 +335,8 @@ func (a *acquisition) releaseParts() {
 }
 
 // unlock unlocks the held parts, in the reverse order of tries. So the first member, for which other callers
-// wait, is unlocked last. When these callers get it, the other members are free. When the Unlock of a part
-// has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
+// wait, is unlocked last. When these callers get it, the other members are usually free. When the Unlock of a
+// part has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {

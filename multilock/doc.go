@@ -23,16 +23,18 @@
 // members, even if the members are on several servers. Implementations of std::lock in C++ use the same
 // algorithm.
 //
-// A MultiLock cannot prevent deadlocks with locks that the caller already holds. For example, a caller that
-// holds x and then locks a MultiLock of y and z waits for y and z while it holds x. Make x a member, too.
+// A MultiLock cannot prevent deadlocks with locks that the caller already holds. For example, if a caller
+// holds x and then locks a MultiLock of y and z, it waits for y and z while it holds x. To prevent this, make
+// x a member, too.
 //
 // # Which member a MultiLock waits for
 //
 // If several reentrant or fair members are taken, or are known to have waiters, a MultiLock waits for the
 // first of them by name. If it knows before its first try that a member has waiters, it waits for that member
-// at once. So all callers that want the same members wait in one queue. If they waited in the queues of two
-// members, Redis would hand each caller a member that another caller needs. From the third restart on, a call
-// waits for the member that caused this restart, because another caller may hold it for a long time.
+// at once. So all callers that want the same members wait in one queue. If two callers waited in the queues
+// of different members, Redis could hand each of them a member that the other one needs. From the third
+// restart on, a call waits for the member that caused this restart, because another caller may hold it for a
+// long time.
 //
 // Members of other kinds are tried one after another, in the order of their names. So callers that want the
 // same members wait for the same member first, even if they pass the members to New in different orders.
@@ -60,5 +62,6 @@
 // of every member, even if the try fails.
 //
 // Goroutines of a process that wait for the same first member pass that member on in memory, for as long as
-// [rlock.WithHandover] allows. Each other member costs one request to take and one to release.
+// [rlock.WithHandover] allows. Each further member costs one request to take it, and one request to release
+// it.
 package multilock

@@ -41,7 +41,8 @@ var _ rlock.Locker = (*MultiLock)(nil)
 // If a member is a MultiLock, New uses the members of that MultiLock instead. A member that is passed twice
 // counts once. Two Mutexes, also of package redisson, are the same member if they name the same lock in the
 // same session. Two RedLocks are the same member if they have the same name, and Quorums with the same
-// sessions and options. Two Lockers of any other type are the same member if they are equal.
+// sessions and options. Two Lockers of any other type are the same member if they are equal by the operator
+// ==.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {

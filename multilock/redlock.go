@@ -21,9 +21,9 @@ import (
 // Make a Quorum with [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
 // docs/redlock.md explains the algorithm, its assumptions, and the events that break them. Servers must not
-// forget which locks they have granted. So run them with appendonly yes and appendfsync always. Otherwise, if
-// a server has lost data, leave it off for longer than the longest lease. The clocks of the servers must
-// agree within 10 minutes.
+// forget which locks they have granted. So run them with appendonly yes and appendfsync always. With other
+// settings, keep a server that has lost data switched off for longer than the longest lease. The clocks of
+// the servers must agree within 10 minutes.
 //
 // A Quorum ends as soon as one of its sessions is closed. Then all of its RedLocks are released, and waits
 // end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
@@ -36,12 +36,12 @@ type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets the longest time for which a Lock or TryLock waits for a slow server. It is also the
-// longest time for which a Lock keeps a minority of the servers while others have the rest. d must be at
-// least 1 ms, and less than half of the watchdog timeout. By default, and with 0, the time is 2 % of the
-// watchdog timeout, but at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the
-// minimum is that quarter. So a slow server uses up little of the lease, and a server in another region can
-// still answer in time.
+// WithServerTimeout sets how long the locks of a Quorum wait for slow servers. A TryLock waits for at most d
+// until a majority has answered, and then for at most d for the other servers. A Lock keeps a minority of the
+// servers for at most d while others have the rest. d must be at least 1 ms, and less than half of the
+// watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout, but at least 100 ms. If a
+// quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter. So a slow server uses up
+// little of the lease, and a server in another region can still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }

@@ -66,8 +66,9 @@ func (l *localQueue) forget() {
 	}
 }
 
-// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. The
-// next round waits until the parts of the ended hold are released, because serverKind sets Kind.Alone.
+// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. If
+// the next round is a try, it first waits for a short time until the parts of the ended hold are released
+// (see engine.Kind.Alone).
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -291,8 +292,8 @@ func (c *lockCall) retries(err error) bool {
 }
 
 // joinLine waits in the line of a server until the call is at the head of this line. It tries the servers in
-// the order in which the sessions were given, beginning with a server that the name of the lock decides. It
-// skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
+// the order in which the sessions were given, beginning with the server that the name of the lock determines.
+// It skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
 // call joins the line of the next server. joinLine returns the entry of the line's lock, which the caller
 // must unlock. It returns nil if the wait has ended, or if no server is left.
 func (c *lockCall) joinLine() *engine.Entry {

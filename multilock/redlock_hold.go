@@ -195,9 +195,9 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 
 // Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise Unlock
 // releases the lock on all servers. It waits until a majority of the servers has released the lock, or until
-// so many servers have lost it that no majority is left. It waits for as long as handle.UnlockBound allows.
-// Requests to the other servers continue in the background. If the majority was lost before, Unlock does not
-// wait, and returns ErrLost.
+// so many servers have lost it that no majority is left. It does not wait longer than handle.UnlockBound
+// allows. Requests to the other servers continue in the background. If the majority was lost before, Unlock
+// does not wait, and returns ErrLost.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.endIfLost()

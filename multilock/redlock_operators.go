@@ -19,8 +19,8 @@ func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	return st, err
 }
 
-// inspect returns the result of Inspect, and the token of the holder on each server, or 0 for a server that
-// does not have this holder.
+// inspect returns the result of Inspect. It also returns the token of the holder on each server, which is 0
+// for a server that does not have this holder.
 func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, err error) {
 	states, votes, err := each(ctx, l, func(i int) (protocol.State, error) {
 		return l.parts[i].Inspect(ctx)

@@ -113,10 +113,9 @@ func (t tally) token() int64 {
 }
 
 // stored returns which servers have stored a token T. T is safe if a majority has stored it, because these
-// servers grant only higher tokens later. So tokens grow. A majority of the servers has granted the next hold
-// tokens that do not exceed the token of the next hold (see token). This majority shares a server with the
-// majority that has stored T, and the grant of that server is above T. So the token of the next hold is above
-// T, too.
+// servers grant only higher tokens later. So tokens grow. Let N be the token of the next hold. A majority of
+// the servers has granted tokens of N or less to the next hold (see token). This majority shares a server
+// with the majority that has stored T, and the grant of that server is above T. So N is above T.
 //
 // A server forgets T if it loses its data, or if the lock has been free for keepTokens. The server then takes
 // the next token from its clock alone. After a loss of data, the next token may be below T. After keepTokens,
