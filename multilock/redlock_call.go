@@ -227,12 +227,12 @@ func (c *lockCall) reportWaiting() {
 
 // compete tries to get a majority. The caller must have the turn among the goroutines of this process.
 //
-// A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round, unless
-// other processes are known to wait, because the round would only delay them. If this round fails, and
-// another round may succeed (retries), the Lock joins the line, which is a fair lock on one of the servers.
-// When the Lock is at the head of the line, or could join no line, it makes further rounds, in which it waits
-// in the queues of all servers. The rounds end with a majority, with the end of the wait, or with an error
-// that is final.
+// A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round. But if
+// other processes are known to wait, the Lock leaves this round out, because the round would only delay them.
+// If this round fails, and another round may succeed (retries), the Lock joins the line, which is a fair lock
+// on one of the servers. When the Lock is at the head of the line, or could join no line, it makes further
+// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
+// wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {

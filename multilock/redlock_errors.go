@@ -29,7 +29,7 @@ var (
 	errToken    = errors.New("no majority has stored the fencing token")
 )
 
-// A tooFewError means that too few servers have answered a request that was sent to all of them.
+// A tooFewError means that too few servers have carried out a request that was sent to all of them.
 type tooFewError struct {
 	err   error
 	final bool // so many servers have permanent errors that no majority can answer

@@ -69,7 +69,7 @@ func (c *endingContext) Err() error {
 // hold.
 func (c *lockCall) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := c.newEntry(m) // not under m.mu, because a user's context may run code of the user
+	e := c.newEntry(m) // not under m.mu, because the caller's context may run code of the user
 	m.mu.Lock()
 	for outer.ended == nil && m.whyEnded() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
@@ -196,8 +196,8 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 // Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise Unlock
 // releases the lock on all servers. It waits until a majority of the servers has released the lock, or until
 // so many servers have lost it that no majority is left. It does not wait longer than handle.UnlockBound
-// allows. Requests to the other servers continue in the background. If the majority was lost before, Unlock
-// does not wait, and returns ErrLost.
+// allows. Requests to the other servers continue in the background. If the majority was lost or closed
+// before, Unlock does not wait, and returns ErrLost or ErrClosed.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.endIfLost()

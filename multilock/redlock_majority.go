@@ -37,7 +37,7 @@ type majority struct {
 	parts         []*engine.Entry // by server; nil where there is no part
 	entries       []*entry        // entries that are not unlocked; each is nested in the entry before it
 	changed       chan struct{}   // closed when entries change; nil if no goroutine waits for that
-	takenUntil    time.Time       // parts stay taken until then, even after Unlock (HoldAtLeast); zero: none
+	takenUntil    time.Time       // time until which HoldAtLeast keeps parts taken after Unlock; zero: none
 	renewalErrors []renewalError  // by server; nil if no renewal has failed
 	ended         error           // why the majority has ended; nil while it is held
 	lossReason    error           // why the majority was lost; nil until endIfLost finds a loss
@@ -194,8 +194,8 @@ func (m *majority) renewalFailed(i int, err error) {
 	m.renewalErrors[i] = renewalError{time.Now(), err}
 }
 
-// warnSelfWait logs that goroutines of this process have waited for long for a lock that the process itself
-// holds, because the process may be waiting for itself. It logs this once for each hold.
+// warnSelfWait logs that goroutines have waited for a long time for a lock that their own process holds. The
+// process may be waiting for itself. warnSelfWait logs this once for each hold.
 func (m *majority) warnSelfWait() {
 	m.mu.Lock()
 	long := !m.warned && time.Since(m.begun) >= engine.LongWait
@@ -206,11 +206,12 @@ func (m *majority) warnSelfWait() {
 	}
 }
 
-// extend makes the leases of the parts last for at least d from now. A server that carries out this request
-// confirms that it has the hold. A server that has forgotten the hold refuses, because the request has the
-// owner field and the token of the part. extend leaves out the server with the index except; -1 means none.
-// It blocks until a majority of all servers has confirmed the hold, until all servers with a live part have
-// answered, or until ctx ends. The other requests then continue in the background.
+// extend makes the leases of the parts last for at least d from now, by a request to each server with a live
+// part. A server that carries out this request confirms that it has the hold. A server that has forgotten the
+// hold refuses, because the request has the owner field and the token of the part. extend leaves out the
+// server with the index except; -1 means none. It blocks until a majority of all servers has confirmed the
+// hold, until all servers with a live part have answered, or until ctx ends. The other requests then continue
+// in the background.
 func (m *majority) extend(ctx context.Context, except int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
 	m.mu.Lock()
@@ -240,9 +241,9 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks the parts in the background, and returns the poll of the replies. If all is false, lost
-// parts are left out. The user of the hold may not know of the loss yet, and the rest of the leases of lost
-// parts keeps others out. If all is true, lost parts are unlocked, too.
+// release unlocks the parts in the background, and returns the poll of the replies. If all is true, lost
+// parts are unlocked, too. If all is false, lost parts are left out, because the user of the hold may not
+// know of the loss yet, and the rest of their leases keeps others out.
 func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
@@ -259,9 +260,9 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	return startPoll(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
 }
 
-// awaitRelease waits until a majority has released the lock, or until this is not possible any more, but not
-// longer than an Unlock with this context. It returns the error of the release, or nil. p is the result of
-// release.
+// awaitRelease waits until a majority has released the lock, or until so many servers have lost it that no
+// majority is left. It does not wait longer than an Unlock with this context may wait. It returns the error
+// of the release, or nil. p is the result of release.
 func (m *majority) awaitRelease(ctx context.Context, p *poll[struct{}]) error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()

@@ -11,9 +11,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Inspect returns the state of the lock, with the holder that a majority of the servers has. It sends one
-// request to each server, which changes nothing. It blocks until all servers have answered, but not longer
-// than the time of [WithServerTimeout], and at most until ctx ends.
+// Inspect returns the state of the lock, with the holder that a majority of the servers has. If no holder has
+// a majority, the state shows a free lock. Inspect sends one request to each server, which changes nothing.
+// It blocks until all servers have answered, but not longer than the time of [WithServerTimeout], and at most
+// until ctx ends.
 func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	_, st, err := l.inspect(ctx)
 	return st, err
@@ -67,9 +68,9 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 	return nil, free, nil
 }
 
-// each calls f for all servers, and waits for the answers until the server timeout. If a majority has
-// answered without an error, the function each returns the results by server, and a tally in which these
-// servers are granted.
+// each calls f for all servers, and waits for the answers until the server timeout, or until ctx ends. If a
+// majority has answered without an error, the function each returns the results by server, and a tally in
+// which these servers are granted.
 func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, nil, err

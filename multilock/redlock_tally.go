@@ -117,9 +117,9 @@ func (t tally) token() int64 {
 // the servers has granted tokens of N or less to the next hold (see token). This majority shares a server
 // with the majority that has stored T, and the grant of that server is above T. So N is above T.
 //
-// A server forgets T if it loses its data, or if the lock has been free for keepTokens. The server then takes
-// the next token from its clock alone. After a loss of data, the next token may be below T. After keepTokens,
-// it is above T, unless the clocks of the servers differ by more than keepTokens.
+// A server may forget T if it loses its data, or if the lock has been free for keepTokens. The server then
+// takes the next token from its clock alone. After a loss of data, the next token may be below T. After
+// keepTokens, it is above T, unless the clocks of the servers differ by more than keepTokens.
 //
 // If the grant of a server has T or a higher token, the server has stored T, and its vote in the result is
 // granted. If the grant has a lower token, the vote in the result is pending, because T can still be sent to
