@@ -24,11 +24,11 @@
 // A session keeps the places of its waiters by heartbeats. A heartbeat is one request for each place, after
 // each three fifths of the waiter timeout. This timeout is 10 s unless [rlock.WithWaiterTimeout] sets another
 // one. If Redis has seen a subscription of the session before, and the session has no subscription any more,
-// Redis skips the waiters of the session. These waiters keep their places, because the connection may have
-// just broken. Redis cannot see that a subscription is missing while the connection still seems to be open.
-// On a Cluster with classic pub/sub, or without the right to use PUBSUB NUMSUB, Redis can never see this.
-// docs/failures.md describes the delays that dead waiters cause. All dead waiters together delay others by at
-// most the waiter timeout and the interval of a heartbeat. After that, Redis removes them.
+// Redis skips the waiters of the session. These waiters keep their places, because the connection of the
+// session may have just broken. Redis cannot see that a subscription is missing while the connection still
+// seems to be open. On a Cluster with classic pub/sub, or without the right to use PUBSUB NUMSUB, Redis can
+// never see this. docs/failures.md describes the delays that dead waiters cause. All dead waiters together
+// delay others by at most the waiter timeout and the interval of a heartbeat. After that, Redis removes them.
 //
 // The first lease of a lock that is handed over is the shortest of three times: 2 s, the lease that the new
 // holder wants, and the rest of its waiter timeout. The session of the new holder then renews the lease to

@@ -180,8 +180,8 @@ func (h *holding) Unlock(ctx context.Context) error {
 	return h.l.join(h.unlock(ctx))
 }
 
-// unlock unlocks all parts, and returns their errors. However many parts there are, unlock waits no longer
-// than the Unlock of one lock with this context. After that, the rest is unlocked in the background.
+// unlock unlocks all parts, and returns their errors. It waits until the Unlock of each part has returned, or
+// until the context of handle.UnlockBound ends. In the second case, the rest is unlocked in the background.
 func (h *holding) unlock(ctx context.Context) []error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()

@@ -38,9 +38,9 @@ type Holder struct {
 	Count    int  // hold count of a lock; 0 for a read-write lock and for permits
 	Shared   bool // the holder has a read-write lock for reading, and others may read at the same time
 	Permits  int  // number of permits of a semaphore that the holder has; 0 for a lock
-	// Token is the fencing token that Redis granted. If the session has passed the lock on in memory since
-	// then, the goroutine that has the lock now has a higher token. Token is 0 if the token is not known, for
-	// example for holders of other libraries.
+	// Token is the fencing token that Redis granted. If the session has passed a lock on in memory since
+	// then, the goroutine that has the lock now has a higher token. A permit that is passed on keeps its
+	// token. Token is 0 if the token is not known, for example for holders of other libraries.
 	Token     int64
 	Remaining time.Duration // time until the lease ends, unless the lease is renewed
 	Lingers   bool          // the session may keep the lock while no goroutine has it ([WithLinger])

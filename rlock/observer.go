@@ -33,8 +33,8 @@ const (
 	// or Shutdown, or because the program forgot the Hold. Held is the time for which the lock was held. Err
 	// is set if the request to release has failed.
 	EventReleased
-	// EventLost means that a hold and all holds nested in it were lost, even if only Unlock has noticed that.
-	// Held is the time for which the lock was held. Err matches [ErrLost] and says why.
+	// EventLost means that an outermost hold and all holds nested in it were lost, even if only Unlock has
+	// noticed that. Held is the time for which the lock was held. Err matches [ErrLost] and says why.
 	EventLost
 	// EventRenewFailed means that a renewal has failed with the error Err, and will be tried again.
 	EventRenewFailed

@@ -49,15 +49,16 @@ func WithLease(d time.Duration) Option {
 // with a ~ behind its owner field.
 //
 // If the process dies while it holds the lock, the lock is free when its lease ends, which may be before d
-// has passed. So choose a lease of at least d. HoldAtLeast of a nested hold can only prolong this time. With
-// 0, the default, Unlock frees the lock. Any other d must be from 1 ms to ten years.
+// has passed. So choose a lease of at least d. HoldAtLeast of a nested hold can only prolong the time for
+// which the lock stays taken. With 0, the default, Unlock frees the lock. Any other d must be from 1 ms to
+// ten years.
 //
 // The option counts for each member of a MultiLock, for RedLocks, for permits, and for read-write locks. It
 // is an error for locks that are shared with Redisson. If it was passed to New for a member of a MultiLock,
 // it counts for that member, unless the call of the MultiLock has another d. A MultiLock measures d from the
-// time when it has all members. Even if a writer downgrades to a reader earlier, no other reader or writer is
-// let in until d has passed. A lock that was lost before Unlock does not stay taken. See the table of options
-// in the package documentation.
+// time when it has all members. Even if a writer downgrades to a reader before d has passed, no other reader
+// or writer is let in until d has passed. A lock that was lost before Unlock does not stay taken. See the
+// table of options in the package documentation.
 func HoldAtLeast(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) { c.AtLeast = d })
 }
@@ -127,9 +128,9 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 //
 // Redis usually sees that the session of a dead waiter has no subscription, and skips the waiter. Redis
 // cannot see that with classic pub/sub on a Cluster, without the right to use PUBSUB NUMSUB, or while the
-// connection of the dead waiter still seems to be open. Redis then removes the waiter after d. Until that
-// time, the dead waiter can delay the waiters behind it. All dead waiters together delay others by at most d
-// and the interval of one heartbeat. See the table of options in the package documentation.
+// connection of the dead waiter still seems to be open. In these cases, Redis removes the waiter after d.
+// Until that time, the dead waiter can delay the waiters behind it. All dead waiters together delay others by
+// at most d and the interval of one heartbeat. See the table of options in the package documentation.
 func WithWaiterTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.WaiterTimeout = d })
 }
@@ -138,10 +139,10 @@ func WithWaiterTimeout(d time.Duration) SessionOption {
 // next in memory. After that time, the session releases the lock in Redis, so that other sessions have their
 // turn. The default is 5 ms. With 0 or less, the session passes no lock on, except a lock that it keeps by
 // [WithLinger]. Any other d must be from 100 µs to ten years. The option has no effect on fair locks, which a
-// session passes on only to goroutines that share a place in the queue. It has no effect on RedLocks, which
-// are never passed on. Permits of a semaphore, and read-write locks that are held for writing, are passed on
-// for the same time. During this time, readers can also join a read lock that their session holds. See the
-// table of options in the package documentation.
+// session passes on only to goroutines that share a place in the queue. It has no effect on RedLocks and on
+// locks of package redisson, which are never passed on. Permits of a semaphore, and read-write locks that are
+// held for writing, are passed on for the same time. During this time, readers can also join a read lock that
+// their session holds. See the table of options in the package documentation.
 func WithHandover(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Handover = d })
 }
@@ -152,19 +153,20 @@ func WithHandover(d time.Duration) SessionOption {
 // read-write locks and semaphores. A second is enough for most uses. By default, and with 0 or less, the
 // option is off. Any other d must be from 1 ms to ten years.
 //
-// If another session is refused such a lock, Redis sends a message to the session that keeps the lock. This
-// session releases the lock at once if no goroutine has it, and otherwise with the last Unlock. So a wait
-// costs one more message and one more release. For ten times d after the message, no session keeps the lock.
-// If the message is lost, the wait lasts until d has passed. A TryLock does not wait for the release. It is
-// refused, and a later TryLock finds the lock free.
+// If Redis refuses such a lock to another session, it sends a message to the session that keeps the lock.
+// This session releases the lock at once if no goroutine has it, and otherwise with the last Unlock. So a
+// wait costs one more message and one more release. For ten times d after the message, no session keeps the
+// lock. If the message is lost, the wait lasts until d has passed. A TryLock does not wait for the release.
+// It is refused, and a later TryLock finds the lock free.
 //
 // If the session keeps the lock, Unlock returns as soon as the hold has ended in this session, and observers
 // are notified that the hold was released. If the later release of the lock finds that the lock is lost, the
 // session logs that. If the process dies or stops, the lock stays taken until its lease ends, even if no
-// goroutine had the lock. Close and Shutdown release all locks. Inspect shows which locks may be kept
-// ([State].Lingers), but not whether a goroutine has them. ForceUnlock frees such a lock and notifies the
-// session. Until the message arrives, a goroutine of the session can still get the lock. Then there can be
-// two holders, which only their tokens tell apart. See the table of options in the package documentation.
+// goroutine had the lock. Close and Shutdown release all locks. Inspect shows whether the session may keep
+// the lock ([State].Lingers), but not whether a goroutine has the lock. ForceUnlock frees the lock and
+// notifies the session. Until the message arrives, a goroutine of the session can still get the lock. Then
+// there can be two holders, which only their tokens tell apart. See the table of options in the package
+// documentation.
 func WithLinger(d time.Duration) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Linger = d })
 }

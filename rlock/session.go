@@ -81,8 +81,8 @@ func (s *Session) ID() string {
 }
 
 // Close releases all locks that the session holds, and ends all waits. Holds and waits end with [ErrClosed].
-// Close blocks until Redis has replied, but not longer than 5 s. A lock that could not be released by then
-// stays taken until its lease ends. Close logs that and returns an error. Close the session before its
+// Close blocks until Redis has replied, but not longer than 5 s. A lock that could not be released in this
+// time stays taken until its lease ends. Close logs that and returns an error. Close the session before its
 // client, because Close sends requests. It does not close the client. A second Close only waits for the end
 // of the first.
 func (s *Session) Close() error {
@@ -92,8 +92,8 @@ func (s *Session) Close() error {
 }
 
 // Shutdown is like Close, but instead of 5 s, ctx bounds the wait for the replies of Redis. A lock that could
-// not be released by then stays taken until its lease ends, and the error says so. If ctx is nil, Shutdown
-// does the same as Close, so that this mistake leaves no lock taken.
+// not be released before ctx ends stays taken until its lease ends, and the error says so. If ctx is nil,
+// Shutdown does the same as Close, so that this mistake leaves no lock taken.
 func (s *Session) Shutdown(ctx context.Context) error {
 	inner := (*outer)(s).Session()
 	if inner == nil {
