@@ -40,10 +40,10 @@
 // goroutine shares its place, it leaves the queue before its Lock returns. But if Redis does not reply within
 // 100 ms, Lock returns, and the waiter leaves the queue in the background.
 //
-// A session does not pass the lock on in memory if the holder has a fixed lease ([rlock.WithLease]), has made
-// the lease longer than the watchdog timeout ([rlock.Hold.Extend]), or keeps the lock taken
-// ([rlock.HoldAtLeast]). Goroutines that share a place with this holder are then queued again, and may be
-// served after goroutines of other processes.
+// A session does not pass the lock on in memory if the holder has a fixed lease ([rlock.WithLease]) or keeps
+// the lock taken ([rlock.HoldAtLeast]). Nor does it if the holder has made the lease longer than the watchdog
+// timeout ([rlock.Hold.Extend]). Goroutines that share a place with such a holder are queued again, and may
+// be served after goroutines of other processes.
 //
 // A fair lock and a reentrant lock with the same name are two different locks.
 //

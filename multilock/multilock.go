@@ -59,8 +59,8 @@ func New(members ...rlock.Locker) *MultiLock {
 	l.name = strings.Join(names, "+")
 	var sequential []int
 	for i, m := range l.members {
-		// Members of other types are tried one after another, because a user's own Locker may wait for other
-		// members, a reader may nest in the hold of its writer, and a RedLock has several servers.
+		// Members of other types are tried one after another. A user's own Locker may wait for other members,
+		// a reader may nest in the hold of its writer, and a RedLock has several servers.
 		if _, isMutex := m.(*rlock.Mutex); isMutex {
 			l.order = append(l.order, i)
 		} else {

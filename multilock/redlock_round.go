@@ -34,9 +34,9 @@ type round struct {
 //     holders out;
 //   - for a round that is not a try, when no majority is possible any more: the server timeout from then on,
 //     for answers that explain why (tally.explained);
-//   - for any round, once there is a majority, or it is known why there can be none: as long again as the
-//     round has waited, but at least settleTime, and at most the server timeout. A round that is not a try
-//     counts this wait from the first grant, if there is one.
+//   - once there is a majority, or it is known why there can be none: as long again as the round has waited,
+//     but at least settleTime, and at most the server timeout. A round that is not a try counts this wait
+//     from the first grant, if there is one.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
