@@ -19,7 +19,8 @@
 // lock on from one to the next in memory. A place is for the goroutines that want the same lease, and that
 // call Lock before the request for this place is sent. At most 1,000 goroutines share a place. If their
 // session already has the lock or is queued, the first of these goroutines waits for others for up to 1 ms
-// before it sends the request. If one of them loses the lock, the goroutines behind it are queued again.
+// before it sends the request. If a goroutine loses the lock, the goroutines that wait behind it at the same
+// place are queued again.
 //
 // A session keeps the places of its waiters by heartbeats. A heartbeat is one request for each place, after
 // each three fifths of the waiter timeout. This timeout is 10 s unless [rlock.WithWaiterTimeout] sets another
@@ -37,8 +38,8 @@
 // loses the lock. If its Lock has not returned yet, this Lock is queued again.
 //
 // TryLock takes the lock only if no goroutine waits. It is never queued. If a waiter gives up, and no other
-// goroutine shares its place, it leaves the queue before its Lock returns. But if Redis does not reply within
-// 100 ms, Lock returns, and the waiter leaves the queue in the background.
+// goroutine shares its place, the waiter leaves the queue before its Lock returns. But if Redis does not
+// reply within 100 ms, Lock returns, and the waiter leaves the queue in the background.
 //
 // A session does not pass the lock on in memory if the holder has a fixed lease ([rlock.WithLease]) or keeps
 // the lock taken ([rlock.HoldAtLeast]). Nor does it if the holder has made the lease longer than the watchdog
@@ -66,7 +67,7 @@ var kind = engine.NewLock(protocol.Fair, true)
 //
 // Locks of different kinds with the same name do not exclude each other. A holder of this lock and a holder
 // of a lock of package rlock can be inside at the same time, without an error. So use the same kind for a
-// name in all programs. Only an election with the same name uses the same lock.
+// name in all programs. An election with this name (package election) uses the same lock.
 func New(s *rlock.Session, name string, options ...rlock.Option) *rlock.Mutex {
 	return inner.New(s, kind, name, options)
 }

@@ -27,7 +27,8 @@ type entry struct {
 
 var _ handle.Holding = (*entry)(nil)
 
-// newEntry returns an entry for this call. The caller must add it to m.entries, or cancel its context.
+// newEntry returns an entry for this call. The caller must add the entry to m.entries, or cancel the context
+// of the entry.
 func (c *lockCall) newEntry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(c.callerCtx)
 	end := func() {

@@ -54,15 +54,15 @@
 //
 // # Waiting
 //
-// A waiter does not poll. Each session with waiting goroutines has one place in a queue in Redis. When a
-// holder unlocks, Redis makes the first session in the queue the next holder. This takes one request and at
-// most two messages, however long the queue is. The goroutines of one session wait in memory, first come,
-// first served. They pass the lock on from one to the next in memory until the session has had the lock for 5
-// ms ([WithHandover]). Each of their holds has its own token. After the 5 ms, the next session has its turn.
-// So sessions get the lock in the order in which they came, but for these 5 ms, goroutines of the session
-// that has the lock overtake waiters of other sessions. In package fairlock, such goroutines do not overtake.
-// With [WithLinger], a session also keeps a lock that none of its goroutines wants. It does so for a limited
-// time, and only until another session wants the lock.
+// A waiter does not poll. A session has at most one place in the queue in Redis, for all of its waiting
+// goroutines. When a holder unlocks, Redis makes the first session in the queue the next holder. This takes
+// one request and at most two messages, however long the queue is. The goroutines of one session wait in
+// memory, first come, first served. They pass the lock on from one to the next in memory until the session
+// has had the lock for 5 ms ([WithHandover]). Each of their holds has its own token. After the 5 ms, the next
+// session has its turn. So sessions get the lock in the order in which they came, but for these 5 ms,
+// goroutines of the session that has the lock overtake waiters of other sessions. In package fairlock, such
+// goroutines do not overtake. With [WithLinger], a session also keeps a lock that none of its goroutines
+// wants. It does so for a limited time, and only until another session wants the lock.
 //
 // A session keeps its place in the queue by heartbeats. It sends a heartbeat after each three fifths of the
 // waiter timeout ([WithWaiterTimeout]), which is every 6 s by default. If the process of a waiter has died,

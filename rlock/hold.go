@@ -48,10 +48,10 @@ func (h *Hold) Unlock(ctx context.Context) error { return (*handle.Hold)(h).Unlo
 // Token returns the fencing token. It is larger than the token of every earlier holder of the lock. This is
 // so even after a restart in which Redis has lost its data, unless its clock was set back by more than the
 // time for which Redis was down. docs/guarantees.md lists all cases in which a token can repeat. Nested holds
-// share one token, and so do readers that share a read lock. The resource that the lock protects can reject a
-// request whose token is smaller than a token that it has seen before. A function that Do runs finds its Hold
-// by [HoldFrom]. Token returns 0 for a nil Hold, and for the Hold of a MultiLock, whose Parts have the
-// tokens.
+// share one token, and so do readers of one session that share a grant of Redis. The resource that the lock
+// protects can reject a request whose token is smaller than a token that it has seen before. A function that
+// Do runs finds its Hold by [HoldFrom]. Token returns 0 for a nil Hold, and for the Hold of a MultiLock,
+// whose Parts have the tokens.
 func (h *Hold) Token() int64 { return (*handle.Hold)(h).Token() }
 
 // Name returns the name of the lock.
@@ -61,7 +61,7 @@ func (h *Hold) Name() string { return (*handle.Hold)(h).Name() }
 // deadline. For a hold that has ended, the deadline has no meaning.
 func (h *Hold) Deadline() time.Time { return (*handle.Hold)(h).Deadline() }
 
-// Err returns nil while the lock is held. After that, it returns [ErrNotHeld] if the hold was unlocked,
+// Err returns nil until the hold ends. After that, it returns [ErrNotHeld] if the hold was unlocked,
 // [ErrLost] if the lock was lost, and [ErrClosed] if the session was closed. Err sends no request. It
 // compares the deadline with the local monotonic clock. So in a process that was stopped, Err reports the end
 // of the lease even before the context ends. On Linux, the monotonic clock stops while the machine is

@@ -11,9 +11,9 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// An Option changes how a lock is acquired. If it is passed to New, it is the default of the Mutex. If it is
-// passed to Lock, TryLock or Do, it overrides the default for that call. A table in the package
-// documentation shows for which kinds of locks each option counts.
+// An Option changes how a lock is acquired. An Option that is passed to New is the default for the calls of
+// that lock. An Option that is passed to Lock, TryLock or Do overrides the default for that call. A table in
+// the package documentation shows for which kinds of locks each option counts.
 type Option interface {
 	lockOption()
 }
@@ -99,13 +99,13 @@ type sessionOption func(*session.Config)
 
 func (o sessionOption) apply(c *session.Config) { o(c) }
 
-// WithPrefix sets the prefix of the names of all keys and channels of the session. The default is "lockline".
-// Sessions must have the same prefix to exclude each other. If the prefix contains braces, the first braces
-// must enclose a hash tag ("{app}"), which puts all locks into one cluster slot. Braces behind the tag have
-// no effect. NewSession rejects a prefix with which a lock could have the key of another lock. Such a prefix
-// contains a lower-case letter between ":" and ":{", for example ":r:{". NewSession also rejects a prefix
-// whose keys would begin with "redisson_lock_token:" or "lockline_lock_memory:". See the table of options in
-// the package documentation.
+// WithPrefix sets the prefix of the names of all keys and channels of the session. It has no effect on locks
+// of package redisson. The default is "lockline". Sessions must have the same prefix to exclude each other.
+// If the prefix contains braces, the first braces must enclose a hash tag ("{app}"), which puts all locks
+// into one cluster slot. Braces behind the tag have no effect. NewSession rejects a prefix with which a lock
+// could have the key of another lock. Such a prefix contains a lower-case letter between ":" and ":{", for
+// example ":r:{". NewSession also rejects a prefix whose keys would begin with "redisson_lock_token:" or
+// "lockline_lock_memory:". See the table of options in the package documentation.
 func WithPrefix(prefix string) SessionOption {
 	return sessionOption(func(c *session.Config) { c.Prefix = prefix })
 }
