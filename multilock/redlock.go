@@ -27,8 +27,9 @@ import (
 //
 // A Quorum ends as soon as one of its sessions is closed. Then all of its RedLocks are released, and waits
 // end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
-// Quorum uses both, and the observer and the logger of the first session in the list. Two Quorums with the
-// same sessions and options share everything, so you may make a Quorum as often as you like.
+// Quorum uses this prefix and this timeout, and the observer and the logger of the first session in the list.
+// Two Quorums with the same sessions and options share everything, so you may make a Quorum as often as you
+// like.
 type Quorum struct{ inner *quorum }
 
 // A QuorumOption configures a Quorum.
@@ -57,10 +58,10 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 //   - if two sessions have the same client, or clients with the same address;
 //   - if there are more than 64 sessions, or if the server timeout is not valid.
 //
-// If two sessions reach one server by different addresses, the server has only one vote, and a RedLock logs a
-// warning when it is acquired. NewQuorum logs a warning if there is only one server, or an even number of
-// servers. An even number adds no safety. For example, four servers tolerate the failure of one server, and
-// so do three servers.
+// If two sessions reach one server by different addresses, the server has only one vote, and the Quorum logs
+// a warning when a RedLock is acquired. NewQuorum logs a warning if there is only one server, or an even
+// number of servers. An even number adds no safety. For example, four servers tolerate the failure of one
+// server, and so do three servers.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -104,7 +105,7 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //     memory, so [rlock.WithHandover] has no effect.
 //   - The hold ends when it has no majority any more. If a server has lost its part of the lock, the hold
 //     acquires this part again, unless the lease is fixed, or an operator has freed the part. If the hold
-//     stays on a bare majority, which can spare no server, a warning is logged.
+//     stays on a bare majority, which can spare no server, the Quorum logs a warning.
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
 //   - The last Unlock waits until a majority of the servers has released the lock.
 //   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
@@ -124,8 +125,8 @@ var _ rlock.Locker = (*RedLock)(nil)
 // New returns a RedLock with this name. It sends no request and is cheap. The name may be any string of 1 to
 // 512 bytes. If the name is not valid, every method except Name returns an error that says so.
 //
-// A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both can be held
-// at the same time, without an error. So use the same kind for a name in all programs.
+// A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both locks can be
+// held at the same time, without an error. So use the same kind for a name in all programs.
 func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	if q == nil || q.inner == nil {
 		return &RedLock{err: errZeroQuorum}
@@ -165,7 +166,7 @@ func (l *RedLock) Name() string {
 	return l.name
 }
 
-// Lock waits until the lock is held. See [rlock.Mutex.Lock].
+// Lock waits until its caller holds the lock. See [rlock.Mutex.Lock].
 func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }

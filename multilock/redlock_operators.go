@@ -122,8 +122,8 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 }
 
 // force frees the lock on all servers that can be reached, and reports whether it was held on any of them. If
-// tokens is not nil, force skips servers whose token is 0. On the others, it frees only the hold with the
-// token of that server.
+// tokens is not nil, force skips servers whose token is 0. On all other servers, it frees only the hold with
+// the token of that server.
 func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
 	freed, _, err := each(ctx, l, func(i int) (int, error) {
 		switch {
