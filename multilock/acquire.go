@@ -84,7 +84,7 @@ func (a *acquisition) run() error {
 
 // If first is not -1, round waits for l.members[first]. Then it tries all members that it does not have yet.
 // If a tried member has another holder, or if its server fails, taken is the error of that member, and the
-// call may start over. If taken is nil, err is final.
+// call may start over. If only taken is nil, err is final. If both results are nil, all members are held.
 func (a *acquisition) round(first int) (taken *MemberError, err error) {
 	l := a.l
 	if first >= 0 {
@@ -103,7 +103,8 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 			return taken, err
 		}
 	}
-	// The context has a clone, because work in the background may use it after a.parts has changed.
+	// The context gets a clone of the parts, because work in the background may use the context after a.parts
+	// has changed.
 	at := context.Context(&siblingContext{a.ctx, slices.Clone(a.parts)})
 	for _, i := range l.order[l.numParallel:] {
 		if i == first {
@@ -127,9 +128,9 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 // learnClocks makes sure that the sessions of the members that are tried at the same time know the clock of
 // Redis. A request carries the Redis time after which it is void. A session that does not know the clock
 // sends 0, so its requests have no effect, and the replies set the clock. The session would then send each
-// request again alone, not in the shared pipeline. Then the requests of several callers would mix: each
-// caller could get some members, and no caller all of them. The results mean the same as the results of
-// round.
+// request again alone, not in the shared pipeline. The requests of several callers would mix, so each caller
+// could get some members, and no caller all of them. The results of learnClocks mean the same as the results
+// of round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // a member for each clock that is not known
@@ -166,10 +167,11 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 }
 
 // memberToAwait returns the index of the member to wait for. i is the index of a taken member, or -1 if no
-// member is known to be taken. Candidates are this member, and all members of type *rlock.Mutex that other
-// goroutines or other sessions are known to want. memberToAwait returns the first candidate in the order of
-// tries, or -1 if there is none. So all callers that want the same members wait in one queue. If they waited
-// in several queues, each caller would be handed a member that another caller needs.
+// member is known to be taken. The candidates are the taken member, and all members of type *rlock.Mutex that
+// other goroutines or other sessions are known to want. memberToAwait returns the first candidate in the
+// order of tries, or -1 if there is none. So all callers that want the same members wait in one queue. If two
+// callers waited in the queues of different members, Redis could hand each of them a member that the other
+// one needs.
 func (l *MultiLock) memberToAwait(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
@@ -201,8 +203,9 @@ type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold
 // members are free.
 const minTryTime = 2 * time.Millisecond
 
-// take acquires the i-th member by a call of lock, unless the member is held already. The time limit of the
-// call is the end of the caller's wait, but at least minTime from now.
+// take acquires the i-th member by a call of lock, unless the member is held already. The call of lock is
+// bounded by the end of the caller's wait, but may take at least minTime. If the caller's wait has ended
+// already, take returns errTimeUp.
 func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
@@ -223,9 +226,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time
 }
 
 // A keptOption is the last option that take passes to a member. It removes HoldAtLeast, which comes from the
-// call or from the member, and keeps its time in atLeast. Suppose that the option reached the member, and the
-// call then releases the member, because another member is taken. Then the member would stay taken. stay
-// applies HoldAtLeast when all members are held.
+// call or from the member, and keeps the time of HoldAtLeast in atLeast. Otherwise a member that the call
+// releases, because another member is taken, would stay taken. The method stay applies HoldAtLeast when all
+// members are held.
 type keptOption struct {
 	rlock.Option // makes keptOption an Option; its value is not used
 	atLeast      time.Duration
@@ -257,9 +260,9 @@ func (a *acquisition) stay() error {
 var errTimeUp = fmt.Errorf("the wait was over before the lock was requested: %w", os.ErrDeadlineExceeded)
 
 // failed combines the errors of members. If no member has failed, both results are nil. If waiting cannot
-// mend an error, failed returns this error as err, and taken is nil. Otherwise both results are the error of
-// the member to wait for. That is the first member in the order of tries whose server fails. If no server
-// fails, it is the first member that has another holder.
+// mend an error, failed returns this error as err, and taken is nil. In all other cases, both results are the
+// error of the member to wait for. This is the first member in the order of tries whose server fails. If no
+// server fails, the call waits for the first member that has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]
@@ -306,8 +309,8 @@ func isOutage(err error) bool {
 const releaseWait = 5 * time.Second
 
 // releaseParts releases the members that a round has taken, and waits for that. If the caller's wait or
-// releaseWait ends first, the release continues in the background, even while the next round runs, because
-// each round has its own parts.
+// releaseWait ends first, the release continues in the background. It does not disturb the next round,
+// because each round has its own parts.
 func (a *acquisition) releaseParts() {
 	parts := a.parts
 	a.parts = nil
@@ -332,8 +335,8 @@ func (a *acquisition) releaseParts() {
 }
 
 // unlock unlocks the held parts, in the reverse order of tries. So the first member, for which other callers
-// wait, is unlocked last, and these callers can then get the rest. When the Unlock of a part has returned,
-// unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
+// wait, is unlocked last. When these callers get it, the other members are usually free. When the Unlock of a
+// part has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {

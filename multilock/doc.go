@@ -11,7 +11,7 @@
 //
 // Members can be of any kind and use any clients. The context of the hold ends when any member is lost, and
 // the cause names that member. The Token of the Hold is 0, because no single number grows with every holder
-// of every member. Parts returns the holds of the members, each with its token. Deadline is the earliest
+// of every member. Parts returns the holds of the members, each with its token. Deadline returns the earliest
 // deadline of the members.
 //
 // # Why a MultiLock cannot deadlock
@@ -19,19 +19,22 @@
 // A deadlock needs a goroutine that holds one lock while it waits for another one. A MultiLock never holds a
 // member while it waits for another member. It tries all members without waiting. If a member is taken, the
 // MultiLock releases all members that it has, and waits for one member alone, in the queue of that member if
-// it has a queue. Once it has that member, it tries the others. In C++, std::lock uses the same algorithm. So
-// callers need not agree on an order of the members, even if these are on several servers.
+// it has a queue. Once it has that member, it tries the others. So callers need not agree on an order of the
+// members, even if the members are on several servers. Implementations of std::lock in C++ use the same
+// algorithm.
 //
-// A MultiLock cannot prevent deadlocks with locks that the caller already holds. For example, a caller that
-// holds x and then locks a MultiLock of y and z waits for y and z while it holds x. Make x a member, too.
+// A MultiLock cannot prevent deadlocks with locks that the caller already holds. For example, if a caller
+// holds x and then locks a MultiLock of y and z, it waits for y and z while it holds x. To prevent this, make
+// x a member, too.
 //
 // # Which member a MultiLock waits for
 //
-// Several reentrant and fair members may be taken, or be known to have waiters. A MultiLock waits for the
-// first of these members by name. If it knows of such a member before its first try, it waits for that member
-// at once. So all callers that want the same members wait in one queue. If they waited in the queues of two
-// members, each caller would be handed a member that another caller needs. From the third restart on, a call
-// waits for the member that caused this restart, because another caller may hold it for a long time.
+// If several reentrant or fair members are taken, or are known to have waiters, a MultiLock waits for the
+// first of them by name. If it knows before its first try that a member has waiters, it waits for that member
+// at once. So all callers that want the same members wait in one queue. If two callers waited in the queues
+// of different members, Redis could hand each of them a member that the other one needs. From the third
+// restart on, a call waits for the member that caused this restart, because another caller may hold it for a
+// long time.
 //
 // Members of other kinds are tried one after another, in the order of their names. So callers that want the
 // same members wait for the same member first, even if they pass the members to New in different orders.
@@ -46,18 +49,19 @@
 // call never succeeds.
 //
 // The multilock of Redisson waits for its members in order, and holds the earlier members while it waits for
-// the next one. After 1500 ms times the number of members, it releases them and starts over. So a deadlock
-// ends only by this timeout.
+// the next one. After 1500 ms times the number of members, it releases them and starts over. So a deadlock of
+// Redisson's multilocks ends only by this timeout.
 //
 // # What a MultiLock costs
 //
-// Members that are reentrant or fair locks are tried at the same time. Members of other kinds are tried one
-// after another: RedLocks, read-write locks, permits, locks of package redisson, and Lockers of your own. All
-// members are unlocked at the same time. Requests to one server share pipelines of up to 100 requests. A call
-// that waits gets one member first, and needs one more round trip to try the others. Each time that a call
-// starts over, it sends the requests that take and release its members again. An Observer is notified of
-// every try of every member, even if the try fails.
+// Members that are reentrant or fair locks are tried at the same time. RedLocks, read-write locks, permits,
+// locks of package redisson, and Lockers of your own are tried one after another. All members are unlocked at
+// the same time. Requests to one server share pipelines of up to 100 requests. A call that waits gets one
+// member first, and needs at least one more round trip to try the others. Each restart costs requests to
+// release the members that the call has, and to take all members again. An Observer is notified of every try
+// of every member, even if the try fails.
 //
 // Goroutines of a process that wait for the same first member pass that member on in memory, for as long as
-// [rlock.WithHandover] allows. Each other member costs one request to take and one to release.
+// [rlock.WithHandover] allows. Each further member costs one request to take it, and one request to release
+// it.
 package multilock

@@ -36,8 +36,9 @@ func (h *holding) check() {
 }
 
 // end ends h.ctx because the context of the i-th part has ended. If this part is nested, its context also
-// ends with the hold of an earlier part. So the cause names the first part whose own hold has ended, and the
-// i-th part only if there is none. If the caller's context has ended, the cause is the cause of that context.
+// ends with the hold of an earlier part. So the cause names the first part whose own hold has ended. If there
+// is no such part, it names the i-th part. If the caller's context has ended, the cause is the cause of that
+// context.
 func (h *holding) end(i int) {
 	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
 		i = ended
@@ -88,8 +89,8 @@ func (h *holding) Find(key any) any {
 			continue
 		}
 		found := p.ctx.Value(key)
-		// If the value of core is core itself, package context is looking for the context that it can cancel.
-		// It must not find the context of a part then.
+		// If the value of core for this key is core itself, package context is looking for the context that
+		// it can cancel. Then it must not find the context of a part.
 		if found != nil && core.Value(key) != any(core) {
 			return found
 		}
@@ -179,8 +180,8 @@ func (h *holding) Unlock(ctx context.Context) error {
 	return h.l.join(h.unlock(ctx))
 }
 
-// unlock unlocks all parts, and returns their errors. However many parts there are, unlock waits no longer
-// than the Unlock of one lock with this context. After that, the rest is unlocked in the background.
+// unlock unlocks all parts, and returns their errors. It waits until the Unlock of each part has returned, or
+// until the context of handle.UnlockBound ends. In the second case, the rest is unlocked in the background.
 func (h *holding) unlock(ctx context.Context) []error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()

@@ -34,14 +34,15 @@ type MultiLock struct {
 
 var _ rlock.Locker = (*MultiLock)(nil)
 
-// New returns a MultiLock of these members. Members can be of any kind and use any clients: Mutexes,
-// semaphores, read-write locks, RedLocks, MultiLocks, or Lockers of your own. New sends no request. If a
-// member is not valid, Lock, TryLock and Do return an error that says so.
+// New returns a MultiLock of these members. Members can be Mutexes, semaphores, read-write locks, RedLocks,
+// MultiLocks, or Lockers of your own, and can use any clients. New sends no request. If a member is not
+// valid, Lock, TryLock and Do return an error that says so.
 //
 // If a member is a MultiLock, New uses the members of that MultiLock instead. A member that is passed twice
 // counts once. Two Mutexes, also of package redisson, are the same member if they name the same lock in the
-// same session. Two RedLocks are the same member if they have the same name and equal Quorums. Two other
-// Lockers are the same member if they are equal.
+// same session. Two RedLocks are the same member if they have the same name, and Quorums with the same
+// sessions and options. Two Lockers of any other type are the same member if they are equal by the operator
+// ==.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
@@ -58,8 +59,8 @@ func New(members ...rlock.Locker) *MultiLock {
 	l.name = strings.Join(names, "+")
 	var sequential []int
 	for i, m := range l.members {
-		// Members of other types are tried one after another, because a user's own Locker may wait for other
-		// members, a reader may nest in the hold of its writer, and a RedLock has several servers.
+		// Members of other types are tried one after another. A user's own Locker may wait for other members,
+		// a reader may nest in the hold of its writer, and a RedLock has several servers.
 		if _, isMutex := m.(*rlock.Mutex); isMutex {
 			l.order = append(l.order, i)
 		} else {
@@ -146,8 +147,8 @@ func (l *MultiLock) Name() string {
 	return l.name
 }
 
-// MemberError is the error of one member. Its text has the name of the member, and its index in the form
-// members[Index].
+// MemberError is the error of one member. Its text has the name of the member, and the index of the member in
+// the form members[Index].
 type MemberError struct {
 	// Index is the index of the member in [rlock.Hold.Parts], from 0. Members are numbered in the order in
 	// which they were passed to [New]. A member that was passed twice counts once. Instead of a MultiLock,
@@ -170,14 +171,15 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 }
 
 // Lock waits until all members are held. The returned context carries the holds of all members. With this
-// context, a Lock of a member re-enters, and so does a Lock of any MultiLock of these members. The context
-// ends when the hold of any member ends. If a member was lost, the cause matches [rlock.ErrLost] and names
-// that member. The other members stay held until Unlock.
+// context, a Lock of a member re-enters, unless the member is a semaphore. A Lock of another MultiLock of
+// these members re-enters, too. The context ends when the hold of any member ends. If a member was lost, the
+// cause matches [rlock.ErrLost] and names that member. The other members stay held until Unlock.
 //
 // Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
-// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If an option was passed
-// to New for a member, but not to the call, it applies to this member. If less than 2 ms is left of the time
-// of WaitAtMost, a try of a member may still take 2 ms. So Lock can return up to 2 ms later.
+// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If a member was made with
+// an option that the call does not have, this option applies to the member. Even if less than 2 ms of the
+// time of WaitAtMost is left, a try of a member may take 2 ms. So Lock can return up to 2 ms after the end of
+// that time.
 //
 // After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
 // it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, they
@@ -191,11 +193,11 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 // *[MemberError] with the *[rlock.LockedError] of this member.
 //
 // Suppose that several goroutines or processes try a free MultiLock at the same moment. If its members are
-// reentrant or fair locks on one server, one caller gets all members. The reason is that each caller sends
-// its requests in one pipeline, and that all callers use the same order. If a pipeline arrives in one piece,
-// Redis usually carries it out without commands of others in between. With other members, it is possible that
-// each caller gets some members, and no caller gets all of them. Then all calls return [rlock.ErrLocked],
-// whereas Lock would start over. This can happen
+// reentrant or fair locks on one server, usually one caller gets all members. The reason is that each caller
+// sends its requests in one pipeline, and that all callers use the same order. If a pipeline arrives in one
+// piece, Redis usually carries it out without commands of others in between. But it is possible that each
+// caller gets some members, and no caller gets all of them. Then all calls return [rlock.ErrLocked], whereas
+// Lock would start over. This can happen
 //   - if the members are on several servers, or on several masters of a Cluster;
 //   - if members are tried one after another (see the package documentation);
 //   - if there are so many members that their pipeline does not reach Redis in one piece.

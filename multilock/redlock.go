@@ -21,14 +21,15 @@ import (
 // Make a Quorum with [NewQuorum], and its locks with [Quorum.New]. A Quorum is safe for concurrent use.
 //
 // docs/redlock.md explains the algorithm, its assumptions, and the events that break them. Servers must not
-// forget which locks they have granted. So run them with appendonly yes and appendfsync always, or leave a
-// server that has lost data off for longer than the longest lease. The clocks of the servers must agree
-// within 10 minutes.
+// forget which locks they have granted. So run them with appendonly yes and appendfsync always. With other
+// settings, keep a server that has lost data switched off for longer than the longest lease. The clocks of
+// the servers must agree within 10 minutes.
 //
 // A Quorum ends as soon as one of its sessions is closed. Then all of its RedLocks are released, and waits
 // end with [rlock.ErrClosed]. All sessions must have the same prefix and the same watchdog timeout. The
-// Quorum uses both, and the observer and the logger of the first session in the list. Two Quorums with the
-// same sessions and options share everything, so you may make a Quorum as often as you like.
+// Quorum uses this prefix and this timeout, and the observer and the logger of the first session in the list.
+// Two Quorums with the same sessions and options share everything, so you may make a Quorum as often as you
+// like.
 type Quorum struct{ inner *quorum }
 
 // A QuorumOption configures a Quorum.
@@ -36,12 +37,12 @@ type QuorumOption func(*quorumConfig)
 
 type quorumConfig struct{ timeout time.Duration }
 
-// WithServerTimeout sets the longest time for which a Lock or TryLock waits for a slow server. It is also the
-// longest time for which a Lock keeps a minority of the servers while others have the rest. d must be at
-// least 1 ms, and less than half of the watchdog timeout. By default, and with 0, the time is 2 % of the
-// watchdog timeout, but at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the
-// minimum is that quarter. So a slow server uses up little of the lease, and a server in another region can
-// still answer in time.
+// WithServerTimeout sets how long the locks of a Quorum wait for slow servers. A TryLock waits for at most d
+// until a majority has answered, and then for at most d for the other servers. A Lock keeps a minority of the
+// servers for at most d while others have the rest. d must be at least 1 ms, and less than half of the
+// watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout, but at least 100 ms. If a
+// quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter. So a slow server uses up
+// little of the lease, and a server in another region can still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
@@ -57,9 +58,10 @@ func WithServerTimeout(d time.Duration) QuorumOption {
 //   - if two sessions have the same client, or clients with the same address;
 //   - if there are more than 64 sessions, or if the server timeout is not valid.
 //
-// If two sessions reach one server by different addresses, the server has only one vote, and a RedLock logs a
-// warning when it is acquired. NewQuorum logs a warning if there is only one server, or an even number of
-// servers. For example, four servers tolerate the failure of one server, which three servers do, too.
+// If two sessions reach one server by different addresses, the server has only one vote, and the Quorum logs
+// a warning when a RedLock is acquired. NewQuorum logs a warning if there is only one server, or an even
+// number of servers. An even number adds no safety. For example, four servers tolerate the failure of one
+// server, and so do three servers.
 func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, error) {
 	var cfg quorumConfig
 	for _, o := range options {
@@ -103,9 +105,9 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //     memory, so [rlock.WithHandover] has no effect.
 //   - The hold ends when it has no majority any more. If a server has lost its part of the lock, the hold
 //     acquires this part again, unless the lease is fixed, or an operator has freed the part. If the hold
-//     stays on a bare majority, which can spare no server, a warning is logged.
+//     stays on a bare majority, which can spare no server, the Quorum logs a warning.
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
-//   - The last Unlock waits until a majority of the servers has answered.
+//   - The last Unlock waits until a majority of the servers has released the lock.
 //   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
 //     is 1, because servers do not know of nested holds. A Quorum makes sessions of its own for the parts,
 //     and their ids differ only at the end. Owner and Session are the common beginning of these ids. Owner
@@ -123,8 +125,8 @@ var _ rlock.Locker = (*RedLock)(nil)
 // New returns a RedLock with this name. It sends no request and is cheap. The name may be any string of 1 to
 // 512 bytes. If the name is not valid, every method except Name returns an error that says so.
 //
-// A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both can be held
-// at the same time, without an error. So use the same kind for a name in all programs.
+// A RedLock does not exclude locks of other kinds with the same name on one of the servers. Both locks can be
+// held at the same time, without an error. So use the same kind for a name in all programs.
 func (q *Quorum) New(name string, options ...rlock.Option) *RedLock {
 	if q == nil || q.inner == nil {
 		return &RedLock{err: errZeroQuorum}
@@ -164,7 +166,7 @@ func (l *RedLock) Name() string {
 	return l.name
 }
 
-// Lock waits until the lock is held. See [rlock.Mutex.Lock].
+// Lock waits until its caller holds the lock. See [rlock.Mutex.Lock].
 func (l *RedLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // A localQueue is the queue of the goroutines of this process that want one RedLock. One goroutine at a time
-// has the turn: it competes for the lock at the servers, or holds it. The other goroutines wait to receive
-// from the channel turn, which serves them in the order in which they came.
+// has the turn. This goroutine competes for the lock at the servers, or holds the lock. The other goroutines
+// wait to receive from the channel turn, which serves them in the order in which they came.
 type localQueue struct {
 	q    *quorum
 	name string // name of the RedLock
@@ -66,8 +66,9 @@ func (l *localQueue) forget() {
 	}
 }
 
-// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. The
-// next round waits until the parts of the ended hold are released, because serverKind sets Kind.Alone.
+// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. If
+// the next round is a try, it first waits for a short time until the parts of the ended hold are released
+// (see engine.Kind.Alone).
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -146,8 +147,8 @@ func (l *RedLock) acquire(
 	return held, (*rlock.Hold)(hd), nil
 }
 
-// run nests in the hold from which the caller's context descends. If there is none, it competes for the lock.
-// If that hold was lost, run returns ErrLost.
+// run nests in the hold from which the caller's context descends. If that hold was lost, run returns ErrLost.
+// If there is no such hold, run competes for the lock.
 func (c *lockCall) run() (*entry, error) {
 	for {
 		d := &descent{q: c.q, name: c.l.name}
@@ -226,12 +227,12 @@ func (c *lockCall) reportWaiting() {
 
 // compete tries to get a majority. The caller must have the turn among the goroutines of this process.
 //
-// A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round, unless
-// other processes are known to wait, because the round would only delay them. If this round fails, and
-// another round may succeed (retries), the Lock joins the line, which is a fair lock on one of the servers.
-// At the head of the line, or if no server has a line, the Lock makes further rounds, in which it waits in
-// the queues of all servers. The rounds end with a majority, with the end of the wait, or with an error that
-// is final.
+// A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round. But if
+// other processes are known to wait, the Lock leaves this round out, because the round would only delay them.
+// If this round fails, and another round may succeed (retries), the Lock joins the line, which is a fair lock
+// on one of the servers. When the Lock is at the head of the line, or could join no line, it makes further
+// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
+// wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -291,8 +292,8 @@ func (c *lockCall) retries(err error) bool {
 }
 
 // joinLine waits in the line of a server until the call is at the head of this line. It tries the servers in
-// the order in which the sessions were given, beginning with a server that the name of the lock decides. It
-// skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
+// the order in which the sessions were given, beginning with the server that the name of the lock determines.
+// It skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
 // call joins the line of the next server. joinLine returns the entry of the line's lock, which the caller
 // must unlock. It returns nil if the wait has ended, or if no server is left.
 func (c *lockCall) joinLine() *engine.Entry {
@@ -323,9 +324,9 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	})
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
-	// Do not check for trouble before the first tick, because joinLine has just checked. If this request
-	// fails at once, a check that comes before its answer could find the trouble from this error, and end the
-	// loop without logging the error.
+	// Do not check for trouble before the first tick, because joinLine has just checked. If the request for
+	// the line fails at once, an earlier check could take its error for a trouble of the server, and end the
+	// loop before the error is logged.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:

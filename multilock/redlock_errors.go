@@ -29,7 +29,7 @@ var (
 	errToken    = errors.New("no majority has stored the fencing token")
 )
 
-// A tooFewError means that too few servers have answered a request that was sent to all of them.
+// A tooFewError means that too few servers have carried out a request that was sent to all of them.
 type tooFewError struct {
 	err   error
 	final bool // so many servers have permanent errors that no majority can answer
@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
-// known is false, outageOf does not know the error.
+// outageOf examines an error of a RedLock. outage is true if Lock keeps waiting after this error, as it does
+// in an outage. known is false if outageOf does not know the error.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -91,8 +91,8 @@ func (s *server) late() error {
 	return fmt.Errorf("%w: %v", errLate, err) // not %w, because err comes from another call
 }
 
-// maxAhead is the longest time by which a token can be ahead of the clock of its server. Lockline does not
-// make a token that is further ahead.
+// maxAhead is the longest time by which a token can be ahead of the clock of its server. A token that is
+// further ahead does not come from Lockline.
 const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
@@ -116,7 +116,7 @@ func (l *RedLock) refusal(i int, err error) error {
 	var locked *rlock.LockedError
 	switch {
 	case errors.As(err, &locked) && holderOf(locked.Holder) == q.id &&
-		!strings.HasPrefix(locked.Holder, s.session.ID()): // the holder is another part of this quorum
+		!strings.HasPrefix(locked.Holder, s.session.ID()): // another session of this quorum is the holder
 		err = fmt.Errorf("%w, and a majority needs %d distinct servers", errTwice, q.tally(pending).need())
 		q.warn(s, noVote, l.name, err)
 	case locked != nil && locked.Holder != "":
@@ -133,10 +133,10 @@ func (l *RedLock) refusal(i int, err error) error {
 	return err
 }
 
-// noMajority returns the error of a request that too few servers have carried out. kinds are the votes of the
-// servers that have carried out the request. did is the verb for these servers in the text of the error, as
-// in "1 of 3 servers answered". noMajority joins the errors of the other servers. Permanent errors come
-// first, because the first error decides whether the call is repeated.
+// noMajority returns the error of a request that too few servers have carried out. kinds are the kinds of
+// votes of the servers that have carried out the request. did is the verb for these servers in the text of
+// the error, as in "1 of 3 servers answered". noMajority joins the errors of the other servers. Permanent
+// errors come first, because the first error decides whether the call is repeated.
 func (p *poll[T]) noMajority(did string, kinds ...voteKind) error {
 	var failing []error
 	for _, kind := range [...]voteKind{broken, failed, refused, pending} {
@@ -247,7 +247,7 @@ func (m *majority) lockedError() *failure.LockedError {
 		Remaining: max(0, time.Until(m.deadline())), Hint: failure.SelfHint}
 }
 
-// whyLost returns why the majority was lost: either its deadline has passed, or servers no longer have the
+// whyLost returns why the majority was lost. Either its deadline has passed, or servers no longer have the
 // hold. If the deadline has passed, whyLost adds the errors of renewals that failed within the last lease,
 // for the parts that are lost. The caller must hold m.mu.
 func (m *majority) whyLost() error {

@@ -27,7 +27,8 @@ type entry struct {
 
 var _ handle.Holding = (*entry)(nil)
 
-// newEntry returns an entry for this call. The caller must add it to m.entries, or cancel its context.
+// newEntry returns an entry for this call. The caller must add the entry to m.entries, or cancel the context
+// of the entry.
 func (c *lockCall) newEntry(m *majority) *entry {
 	core, cancel := context.WithCancelCause(c.callerCtx)
 	end := func() {
@@ -69,7 +70,7 @@ func (c *endingContext) Err() error {
 // hold.
 func (c *lockCall) nest(outer *entry) (*entry, error) {
 	m := outer.m
-	e := c.newEntry(m) // not under m.mu, because a user's context may run code of the user
+	e := c.newEntry(m) // not under m.mu, because the caller's context may run code of the user
 	m.mu.Lock()
 	for outer.ended == nil && m.whyEnded() == nil && m.entries[len(m.entries)-1] != outer {
 		if m.changed == nil {
@@ -193,10 +194,11 @@ func (e *entry) WaitReplicas(context.Context, int) error {
 		errors.New("WaitReplicas: a majority keeps a RedLock, so its servers must not replicate"))
 }
 
-// Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise it
-// releases the lock on all servers. It waits until a majority of the parts is released, until so many parts
-// are lost that no majority is left, or for as long as handle.UnlockBound allows. Requests to the other
-// servers continue in the background.
+// Unlock ends the hold. If other holds of the majority are left, Unlock returns at once. Otherwise Unlock
+// releases the lock on all servers. It waits until a majority of the servers has released the lock, or until
+// so many servers have lost it that no majority is left. It does not wait longer than handle.UnlockBound
+// allows. Requests to the other servers continue in the background. If the majority was lost or closed
+// before, Unlock does not wait, and returns ErrLost or ErrClosed.
 func (e *entry) Unlock(ctx context.Context) error {
 	m, q := e.m, e.m.q
 	_ = m.endIfLost()

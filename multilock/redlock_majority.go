@@ -18,15 +18,15 @@ import (
 
 // A majority is the hold of a RedLock in this process. Its parts are holds of the locks on the servers. Each
 // part renews its own lease, and can be lost while the other parts stay held. A round makes the majority. The
-// call that holds the lock, and each call that is nested in it, has an entry. A majority ends when its last
-// entry is unlocked, when the parts that are not lost are no majority of the servers, or when the quorum
-// ends.
+// call that holds the lock has an entry, and so has each call that nests in this hold. A majority ends when
+// its last entry is unlocked, when the parts that are not lost are no majority of the servers, or when the
+// quorum ends.
 type majority struct {
 	// The following never change once the majority is held.
 	l     *RedLock
 	q     *quorum
 	local *localQueue     // the majority has the turn of this queue
-	ctx   context.Context // of the parts: has the values of Lock's context, and ends with the majority
+	ctx   context.Context // context of the parts, with the values of Lock's context; ends with the majority
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // note of the call that made the majority, for parts that are acquired later
 
@@ -37,9 +37,9 @@ type majority struct {
 	parts         []*engine.Entry // by server; nil where there is no part
 	entries       []*entry        // entries that are not unlocked; each is nested in the entry before it
 	changed       chan struct{}   // closed when entries change; nil if no goroutine waits for that
-	takenUntil    time.Time       // parts stay taken until then, even after Unlock (HoldAtLeast); zero: none
+	takenUntil    time.Time       // time until which HoldAtLeast keeps parts taken after Unlock; zero: none
 	renewalErrors []renewalError  // by server; nil if no renewal has failed
-	ended         error           // why the majority has ended; the last Unlock or endIfLost sets it
+	ended         error           // why the majority has ended; nil while it is held
 	lossReason    error           // why the majority was lost; nil until endIfLost finds a loss
 	warned        bool            // warnSelfWait has logged its warning
 }
@@ -108,7 +108,8 @@ func (m *majority) live() tally {
 	return m.votes(true)
 }
 
-// deadline returns the time until which a majority of the parts is valid. Lost parts count, too.
+// deadline returns the time until which the parts of a majority of the servers are valid. Lost parts count,
+// too.
 func (m *majority) deadline() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +194,8 @@ func (m *majority) renewalFailed(i int, err error) {
 	m.renewalErrors[i] = renewalError{time.Now(), err}
 }
 
-// warnSelfWait logs that goroutines of this process have waited for long for a lock that the process itself
-// holds, because the process may be waiting for itself. It logs this once for each hold.
+// warnSelfWait logs that goroutines have waited for a long time for a lock that their own process holds. The
+// process may be waiting for itself. warnSelfWait logs this once for each hold.
 func (m *majority) warnSelfWait() {
 	m.mu.Lock()
 	long := !m.warned && time.Since(m.begun) >= engine.LongWait
@@ -205,11 +206,12 @@ func (m *majority) warnSelfWait() {
 	}
 }
 
-// extend makes the leases of the parts last for at least d from now. A server that does so also confirms that
-// it has the hold. A server that has forgotten the hold refuses, because the request has the owner field and
-// the token of the part. extend leaves out the server with the index except; -1 means none. It blocks until a
-// majority of all servers has confirmed the hold, until all servers with a live part have answered, or until
-// ctx ends. Requests that are in flight then continue in the background.
+// extend makes the leases of the parts last for at least d from now, by a request to each server with a live
+// part. A server that carries out this request confirms that it has the hold. A server that has forgotten the
+// hold refuses, because the request has the owner field and the token of the part. extend leaves out the
+// server with the index except; -1 means none. It blocks until a majority of all servers has confirmed the
+// hold, until all servers with a live part have answered, or until ctx ends. The other requests then continue
+// in the background.
 func (m *majority) extend(ctx context.Context, except int, d time.Duration) error {
 	until := time.Now().Add(protocol.Valid(d))
 	m.mu.Lock()
@@ -239,9 +241,9 @@ func (m *majority) extend(ctx context.Context, except int, d time.Duration) erro
 	return failure.Named(m.l.name, err)
 }
 
-// release unlocks the parts in the background, and returns the poll of the replies. If all is false, lost
-// parts are left out. The user of the hold may not know of the loss yet, and the rest of the leases of these
-// parts keeps others out. If all is true, lost parts are unlocked, too.
+// release unlocks the parts in the background, and returns the poll of the replies. If all is true, lost
+// parts are unlocked, too. If all is false, lost parts are left out, because the user of the hold may not
+// know of the loss yet, and the rest of their leases keeps others out.
 func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
@@ -258,9 +260,9 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	return startPoll(m.q, asked, func(i int) (none struct{}, _ error) { return none, parts[i].Unlock(ctx) })
 }
 
-// awaitRelease waits until a majority has released the lock, or until this is not possible any more, but not
-// longer than an Unlock with this context. It returns the error of the release, or nil. p is the result of
-// release.
+// awaitRelease waits until a majority has released the lock, or until so many servers have lost it that no
+// majority is left. It does not wait longer than an Unlock with this context may wait. It returns the error
+// of the release, or nil. p is the result of release.
 func (m *majority) awaitRelease(ctx context.Context, p *poll[struct{}]) error {
 	until, cancel := handle.UnlockBound(ctx)
 	defer cancel()

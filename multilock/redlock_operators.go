@@ -11,16 +11,17 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Inspect returns the state of the lock, with the holder that a majority of the servers has. It sends one
-// request to each server, which changes nothing. It blocks until all servers have answered, but not longer
-// than the time of [WithServerTimeout], and at most until ctx ends.
+// Inspect returns the state of the lock, with the holder that a majority of the servers has. If no holder has
+// a majority, the state shows a free lock. Inspect sends one request to each server, which changes nothing.
+// It blocks until all servers have answered, but not longer than the time of [WithServerTimeout], and at most
+// until ctx ends.
 func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	_, st, err := l.inspect(ctx)
 	return st, err
 }
 
-// inspect returns the result of Inspect, and the token of the holder on each server, or 0 for a server that
-// does not have this holder.
+// inspect returns the result of Inspect. It also returns the token of the holder on each server, which is 0
+// for a server that does not have this holder.
 func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, err error) {
 	states, votes, err := each(ctx, l, func(i int) (protocol.State, error) {
 		return l.parts[i].Inspect(ctx)
@@ -67,9 +68,9 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 	return nil, free, nil
 }
 
-// each calls f for all servers, and waits for the answers until the server timeout. If a majority has
-// answered without an error, the function each returns the results by server, and a tally in which these
-// servers are granted.
+// each calls f for all servers, and waits for the answers until the server timeout, or until ctx ends. If a
+// majority has answered without an error, the function each returns the results by server, and a tally in
+// which these servers are granted.
 func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, nil, err
@@ -98,15 +99,16 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
 
-// ForceUnlockToken is ForceUnlock for the holder that Inspect has returned with this token. It frees the lock
-// on each server that can be reached and that has this holder. If this holder has no majority any more, it
-// changes nothing and returns false. If it returns an error because too few servers have answered, the holder
-// may have lost the lock on some of them. Call Inspect again to see the state.
+// ForceUnlockToken is like ForceUnlock, but only for the holder that Inspect has returned with this token. It
+// frees the lock on each server that can be reached and that has this holder. If this holder has no majority
+// any more, ForceUnlockToken changes nothing and returns false. If it returns an error because too few
+// servers have answered, the holder may have lost the lock on some servers. Call Inspect again to see the
+// state.
 //
-// ForceUnlockToken sends two requests to each server. The first reads the state, and the second frees the
-// lock. One request would not be safe, because each server has its own token for the hold. A server cannot
-// compare its token with the token that Inspect has returned, so it could free the lock of a newer holder.
-// See [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken first sends a request to each server, which reads the state. Then it sends a request to
+// each server with this holder, which frees the lock. One request would not be safe, because each server has
+// its own token for the hold. A server cannot compare its token with the token that Inspect has returned, so
+// it could free the lock of a newer holder. See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name,
@@ -120,8 +122,8 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 }
 
 // force frees the lock on all servers that can be reached, and reports whether it was held on any of them. If
-// tokens is not nil, force skips servers whose token is 0. On the others, it frees only the hold with the
-// token of that server.
+// tokens is not nil, force skips servers whose token is 0. On all other servers, it frees only the hold with
+// the token of that server.
 func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
 	freed, _, err := each(ctx, l, func(i int) (int, error) {
 		switch {

@@ -16,22 +16,23 @@ import (
 //
 //	a part ends --checkPart--> rejoin waits in the queue of its server --addPart--> the part counts again
 //
-// The server may have forgotten everything, so its grant alone proves nothing. The part counts only after a
-// majority of all servers has confirmed the hold. The request for the confirmation is not sent to this
-// server, so if there are three servers, both others must confirm. The request is sent after the grant. A
-// server that has forgotten the hold refuses (see extend). So each server that confirms has kept its part
-// since that part began to count. If parts of this majority have joined late, each of them was confirmed in
-// the same way when it joined. So at all times since the hold began, a majority has had the hold, and no
-// other holder can have come between.
+// The restarted server may have forgotten everything, so its grant alone proves nothing. The part counts only
+// after a majority of all servers has confirmed the hold. The requests for this confirmation are sent after
+// the grant. The restarted server gets no such request, so if there are three servers, both others must
+// confirm. A server that has forgotten the hold refuses (see extend). So each server that confirms has kept
+// its part since that part began to count. If some of these parts have joined late, each of them was
+// confirmed in the same way when it joined. So at all times since the hold began, a majority has had the
+// hold, and no other holder can have come between.
 //
-// Another waiter may get a restarted server before this process. It has only a minority then, and releases
-// the server after about the server timeout (see round). The queue of the server then serves rejoin.
+// Another waiter may get the lock on a restarted server before this process. That waiter then has only a
+// minority, and releases the lock after about the server timeout (see round). Then the server hands the lock
+// over to this process, which waits in its queue.
 //
 // A hold outlives the restarts only if each part has joined again before the next restart takes a part that
-// the majority needs. Otherwise there can be two holders, until the renewals of the first one show that it
-// has lost its majority. The same can happen if a server forgets a part on which a bare majority depends,
-// also while the round that grants the parts is still running. If the lease of a hold is fixed, its lost
-// parts are not acquired again.
+// the majority needs. Otherwise there can be two holders, until the renewals of the first holder show that it
+// has lost its majority. There can also be two holders if a server forgets a part on which a bare majority
+// depends, even while the round that acquires the parts is still running. A hold with a fixed lease does not
+// acquire its lost parts again.
 
 // acquirePart acquires the lock on the i-th server. The wait ends when the majority ends, or after the time
 // that the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the
@@ -51,7 +52,8 @@ func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entr
 
 // checkPart is called when the part of the i-th server may be lost, because its lease has ended, its server
 // has forgotten it, or its session is closed. If the loss of the part is the loss of the majority, checkPart
-// ends the holds. Otherwise it removes the lost part, and acquires it again in the background.
+// ends the holds. If the majority is still held, and its leases are renewed, checkPart removes the lost part,
+// and acquires it again in the background.
 func (m *majority) checkPart(i int) {
 	m.mu.Lock()
 	inRound := m.token == 0 // the round looks for lost parts at its end
@@ -83,8 +85,9 @@ func (m *majority) checkPart(i int) {
 // rejoin acquires the missing part of the i-th server, in the background and after a pause. It waits in the
 // queue of the server until the part has joined the hold, the hold ends, or its leases are not renewed any
 // more. Without rejoin, each restart of a server would take a part from the hold, until the hold has no
-// majority. owner is the owner field of the lost part, or "" if there was no part. If an operator has freed
-// the lost part, rejoin does not acquire it again. The caller must be counted in q.home.
+// majority. owner is the owner field of the lost part, or "" if there was no part. If the server shows that
+// an operator has freed the lost part, rejoin does not acquire the part again. The caller must be counted in
+// q.home.
 func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}
@@ -129,9 +132,9 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	})
 }
 
-// addPart makes p a part of the hold, and reports whether that has succeeded. If not, it unlocks p. p is a
-// grant of the i-th server. First, a majority without this server must confirm the hold. Second, the server
-// must have stored the token of the hold, so that it grants only higher tokens later.
+// addPart makes p, a grant of the i-th server, a part of the hold. It reports whether that has succeeded. If
+// not, it unlocks p. First, a majority without this server must confirm the hold. Second, the server must
+// have stored the token of the hold, so that it grants only higher tokens later.
 func (m *majority) addPart(i int, p *engine.Entry) (added bool) {
 	confirmed := m.extend(m.ctx, i, 0) == nil
 	if confirmed && (p.Token() >= m.token || store(m.ctx, p, m.token) == nil) {

@@ -11,8 +11,8 @@ import (
 
 // settleTime is the shortest time for which a round that has a majority waits for the other servers. Usually
 // all servers answer at about the same time, and waiting for them saves requests. If all of an odd number of
-// servers grant, the token is safe without a further request, whereas a part that comes later must be
-// confirmed.
+// servers grant, the token is safe without a further request. In contrast, a part that is granted later needs
+// requests that confirm the hold.
 const settleTime = 2 * time.Millisecond
 
 // A round sends a request for the lock to all servers at once, and makes a majority of the grants. It has no
@@ -30,18 +30,19 @@ type round struct {
 //
 // The round does not wait for slow servers forever. Its time limit is
 //   - for a try, the server timeout from the beginning;
-//   - otherwise, the server timeout from the first grant, because a minority keeps other holders out;
-//   - if the round is not a try, and no majority is possible any more: the server timeout from then on, for
-//     answers that explain why (tally.explained);
+//   - for a round that is not a try, the server timeout from the first grant, because a minority keeps other
+//     holders out;
+//   - for a round that is not a try, when no majority is possible any more: the server timeout from then on,
+//     for answers that explain why (tally.explained);
 //   - once there is a majority, or it is known why there can be none: as long again as the round has waited,
 //     but at least settleTime, and at most the server timeout. A round that is not a try counts this wait
 //     from the first grant, if there is one.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
-		// An option bounds the waits of the parts. Their context cannot bound the waits, because parts
-		// outlive the call. These waits end a little later than the wait of the call, because otherwise the
-		// call could end with errors of the parts.
+		// The option WaitAtMost bounds the waits for the parts. The context of the parts cannot bound these
+		// waits, because parts outlive the call. The waits for the parts end a little later than the wait of
+		// the call, because otherwise the call could end with errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
@@ -129,7 +130,8 @@ func (r *round) finish() (*entry, error) {
 // makeSafe makes a majority of the servers grant only tokens above this token later, and reports whether that
 // has succeeded. A server has stored the token already if its grant has this token or a higher one. If too
 // few servers have stored it, makeSafe sends the token to all other servers with a grant, and waits until
-// enough of them have answered. It sends the token to all of them, because a server may forget it.
+// enough of them have answered. It sends the token to more servers than necessary, because a server may
+// forget the token.
 func (r *round) makeSafe(token int64) bool {
 	stored := r.votes.stored(token)
 	low := stored.servers(pending)
@@ -156,7 +158,7 @@ func store(ctx context.Context, part *engine.Entry, token int64) error {
 
 // collectLate waits, in the background, for the servers that have not answered. If there is a hold, parts
 // that these servers grant join the hold. If a server returns an error, or its part cannot join, rejoin
-// acquires the part. If there is no hold any more, the parts are released.
+// acquires the part. If there is no hold, collectLate releases the parts.
 func (r *round) collectLate() {
 	m, late := r.m, r.votes.count(pending)
 	if late == 0 {
@@ -181,8 +183,8 @@ func (r *round) fail(reason error) (*entry, error) {
 	r.m.stop()
 	r.q.unlockInBackground(r.values...)
 	// Wait a moment for the missing answers, because nothing should be granted after the call has returned.
-	// Also, a missing answer may name the holder, which is this quorum itself if two sessions lead to one
-	// server.
+	// Also, a missing answer may name the holder. If two sessions lead to one server, the holder is this
+	// quorum itself.
 	if r.c.bounds.Over() || reason == errMinority {
 		until, cancel := context.WithTimeout(context.Background(), call.LeavingTime)
 		defer cancel()

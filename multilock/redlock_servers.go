@@ -31,16 +31,16 @@ var (
 // process that is killed or frozen at the head of the line delays the other waiters by about this time.
 const lineLease = 2 * time.Second
 
-// keepTokens is the time for which a server keeps the last token of a free RedLock. After that, the next
-// token comes from the clock of the server alone. So the clocks of the servers may differ by at most
-// keepTokens.
+// keepTokens is the shortest time for which a server keeps the last token of a free RedLock. If the server
+// has forgotten that token, the next token comes from the clock of the server alone. So the clocks of the
+// servers may differ by at most keepTokens.
 const keepTokens = 10 * time.Minute
 
 // A quorum is the state of a Quorum. It belongs to each of the sessions that the user has given, and ends as
 // soon as one of them ends, because majorities must always be counted over the same servers.
 type quorum struct {
 	id      string    // common beginning of the ids of all sessions that hold parts
-	key     quorumKey // by which each of the user's sessions finds the quorum
+	key     quorumKey // each of the user's sessions has the quorum under this key
 	servers []*server // in the order in which the user has given the sessions
 	timeout time.Duration
 	home    *session.Session // counts work in the background, for which Shutdown waits
@@ -85,7 +85,7 @@ func quorumOf(users []*session.Session, timeout time.Duration) (*quorum, error) 
 		}
 	}
 	if err != nil && q != nil {
-		_ = q.Shutdown(context.Background()) // removes q from the sessions that are open; no lock is held
+		_ = q.Shutdown(context.Background()) // removes q from the sessions that are open; no lock is held yet
 	}
 	return q, err
 }
@@ -99,14 +99,14 @@ func newQuorum(users []*session.Session, key quorumKey, timeout time.Duration) *
 	q := &quorum{id: id, key: key, timeout: timeout, lead: users[0], local: map[string]*localQueue{}}
 	for i, u := range users {
 		cfg := u.Config
-		cfg.Logger = slog.New(slog.DiscardHandler) // a lost part is not logged; the lock may stay held
+		cfg.Logger = slog.New(slog.DiscardHandler) // no log of a lost part, because the lock may stay held
 		cfg.Observer = func(ctx context.Context, e session.Event) { q.renewalFailed(ctx, i, e) }
 		cfg.Only = session.EventRenewFailed
 		cfg.Handover = 0 // no part is passed on in memory, because each part needs a token from its server
 		s := &server{user: u, session: session.NewBeside(u, cfg, id+letters[i:i+1])}
 		s.session.Args.Retention = protocol.Milliseconds(keepTokens)
 		cfg.Lease, cfg.WaiterTimeout = lineLease, lineLease
-		cfg.Observer = nil // users are not notified of the line
+		cfg.Observer = nil // the user's observer gets no events of lines
 		s.line = session.NewBeside(u, cfg, session.NewID())
 		q.servers = append(q.servers, s)
 	}
@@ -137,8 +137,8 @@ func stayedMark(owner string) string {
 	return ""
 }
 
-// Shutdown ends the quorum. It releases all locks on all servers. Then it removes the quorum from the user's
-// sessions.
+// Shutdown ends the quorum. It releases the locks of the quorum on all servers. Then it removes the quorum
+// from the user's sessions.
 func (q *quorum) Shutdown(ctx context.Context) error {
 	q.close() // first, because otherwise a waiting call could get a lock that a session releases
 	var wg sync.WaitGroup
@@ -221,8 +221,8 @@ type poll[T any] struct {
 	answers <-chan answer[T]
 }
 
-// startPoll calls f for each server whose vote is pending, each in its own goroutine. The channel of the
-// answers has room for all of them, so these goroutines end even if no goroutine reads the channel.
+// startPoll calls f for each server whose vote is pending, each in its own goroutine. The channel has room
+// for all answers, so these goroutines end even if no goroutine reads the channel.
 func startPoll[T any](q *quorum, votes tally, f func(i int) (T, error)) *poll[T] {
 	servers := votes.servers(pending)
 	answers := make(chan answer[T], len(servers))
@@ -250,8 +250,8 @@ func (p *poll[T]) await(ctx context.Context, enough func() bool) {
 	}
 }
 
-// take counts the vote of a server. If the server does not have the hold, its vote is refused. This does not
-// mean that the majority is lost.
+// take counts the vote of a server. If the server does not have the hold, its vote is refused. A single
+// refused vote does not mean that the majority is lost.
 func (p *poll[T]) take(a answer[T]) {
 	v, s := &p.votes[a.i], p.q.servers[a.i]
 	switch {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A tally has the votes of all servers of a quorum, by the index of the server. Its methods are all of the
-// arithmetic of a RedLock, without goroutines and I/O. A RedLock is safe because two majorities of the same
-// set of servers share a server. All processes must use the same set.
+// A tally has the votes of all servers of a quorum, by the index of the server. Its methods do all of the
+// arithmetic of a RedLock, without goroutines and I/O. A RedLock is safe because any two majorities of the
+// same set of servers share a server. All processes must use the same set.
 //
 //   - Two holders cannot both have a majority, because the shared server has only one holder at a time. A
 //     former holder stops counting its part before that server can grant the lock to another holder. For
@@ -17,8 +17,8 @@ import (
 //     method stored).
 //
 // Both reasons assume that a server does not forget its grants. (If one server at a time forgets, see
-// redlock_rejoin.go.) The first reason also assumes that no operator frees the lock by force. No clock of a
-// server may be set forward, and clocks must run at the same rate, to 1 %.
+// redlock_rejoin.go.) The first reason also assumes that no operator frees the lock by force. It assumes,
+// too, that no clock of a server is set forward, and that clocks run at the same rate, to 1 %.
 type tally []vote
 
 // A vote is the answer of one server, as far as it is known. The zero vote is pending.
@@ -113,13 +113,13 @@ func (t tally) token() int64 {
 }
 
 // stored returns which servers have stored a token T. T is safe if a majority has stored it, because these
-// servers grant only higher tokens later. So tokens grow: The tokens of a majority of the next hold's grants
-// do not exceed the token of the next hold (see token). This majority shares a server with the majority that
-// has stored T, and the grant of that server is above T. So the token of the next hold is above T, too.
+// servers grant only higher tokens later. So tokens grow. Let N be the token of the next hold. A majority of
+// the servers has granted tokens of N or less to the next hold (see token). This majority shares a server
+// with the majority that has stored T, and the grant of that server is above T. So N is above T.
 //
-// A server forgets T if it loses its data, or some time after the lock is free (keepTokens). It then takes
-// the next token from its clock alone. In the second case, the next token is above T, unless the clocks of
-// the servers differ by more than keepTokens. In the first case, it may be below T.
+// A server may forget T if it loses its data, or if the lock has been free for keepTokens. The server then
+// takes the next token from its clock alone. After a loss of data, the next token may be below T. After
+// keepTokens, it is above T, unless the clocks of the servers differ by more than keepTokens.
 //
 // If the grant of a server has T or a higher token, the server has stored T, and its vote in the result is
 // granted. If the grant has a lower token, the vote in the result is pending, because T can still be sent to
@@ -139,8 +139,8 @@ func (t tally) stored(token int64) tally {
 	return stored
 }
 
-// validUntil returns the time until which a majority of the grants is valid. It returns the zero time if the
-// grants are no majority.
+// validUntil returns the time until which grants of a majority of the servers are valid. It returns the zero
+// time if no majority has granted.
 func (t tally) validUntil() time.Time {
 	if !t.won() {
 		return time.Time{}

@@ -11,12 +11,12 @@ import (
 type State struct {
 	Name string
 	Held bool
-	// Holder is the first of Holders. If the lock is free, only Token is set, to the last token, which Redis
-	// keeps for at least 15 s.
+	// Holder is the first of Holders. If the lock is free, the only field of Holder that is set is Token. It
+	// has the last token, which Redis keeps for at least 15 s.
 	Holder
-	Holders []Holder // several if readers or permits share the lock; sorted by Remaining
+	Holders []Holder // several if readers or holders of permits share the lock; sorted by Remaining
 	Queue   []Waiter // in order; empty for a RedLock, and for locks of package redisson
-	Limit   int      // number of permits of a semaphore; 0 if the semaphore was not used lately
+	Limit   int      // number of permits of a semaphore; 0 if Redis does not know this number
 }
 
 // A Holder is one acquisition that holds a lock.
@@ -29,18 +29,18 @@ type Holder struct {
 	Host    string // host name of the process
 	PID     int    // process id
 	Label   string // label of the session ([WithLabel])
-	Note    string // note of the call to which Redis granted the lock ([WithNote])
-	// Protocol and Library are the versions of the protocol and of the library with which the program was
-	// built. Library is a tag, the hash of a commit, or "devel". Protocol is 0 and Library is "" for sessions
-	// of older versions and for other libraries, which do not store them.
+	Note    string // note of the call whose request got the lock ([WithNote])
+	// Protocol and Library are the versions of the protocol and of the library with which the holder's
+	// program was built. Library is a tag, the hash of a commit, or "devel". Protocol is 0 and Library is ""
+	// for sessions of older versions and for other libraries, which do not store them.
 	Protocol int
 	Library  string
 	Count    int  // hold count of a lock; 0 for a read-write lock and for permits
 	Shared   bool // the holder has a read-write lock for reading, and others may read at the same time
 	Permits  int  // number of permits of a semaphore that the holder has; 0 for a lock
-	// Token is the fencing token that Redis granted. If the session has passed the lock on in memory since
-	// then, the goroutine that has the lock now has a higher token. Token is 0 if the token is not known, for
-	// example for holders of other libraries.
+	// Token is the fencing token that Redis granted. If the session has passed a lock on in memory since
+	// then, the goroutine that has the lock now has a higher token. A permit that is passed on keeps its
+	// token. Token is 0 if the token is not known, for example for holders of other libraries.
 	Token     int64
 	Remaining time.Duration // time until the lease ends, unless the lease is renewed
 	Lingers   bool          // the session may keep the lock while no goroutine has it ([WithLinger])
@@ -49,10 +49,10 @@ type Holder struct {
 }
 
 // Since returns the approximate time at which the session of the holder got the lock, by the clock of the
-// server. It derives the time from the token. After the server's clock has been set back, tokens can be ahead
-// of the clock, and then the result is too late. The session may have passed the lock on from goroutine to
-// goroutine in memory since then. Since returns the zero time if the lock is free, or if the token is not
-// known.
+// server. After that time, the session may have passed the lock on from goroutine to goroutine in memory. The
+// result is derived from the token. If the server's clock has been set back, tokens can be ahead of the
+// clock, and then the result is too late. Since returns the zero time if the lock is free, or if the token is
+// not known.
 func (h Holder) Since() time.Time {
 	if h.Owner == "" || h.Token == 0 {
 		return time.Time{}
@@ -60,8 +60,8 @@ func (h Holder) Since() time.Time {
 	return time.UnixMicro(h.Token)
 }
 
-// Used returns the number of permits of a semaphore that are held. This number exceeds Limit if the limit was
-// reduced below it.
+// Used returns the number of permits of a semaphore that are held. Used exceeds Limit if the limit was
+// reduced below the number of permits that are held.
 func (s State) Used() (n int) {
 	for _, h := range s.Holders {
 		n += h.Permits
@@ -74,11 +74,11 @@ func (s State) Used() (n int) {
 func (s State) Available() int { return s.Limit - s.Used() }
 
 // A Waiter is one place in the queue in Redis. In the queue of a reentrant lock, each session has at most one
-// place, and its other goroutines wait behind that place in memory. For a read-write lock, a session has at
-// most one place to read and one to write. For a semaphore, it has at most one place for each number of
-// permits. For a fair lock, a session can have several places. Goroutines that share a place are then listed
-// one by one, with the same Owner and Age. A goroutine that has given up may be listed for as long as other
-// goroutines of its place wait.
+// place, and all of its waiting goroutines share that place. For a read-write lock, a session usually has at
+// most one place to read and one to write. For a semaphore, it usually has at most one place for each number
+// of permits. For a fair lock, a session can have several places. Goroutines that share a place of a fair
+// lock are listed one by one, with the same Owner and Age. A goroutine that has given up may be listed for as
+// long as other goroutines of its place wait.
 type Waiter struct {
 	Owner    string        // session id and number of the acquisition
 	Session  string        // id of the session
@@ -118,13 +118,13 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 
 // ForceUnlockToken is like [Mutex.ForceUnlock], but frees the lock only if it is still held by the holder
 // that [Mutex.Inspect] has returned with this token. Otherwise it changes nothing and returns false. So an
-// operator who needs time to decide does not free the lock of the next holder. If the session of the holder
-// has passed the lock on in memory, Inspect still returns the token that Redis granted. ForceUnlockToken then
-// takes the lock from the goroutine that has it now.
+// operator who needs time to decide does not free the lock of the next holder. After the session of the
+// holder has passed the lock on in memory, Inspect still returns the token that Redis granted.
+// ForceUnlockToken then takes the lock from the goroutine that has it now.
 //
 // ForceUnlockToken blocks for one request, at most until ctx ends. If token is 0 or less, it returns an
-// error. Inspect returns the token 0 if the token is not known, for example for a holder on a JVM, which only
-// ForceUnlock can free.
+// error. Inspect returns the token 0 if the token is not known, for example for a holder on a JVM. Only
+// ForceUnlock can free the lock of such a holder.
 func (m *Mutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return (*mutex)(m).ForceToken(ctx, token)
 }

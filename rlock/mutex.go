@@ -13,14 +13,14 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// A Locker is any lock of this module. The function [Do] runs a function while a Locker is held. Code that
-// locks items by name can take a func(name string) Locker.
+// A Locker is a lock of any kind. The function [Do] runs a function while a Locker is held. Code that locks
+// items by name can take a func(name string) Locker.
 type Locker interface {
 	// Name returns the name of the lock.
 	Name() string
 	// Lock waits for the lock.
 	Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error)
-	// TryLock never waits for the lock.
+	// TryLock does not wait for other holders.
 	TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error)
 }
 
@@ -46,8 +46,8 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error, optio
 }
 
 // A Mutex names a lock for one session. It keeps no state of an acquisition, so any number of goroutines may
-// use it, and several Mutexes with the same name are the same lock. Every method of the zero Mutex, except
-// Name, returns an error.
+// use it. Several Mutexes of one kind with the same name are the same lock. Every method of the zero Mutex,
+// except Name, returns an error.
 type Mutex mutex
 
 type mutex = engine.Lock
@@ -73,46 +73,48 @@ func New(s *Session, name string, options ...Option) *Mutex {
 // Name returns the name of the lock.
 func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 
-// Lock waits until the lock is held. It returns the hold, and a context for the protected work, which carries
-// the hold and ends with it. If ctx descends from a live hold of this lock, Lock re-enters.
+// Lock waits until its caller holds the lock. It returns the hold, and a context for the protected work. This
+// context carries the hold, and ends when the hold ends. If ctx descends from a live hold of this lock, Lock
+// re-enters.
 //
-// Lock blocks at most until ctx ends, or for the time of [WaitAtMost]. ctx bounds the wait, and the returned
-// context inherits from it. The end of ctx does not end the hold. A hold ends only by Unlock, by a loss, by
-// the end of a fixed lease, or when its session is closed.
+// Lock waits until ctx ends at the latest. With [WaitAtMost], it waits for at most the given time. The
+// returned context descends from ctx. The end of ctx does not end the hold. A hold ends by Unlock, by a loss
+// such as the end of a fixed lease, or when its session is closed.
 //
-// After an error, Lock returns ctx itself and a nil hold, on which all methods may be called. Nothing is held
-// then. If a request without a reply may have taken the lock, the lock is released in the background. The
-// error matches
+// After an error, the call holds nothing, and Lock returns ctx itself and a nil hold. All methods of a nil
+// hold may be called. If a request without a reply may have taken the lock, the session releases the lock in
+// the background. The error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx has ended. The error then does not match ErrLocked. But if the
 //     holder of the lock is known, errors.As finds a *[LockedError]. If this session was the holder, the
 //     error says so;
-//   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost has ended. If Redis has not replied, so
-//     that no holder is known, the error matches os.ErrDeadlineExceeded instead;
+//   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost has ended. If no holder is known, because
+//     Redis has not replied, the error matches os.ErrDeadlineExceeded instead;
 //   - [ErrLost], if ctx descends from a hold that was lost;
 //   - [ErrClosed], if the session is closed, or closes during the wait;
-//   - otherwise an error of go-redis.
+//   - otherwise an error of go-redis, unless the call itself is not valid.
 //
 // An outage of Redis does not end the wait at once. If ctx has a deadline, or the call has WaitAtMost, the
-// wait lasts until then. Otherwise it lasts for the watchdog timeout of the session. The error then says for
-// how long no request has succeeded, and why the last request has failed. A call that re-enters repeats its
-// request only as often as TryLock. Wrong passwords, missing rights, a URL instead of an address and similar
-// mistakes are errors at once. A panic in the client, for example in one of its hooks, is an error at once,
-// too. This error has the value of the panic, and the logger of the session gets the stack.
+// call keeps waiting until this limit. A call without such a limit waits through an outage for at most the
+// watchdog timeout of the session. Its error then says for how long no request has succeeded, and why the
+// last request has failed. A call that re-enters repeats its request only as often as TryLock. Wrong
+// passwords, missing rights, a URL instead of an address and similar mistakes cause an error at once. A panic
+// in the client, for example in one of its hooks, causes an error at once, too. This error has the value of
+// the panic, and the logger of the session gets the stack.
 //
 // A call returns at most 100 ms after its deadline, even if its request is stuck. If ctx is canceled, the
-// call returns at once, with one exception. If Redis stops replying while a request is in flight, the call
-// ends only after the ReadTimeout of go-redis, which is 5 s by default. docs/faq.md lists the bounds of all
-// calls.
+// call also returns within 100 ms, with one exception. If Redis has stopped replying while a request is in
+// flight, a canceled call returns only after the ReadTimeout of go-redis, which is 5 s by default.
+// docs/faq.md lists the bounds of all calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), false)
 	return ctx, (*Hold)(hold), err
 }
 
-// TryLock is like Lock, but does not wait for other holders. If the lock is held, it returns a
-// *[LockedError]. It blocks for one request, which is sent up to four times in an outage. If its own session
-// is just releasing the lock, TryLock first waits up to 250 ms for that release. ctx and a [WaitAtMost] above
-// zero bound TryLock as they bound Lock.
+// TryLock is like Lock, but does not wait for other holders. If another owner holds the lock, TryLock returns
+// a *[LockedError]. It blocks for one request, which is sent up to five times in an outage. If its own
+// session is just releasing the lock, TryLock first waits up to 250 ms for that release. ctx and a
+// [WaitAtMost] above zero bound TryLock as they bound Lock.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), true)
@@ -129,8 +131,8 @@ var (
 	// [WaitAtMost] has ended. The error is a *[LockedError].
 	ErrLocked error = errLocked
 
-	// ErrLost means that the lock was held and then lost. Its lease could not be renewed in time, its data in
-	// Redis was deleted, or an operator has freed it by force.
+	// ErrLost means that the lock was held and then lost. Its lease has ended, Redis has lost its data, or an
+	// operator has freed it by force.
 	ErrLost error = errLost
 
 	// ErrNotHeld means that the hold was unlocked before, or that there never was a hold.
@@ -149,9 +151,9 @@ var (
 	errClosed  = failure.ErrClosed
 )
 
-// LockedError names the holder of the lock, or one of the holders of permits, as far as it is known. It
-// matches [ErrLocked], with one exception: the error of a wait that ended with its context may contain a
-// LockedError, but does not match ErrLocked (see [Mutex.Lock]).
+// LockedError names the holder of the lock, or one of the holders of permits, as far as it is known. A
+// LockedError matches [ErrLocked]. The error of a wait that ended with its context may contain a LockedError,
+// but that error does not match ErrLocked (see [Mutex.Lock]).
 type LockedError struct {
 	What   string // noun for the lock in errors, for example "semaphore"; "" means "lock"
 	Name   string // name of the lock
@@ -160,14 +162,13 @@ type LockedError struct {
 	// Remaining is the time until the lease of the holder ends. It does not say when the lock will be free,
 	// because a living holder renews a lease that is not fixed, and Redis does not know which leases are
 	// fixed ([WithLease]). There is one exception. If Holder ends in "~", the hold has ended, and the lock
-	// stays taken for Remaining ([HoldAtLeast]). HeldBy sets Unlocked then.
+	// stays taken for Remaining ([HoldAtLeast]). HeldBy then sets the field Unlocked.
 	Remaining time.Duration
-	Hint      string // a mistake that the caller may have made; "" if none is suspected
+	Hint      string // a likely cause, such as a mistake of the caller; "" if none is known
 }
 
-// HeldBy returns the holder as Inspect does, with the host, the process id and the label of its session, and
-// the note of its call ([WithNote]). It sets the fields Owner, Session, Host, PID, Label, Note, Protocol,
-// Library, Remaining and Unlocked, as far as they are known.
+// HeldBy returns the holder in the form in which Inspect returns it. It sets the fields Owner, Session, Host,
+// PID, Label, Note, Protocol, Library, Remaining and Unlocked, as far as they are known.
 func (e *LockedError) HeldBy() Holder {
 	by := protocol.ReadInfo(e.Holder, e.About)
 	return Holder{Owner: e.Holder, Session: by.Session, Host: by.Host, PID: by.PID, Label: by.Label,

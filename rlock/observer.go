@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// An Observer is notified of events of the locks of a session, for example to make metrics and traces.
-// Observe is called in the goroutine to which the event belongs, without any mutex held. This goroutine waits
-// until Observe returns, so Observe must be quick. It must not use the session, and must not call
-// runtime.Goexit, as t.FailNow does. If Observe panics, the panic is logged and has no other effect. ctx is
-// the context of the call to which the event belongs, if there is one.
+// An Observer is notified of events of the locks of a session, for example to make metrics and traces. The
+// session calls Observe in the goroutine in which the event happens, without holding a mutex. This goroutine
+// waits until Observe returns, so Observe must be quick. It must not use the session, and must not call
+// runtime.Goexit, as t.FailNow does. If Observe panics, the panic is logged and has no other effect. If the
+// event belongs to a call, ctx has the values of the context of that call.
 //
-// Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with the same Token,
-// when that hold and all holds nested in it have ended. A nested hold has its own EventAcquired, at a greater
-// Depth, but no event for its end.
+// Each EventAcquired at Depth 1 is followed by exactly one EventReleased or EventLost with the same Token.
+// This second event comes when that hold and all holds nested in it have ended. A nested hold has its own
+// EventAcquired, at a greater Depth, but no event for its end.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -29,12 +29,12 @@ const (
 	EventAcquired
 	// EventNotAcquired means that a call has ended without the lock after Wait, with the error Err.
 	EventNotAcquired
-	// EventReleased means that the hold and all holds nested in it were released, by Unlock, Close or
-	// Shutdown, or because the program forgot the Hold. Held is the time for which it was held. Err is set
-	// if the request to release has failed.
+	// EventReleased means that an outermost hold and all holds nested in it were released, by Unlock, Close
+	// or Shutdown, or because the program forgot the Hold. Held is the time for which the lock was held. Err
+	// is set if the request to release has failed.
 	EventReleased
-	// EventLost means that the hold was lost, even if only Unlock has noticed that. Held is the time for
-	// which it was held. Err matches [ErrLost] and says why.
+	// EventLost means that an outermost hold and all holds nested in it were lost, even if only Unlock has
+	// noticed that. Held is the time for which the lock was held. Err matches [ErrLost] and says why.
 	EventLost
 	// EventRenewFailed means that a renewal has failed with the error Err, and will be tried again.
 	EventRenewFailed
@@ -85,7 +85,7 @@ type Event struct {
 	Depth    int           // hold count; for EventAcquired
 	Token    int64         // fencing token; 0 in EventWaiting and EventNotAcquired
 	Err      error         // for EventNotAcquired, EventReleased, EventLost and EventRenewFailed
-	// HandedOver means that the lock was passed on in memory by another goroutine of the session. It is set
-	// in EventAcquired.
+	// HandedOver means that the session already had the lock, and passed it on to this call in memory. Only
+	// EventAcquired sets HandedOver.
 	HandedOver bool
 }

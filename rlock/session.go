@@ -21,9 +21,9 @@ type Client interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// A Session is the identity of a process that holds locks. Its locks share a watchdog, which renews all
-// leases, and a connection for subscriptions, which is open while a goroutine waits. Usually a process has
-// one Session for each Redis. A Session is safe for concurrent use.
+// A Session is the identity of a process that holds locks. Its locks share a watchdog, which renews their
+// leases. They also share the connections for subscriptions, which are open while a goroutine waits. Usually
+// a process has one Session for each Redis. A Session is safe for concurrent use.
 type Session outer
 
 type outer = session.Outer
@@ -40,10 +40,10 @@ func init() {
 // NewSession returns a session that uses client. The caller keeps the client, and must close it after the
 // session. NewSession sends no request. It returns an error if an option is not valid. It also returns an
 // error if client is nil, a *redis.Ring or a *redis.AutoPipeliner. A Ring moves keys to another server if a
-// server does not reply to its pings. Then two owners could hold the same lock. An AutoPipeliner makes a
-// holder wait until a batch is full.
+// server does not reply to its pings. Then two owners could hold the same lock. An AutoPipeliner makes the
+// requests of a holder wait for a batch to fill.
 //
-// The id of the session is chosen here, at random. If a machine or a container can be restored from a
+// NewSession chooses the id of the session at random. If a machine or a container can be restored from a
 // snapshot more than once, call NewSession after the restore. If a process made its session before the
 // snapshot, all restored copies have the same session id, and nothing keeps them apart.
 //
@@ -81,18 +81,19 @@ func (s *Session) ID() string {
 }
 
 // Close releases all locks that the session holds, and ends all waits. Holds and waits end with [ErrClosed].
-// Close blocks until Redis has replied, but not longer than 5 s. A lock that could not be released by then
-// stays taken until its lease ends. Close logs that and returns an error. Close the session before its
-// client, because Close sends requests. It does not close the client. A second Close does nothing.
+// Close blocks until Redis has replied, but not longer than 5 s. A lock that could not be released in this
+// time stays taken until its lease ends. Close logs that and returns an error. Close the session before its
+// client, because Close sends requests. It does not close the client. A second Close only waits for the end
+// of the first.
 func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-// Shutdown is like Close, but waits for the replies of Redis until ctx ends. A lock that could not be
-// released by then stays taken until its lease ends, and the error says so. If ctx is nil, Shutdown does the
-// same as Close, so that this mistake leaves no lock taken.
+// Shutdown is like Close, but instead of 5 s, ctx bounds the wait for the replies of Redis. A lock that could
+// not be released before ctx ends stays taken until its lease ends, and the error says so. If ctx is nil,
+// Shutdown does the same as Close, so that this mistake leaves no lock taken.
 func (s *Session) Shutdown(ctx context.Context) error {
 	inner := (*outer)(s).Session()
 	if inner == nil {
