@@ -269,7 +269,8 @@ func longer(pause *time.Duration) (wait time.Duration) {
 const maxPending = 1024
 
 // A Subscription is one listener's mailbox for one channel. Its methods never block and may be called from
-// any goroutine, but C and Take are meant for a single listener. Do not use a nil or zero Subscription.
+// any goroutine, but C and Take are meant for a single listener. Methods of a nil or zero Subscription may
+// panic.
 type Subscription struct {
 	hub    *Hub
 	ready  chan struct{}

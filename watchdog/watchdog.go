@@ -64,8 +64,8 @@ type Keeper interface {
 	Failed(l *Lease, err error)
 }
 
-// A Watchdog keeps leases. Make it with [New]. Its methods may be called from any goroutine. Do not use a
-// zero or nil Watchdog, or a nil Lease.
+// A Watchdog keeps leases. Make it with [New]. Its methods may be called from any goroutine. They may panic
+// if the Watchdog is nil or zero, or if they are called with a nil Lease.
 type Watchdog struct {
 	keeper Keeper
 	start  time.Time       // has a monotonic reading; all times in this package are counted from it
