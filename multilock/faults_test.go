@@ -222,7 +222,7 @@ func TestALateCopyOfAMembersRequestTakesNothing(t *testing.T) {
 			} else { // the second copy of the request gets the grant
 				testlock.Works(t, l)
 			}
-			// The release of the attempt leaves a tombstone, so that the late copy takes nothing.
+			// The release of the attempt leaves a tombstone, so that the stale copy takes nothing.
 			testlock.Eventually(t, "marked as over", func() bool { return released.Load() > 0 })
 			testlock.Eventually(t, "the others are released", func() bool { return free(t, ms...) })
 			testlock.Must(t, proxy.Release(proxy.Held()[0]))

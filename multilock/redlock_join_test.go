@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/protocol"
+	"github.com/lockline/lockline/internal/testing/faultproxy"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 )
@@ -147,6 +148,30 @@ func TestAForcedServerIsNotJoined(t *testing.T) {
 	})
 }
 
+// The hold cannot find out at first why it has lost a part. It must not acquire the part before it knows that
+// no operator has freed it.
+func TestAServerIsNotJoinedBeforeItSaysWhetherItWasForced(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.warm(t), bg)
+		synctest.Wait()
+		var cut atomic.Int64
+		r[0].Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			if testlock.Script(q.Script()) == "inspect" && cut.Add(1) <= 20 {
+				return faultproxy.DropAndCut
+			}
+			return faultproxy.Pass
+		})
+		direct := testlock.NewSession(t, faultproxy.InMemory(t, r[0].Dial).Client(t))
+		testlock.ForceUnlock(t, testlock.RedLock("x", direct))
+		time.Sleep(3 * renewal)
+		if n := r.held(); n != 2 || hold.Err() != nil || cut.Load() <= 20 {
+			t.Errorf("%d servers have it after %d requests to inspect: %v", n, cut.Load(), hold.Err())
+		}
+		r[0].Net.OnRequest(nil)
+		testlock.Unlock(t, hold)
+	})
+}
+
 // The request of the part that joins again arrives after the Unlock. It must take nothing.
 func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
@@ -232,8 +257,8 @@ func TestAnExtendedHoldGetsBackAServerThatForgotIt(t *testing.T) {
 	})
 }
 
-// A request to a slow server goes on after the other servers have answered. This includes the second copy of
-// a renewal, which has the text of the script. Proves: RedLock
+// A request to a slow server is not ended when the other servers have answered. This includes the second copy
+// of a renewal, which has the text of the script. Proves: RedLock
 func TestAFartherServerThatHasLostItsScriptsKeepsTheHold(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		_, hold := testlock.Lock(t, r.warm(t), bg)

@@ -12,7 +12,7 @@ import (
 )
 
 // The outer hold is unlocked while a nested call is still waiting for a majority to confirm the hold. The
-// hold must go on until the nested hold is unlocked, too.
+// lock must stay held until the nested hold is unlocked, too.
 func TestTheNextGoroutineHasItsTurnWhenTheLastNestedHoldEnds(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.redLock(t)

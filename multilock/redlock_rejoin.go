@@ -85,9 +85,9 @@ func (m *majority) checkPart(i int) {
 // rejoin acquires the missing part of the i-th server, in the background and after a pause. It waits in the
 // queue of the server until the part has joined the hold, the hold ends, or its leases are not renewed any
 // more. Without rejoin, each restart of a server would take a part from the hold, until the hold has no
-// majority. owner is the owner field of the lost part, or "" if there was no part. If the server shows that
-// an operator has freed the lost part, rejoin does not acquire the part again. The caller must be counted in
-// q.home.
+// majority. owner is the owner field of the lost part, or "" if there was no part. rejoin first sends
+// requests until the server says whether an operator has freed the lost part. If so, rejoin does not acquire
+// the part again. The caller must be counted in q.home.
 func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}
@@ -106,21 +106,17 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 			if !renewed {
 				return
 			}
-			if owner != "" {
-				until, cancel := context.WithTimeout(m.ctx, q.lead.Lease/3)
-				st, err := m.l.parts[i].Inspect(until)
-				cancel()
-				if err == nil && slices.Contains(st.Over, owner) {
+			freed, err := m.wasFreed(i, owner)
+			if freed {
+				return
+			}
+			if err == nil {
+				owner = "" // the answer does not change
+				cfg := engine.Config{Bounded: true, Wait: q.lead.Lease / 3, Note: m.note}
+				var p *engine.Entry
+				if p, err = m.acquirePart(i, cfg, false); err == nil && m.addPart(i, p) {
 					return
 				}
-				if err == nil {
-					owner = ""
-				}
-			}
-			cfg := engine.Config{Bounded: true, Wait: q.lead.Lease / 3, Note: m.note}
-			p, err := m.acquirePart(i, cfg, false)
-			if err == nil && m.addPart(i, p) {
-				return
 			}
 			if m.live().bare() && !bounds.Over() {
 				if err == nil || errors.Is(err, rlock.ErrLocked) {
@@ -130,6 +126,18 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 			}
 		}
 	})
+}
+
+// wasFreed reports whether an operator has freed the part of the i-th server that had this owner field. If
+// owner is "", it returns false without a request.
+func (m *majority) wasFreed(i int, owner string) (bool, error) {
+	if owner == "" {
+		return false, nil
+	}
+	until, cancel := context.WithTimeout(m.ctx, m.q.lead.Lease/3)
+	defer cancel()
+	st, err := m.l.parts[i].Inspect(until)
+	return slices.Contains(st.Over, owner), err
 }
 
 // addPart makes p, a grant of the i-th server, a part of the hold. It reports whether that has succeeded. If
