@@ -9,8 +9,8 @@ import (
 )
 
 // A Host takes the place of a test. It has the methods of testing.TB that faultproxy.New and testredis.Start
-// use, but for example no Context, which replicas and Clusters need. The methods Fatal, Fatalf and Skip panic,
-// and Run returns such a panic as an error.
+// use, but for example no Context, which replicas and Clusters need. The methods Fatal, Fatalf and Skip
+// panic, and Run returns such a panic as an error.
 type Host struct {
 	testing.TB // always nil, so a method that Host does not define panics
 

@@ -9,8 +9,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Join calls Go in fake time, and then Settle. So if the call cannot get l, it is in the queue and has a
-// subscription when Join returns.
+// Join calls Go in fake time, and then Settle. If the call of Lock does not get l, it is queued and its
+// session has a subscription when Join returns.
 func Join(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := Go(ctx, l, options...)
 	Settle()
@@ -24,7 +24,8 @@ func Settle() {
 	synctest.Wait()
 }
 
-// Waiting fails the test if one of these calls has returned. The test must be in fake time.
+// Waiting calls Settle, and then fails the test if one of these calls has returned. The test must be in fake
+// time.
 func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	t.Helper()
 	Settle()
@@ -35,8 +36,8 @@ func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	}
 }
 
-// Served waits for these calls, one after another, and unlocks each before it waits for the next. If they
-// need the same lock, they must be served in this order.
+// Served waits for these calls, one after another, and unlocks each Hold before it waits for the next call.
+// So calls of the same lock must be served in this order. An error stops the test.
 func Served(t testing.TB, calls ...<-chan Grant) {
 	t.Helper()
 	for _, got := range calls {
