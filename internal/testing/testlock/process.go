@@ -16,8 +16,9 @@ import (
 // a child if it has this variable.
 const childEnv = "LOCKLINE_TEST_CHILD"
 
-// Main is for the TestMain of a package whose tests start child processes with Child. It calls testredis.Run.
-// In a child process, Main only calls child. Then args has the arguments of Child, separated by spaces.
+// Main calls testredis.Run. The TestMain of a package must call Main if its tests start child processes with
+// Child. In a child process, Main only calls child. Then args has the arguments of Child, separated by
+// spaces.
 func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	if args, is := os.LookupEnv(childEnv); is {
 		child(args)

@@ -84,7 +84,7 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 		return fmt.Sprintf("slots: %v", ranges)
 	}
 	for _, slots := range ranges {
-		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // first and last slot, and each node
+		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // two slots, and the nodes
 			return fmt.Sprintf("nodes of some slots: %v", fields)
 		}
 	}

@@ -46,8 +46,8 @@ func (l *lasting) TempDir() string {
 	return dir
 }
 
-// Run is for the TestMain of a package whose tests use servers. It calls ManyAtOnce, runs the tests, ends the
-// shared server, and fails if goroutines are left.
+// Run calls ManyAtOnce, runs the tests of a package, ends the shared server, and fails if goroutines are
+// left. The TestMain of each package whose tests use servers calls Run.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
 	// If a server has ended, go-redis dials once a second, and does not notice before the next dial that its
