@@ -88,7 +88,7 @@ var ends = map[string]test{
 		m := w.new("x")
 		ctx, hold := testlock.Lock(t, m, bg)
 		_, nested := testlock.Lock(t, m, ctx)
-		below := begin(t, m, context.WithoutCancel(ctx)) // this Lock waits until nested is unlocked
+		below := begin(t, m, context.WithoutCancel(ctx)) // waits until nested is unlocked
 		got := begin(t, m, bg)
 		w.lose(t, "x", hold)
 		testlock.WantError(t, "the wait for a re-entry", (<-below).Err, rlock.ErrLost)
@@ -388,7 +388,7 @@ var ends = map[string]test{
 				t.Errorf("%s: served after %v", what, took)
 			}
 			<-ctx.Done()
-			if took := time.Since(start); took > 11*time.Second { // it notices the loss at its next renewal
+			if took := time.Since(start); took > 11*time.Second { // holders notice losses at renewals
 				t.Errorf("%s: its holder learned of it after %v", what, took)
 			}
 			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)

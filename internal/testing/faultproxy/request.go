@@ -39,7 +39,7 @@ type Message struct {
 	Payload string
 }
 
-// An Action decides what happens to a request and its reply.
+// An Action decides whether a request and its reply are delivered.
 //
 // As with TCP, a connection loses all data from some byte on, and never a piece in the middle. So an action
 // also affects the requests that follow on the same connection, for example in the same pipeline:
