@@ -17,8 +17,8 @@ type guard struct {
 	overlaps atomic.Int64 // number of entries at which too many goroutines were inside
 }
 
-// alone is the number that an exclusive section adds to the field inside. It is larger than any number of goroutines in shared
-// sections.
+// alone is the number that an exclusive section adds to the field inside. It is larger than any number of
+// goroutines in shared sections.
 const alone = 1 << 16
 
 // sharers is the value of `most` for readers, any number of which may be in shared sections at once. With

@@ -48,7 +48,7 @@ type counterClient struct {
 	publish bool
 }
 
-func (c *counterClient) mutex(string) mutex        { return nil } // unused: the client has only latches
+func (c *counterClient) mutex(string) mutex        { return nil } // unused, because latches need no mutex
 func (c *counterClient) close() error              { return c.rdb.Close() }
 func (c *counterClient) latch(name string) latched { return &counterLatch{c, name} }
 
