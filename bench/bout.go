@@ -33,7 +33,7 @@ func (b bout) measured(ctx context.Context) (figures, error) {
 	return b.run(ctx, b)
 }
 
-// newName returns a new name for a lock, which no other run uses.
+// newName returns the name of a new lock. No other run uses this name.
 func newName() string { return "lockline-bench:" + uuid.NewString() }
 
 // cycles runs a bout of most scenarios. All goroutines lock and unlock, over and over.
@@ -69,8 +69,8 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 // never stop changing.
 const gatherFor = 15 * time.Second
 
-// gathered waits until all clients have probably begun to wait. It returns when the servers have enough
-// connections for one of each client to each server, and their number has stayed the same for 150 ms. It also
+// gathered waits until all clients have probably begun to wait. It returns when there are at least as many
+// connections as clients times servers, and the number of connections has stayed the same for 150 ms. It also
 // returns after gatherFor.
 func (b bout) gathered(ctx context.Context) error {
 	last, same := 0, 0

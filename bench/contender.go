@@ -18,8 +18,8 @@ type contender struct {
 	module string // path of the library's module
 	config string // description of the options on the page
 
-	// unscripted has the commands that the contender's clients send, but its scripts do not call. It does not
-	// repeat neverScripted.
+	// unscripted has commands that the contender's clients send, but its scripts do not call. The commands of
+	// neverScripted are not repeated here.
 	unscripted []string
 
 	// dial makes one client, with connections of its own.

@@ -86,7 +86,7 @@ func toRead(m mutex) mutex {
 	return m
 }
 
-// newWaits returns a histogram of durations up to an hour, because no run lasts longer. Its buckets are 1 %
+// newWaits returns a histogram of durations up to an hour, because no wait is longer. Its buckets are 1 %
 // wide. Recording a value allocates nothing.
 func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 2) }
 
@@ -230,10 +230,10 @@ func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
 	return m.unlock(ctx)
 }
 
-// wait records the time since the present cycle began as its wait.
+// wait records the time since the present cycle began, as the wait of this cycle.
 func (w *worker) wait() {
 	waited := int64(time.Since(w.began))
-	_ = w.waits.RecordValue(waited) // fails only for more than an hour, which no run lasts
+	_ = w.waits.RecordValue(waited) // fails only for more than an hour, and no wait is longer
 	if w.writeWaits != nil && !w.reading {
 		_ = w.writeWaits.RecordValue(waited)
 	}
@@ -293,8 +293,8 @@ func (b bout) measure(
 	if err := pause(ctx, b.window); err != nil {
 		return t, 0, err
 	}
-	// Extend the measured time until at least one section has both begun and ended in it. If no section ends
-	// for drainFor, it seems that no worker gets the lock any more.
+	// Extend the measured time until at least one section has both begun and ended in it. Give up after
+	// drainFor, because then it seems that no worker gets the lock any more.
 	inside := max(1, b.permits) // largest possible number of sections in progress at the start
 	if b.ownLocks || b.reads > 0 {
 		inside = len(c.workers)

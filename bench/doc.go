@@ -1,8 +1,8 @@
-// Command bench compares the locks of this module with other libraries. A contender is one library with one
-// set of options. In a scenario, its clients run cycles, and each cycle locks and unlocks. In each round, the
-// contenders of a scenario run one after another, so that other work of the machine slows down all of them
-// alike. Most figures are medians over the rounds. For cycles per second, the page also shows the slowest and
-// the fastest round.
+// Command bench compares the locks of this module with other libraries, and prints a page of figures. A
+// contender is one library with one set of options. In most scenarios, the clients of a contender run cycles,
+// and each cycle takes a lock and releases it. In each round, the contenders of a scenario run one after
+// another, so that other work of the machine slows down all of them alike. Most figures are medians over the
+// rounds. For cycles per second, the page also shows the slowest and the fastest round.
 //
 // The command starts its own Redis servers. With --redis URL, scenarios with one server use that server
 // instead.
@@ -12,8 +12,8 @@
 //
 // A whole run takes about seven minutes. A bar on the terminal shows the time that is left.
 //
-// All clients run in the process of the command, but each client has its own connections and sessions, like a
-// process. Each family of scenarios supports a claim of the documentation:
+// All clients run in the process of the command, but each client has its own connections and sessions, as a
+// process would have. Each family of scenarios supports a claim of the documentation:
 //
 //   - solo measures the cost of an uncontended lock, for each way in which users write a cycle.
 //   - distinct measures the cost of many uncontended locks at once.

@@ -56,7 +56,7 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	f := figures{
 		"requests_per_lock":   spent.requests / n,
 		"cpu_us_per_lock":     micros(spent.cpu) / n,
-		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // below 0 if earlier objects were freed
+		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // negative if older objects were freed
 		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n,
 	}
 	if f["violations"], err = b.intrude(ctx, names); err != nil {

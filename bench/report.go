@@ -20,7 +20,7 @@ type report struct {
 	command    string
 	day        string // day on which the run began, in UTC
 	version    string // version of Redis
-	origin     string // clause of the page about who has started the server
+	origin     string // words on the page that say who has started the server
 	rounds     int
 	window     time.Duration
 	scenarios  []scenario

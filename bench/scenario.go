@@ -21,7 +21,7 @@ type scenario struct {
 	permits    int           // permits of the semaphore; 0: the lock is not a semaphore
 	critical   time.Duration // time spent under the lock
 	servers    int           // number of independent servers for locks on a majority; 0: one server
-	crowd      bool          // the end of the run ends all waits, because a turn for each could take minutes
+	crowd      bool          // the end of the run ends all waits, because a turn for all could take minutes
 	locks      int           // number of locks in the scenario held
 	lease      time.Duration // lease of the locks; 0: the default of the contender
 

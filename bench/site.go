@@ -14,7 +14,7 @@ type site struct {
 	redis    string   // URL of the server for scenarios with one server
 	majority []string // URLs of independent servers, for scenarios with several servers
 	version  string   // version of the server in redis
-	origin   string   // clause of the page about who has started the server in redis
+	origin   string   // words on the page that say who has started the server in redis
 }
 
 // open starts the servers that the scenarios need. If redisURL is not empty, scenarios with one server use

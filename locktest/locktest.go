@@ -40,15 +40,15 @@
 //
 // The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and can run in parallel.
 // Each session has a client of its own. Like the client in the README's quick start, this client has
-// ContextTimeoutEnabled. A Lock and its Unlock together take about a millisecond. Locks that imitate the
-// library would be faster, but would have only the kinds, the errors and the faults that somebody has
-// imitated. Tests of a Cluster, of Sentinels, replicas, access rights and memory limits need a real server,
-// because miniredis cannot replace one there.
+// ContextTimeoutEnabled. A Lock and its Unlock together take about a millisecond. An imitation of the library
+// would be faster, but would have only the kinds, the errors and the faults that somebody has imitated. Tests
+// of a Cluster, of Sentinels, replicas, access rights and memory limits need a real server, because miniredis
+// does not imitate these.
 //
-// At the end of the test, each session is closed before its client, and each server after its sessions and
-// clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find.
-// Log lines of sessions go to the log of the test. If the code under test forgets a Hold, the lock stays held
-// until the end of the test, because the garbage collector releases no Hold while any test has a Server.
+// At the end of the test, the faults of each server end, and its sessions and clients are closed, each
+// session before its client. Then the server ends. No goroutine is left for goleak to find. Log lines of
+// sessions go to the log of the test. If the code under test forgets a Hold, the lock stays held until the
+// end of the test, because the garbage collector releases no Hold while any test has a Server.
 //
 // A program that does not import locktest does not build miniredis.
 package locktest

@@ -25,13 +25,13 @@ import (
 const noticed = 10 * time.Second
 
 // Lose takes every lock of this name from its holders, as an operator does by a forced unlock. Lose works for
-// locks of all kinds. It takes all permits of a semaphore, a read-write lock from its writer and from all of
-// its readers, and the leadership of an election. Lose finds a lock of package redisson only if a session of
-// [Server.NewSession] has held it.
+// locks of all kinds, and for the leadership of an election. It takes all permits of a semaphore. It takes a
+// read-write lock from the writer and from all readers. Lose finds a lock of package redisson only if a
+// session of [Server.NewSession] has held this lock.
 //
-// The first waiter gets the lock, possibly some milliseconds before the last holder notices the loss. When a
-// lease expires, however, the holder notices that before other sessions can get the lock. To test an expired
-// lease, use [Server.Silence] and fake time.
+// The first waiter gets the lock, possibly some milliseconds before the last holder notices the loss. In
+// contrast, a holder notices the end of its lease before other sessions can get the lock. To test the end of
+// a lease, use [Server.Silence] and fake time.
 //
 // Lose notifies the sessions that NewSession has made, so that they notice the loss before their next
 // renewal. When Lose returns, the contexts of the lost holds have ended with the cause [rlock.ErrLost]. There
@@ -207,11 +207,11 @@ var forces = map[string]func(ctx context.Context, operator *rlock.Session, name 
 	},
 }
 
-// holds counts the holds of a session, for each kind and name of a lock.
+// holds counts the outermost holds of a session, for each kind and name of a lock.
 type holds struct {
 	mu    sync.Mutex     // guards the fields below
-	began map[lock]int64 // number of holds that have begun, without nested ones
-	over  map[lock]int64 // number of these holds that have ended
+	began map[lock]int64 // number of outermost holds that have begun
+	over  map[lock]int64 // number of outermost holds that have ended
 }
 
 type lock struct{ kind, name string }

@@ -98,7 +98,8 @@ func (s *Server) Client() *redis.Client {
 	return client
 }
 
-// Options returns options for a new client of the server. Use it instead of Client to change some of them:
+// Options returns the options of a new client of the server. To change some of these options, call Options
+// instead of Client:
 //
 //	options := server.Options()
 //	options.ReadTimeout = time.Second
@@ -166,7 +167,7 @@ func (s *Server) Fail(reply string) {
 
 // Resume ends Silence, Refuse and Fail for all clients. The server still has its data, except for expired
 // keys. If sessions are given, Resume only ends each Silence and Refuse that was called with these sessions.
-// It then ends no Fail, and no Silence or Refuse that was called without sessions.
+// In this case, Resume ends no Fail, and no Silence or Refuse that was called without sessions.
 func (s *Server) Resume(sessions ...*rlock.Session) {
 	s.t.Helper()
 	if len(sessions) == 0 {

@@ -25,20 +25,21 @@
 // A [LogHandler] makes one more metric, lockline.log.warnings. It counts the warnings and errors that
 // Lockline logs. Its only attribute, lockline.log.message, is the first part of the message.
 //
-// The counter lockline.lock.handovers has the attribute lockline.lock.in_memory. It is true if the lock went
-// from one goroutine of a session to the next without a request.
+// The counter lockline.lock.handovers has the attribute lockline.lock.in_memory. This attribute is true if
+// the lock went from one goroutine of a session to the next without a request.
 //
-// The histograms and the counter of failed renewals have the attribute error.type if there was an error. Its
-// values are locked, timeout, canceled, lost, closed and _OTHER.
+// The histograms and the counter of failed renewals have the attribute error.type if there was an error. The
+// values of error.type are locked, timeout, canceled, lost, closed and _OTHER.
 //
-// The first event of a kind and pattern sets their counters to 0, so that Prometheus sees the first loss as
-// an increase. For failed renewals, it does so with the error types timeout and _OTHER only.
+// After the first event of a kind and pattern, the counters of this kind and pattern have the value 0. So
+// Prometheus sees the first loss as an increase. The counter of failed renewals then has the value 0 only for
+// the error types timeout and _OTHER.
 //
 // # Traces
 //
-// Each Lock and TryLock makes a span "lock PATTERN" below the span of its context. If the lock was taken, the
-// span has an event "waiting" at the time at which the call began to wait. Spans of work under the lock are
-// not children of this span, but of the caller's span.
+// Each Lock and TryLock makes a span "lock PATTERN" below the span of its context. If the call has waited for
+// the lock, the span has an event "waiting" at the time at which the wait began. Spans of work under the lock
+// are not children of this span, but of the caller's span.
 //
 // # Dashboard and alerts
 //

@@ -68,7 +68,7 @@ func (h *LogHandler) count(ctx context.Context, message string, n int64) {
 	h.warnings.Add(ctx, n, metric.WithAttributes(messageKey.String(message)))
 }
 
-// Enabled reports whether the next handler accepts records of this level, or Handle may count them.
+// Enabled reports whether the next handler accepts records of this level, or whether Handle may count them.
 func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h != nil && h.next != nil && (level >= slog.LevelWarn || h.next.Enabled(ctx, level))
 }

@@ -28,7 +28,7 @@ const (
 	errorKey   = attribute.Key("error.type")
 )
 
-// The values of error.type with which counters of failed renewals begin, see begin.
+// The values of error.type for which the method begin makes counters of failed renewals.
 const (
 	timeout = "timeout"
 	other   = "_OTHER"

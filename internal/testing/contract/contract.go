@@ -28,8 +28,8 @@ type Kind struct {
 	// New returns the Maker of a process, which has a session for each server.
 	New func(process []*rlock.Session) Maker
 
-	// Rival returns the Maker of another process, whose locks exclude the locks of New. If it is nil, New is
-	// used.
+	// Rival returns the Maker of another process, whose locks exclude the locks of New. If Rival is nil, New
+	// takes its place.
 	Rival func(process []*rlock.Session) Maker
 }
 
@@ -49,9 +49,9 @@ const (
 	Turns                      // goroutines of one process are served in the order in which they came
 	Lines                      // waiters of several processes are served in the order in which they came
 	Hints                      // the error of a waiter says whether its own session is the holder
-	Alike                      // a lock uses all of its servers in the same way, so tests disturb only one
+	Alike                      // a lock uses its servers in the same way, so tests disturb only the first
 	Brief                      // Run omits the tests of traffic, because another kind sends such requests
-	Mutexes                    // a lock is an rlock.Mutex, or made of several
+	Mutexes                    // a lock is an rlock.Mutex, a MultiLock or a RedLock
 
 	// Own means that no other library has such locks. So a name can be any bytes, and the lock can stay taken
 	// after its Unlock.
@@ -259,7 +259,8 @@ func begin(t *testing.T, l rlock.Locker, ctx context.Context, options ...rlock.O
 	return got
 }
 
-// granted waits until the Lock that begin has started returns, and returns its Hold.
+// granted waits for the end of the Lock that begin has started, and returns the Hold. If the Lock fails,
+// granted stops the test.
 func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
 	t.Helper()
 	return testlock.Granted(t, got)

@@ -97,7 +97,7 @@ var leases = map[string]test{
 		testlock.Settle() // another goroutine calls the observer
 		mu.Lock()
 		last := len(told) - 1
-		for last > 0 && told[last].Type == rlock.EventLost { // the loss of each part may be an event
+		for last > 0 && told[last].Type == rlock.EventLost { // a MultiLock has an event for each member
 			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
 				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
@@ -259,7 +259,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		for i, net := range p.nets {
 			for _, r := range net.Requests() {
-				// A copy of an acquire is not sent, because Redis may grant the lock to its attempt again.
+				// No copy of an acquire is sent, because Redis may grant the lock to the same attempt again.
 				if name := testlock.Script(r.Script()); name != "" && name != "acquire" {
 					_, _ = w.wires[i].Net.Replay(r)
 				}

@@ -85,8 +85,8 @@ var cycles = map[string]cycle{
 
 // disturb calls run many times for each cycle and each action, with a new process each time. The action
 // disturbs the first request in the first run, the second request in the second run, and so on. Requests to
-// all servers count. The runs end when the process has sent too few requests. run can call its last
-// parameter to set a function, which disturb then calls just before it disturbs the request.
+// all servers count. In the last run, there is no such request any more. run may pass a function to its last
+// parameter. disturb then calls this function just before the request is disturbed.
 func disturb(
 	t *testing.T, w *world, actions map[string]faultproxy.Action,
 	run func(t *testing.T, p *process, cycle cycle, disturbed func(f func())),

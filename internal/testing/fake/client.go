@@ -31,9 +31,9 @@ func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
 // clients counts the clients, because each of them gets an address of its own.
 var clients atomic.Int64
 
-// Client returns a client that calls answer for each call of a script, and returns its results as the reply.
-// The function answer may block. It must be safe for use by several goroutines at once. The client cannot
-// subscribe to channels. The client is closed when the test ends.
+// Client returns a client whose replies come from answer. For each call of a script, the client calls answer,
+// whose results are the reply. The function answer may block. It must be safe for use by several goroutines
+// at once. The client cannot subscribe to channels. The client is closed when the test ends.
 func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1)), ContextTimeoutEnabled: true,

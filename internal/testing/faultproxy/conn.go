@@ -17,11 +17,11 @@ const (
 )
 
 // A conn is one client connection with its own connection to the server. For each direction, one goroutine
-// reads packets and puts them into a queue, and another one delivers each packet when it is due.
+// reads packets and puts them into a queue, and another goroutine delivers each packet when it is due.
 type conn struct {
 	p     *Proxy
 	id    int
-	ends  [2]net.Conn    // index towardServer: connection to the server; towardClient: to the client
+	ends  [2]net.Conn    // ends[towardServer] leads to the server, and ends[towardClient] to the client
 	queue [2]chan packet // packets that wait to be delivered, by direction
 	done  chan struct{}  // closed by the first cut
 	once  sync.Once
@@ -45,7 +45,7 @@ type packet struct {
 type awaited struct {
 	Request
 	action Action
-	frames int // number of replies still missing; a SUBSCRIBE gets one for each channel
+	frames int // number of missing replies; a SUBSCRIBE gets one reply for each channel
 }
 
 func newConn(p *Proxy, id int, client, server net.Conn) *conn {
@@ -159,9 +159,9 @@ func (c *conn) readServer() {
 	c.send(towardClient, packet{last: true})
 }
 
-// answered returns the request to which v is the reply, or one of several replies. It returns nil if v is no
-// reply, but for example a message. The request stays in c.waiting until its reply is in the queue and settle
-// runs. Otherwise a cut for the next request could overtake the reply.
+// answered returns the request to which v is the reply, or one of several replies. It returns nil if v is not
+// a reply, for example if v is a message. The request stays in c.waiting until its reply is in the queue and
+// settle runs. Otherwise a cut for the next request could overtake the reply.
 func (c *conn) answered(v value) *awaited {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +192,7 @@ func (c *conn) answered(v value) *awaited {
 	return head
 }
 
-// settle removes the oldest request from c.waiting if it has its complete reply.
+// settle removes the oldest request from c.waiting if this request has its complete reply.
 func (c *conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package faultproxy has a proxy between clients and one Redis server, for tests. The proxy records the
 // requests of clients, and the pub/sub messages to clients. (The commandstats of Redis would also count the
-// commands that scripts call.) The proxy can lose requests and replies, and break connections, at requests
-// that a test chooses.
+// commands that scripts call.) For each request, a test can choose that the proxy loses the request, loses
+// its reply or breaks the connection.
 //
 // The proxy works over TCP or in memory. A proxy in memory needs no socket, and can run in fake time.
 //
@@ -263,7 +263,7 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// LeadTo lets new connections lead to the server that dial connects to, like an endpoint that has moved. Open
+// LeadTo lets new connections lead to the server that dial connects to, as when an endpoint has moved. Open
 // connections do not change.
 func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 	p.mu.Lock()
@@ -275,7 +275,7 @@ func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 func (p *Proxy) CutRequests() {
 	p.mu.Lock()
 	open := slices.Collect(maps.Keys(p.conns))
-	p.mu.Unlock() // conn.mu must not be locked while p.mu is
+	p.mu.Unlock() // the loop locks conn.mu, which must not be locked while p.mu is locked
 	for _, c := range open {
 		if !c.listens() {
 			c.cut()
@@ -296,8 +296,8 @@ func (p *Proxy) BlackHole(toServer, toClient bool) {
 	})
 }
 
-// Freeze lets the server seem to be stopped, as by SIGSTOP. Connections stay open, and clients can connect.
-// Requests wait until Thaw, even if their client has closed its connection.
+// Freeze makes the server appear to be stopped, as by SIGSTOP. Connections stay open, and clients can
+// connect. Requests wait until Thaw, even if their client has closed its connection.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -45,8 +45,8 @@ func (s *Redis) all() []*faultproxy.Proxy {
 	return slices.Clone(s.proxies)
 }
 
-// Kill lets the server seem to have ended. The server forgets all keys and scripts, and the proxies cut their
-// connections and refuse new ones until Serve.
+// Kill makes the server appear to have ended. The server forgets all keys and scripts. The proxies cut their
+// connections, and refuse new connections until Serve.
 func (s *Redis) Kill() {
 	all := s.all()
 	for _, p := range all {

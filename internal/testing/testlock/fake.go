@@ -75,8 +75,8 @@ func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
 }
 
 // Silence lets s send a request that gets no reply. So s considers the server silent until s gets another
-// reply. Silence is for tests in fake time, and takes 200 ms. During this time, the calls of scripts by other
-// sessions get no reply either.
+// reply. net must be the proxy that s uses. Silence is for tests in fake time, and takes 200 ms. During this
+// time, other calls of scripts through net get no reply either.
 func Silence(t testing.TB, s *rlock.Session, net *faultproxy.Proxy) {
 	t.Helper()
 	net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

@@ -17,8 +17,8 @@ func Join(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan G
 	return got
 }
 
-// Settle waits, in fake time, until all goroutines are blocked. It waits for a moment first, because a
-// goroutine may wait for others in order to send a request together.
+// Settle waits, in fake time, until all goroutines are blocked. It sleeps for a moment first, because a
+// goroutine may wait for a moment in order to send its request together with others.
 func Settle() {
 	time.Sleep(5 * time.Millisecond)
 	synctest.Wait()
@@ -37,7 +37,7 @@ func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 }
 
 // Served waits for these calls, one after another, and unlocks each Hold before it waits for the next call.
-// So calls of the same lock must be served in this order. An error stops the test.
+// If the calls are for the same lock, they must be served in this order. An error stops the test.
 func Served(t testing.TB, calls ...<-chan Grant) {
 	t.Helper()
 	for _, got := range calls {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// scripts returns a map to the names of the library's scripts. The keys are their texts and their digests.
+// scripts returns the names of the library's scripts. The keys are the texts and the digests of the scripts.
 var scripts = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, name := range script.Names() {

@@ -28,7 +28,7 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	for range masters * (1 + replicasPerMaster) {
 		s := Start(t,
 			"--cluster-enabled", "yes",
-			"--cluster-node-timeout", "2000", // a failover begins after 2000 ms
+			"--cluster-node-timeout", "2000", // ms without a reply, until a failover begins
 			"--cluster-announce-ip", "127.0.0.1",
 			"--repl-diskless-sync-delay", "0", // by default, the master waits for further replicas for 5 s
 			"--repl-ping-replica-period", "1") // by default, nodes hide replicas for up to 10 s
@@ -84,7 +84,7 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 		return fmt.Sprintf("slots: %v", ranges)
 	}
 	for _, slots := range ranges {
-		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // two slots, and the nodes
+		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // first slot, last slot, nodes
 			return fmt.Sprintf("nodes of some slots: %v", fields)
 		}
 	}

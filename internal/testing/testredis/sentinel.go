@@ -19,7 +19,7 @@ const sentinels = 3
 
 // A Sentinel is a group of servers: a master with replicas, and three Sentinels.
 type Sentinel struct {
-	Nodes     []*Server // first the master at the start, then its replicas
+	Nodes     []*Server // the first node begins as the master, and the other nodes as its replicas
 	Sentinels []*Server
 }
 
@@ -111,7 +111,8 @@ func (s *Sentinel) Failover(t testing.TB) {
 	})
 }
 
-// AwaitFailover waits until most Sentinels name the same master and this is not old. It returns this master.
+// AwaitFailover waits until most Sentinels name the same master, and this master is not old. It returns this
+// master.
 func (s *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	return s.awaitMaster(t, func(addr string) bool { return addr != old.Addr })

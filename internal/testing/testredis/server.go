@@ -184,8 +184,8 @@ func (s *Server) launch() error {
 	return fmt.Errorf("the server at %s does not answer", s.Addr)
 }
 
-// serves reports whether the server answers. It checks that the process pid answers, because two tests may
-// have chosen the same port. If args set a password, serves cannot check that.
+// serves reports whether the server answers. Because two tests may have chosen the same port, serves checks
+// that the process pid answers. If args set a password, this check is not possible, and serves returns true.
 func (s *Server) serves(pid int) bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -292,7 +292,8 @@ func (s *Server) output() string {
 	return string(b[max(0, len(b)-4096):])
 }
 
-// await polls until ready returns "". If that takes too long, it stops the test with the last text of ready.
+// await polls until ready returns "". If this takes longer than patience, await stops the test with the last
+// text of ready.
 func await(t testing.TB, ready func() (missing string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
