@@ -33,7 +33,8 @@
 //
 // After the first event of a kind and pattern, the counters of this kind and pattern have the value 0. So
 // Prometheus sees the first loss as an increase. The counter of failed renewals then has the value 0 only for
-// the error types timeout and _OTHER.
+// the error types timeout and _OTHER. After 2000 pairs of a kind and a pattern, counters of further pairs
+// begin with their first increment.
 //
 // # Traces
 //

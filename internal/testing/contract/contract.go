@@ -131,8 +131,8 @@ func newWorld(t *testing.T, k Kind) *world {
 	return w
 }
 
-// keeping returns a Maker whose locks keep all Holds until the test ends, because the garbage collector must
-// not find a Hold in fake time. The locks also check the text of each error.
+// keeping returns a Maker whose locks keep all Holds reachable until the test ends, because no Hold may be
+// garbage-collected in fake time. The locks also check the text of each error.
 func keeping(t *testing.T, maker Maker) Maker {
 	return func(name string, options ...rlock.Option) Lock {
 		l := maker(name, options...)
@@ -199,7 +199,7 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// settled is a time in which any request or hand-over ends, in fake time.
+// settled is long enough for any request or hand-over to end, in fake time.
 const settled = 50 * time.Millisecond
 
 var bg = context.Background()

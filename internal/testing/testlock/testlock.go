@@ -67,8 +67,8 @@ func User(t testing.TB, server *testredis.Server, name string, rights ...any) *r
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
 }
 
-// Impatient changes the options of a client, so that the client waits only 200 ms for a server that does not
-// answer.
+// Impatient changes the options of a client, so that the client waits only 200 ms for each connection and for
+// each reply.
 func Impatient(o *redis.Options) {
 	o.ReadTimeout, o.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
 }
