@@ -78,7 +78,7 @@ func (r *report) named(name string) (some []*result) {
 	return some
 }
 
-// values returns the values of a metric in all rounds in which it was measured.
+// values returns the values of the metric name in all rounds that have a value.
 func (x *result) values(name string) (all []float64) {
 	for _, f := range x.rounds {
 		if v, ok := f[name]; ok {

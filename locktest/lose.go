@@ -40,7 +40,7 @@ const noticed = 10 * time.Second
 //     the server again, unless the lease ends first.
 //   - A session of a client from [Server.Client] or [Server.Options] notices the loss when it next
 //     renews or uses the hold.
-//   - The context of a MultiLock ends a moment later. Wait for its Done.
+//   - The context of a hold of a MultiLock ends a moment later. Wait until this context is done.
 //   - A RedLock stays held while a majority of its servers still has it. After its loss, its context ends a
 //     moment later, too.
 //

@@ -148,8 +148,8 @@ func (p *Proxy) Options() *redis.Options {
 	return opt
 }
 
-// Client returns a client of the proxy. Its options are Options, changed by mod. The client is closed when
-// the test ends.
+// Client returns a client of the proxy. The client has the options that Options returns, changed by mod. It
+// is closed when the test ends.
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := p.Options()
 	for _, m := range mod {

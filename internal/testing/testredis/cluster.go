@@ -104,8 +104,8 @@ func outOfSync(ctx context.Context, node *redis.Client) string {
 	return info
 }
 
-// Client returns a client of the whole Cluster. Its options are the defaults of go-redis, changed by mod. The
-// client is closed when the test ends.
+// Client returns a client of the whole Cluster. The client has the default options of go-redis, changed by
+// mod. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opt := &redis.ClusterOptions{}
 	for _, s := range c.Nodes {

@@ -70,8 +70,8 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	return s
 }
 
-// FailoverClient returns a client that follows the master. Its options are the defaults of go-redis, changed
-// by mod. The client is closed when the test ends.
+// FailoverClient returns a client that follows the master. The client has the default options of go-redis,
+// changed by mod. It is closed when the test ends.
 func (s *Sentinel) FailoverClient(t testing.TB, mod ...func(*redis.FailoverOptions)) *redis.Client {
 	opt := &redis.FailoverOptions{MasterName: masterName}
 	for _, sentinel := range s.Sentinels {

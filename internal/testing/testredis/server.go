@@ -211,7 +211,7 @@ func (s *Server) serves(pid int) bool {
 	return false
 }
 
-// Client returns a client of the server. Its options are the defaults of go-redis, changed by mod. The client
+// Client returns a client of the server. The client has the default options of go-redis, changed by mod. It
 // is closed when the test t ends.
 func (s *Server) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: s.Addr}
