@@ -53,8 +53,8 @@ const (
 	Brief                      // Run omits the tests of traffic, because another kind sends such requests
 	Mutexes                    // a lock is an rlock.Mutex, a MultiLock or a RedLock
 
-	// Own means that no other library uses such locks. So Lockline allows any bytes as a name, and HoldAtLeast
-	// can keep a lock taken after its Unlock.
+	// Own means that no other library uses such locks. So Lockline allows any bytes as a name, and
+	// HoldAtLeast can keep a lock taken after its Unlock.
 	Own
 
 	Lingers // a session can keep a lock that no goroutine holds, see rlock.WithLinger
