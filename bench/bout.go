@@ -18,24 +18,25 @@ type bout struct {
 	window time.Duration // measured time
 }
 
-// patience is the time that a run may take in addition to ten times its measured time.
+// A bout may take ten times its measured time, and patience in addition.
 const patience = 60 * time.Second
 
 var errPatient = errors.New("the run does not end")
 
-// measured runs the bout.
+// measured runs the bout and returns its figures. If the bout takes too long, its context ends with the cause
+// errPatient.
 func (b bout) measured(ctx context.Context) (figures, error) {
-	// The context has no deadline, because some libraries shorten their leases to the deadline.
+	// The context has no deadline, because some libraries let leases end at the deadline.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(10*b.window+patience, func() { cancel(errPatient) }).Stop()
 	return b.run(ctx, b)
 }
 
-// newName returns a name for a lock that no other run has used.
+// newName returns the name of a new lock. No other run uses this name.
 func newName() string { return "lockline-bench:" + uuid.NewString() }
 
-// cycles runs most scenarios. All goroutines lock and unlock, over and over.
+// cycles runs a bout of most scenarios. All goroutines lock and unlock, over and over.
 func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	c, err := b.muster(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	}
 	f := t.figures(took)
 	f.efforts(*spent, t.cycles())
-	if b.clients == 1 { // otherwise the allocations of several clients would be mixed
+	if b.clients == 1 { // with several clients, the figure would mix their allocations
 		f.each("allocs_per_cycle", float64(t.mallocs), t.cycles())
 	}
 	if b.crowd {
@@ -64,12 +65,13 @@ func cycles(ctx context.Context, b bout) (_ figures, err error) {
 	return f, nil
 }
 
-// gatherFor is the longest time for which gathered waits, because the number of connections may never stop
-// changing.
+// gatherFor is the longest time for which gathered waits. It is needed because the number of connections may
+// never stop changing.
 const gatherFor = 15 * time.Second
 
-// gathered waits until all clients have begun to wait. It returns when each server has a connection of each
-// client, and the number of connections has stayed the same for 150 ms. It also returns after gatherFor.
+// gathered waits until all clients have probably begun to wait. It returns when there are at least as many
+// connections as clients times servers, and the number of connections has stayed the same for 150 ms. It also
+// returns after gatherFor.
 func (b bout) gathered(ctx context.Context) error {
 	last, same := 0, 0
 	for began := time.Now(); same < 3 && time.Since(began) < gatherFor; {

@@ -11,26 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A contender is a library with locks. It is set up as its own documentation recommends for speed, and for
-// many clients that want one lock.
+// A contender is a library with one set of options. The documentation of the library recommends these options
+// for speed, or for many clients that want one lock.
 type contender struct {
 	name   string
-	module string // path of its module
-	config string // description of the chosen options, for the reader
+	module string // path of the library's module
+	config string // description of the options on the page
 
-	// unscripted has the commands that clients send directly, and that the contender's scripts do not call.
+	// unscripted has commands that the contender's clients send, but its scripts do not call. The commands of
+	// neverScripted are not repeated here.
 	unscripted []string
 
 	// dial makes one client, with connections of its own.
 	dial func(setup) (client, error)
 
-	// cycle locks, calls inside and unlocks. If it is nil, the lock and unlock of the mutex are used.
+	// cycle locks, calls inside and unlocks. If cycle is nil, lockAndUnlock takes its place.
 	cycle func(ctx context.Context, m mutex, inside func()) error
 }
 
-// setup has the settings of a client that depend on the run.
+// A setup has the settings of a client that depend on the scenario.
 type setup struct {
-	redis []string      // URLs of the servers; several if locks are held on a majority
+	redis []string      // URLs of the servers; several for locks on a majority of servers
 	lease time.Duration // lease of the locks; 0: the default of the contender
 }
 
@@ -63,7 +64,7 @@ const ownModule = "github.com/lockline/lockline"
 // ours reports whether c is a lock of this module.
 func (c contender) ours() bool { return c.module == ownModule }
 
-// dialRedis returns a client of go-redis with its default options.
+// dialRedis returns a client of go-redis for the server at url, with default options.
 func dialRedis(url string) (*redis.Client, error) {
 	opt, err := redis.ParseURL(url)
 	if err != nil {
@@ -72,7 +73,7 @@ func dialRedis(url string) (*redis.Client, error) {
 	return redis.NewClient(opt), nil
 }
 
-// version returns the version of the contender's module in this program.
+// version returns the version of the contender's module that this program contains.
 func (c contender) version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

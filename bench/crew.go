@@ -16,26 +16,26 @@ import (
 
 // The phases of a run.
 const (
-	checking  int32 = iota // sections are long, so that an overlap is noticed
-	settling               // sections are as in measuring, but cycles do not count yet
+	checking  int32 = iota // critical sections are long, so that guards notice overlaps
+	settling               // critical sections are as in measuring, but cycles do not count yet
 	measuring              // cycles count
-	stopping               // each waiter gets the lock once more, and its wait counts
+	stopping               // no new cycle begins, but the waits that end in this phase count
 )
 
 const (
-	checkFor  = 100 * time.Millisecond // length of the phase checking, or the measured time if that is less
-	settleFor = 100 * time.Millisecond // length of the phase settling, or the measured time if that is less
-	linger    = 200 * time.Microsecond // shortest length of a section while checking
-	drainFor  = 2 * time.Second        // a waiter that waits for longer after the end is stuck
+	checkFor  = 100 * time.Millisecond // greatest length of the phase checking
+	settleFor = 100 * time.Millisecond // greatest length of the phase settling
+	linger    = 200 * time.Microsecond // shortest length of a critical section in the phase checking
+	drainFor  = 2 * time.Second        // a waiter is stuck if it waits this long in the phase stopping
 )
 
-// Causes with which contexts of waits end.
+// Causes with which the context of all waits can end.
 var (
 	errStuck = errors.New("the others are done with the lock, but the wait does not end")
 	errOver  = errors.New("the run is over")
 )
 
-// A crew is the clients and goroutines of one bout of cycles.
+// A crew has the clients and workers of one bout that the function cycles runs.
 type crew struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -43,11 +43,11 @@ type crew struct {
 	clients []client
 	workers []*worker
 	phase   atomic.Int32
-	mallocs uint64 // allocations in the measured time; until its end, the number at its start
+	mallocs uint64 // allocations in the phase measuring; during this phase, the number at its start
 	wg      sync.WaitGroup
 }
 
-// muster makes the clients, and the workers of each.
+// muster makes the clients, and the workers of each client.
 func (b bout) muster(ctx context.Context) (*crew, error) {
 	c := &crew{crowd: b.crowd}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
@@ -75,8 +75,8 @@ func (b bout) muster(ctx context.Context) (*crew, error) {
 	return c, nil
 }
 
-// toRead returns a mutex that takes the read lock of m, for the same goroutine. If the library has no read
-// locks, it returns m.
+// toRead returns a mutex that takes the read lock of m, for the same goroutine. If m has no read lock, toRead
+// returns m.
 func toRead(m mutex) mutex {
 	if s, ok := m.(interface{ reader() mutex }); ok {
 		if r := s.reader(); r != nil {
@@ -86,8 +86,8 @@ func toRead(m mutex) mutex {
 	return m
 }
 
-// newWaits returns a histogram of durations up to an hour, which no run exceeds. Its buckets are 1 % wide.
-// Recording a value allocates nothing.
+// newWaits returns a histogram of durations up to an hour, because no wait is longer. Its buckets are 1 %
+// wide. Recording a value allocates nothing.
 func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Hour), 2) }
 
 func (c *crew) start() {
@@ -119,7 +119,7 @@ func (c *crew) enter(phase int32) {
 	}
 }
 
-// entries returns the number of critical sections so far.
+// entries returns the number of critical sections that have ended so far.
 func (c *crew) entries() (n int64) {
 	seen := map[*guard]bool{}
 	for _, w := range c.workers {
@@ -131,7 +131,8 @@ func (c *crew) entries() (n int64) {
 	return n
 }
 
-// finish waits until all workers have ended, and adds up their figures. The phase must be stopping.
+// finish waits until all workers have ended, and adds up their figures. The caller must have called enter
+// with the phase stopping.
 func (c *crew) finish() (t tally, err error) {
 	timer := time.AfterFunc(drainFor, func() { c.cancel(errStuck) })
 	c.wg.Wait()
@@ -159,7 +160,7 @@ func (c *crew) finish() (t tally, err error) {
 	return t, nil
 }
 
-// disband ends the workers, if they have not finished, and closes the clients.
+// disband ends the workers that have not ended yet, and closes the clients.
 func (c *crew) disband() (err error) {
 	c.cancel(nil)
 	c.wg.Wait()
@@ -177,16 +178,16 @@ type worker struct {
 	mutex  mutex
 	toRead mutex // takes the read lock of mutex; nil if all cycles write
 
-	// The fields below are about the present cycle.
+	// These three fields describe the present cycle.
 	began   time.Time
 	reading bool
 	entered bool // the lock was granted
 
-	sections   int64 // exclusive sections in all phases
-	lost       int64 // unlocks that failed
-	cycles     int64 // cycles while measuring
+	sections   int64 // number of exclusive sections in all phases
+	lost       int64 // number of unlocks that failed
+	cycles     int64 // number of cycles in the phase measuring
 	waits      *hdrhistogram.Histogram
-	writeWaits *hdrhistogram.Histogram // nil unless some cycles read
+	writeWaits *hdrhistogram.Histogram // nil if all cycles write
 	stuck      bool
 }
 
@@ -220,7 +221,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// lockAndUnlock runs a cycle of a contender that has no function for it.
+// lockAndUnlock runs a cycle of a contender whose field cycle is nil.
 func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
 	if err := m.lock(ctx); err != nil {
 		return err
@@ -229,24 +230,25 @@ func lockAndUnlock(ctx context.Context, m mutex, inside func()) error {
 	return m.unlock(ctx)
 }
 
-// wait records the time for which this cycle has waited.
+// wait records the time since the present cycle began, as the wait of this cycle.
 func (w *worker) wait() {
 	waited := int64(time.Since(w.began))
-	_ = w.waits.RecordValue(waited) // fails only above an hour, which no wait reaches
+	_ = w.waits.RecordValue(waited) // fails only for more than an hour, and no wait is longer
 	if w.writeWaits != nil && !w.reading {
 		_ = w.writeWaits.RecordValue(waited)
 	}
 }
 
-// inside is called under the lock. The cycle counts for the phase in which this call begins.
+// inside runs the critical section of a cycle, and must be called under the lock. The cycle counts for the
+// phase in which inside is called.
 func (w *worker) inside() {
 	at := w.crew.phase.Load()
 	w.entered = true
-	if at == measuring || at == stopping { // the longest waits end while stopping, and must count
+	if at == measuring || at == stopping { // the longest waits end in the phase stopping, and must count
 		w.wait()
 	}
 	switch {
-	case w.crew.ctx.Err() != nil: // some libraries release the lock when the context ends
+	case w.crew.ctx.Err() != nil: // some libraries have released the lock, because the context has ended
 	case at == checking:
 		w.section(max(linger, w.critical))
 	default:
@@ -257,7 +259,7 @@ func (w *worker) inside() {
 	}
 }
 
-// section runs a critical section, which takes the time linger.
+// section runs a critical section that takes the time linger.
 func (w *worker) section(linger time.Duration) {
 	switch {
 	case w.reading:
@@ -270,7 +272,8 @@ func (w *worker) section(linger time.Duration) {
 	}
 }
 
-// measure takes the crew through the phases. It calls meter at the start and at the end of the measured time.
+// measure takes the crew through the phases. It calls meter at the start and at the end of the measured time,
+// and returns the length of this time as took.
 func (b bout) measure(
 	ctx context.Context, c *crew, meter func() error,
 ) (t tally, took time.Duration, err error) {
@@ -290,9 +293,9 @@ func (b bout) measure(
 	if err := pause(ctx, b.window); err != nil {
 		return t, 0, err
 	}
-	// The measured time continues until a section was entered and left within it, or until it seems that no
-	// worker gets the lock any more.
-	inside := max(1, b.permits) // largest possible number of sections that were open at the start
+	// Extend the measured time until at least one section has both begun and ended in it. Give up after
+	// drainFor, because then it seems that no worker gets the lock any more.
+	inside := max(1, b.permits) // largest possible number of sections in progress at the start
 	if b.ownLocks || b.reads > 0 {
 		inside = len(c.workers)
 	}
@@ -312,12 +315,12 @@ func (b bout) measure(
 
 // A tally has the results of all workers of a crew.
 type tally struct {
-	each       []int64 // cycles of each goroutine in the measured time
+	each       []int64 // number of cycles of each worker in the measured time
 	waits      *hdrhistogram.Histogram
-	writeWaits *hdrhistogram.Histogram // waits of writers, if some cycles only read; otherwise empty
+	writeWaits *hdrhistogram.Histogram // waits of cycles that write; empty if all cycles write
 	mallocs    uint64
 	stuck      int
-	lost       int64 // unlocks that failed
+	lost       int64 // number of unlocks that failed
 	violations int64
 }
 
@@ -328,7 +331,7 @@ func (t *tally) cycles() (n int64) {
 	return n
 }
 
-// served returns the number of goroutines that had the lock in the measured time.
+// served returns the number of workers that had the lock in the measured time.
 func (t *tally) served() (n float64) {
 	for _, cycles := range t.each {
 		if cycles > 0 {
@@ -338,7 +341,7 @@ func (t *tally) served() (n float64) {
 	return n
 }
 
-// figures returns the figures that all scenarios of cycles have. took is the length of the measured time.
+// figures returns the figures of t. took is the length of the measured time.
 func (t *tally) figures(took time.Duration) figures {
 	n := t.cycles()
 	f := figures{"stuck": float64(t.stuck), "lost": float64(t.lost), "violations": float64(t.violations)}

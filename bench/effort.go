@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// An effort is the work of clients and servers.
+// An effort describes the work of clients and servers.
 type effort struct {
-	requests float64       // requests of clients, without the commands that scripts call
-	micros   float64       // time of the servers in these requests, in µs
+	requests float64       // number of requests of clients, without the commands that scripts call
+	micros   float64       // time that the servers have spent on these requests, in µs
 	cpu      time.Duration // CPU time of this process
 }
 
-// neverScripted has commands that only clients send, and no scripts. The server reports the time of each
-// command. The time of a script includes the commands that it calls, so the sum must contain only commands of
-// clients.
+// neverScripted has commands that clients send, but scripts never call. The sum of the times of commands must
+// contain only commands of clients, because the time of a script already includes the commands that the
+// script calls.
 var neverScripted = []string{
 	"eval", "evalsha", "ping", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
 }
@@ -55,7 +55,7 @@ func (b bout) metered(ctx context.Context) (spent *effort, meter func() error) {
 	}
 }
 
-// efforts sets the figures of the effort of one cycle.
+// efforts sets the figures of the average effort for a cycle.
 func (f figures) efforts(spent effort, cycles int64) {
 	f.each("requests_per_cycle", spent.requests, cycles)
 	f.each("server_us_per_cycle", spent.micros, cycles)

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// A guard stands for the data that a lock protects. It notices if the lock does not protect them.
+// A guard takes the place of the data that a lock protects. It notices if the lock does not protect them.
 //
-// The counter is read and written in two steps, so only the lock keeps an increment from being lost. The
-// fields are atomics because the race detector cannot see that Redis puts the sections in order.
+// An exclusive section reads and writes the counter in two steps, so if the lock does not exclude others, an
+// increment can be lost. The fields are atomics because the race detector cannot see that Redis puts the
+// sections in order.
 type guard struct {
 	inside   atomic.Int32 // number of goroutines in shared sections, plus `alone` for each exclusive section
 	counter  atomic.Int64 // number of exclusive sections
@@ -16,14 +17,16 @@ type guard struct {
 	overlaps atomic.Int64 // number of entries at which too many goroutines were inside
 }
 
-// alone is added to inside by an exclusive section. It is larger than the number of goroutines.
+// alone is the number that an exclusive section adds to the field inside. It is larger than any number of
+// goroutines in shared sections.
 const alone = 1 << 16
 
-// sharers is the limit for together if any number of goroutines may share a section. It still excludes
-// exclusive sections.
+// sharers is the value of `most` for readers, any number of which may be in shared sections at once. With
+// this value, together still notices an exclusive section.
 const sharers = alone - 1
 
-// section runs an exclusive section, which takes the time linger.
+// section runs an exclusive section that takes the time linger. It counts an overlap if another goroutine is
+// in a section.
 func (g *guard) section(linger time.Duration) {
 	if g.inside.Add(alone) != alone {
 		g.overlaps.Add(1)
@@ -36,8 +39,8 @@ func (g *guard) section(linger time.Duration) {
 	g.inside.Add(-alone)
 }
 
-// together runs a shared section, which takes the time linger. At most `most` goroutines may be in shared
-// sections at once, and none in an exclusive section.
+// together runs a shared section that takes the time linger. It counts an overlap if more than `most`
+// goroutines are in shared sections, or if one is in an exclusive section.
 func (g *guard) together(linger time.Duration, most int) {
 	if int(g.inside.Add(1)) > most {
 		g.overlaps.Add(1)
@@ -49,11 +52,11 @@ func (g *guard) together(linger time.Duration, most int) {
 	g.inside.Add(-1)
 }
 
-// entries returns the number of sections so far.
+// entries returns the number of sections that have ended so far.
 func (g *guard) entries() int64 { return g.counter.Load() + g.visits.Load() }
 
-// violations returns the number of violations of exclusion that were noticed. sections is the number of
-// exclusive sections that were run.
+// violations returns the number of violations of exclusion that g has noticed. sections is the number of
+// exclusive sections that workers have run.
 func (g *guard) violations(sections int64) int64 {
 	lost := sections - g.counter.Load()
 	return max(g.overlaps.Load(), lost)

@@ -8,8 +8,8 @@ import (
 )
 
 // handoff measures the time from the unlock of one client to the grant of another. Two clients hand one lock
-// over to each other: one client waits, and the other one unlocks after a random time, so that no poll is in
-// step with the unlock.
+// over to each other, again and again. While one client waits, the other one unlocks after a random time, so
+// that no poll is in step with the unlock.
 func handoff(ctx context.Context, b bout) (_ figures, err error) {
 	var sides [2]mutex
 	name := newName()

@@ -28,8 +28,8 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	var lost atomic.Int64
 	err = inParallel(ctx, b.locks, func(i int) error {
 		mutexes[i] = c.mutex(names(i))
-		// The context cannot be canceled. If it could, a library that derives a context from it would pay for
-		// an entry in the table of its parent.
+		// This context cannot be canceled. Otherwise a library that derives another context from it would
+		// pay for an entry in a table of this context.
 		if err := mutexes[i].lock(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func held(ctx context.Context, b bout) (_ figures, err error) {
 	f := figures{
 		"requests_per_lock":   spent.requests / n,
 		"cpu_us_per_lock":     micros(spent.cpu) / n,
-		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // earlier objects may have been freed
+		"bytes_per_lock":      max(0, after.bytes-before.bytes) / n, // negative if older objects were freed
 		"goroutines_per_lock": max(0, after.goroutines-before.goroutines) / n,
 	}
 	if f["violations"], err = b.intrude(ctx, names); err != nil {
@@ -78,7 +78,7 @@ type renewer interface {
 	renew(ctx context.Context) error
 }
 
-// keep renews a lock at each third of its lease. Each lock has its own goroutine for keep, as the
+// keep renews a lock after each third of its lease. Each lock has its own goroutine for keep, as the
 // documentation of such libraries recommends.
 func (b bout) keep(ctx context.Context, r renewer, lost *atomic.Int64) {
 	tick := time.NewTicker(b.setup.lease / 3)
@@ -118,8 +118,9 @@ func (b bout) intrude(ctx context.Context, names func(int) string) (violations f
 	return float64(n.Load()), errors.Join(err, c.close())
 }
 
-// inParallel calls f for 0 to n-1, up to 16 at a time. If ctx ends, it returns at once and leaves the
-// goroutines of the calls behind, because a library may wait for a message that never comes.
+// inParallel calls f with 0 to n-1, and makes up to 16 calls at a time. If ctx ends, inParallel returns at
+// once and leaves the goroutines of the calls behind, because a library may wait for a message that never
+// comes.
 func inParallel(ctx context.Context, n int, f func(int) error) error {
 	var g errgroup.Group
 	g.SetLimit(16)
@@ -143,7 +144,7 @@ type footprint struct{ bytes, goroutines float64 }
 
 func takeFootprint() footprint {
 	runtime.GC()
-	runtime.GC() // objects with finalizers or cleanups are freed by the second run
+	runtime.GC() // the second run frees objects with finalizers or cleanups
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())}

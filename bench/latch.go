@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	latchCount  = 3                      // first count of a latch
-	asleepAfter = 100 * time.Millisecond // time in which waiters connect and read the count
+	latchCount  = 3                      // count of a new latch
+	asleepAfter = 100 * time.Millisecond // time that waiters get to connect and to read the count
 )
 
 // A latcher is a client of a contender that has latches.
 type latcher interface{ latch(name string) latched }
 
-// A latched is a latch of one client.
+// A latched is a latch, as one client uses it.
 type latched interface {
 	set(ctx context.Context, n int) error
 	countDown(ctx context.Context) error
@@ -31,7 +31,7 @@ type latched interface {
 type latchUsers struct {
 	clients []client     // the first client counts down, the other clients wait
 	stuck   atomic.Int64 // waits that did not end
-	early   atomic.Int64 // waits that ended before the last count-down was called
+	early   atomic.Int64 // waits that ended before the last call of countDown
 }
 
 // runLatch measures latches, one after another. For each latch, one client counts down, and all other clients
@@ -50,7 +50,7 @@ func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 		}
 		u.clients = append(u.clients, c)
 	}
-	if _, err := u.once(ctx); err != nil { // makes the connections
+	if _, err := u.once(ctx); err != nil { // the clients connect during this call
 		return nil, err
 	}
 	spent, meter := b.metered(ctx)
@@ -77,8 +77,8 @@ func runLatch(ctx context.Context, b bout) (_ figures, err error) {
 	return f, nil
 }
 
-// once makes a latch for which all other clients wait, and counts it down. It returns the time from the last
-// count-down to the return of the last waiter.
+// once makes a latch with the first client, lets all other clients wait for the latch, and counts it down to
+// 0. It returns the time from the last call of countDown to the return of the last waiter.
 func (u *latchUsers) once(ctx context.Context) (took time.Duration, err error) {
 	name := newName()
 	l := u.clients[0].(latcher).latch(name)
@@ -110,7 +110,8 @@ func (u *latchUsers) once(ctx context.Context) (took time.Duration, err error) {
 			return 0, fmt.Errorf("count down: %w", err)
 		}
 	}
-	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil { // no poll is in step with that time
+	// The time is random, so that no poll is in step with the last call of countDown.
+	if err := pause(ctx, asleepAfter+rand.N(asleepAfter/5)); err != nil {
 		return 0, err
 	}
 	called.Store(true)

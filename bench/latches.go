@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lookEach is the interval of the polls for a latch.
+// lookEach is the interval at which waiters of counterPoll poll.
 const lookEach = 10 * time.Millisecond
 
-// counterPoll returns a contender that is a latch with polls, as users write it themselves.
+// counterPoll returns a contender whose latch is a counter that waiters poll. Many users write such a latch
+// themselves.
 func counterPoll() contender {
 	return contender{
 		name:   "counter-poll",
@@ -27,7 +28,7 @@ func counterPoll() contender {
 	}
 }
 
-// counterPubSub returns the same contender as counterPoll, but with a message instead of polls.
+// counterPubSub returns the same contender as counterPoll, but its waiters get a message instead of polling.
 func counterPubSub() contender {
 	c := counterPoll()
 	c.name = "counter-pubsub"
@@ -47,7 +48,7 @@ type counterClient struct {
 	publish bool
 }
 
-func (c *counterClient) mutex(string) mutex        { return nil } // unused, because there are only latches
+func (c *counterClient) mutex(string) mutex        { return nil } // unused, because latches need no mutex
 func (c *counterClient) close() error              { return c.rdb.Close() }
 func (c *counterClient) latch(name string) latched { return &counterLatch{c, name} }
 

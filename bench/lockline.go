@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lockline returns a contender with a kind of lock of this module. Each client has one session for each
-// server.
+// lockline returns a contender whose locks are of one kind of this module. newLocker makes these locks. Each
+// client has one session for each server.
 func lockline(name, config string, newLocker newLocker, options ...rlock.SessionOption) contender {
 	return contender{
 		name:   name,

@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run runs the program. The servers that it starts end with the host.
+// run runs the program. The servers that the program starts end with the host.
 func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
@@ -86,7 +86,7 @@ func run(ctx context.Context, host *standin.Host, args []string, out, errOut io.
 	return err
 }
 
-// A named is a scenario or a contender. Users choose it by its name in a list.
+// A named is a scenario or a contender. Users choose it by its name in an option.
 type named interface{ called() string }
 
 func (s scenario) called() string  { return s.name }
@@ -116,8 +116,8 @@ func pick[T named](option string, all []T, list string) (some []T, err error) {
 	return slices.DeleteFunc(slices.Clone(all), unwanted), nil
 }
 
-// progress returns a bar that is shown if w is a terminal. The bar counts planned milliseconds and not runs,
-// because runs differ in length, so it can show the time that is left.
+// progress returns a bar that is shown only if w is a terminal. The bar counts the planned milliseconds of
+// runs, because runs differ in length. So the bar can show the time that is left.
 func progress(w io.Writer) *progressbar.ProgressBar {
 	f, ok := w.(*os.File)
 	if !ok {

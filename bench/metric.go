@@ -8,7 +8,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// figures has the values that were measured, by the names of their metrics.
+// figures has the measured values of one bout. The keys are names of metrics.
 type figures map[string]float64
 
 // A metric is a column of the tables.
@@ -63,17 +63,17 @@ const legend = `- Figures are medians of the rounds, but *max* is the largest va
   that failed. *Violations* is the number of violations of mutual exclusion.
 `
 
-// always reports whether the metric was measured at all.
+// always reports whether any result has a value of the metric.
 func always(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 0 })
 }
 
-// inRounds reports whether some result has several rounds, so that there is a slowest and a fastest round.
+// inRounds reports whether some result has several rounds, and so a slowest and a fastest one.
 func inRounds(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return len(x.values(name)) > 1 })
 }
 
-// notZero reports whether a metric that should be 0 is not.
+// notZero reports whether a metric that should be 0 has another value in some result.
 func notZero(all []*result, name string) bool {
 	return slices.ContainsFunc(all, func(x *result) bool { return sum(x.values(name)) != 0 })
 }
@@ -85,7 +85,7 @@ func (f figures) each(name string, total float64, cycles int64) {
 	}
 }
 
-// quantiles sets the median, the 99th percentile and the maximum of h, if it has values.
+// quantiles sets the figures for the median, the 99th percentile and the maximum of h, if h has values.
 func (f figures) quantiles(name string, h *hdrhistogram.Histogram) {
 	if h.TotalCount() > 0 {
 		f[name+"_p50_us"] = nanos(h.ValueAtQuantile(50))

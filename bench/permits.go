@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// permits is the number of permits of the semaphores.
+// permits is the number of permits of each semaphore.
 const permits = 4
 
 // pollEach is the interval at which some contenders poll for a permit. Intervals of 8 and 16 ms gave a few
 // more cycles but smaller least shares. Intervals of 1 and 2 ms needed more requests but gave no more cycles.
 const pollEach = 4 * time.Millisecond
 
-// redislockKeys returns a contender that makes a semaphore of one lock for each permit.
+// redislockKeys returns a contender whose semaphore consists of one lock for each permit.
 func redislockKeys() contender {
 	return contender{
 		name:   "redislock-keys",
@@ -69,7 +69,8 @@ var zsetAcquireBody string
 
 var zsetAcquire = redis.NewScript(zsetAcquireBody)
 
-// zsetPoll returns a contender that is a semaphore in a sorted set, as users write it themselves.
+// zsetPoll returns a contender whose semaphore is a sorted set of holders. Many users write such a semaphore
+// themselves.
 func zsetPoll() contender {
 	return contender{
 		name:   "zset-poll",

@@ -8,8 +8,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// measure fills the report. In each round, each contender runs once in each scenario, so that changes of the
-// machine's speed affect all of them alike.
+// measure fills the report. In each round, the contenders of a scenario run one after another, so that
+// changes of the machine's speed affect all of them alike.
 func (r *report) measure(ctx context.Context, at *site, bar *progressbar.ProgressBar) error {
 	defer func() { _ = bar.Finish() }()
 	bar.ChangeMax64(r.lasts().Milliseconds())
@@ -33,12 +33,12 @@ func (r *report) measure(ctx context.Context, at *site, bar *progressbar.Progres
 	return nil
 }
 
-// measured returns the time for which one contender is measured in a scenario.
+// measured returns the time for which each contender is measured in one round of the scenario s.
 func (r *report) measured(s scenario) time.Duration {
 	return r.window * time.Duration(max(1, s.stretch))
 }
 
-// lasts returns the approximate time that the whole run takes.
+// lasts returns the approximate time that measure takes.
 func (r *report) lasts() (all time.Duration) {
 	for _, x := range r.results {
 		rounds := r.rounds
@@ -50,8 +50,9 @@ func (r *report) lasts() (all time.Duration) {
 	return all
 }
 
-// once runs b and adds its figures as a round. If a lock of this module fails, the run fails. If another
-// library fails, the run continues without that library.
+// once runs b and adds its figures as a round. If b fails with a lock of this module, or because ctx has
+// ended, once returns the error. If b fails with another library, the program leaves this contender out of
+// this scenario.
 func (x *result) once(ctx context.Context, b bout) error {
 	if x.failed != nil {
 		return nil

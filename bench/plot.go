@@ -18,14 +18,14 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The plot has no background, because pages can be white or nearly black. The color ink has the same contrast
-// on both.
+// The plot has no background, because pages can be white or nearly black. The color ink has about the same
+// contrast on both.
 var (
 	ink  = color.NRGBA{0x79, 0x79, 0x79, 0xff}
 	grid = color.NRGBA{0x79, 0x79, 0x79, 0x40}
 )
 
-// A look is the way in which a contender is drawn.
+// A look has the color, dashes and dots with which the line of a contender is drawn.
 type look struct {
 	color  color.NRGBA
 	dashes []vg.Length
@@ -42,14 +42,14 @@ var looks = map[string]look{
 	"redsync-default": {color.NRGBA{0x8c, 0x6d, 0x1f, 0xff}, []vg.Length{4, 2, 1, 2}, draw.SquareGlyph{}},
 }
 
-// A panel is one diagram of the plot. It shows a metric by the number of clients.
+// A panel is one diagram of the plot. It shows how a metric depends on the number of clients.
 type panel struct {
 	title string
 	name  string  // name of the metric
 	unit  float64 // value of the metric that is shown as 1 on the axis
 }
 
-// plot draws the crowds as SVG.
+// plot writes an SVG with the figures of the crowds.
 func (r *report) plot(w io.Writer) error {
 	all := r.named("crowd")
 	if len(all) == 0 {
@@ -145,7 +145,8 @@ func svg(w io.Writer, row []*plot.Plot, legend plot.Legend) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// Readers without this font use one of the other fonts, which are equally wide.
+	// A browser without Liberation Sans uses one of the other fonts. The letters of the first two are equally
+	// wide.
 	_, err := io.WriteString(w, strings.ReplaceAll(b.String(),
 		"font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return err

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bsmRedislock returns a contender that waits with a retry strategy. If clients poll, the client that has
-// just released the lock usually gets it again. So with longer intervals there are more cycles, but fewer
-// goroutines ever get the lock.
+// bsmRedislock returns a contender whose waiters poll with this retry strategy. The client that has just
+// released the lock usually gets it again, because others poll later. So with longer intervals between polls
+// there are more cycles, but fewer goroutines ever get the lock.
 func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) contender {
 	return contender{
 		name:   name,
@@ -27,8 +27,8 @@ func bsmRedislock(name, strategy string, retry func() redislock.RetryStrategy) c
 	}
 }
 
-// redislockEager returns a contender that polls so often that no client starves. With longer intervals, the
-// least shares were smaller, and with shorter intervals there were fewer cycles.
+// redislockEager returns a contender whose waiters poll so often that no client starves. In trials with
+// longer intervals, the least share was smaller, and with shorter intervals there were fewer cycles.
 func redislockEager() contender {
 	return bsmRedislock("redislock",
 		"LinearBackoff(4 ms). Of all intervals at which no client starves, 4 ms has the most cycles",

@@ -12,15 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncLock returns a contender that waits with a strategy. It does not use WithFailFast. With that option,
-// a failed try does not wait for its releases, so a late release can free a lock that the next try has taken.
+// redsyncLock returns a contender with these options. strategy describes how its waiters poll. The contender
+// does not use WithFailFast. With that option, a failed try does not wait for its releases, so a late release
+// can free a lock that the next try has taken.
 func redsyncLock(name, strategy string, options ...redsync.Option) contender {
 	options = append(options, redsync.WithTries(math.MaxInt32))
 	return contender{
 		name:   name,
 		module: "github.com/go-redsync/redsync/v4",
 		config: "an expiry of 8 s without renewal, no WithFailFast, WithTries without limit, and " + strategy,
-		// The scripts use no SET without WithSetNXOnExtend.
+		// The scripts of redsync call SET only with WithSetNXOnExtend, which is not used here.
 		unscripted: []string{"set"},
 		dial: func(to setup) (client, error) {
 			c := &redsyncClient{options: slices.Clone(options)}
@@ -79,7 +80,7 @@ func (m redsyncMutex) unlock(ctx context.Context) error {
 		return errors.New("redsync: the unlock failed")
 	}
 	if ok {
-		return nil // if there is an error, it is from a minority of the servers
+		return nil // err can only be the error of a minority of the servers
 	}
 	return err
 }

@@ -20,7 +20,7 @@ type report struct {
 	command    string
 	day        string // day on which the run began, in UTC
 	version    string // version of Redis
-	origin     string // clause for the reader that says who started the server
+	origin     string // words on the page that say who has started the server
 	rounds     int
 	window     time.Duration
 	scenarios  []scenario
@@ -28,12 +28,12 @@ type report struct {
 	results    []*result
 }
 
-// A result has the figures of one contender in one scenario, by rounds.
+// A result has the figures of one contender in one scenario.
 type result struct {
 	scenario  scenario
 	contender contender
 	rounds    []figures
-	failed    error // the error for which the contender was left out; nil: the contender takes part
+	failed    error // the error after which the contender was left out; nil: it was not left out
 }
 
 // newReport returns a report with an empty result for each contender in each scenario that will run.
@@ -58,7 +58,7 @@ func newReport(
 	return r
 }
 
-// of returns the results of one scenario, in the size of s if the scenario has several.
+// of returns the results of the scenario s. If s is a crowd, results of crowds with other sizes are left out.
 func (r *report) of(s scenario) (some []*result) {
 	for _, x := range r.results {
 		if x.scenario.name == s.name && x.scenario.clients == s.clients {
@@ -68,7 +68,7 @@ func (r *report) of(s scenario) (some []*result) {
 	return some
 }
 
-// named returns the results of a scenario in all of its sizes.
+// named returns the results of all scenarios with this name. Only crowds of different sizes share a name.
 func (r *report) named(name string) (some []*result) {
 	for _, x := range r.results {
 		if x.scenario.name == name {
@@ -78,7 +78,7 @@ func (r *report) named(name string) (some []*result) {
 	return some
 }
 
-// values returns the values of a metric in all rounds in which it was measured.
+// values returns the values of the metric name in all rounds that have a value.
 func (x *result) values(name string) (all []float64) {
 	for _, f := range x.rounds {
 		if v, ok := f[name]; ok {
@@ -95,12 +95,12 @@ func (r *report) violations() (n float64) {
 	return n
 }
 
-// brief has options that let the command of the page end after seconds. The check of the documentation
-// (tools/docs) appends them to the command.
+// brief has options with which the command on the page takes only some seconds. The check of the
+// documentation (tools/docs) appends these options to the command.
 const brief = "--scenarios solo,crowd,quorum-solo --contenders rlock,redlock,redsync " +
 	"--rounds 1 --duration 50ms"
 
-// write writes docs/measurements.md. The whole page is generated, so its text is here.
+// write writes the page docs/measurements.md to w. The whole page is generated, so its text is here.
 func (r *report) write(w io.Writer) error {
 	var b bytes.Buffer
 	b.WriteString("# Measurements\n\n" +
@@ -184,8 +184,8 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 	return t.Render()
 }
 
-// cpuModel returns " of " and the name of the processor in Linux. The text follows the number of cores. It
-// returns "" if the name is not known.
+// cpuModel returns the text " of " and the name of the processor, which the page has after the number of
+// cores. It returns "" if the name is not known, as on systems other than Linux.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(b)) {

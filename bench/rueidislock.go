@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidisLock returns a contender that is set up as in the README of rueidislock and in its benchmark.
+// rueidisLock returns a contender with the options of the README and of the benchmark of rueidislock.
 func rueidisLock() contender {
 	return contender{
 		name:   "rueidislock",
@@ -24,7 +24,7 @@ func rueidisLock() contender {
 				ClientOption:   opt,
 				KeyMajority:    1,
 				NoLoopTracking: true,
-				KeyValidity:    to.lease, // 0: the default
+				KeyValidity:    to.lease, // 0 selects the default of rueidislock
 			})
 			if err != nil {
 				return nil, err
@@ -57,7 +57,7 @@ func (m *rueidisMutex) lock(ctx context.Context) (err error) {
 
 func (m *rueidisMutex) unlock(context.Context) error {
 	err := context.Cause(m.held) // not nil if the lock was lost
-	m.release()                  // blocks until Redis has replied
+	m.release()                  // returns after Redis has replied
 	if err != nil {
 		return fmt.Errorf("rueidislock: the lock was lost: %w", err)
 	}

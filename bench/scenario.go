@@ -9,28 +9,28 @@ import (
 // A scenario is an experiment in which some clients take one or several locks. Each client has its own
 // connections and some goroutines.
 type scenario struct {
-	name string   // the same for all sizes of a crowd
-	what string   // description for the reader
+	name string   // crowds of all sizes have the same name
+	what string   // description of the scenario on the page
 	who  []string // names of the contenders
 	run  func(context.Context, bout) (figures, error)
 
 	clients    int
 	goroutines int           // goroutines of each client
 	ownLocks   bool          // each goroutine has a lock of its own; false: all goroutines want one lock
-	reads      int           // number of cycles of 100 that only read; the other cycles write
+	reads      int           // percentage of the cycles that only read; the other cycles write
 	permits    int           // permits of the semaphore; 0: the lock is not a semaphore
 	critical   time.Duration // time spent under the lock
 	servers    int           // number of independent servers for locks on a majority; 0: one server
-	crowd      bool          // the end of the run ends all waits, because all turns could take minutes
-	locks      int           // number of held locks
+	crowd      bool          // the end of the run ends all waits, because a turn for all could take minutes
+	locks      int           // number of locks in the scenario held
 	lease      time.Duration // lease of the locks; 0: the default of the contender
 
 	stretch int  // factor by which the run is longer than --duration; 0: 1
-	once    bool // the scenario has one round, even if others have more
+	once    bool // the scenario has one round, even if other scenarios have more
 }
 
-// Contenders of scenarios. In scenarios without waiters, each library takes part with only one strategy for
-// waits.
+// Names of the contenders of several scenarios. In scenarios without waiters, each library takes part with
+// only one strategy for waits.
 var (
 	lone     = []string{"raw", "rlock", "fairlock", "rueidislock", "redislock", "redsync"}
 	rivals   = append(slices.Clone(crowding), "redislock", "redsync")

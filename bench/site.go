@@ -9,16 +9,16 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// A site has the addresses of the servers.
+// A site has the servers on which the scenarios run.
 type site struct {
 	redis    string   // URL of the server for scenarios with one server
-	majority []string // URLs of independent servers, if a scenario needs them
-	version  string   // version of the server
-	origin   string   // clause for the reader that says who started the server
+	majority []string // URLs of independent servers, for scenarios with several servers
+	version  string   // version of the server in redis
+	origin   string   // words on the page that say who has started the server in redis
 }
 
-// open starts the servers that the scenarios need. If redisURL is given, scenarios with one server use that
-// server instead. The servers end with host.
+// open starts the servers that the scenarios need. If redisURL is not empty, scenarios with one server use
+// the server at redisURL instead. The servers that open starts end with host.
 func open(ctx context.Context, host testing.TB, redisURL string, some []scenario) (*site, error) {
 	start := func() string { return "redis://" + testredis.Start(host).Addr }
 	s := &site{redis: redisURL, origin: "given by --redis"}
@@ -46,7 +46,7 @@ func (s *site) setup(x scenario) setup {
 	return setup{[]string{s.redis}, x.lease}
 }
 
-// infos returns a section of INFO of each server.
+// infos returns the fields in one section of the INFO of each server.
 func infos(ctx context.Context, urls []string, section string) (all []map[string]string, err error) {
 	for _, u := range urls {
 		rdb, err := dialRedis(u)

@@ -12,11 +12,12 @@ import (
 // alarms has timers of the kernel that no goroutine uses at present.
 var alarms = sync.Pool{New: func() any { return newAlarm() }}
 
-// spend waits for the time d. time.Sleep is not exact enough, because an idle Go process waits in epoll_wait,
-// which counts in milliseconds and rounds up. So while a goroutine sleeps, each event in the process makes
-// the sleep longer, by up to a millisecond. A lock with hand-overs causes such an event, a reply that comes
-// after the grant. With time.Sleep, it would seem slow. In contrast, a timer of the kernel wakes the process
-// at the exact time.
+// spend waits for the time d with a timer of the kernel, which wakes the process at the exact time.
+//
+// time.Sleep is not exact enough, because an idle Go process waits in epoll_wait, which counts in
+// milliseconds and rounds up. So while a goroutine sleeps, each event in the process makes the sleep longer,
+// by up to a millisecond. A lock with hand-overs causes such an event, because a reply comes after the grant.
+// With time.Sleep, this lock would seem slow.
 func spend(d time.Duration) {
 	if d <= 0 {
 		return
@@ -35,7 +36,7 @@ func spend(d time.Duration) {
 		}
 	}
 	if err == nil {
-		_, err = f.Read(make([]byte, 8)) // reads the number of times that the timer has fired
+		_, err = f.Read(make([]byte, 8)) // returns when the timer has fired
 	}
 	if err != nil {
 		panic(fmt.Sprint("a timer of the kernel: ", err))

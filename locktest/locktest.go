@@ -1,6 +1,5 @@
 // Package locktest is for tests of code that uses locks. It runs the library itself, with a Redis server in
-// memory. [NewSession] returns an [rlock.Session] like any other, so all kinds of locks work on it, and
-// behave as in production:
+// memory. [NewSession] returns a real [rlock.Session], so locks of all kinds work as in production:
 //
 //	func TestCheckout(t *testing.T) {
 //		session := locktest.NewSession(t)
@@ -20,10 +19,10 @@
 //	server.Silence(mine)             // one process is cut off, and the others are not
 //	server.Refuse()                  // connections are cut and refused
 //	server.Fail("LOADING not ready") // each command is refused with this error
-//	server.Resume()                  // all of that ends, and the data is as it was
+//	server.Resume()                  // Silence, Refuse and Fail end, and the server still has its data
 //	server.Restart()                 // the server starts again, without data
 //
-// A RedLock needs several servers, which are several calls of NewServer.
+// For a RedLock, call NewServer once for each of its servers.
 //
 // # Time
 //
@@ -32,23 +31,24 @@
 // real time. Make the server and the sessions inside the bubble, with the T of the bubble.
 //
 // Without a bubble, the server and the library use real time, which a test cannot advance. So a test of
-// leases and timeouts belongs in a bubble. Without a bubble, [Server.Lose] takes a lock from its holder at
-// once. The context of the holder ends with [rlock.ErrLost], as after an expired lease, but another process
-// may get the lock a moment before that. [rlock.WithWatchdogTimeout] makes leases shorter.
+// leases and timeouts belongs in a bubble. In other tests, call [Server.Lose] instead of waiting until a
+// lease expires. The context of the holder then ends with [rlock.ErrLost], as after an expired lease. But
+// another process may get the lock a moment before the context ends. [rlock.WithWatchdogTimeout] can make
+// leases shorter.
 //
 // # How it works
 //
-// The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and run in parallel.
-// Each session has a client of its own, with the options of the README's quick start. An alternative would be
-// locks in memory that imitate the library. They would be faster, but would have only the kinds, the errors
-// and the faults that somebody has imitated. Here, a Lock and an Unlock take about a millisecond. Tests of a
-// Cluster, of Sentinels, replicas, rights and memory limits need a real server, because miniredis has none of
-// these.
+// The server is miniredis. Clients reach it through net.Pipe, so tests need no port, and can run in parallel.
+// Each session has a client of its own. Like the client in the README's quick start, this client has
+// ContextTimeoutEnabled. A Lock and its Unlock together take about a millisecond. An imitation of the library
+// would be faster, but would have only the kinds, the errors and the faults that somebody has imitated. Tests
+// of a Cluster, of Sentinels, replicas, access rights and memory limits need a real server, because miniredis
+// does not imitate these.
 //
-// At the end of the test, each session is closed before its client, and each server after its sessions and
-// clients. Before a session is closed, the faults of its server end. No goroutine is left for goleak to find.
-// Log lines of sessions go to the log of the test. If the code under test forgets a Hold, the lock stays held
-// until the end of the test, because the garbage collector releases no Hold while a test has a server.
+// At the end of the test, the faults of each server end, and its sessions and clients are closed, each
+// session before its client. Then the server ends. No goroutine is left for goleak to find. Log lines of
+// sessions go to the log of the test. If the code under test forgets a Hold, the lock stays held until the
+// end of the test, because the garbage collector releases no Hold while any test has a Server.
 //
 // A program that does not import locktest does not build miniredis.
 package locktest
@@ -60,17 +60,18 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// NewSession returns a session of a new server, which has no other sessions. The session and the server end
-// with the test. The options override the options of locktest. If an option is not valid, NewSession stops
-// the test, so only the goroutine of the test may call it. NewSession panics if t is nil.
+// NewSession starts a new server and returns a session of this server. The session and the server end with
+// the test. The session writes its log to the log of the test, unless the options contain [rlock.WithLogger].
+// If an option is not valid, NewSession stops the test, so only the goroutine of the test may call it.
+// NewSession panics if t is nil.
 func NewSession(t testing.TB, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
 	return NewServer(t).NewSession(options...)
 }
 
-// Take takes a lock for the test, and stops the test if the lock is not free. The hold lasts until its
-// Unlock, or until its session is closed at the end of the test. A lock of a second session stands for
-// another process:
+// Take takes a lock for the test. It stops the test if TryLock fails, for example because the lock is taken,
+// so only the goroutine of the test may call it. The hold lasts until its Unlock, or until its session is
+// closed at the end of the test. To play another process, take the lock with a second session:
 //
 //	hold := locktest.Take(t, rlock.New(server.NewSession(), "orders:42"))
 //

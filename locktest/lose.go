@@ -21,23 +21,30 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// noticed is the longest time for which Lose waits for sessions to notice a loss.
+// noticed is the longest time for which Lose waits until a session notices the loss of a hold.
 const noticed = 10 * time.Second
 
-// Lose takes the lock of this name from its holders, as an operator does by a forced unlock. This works for
-// locks of any kind, all permits of a semaphore, the writer and all readers of a read-write lock, and the
-// leadership of an election. The first waiter gets the lock, possibly some milliseconds before the last
-// holder notices the loss. In contrast, a holder notices the end of its lease before others can get the lock.
-// To test that, use [Server.Silence] and fake time.
+// Lose takes every lock of this name from its holders, as an operator does by a forced unlock. Lose works for
+// locks of all kinds, and for the leadership of an election. It takes all permits of a semaphore. It takes a
+// read-write lock from the writer and from all readers. Lose finds a lock of package redisson only if a
+// session of [Server.NewSession] has held this lock.
 //
-// Lose notifies the sessions of the server, so that they notice the loss before their next renewal. When Lose
-// returns, the contexts of their holds have ended with the cause [rlock.ErrLost]. There are three exceptions:
-//   - A session that cannot reach the server, because of Silence or Refuse, is not notified. Its holds end
-//     with their leases.
-//   - The context of a MultiLock ends a moment later. Wait for its Done.
-//   - A RedLock is lost when a majority of its servers has lost it. Its context ends a moment later, too.
+// The first waiter gets the lock, possibly some milliseconds before the last holder notices the loss. In
+// contrast, a holder notices the end of its lease before other sessions can get the lock. To test the end of
+// a lease, use [Server.Silence] and fake time.
 //
-// Lose fails the test if nothing of that name is held. In fake time, some milliseconds pass.
+// Lose notifies the sessions that NewSession has made, so that they notice the loss before their next
+// renewal. When Lose returns, the contexts of the lost holds have ended with the cause [rlock.ErrLost]. There
+// are four exceptions:
+//   - A session that cannot reach the server, because of Silence or Refuse, notices the loss when it reaches
+//     the server again, unless the lease ends first.
+//   - A session of a client from [Server.Client] or [Server.Options] notices the loss when it next
+//     renews or uses the hold.
+//   - The context of a hold of a MultiLock ends a moment later. Wait until this context is done.
+//   - A RedLock stays held while a majority of its servers still has it. After its loss, its context ends a
+//     moment later, too.
+//
+// Lose fails the test if nothing of this name is held. In fake time, Lose may take some milliseconds.
 func (s *Server) Lose(name string) {
 	s.t.Helper()
 	if wrong := s.misplaced(); wrong != nil {
@@ -65,13 +72,13 @@ func (s *Server) Lose(name string) {
 	s.confirmHolds(what, before, lost)
 }
 
-// begun has the number of holds that had begun in a session, for each lock.
+// A begun has, for each lock, the number of holds that the session of a link has begun so far.
 type begun struct {
 	*link
 	holds map[lock]int64
 }
 
-// begun returns the holds that have begun in each session.
+// begun returns the counts of the holds that each session of the server has begun so far.
 func (s *Server) begun() (all []begun) {
 	for _, l := range s.sessions() {
 		all = append(all, begun{l, l.holds.begun()})
@@ -79,8 +86,8 @@ func (s *Server) begun() (all []begun) {
 	return all
 }
 
-// confirmHolds makes the sessions confirm all of their holds in Redis. It waits until the holds in `before`
-// of lost locks have ended.
+// confirmHolds makes the sessions check in Redis that they still have their holds. For each lock for which
+// `lost` returns true, it then waits until the holds that are counted in `before` have ended.
 func (s *Server) confirmHolds(what string, before []begun, lost func(lock) bool) {
 	s.t.Helper()
 	for _, b := range before {
@@ -88,7 +95,7 @@ func (s *Server) confirmHolds(what string, before []begun, lost func(lock) bool)
 	}
 	for _, b := range before {
 		for l, n := range b.holds {
-			// A RedLock is not lost while a majority of its servers has it.
+			// A RedLock may stay held, because a majority of its servers may still have it.
 			if l.kind != protocol.RedLock && lost(l) && !s.notices(b.link, l, n) {
 				s.t.Errorf("locktest: %s: the holder of %q has not noticed the loss within %v", what, l.name,
 					noticed)
@@ -97,8 +104,9 @@ func (s *Server) confirmHolds(what string, before []begun, lost func(lock) bool)
 	}
 }
 
-// notices waits until n holds of a lock have ended in a session. It returns at once if the session cannot
-// reach the server.
+// notices waits until n holds of a lock have ended in the session of l, and returns true. While the session
+// cannot reach the server, notices returns true without waiting. It returns false if the holds have not ended
+// after the time `noticed`.
 func (s *Server) notices(l *link, of lock, n int64) bool {
 	for deadline := time.Now().Add(noticed); l.holds.ended(of) < n; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
@@ -114,9 +122,9 @@ func (s *Server) notices(l *link, of lock, n int64) bool {
 	return true
 }
 
-// force takes all locks of this name from their holders, and returns the kinds that were held. It looks for a
-// lock of package redisson only if shared is true, because otherwise the key of such a lock may belong to
-// other data.
+// force takes all locks of this name from their holders, and returns the kinds that were held. The key of a
+// lock of package redisson is just the name, so this key may also hold other data. Therefore force takes such
+// a lock only if shared is true.
 func (s *Server) force(name string, shared bool) (kinds []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), noticed)
 	defer cancel()
@@ -147,7 +155,7 @@ func (s *Server) force(name string, shared bool) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// operate calls f with a session whose connection has no faults.
+// operate calls f with a new session whose connection is not affected by Silence or Refuse.
 func (s *Server) operate(prefix string, f func(*rlock.Session) (bool, error)) (bool, error) {
 	operator, err := rlock.NewSession(s.direct, rlock.WithPrefix(prefix),
 		rlock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -159,7 +167,7 @@ func (s *Server) operate(prefix string, f func(*rlock.Session) (bool, error)) (b
 }
 
 // forces has a function for each kind of lock. The function takes the lock from all holders, as an operator
-// does, and reports whether there were any.
+// does, and reports whether there was a holder.
 var forces = map[string]func(ctx context.Context, operator *rlock.Session, name string) (bool, error){
 	protocol.Reentrant: func(ctx context.Context, o *rlock.Session, name string) (bool, error) {
 		return rlock.New(o, name).ForceUnlock(ctx)
@@ -199,20 +207,20 @@ var forces = map[string]func(ctx context.Context, operator *rlock.Session, name 
 	},
 }
 
-// holds counts the holds of a session, by kind and name.
+// holds counts the outermost holds of a session, for each kind and name of a lock.
 type holds struct {
 	mu    sync.Mutex     // guards the fields below
-	began map[lock]int64 // number of holds that have begun
-	over  map[lock]int64 // number of holds that have ended
+	began map[lock]int64 // number of outermost holds that have begun
+	over  map[lock]int64 // number of outermost holds that have ended
 }
 
 type lock struct{ kind, name string }
 
-// follow counts the holds of a session from now on.
+// follow returns a value that counts the holds of s from now on. For this, follow wraps the observer of s.
 func follow(s *rlock.Session) *holds {
 	h := &holds{began: map[lock]int64{}, over: map[lock]int64{}}
 	in := inner.Session(s)
-	observer := in.Observer // an observer of the user, or nil
+	observer := in.Observer // the observer of the user; nil: none
 	in.Observer = func(ctx context.Context, e session.Event) {
 		h.count(e)
 		if observer != nil {
@@ -226,14 +234,14 @@ func (h *holds) count(e session.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch l := (lock{e.Lock, e.Name}); {
-	case e.Kind == session.EventAcquired && e.Depth == 1: // nested holds are not counted
+	case e.Kind == session.EventAcquired && e.Depth == 1: // nested holds have no event for their end
 		h.began[l]++
 	case e.Kind == session.EventReleased, e.Kind == session.EventLost:
 		h.over[l]++
 	}
 }
 
-// begun returns the number of holds of each lock that have begun.
+// begun returns, for each lock, the number of holds that have begun.
 func (h *holds) begun() map[lock]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

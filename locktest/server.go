@@ -17,29 +17,29 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A Server is a Redis server in memory, and the network that leads to it. [NewServer] makes one. The methods
-// may be called from any goroutine, also from the code under test, unless their comments say otherwise. If a
-// method is used wrongly, the test fails. The methods of a nil or zero Server panic.
+// A Server is a Redis server in memory, with the network that leads to it. Make it with [NewServer]. All
+// methods but NewSession may be called from any goroutine, also from the code under test. If a method is used
+// wrongly, the test fails. The methods of a nil or zero Server panic.
 type Server struct {
 	t      testing.TB
 	redis  *memserver.Redis
-	direct *redis.Client // a client whose connection has no faults
+	direct *redis.Client // the Server's own client, which Silence and Refuse do not affect
 	logger *slog.Logger
 	born   time.Time
 	addr   string
 
 	mu      sync.Mutex // guards the fields below
 	links   []*link
-	silent  bool // the server answers no client, also no later client
-	refuses bool // the server refuses the connections of all clients, also of later clients
-	misused bool // a goroutine of another bubble has used the server
+	silent  bool // a Silence of all clients is in effect, also for later clients
+	refuses bool // a Refuse of all clients is in effect, also for later clients
+	misused bool // a client has dialed from a synctest bubble, although the server was made outside it
 }
 
-// A link is the network between one client and the server, with a proxy that can make faults.
+// A link is the network between one client and the server. Its proxy makes the faults.
 type link struct {
 	net     *faultproxy.Proxy
-	session *rlock.Session // nil for a client that Client or Options made
-	holds   *holds         // holds of the session
+	session *rlock.Session // the session of NewSession; nil: the client is for Client or Options
+	holds   *holds         // counts of the holds of the session; nil without a session
 	faulty  bool           // the client cannot reach the server; guarded by Server.mu
 }
 
@@ -56,10 +56,10 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// NewSession opens a session with a client of its own. For the server and for other sessions, it is another
-// process. The options override the options of locktest. If an option is not valid, NewSession stops the
-// test, so only the goroutine of the test may call it. The session is closed at the end of the test, unless
-// the code under test has closed it.
+// NewSession opens a session with a client of its own. The server and other sessions treat the new session
+// like another process. The session writes its log to the log of the test, unless the options contain
+// [rlock.WithLogger]. If an option is not valid, NewSession stops the test, so only the goroutine of the test
+// may call it. The session is closed at the end of the test, unless the code under test has closed it.
 func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 	s.t.Helper()
 	if wrong := s.misplaced(); wrong != nil {
@@ -79,9 +79,9 @@ func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 		misused := s.misused
 		s.mu.Unlock()
 		if misused {
-			return // parts of the session belong to the bubble, and Close would end the program
+			return // the session has channels of the bubble, and closing them outside it ends the program
 		}
-		s.Resume() // otherwise Close waits for a reply
+		s.Resume() // while the server is silent, Close would wait for a reply
 		if err := session.Close(); err != nil {
 			s.t.Errorf("locktest: at the end of the test: %v", err)
 		}
@@ -90,28 +90,30 @@ func (s *Server) NewSession(options ...rlock.SessionOption) *rlock.Session {
 }
 
 // Client returns a new client of the server, for code that makes its session itself or uses Redis directly.
-// The client is closed at the end of the test. [Server.Lose] does not notify a session of such a client: the
-// session notices with its next request or renewal. The code under test must close the session.
+// The client is closed at the end of the test, but the code under test must close its session. [Server.Lose]
+// and [Server.Restart] do not notify a session of such a client. The session notices a loss with its next
+// request or renewal.
 func (s *Server) Client() *redis.Client {
 	_, client := s.newClient()
 	return client
 }
 
-// Options returns the options of Client, for a client with some options of its own:
+// Options returns the options of a new client of the server. To change some of these options, call Options
+// instead of Client:
 //
 //	options := server.Options()
 //	options.ReadTimeout = time.Second
 //	client := redis.NewClient(options)
 //
-// The test must close the client. In a bubble, do not set PoolSize: goroutines that wait for a
-// connection share timers with other bubbles, which ends the program.
+// The test must close the client. In a bubble, do not set PoolSize, because in a small pool, goroutines wait
+// for connections. For these waits, go-redis shares timers between bubbles, which ends the program.
 func (s *Server) Options() *redis.Options { return s.options(s.newLink()) }
 
 func (s *Server) options(l *link) *redis.Options {
 	options := l.net.Options()
-	options.Addr = s.addr // the same for all links, because a RedLock recognizes servers by their addresses
+	options.Addr = s.addr // all links have one address, because a RedLock recognizes servers by addresses
 	options.ContextTimeoutEnabled = true
-	options.DialerRetries = 1 // a client that was closed must stop dialing
+	options.DialerRetries = 1 // a closed client must not continue to dial
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if wrong := s.misplaced(); wrong != nil {
@@ -136,24 +138,24 @@ func (s *Server) newClient() (*link, *redis.Client) {
 	return l, client
 }
 
-// Silence lets the server answer nothing, as if the network lost all packets. Connections stay open, and
-// requests have no effect. If sessions are given, only these sessions get no replies. Silence lasts until
-// Resume or Restart.
+// Silence cuts the server off, as if the network lost all packets. Connections stay open, requests have no
+// effect, and clients get no replies. If sessions are given, only these sessions are cut off. Silence lasts
+// until Resume or Restart.
 func (s *Server) Silence(sessions ...*rlock.Session) {
 	s.t.Helper()
 	s.fault("Silence", sessions, &s.silent, func(p *faultproxy.Proxy) { p.BlackHole(true, true) })
 }
 
-// Refuse cuts all connections, and refuses new ones. The server keeps its data. If sessions are given, only
-// their connections are cut and refused. Refuse lasts until Resume or Restart.
+// Refuse cuts all connections, and refuses new connections. The server keeps its data. If sessions are given,
+// only the connections of these sessions are cut and refused. Refuse lasts until Resume or Restart.
 func (s *Server) Refuse(sessions ...*rlock.Session) {
 	s.t.Helper()
 	s.fault("Refuse", sessions, &s.refuses, func(p *faultproxy.Proxy) { p.Refuse(true) })
 }
 
-// Fail lets the server refuse each command of each client with this error. The error begins with a word in
-// capitals, as errors of Redis do, for example "LOADING Redis is loading the dataset in memory". Fail lasts
-// until Resume or Restart.
+// Fail makes the server answer every command of every client with this error. The text of the error should
+// begin with a word in capitals, as in "LOADING Redis is loading the dataset in memory". If the text is
+// empty, the test fails. Fail lasts until a Resume without sessions, or until Restart.
 func (s *Server) Fail(reply string) {
 	s.t.Helper()
 	if reply == "" {
@@ -163,9 +165,9 @@ func (s *Server) Fail(reply string) {
 	s.redis.SetError(reply)
 }
 
-// Resume ends Silence, Refuse and Fail. The data is as before, except for expired keys. If sessions are
-// given, it ends Silence and Refuse for these sessions only. This does not end a Silence or Refuse of the
-// whole server.
+// Resume ends Silence, Refuse and Fail for all clients. The server still has its data, except for expired
+// keys. If sessions are given, Resume only ends each Silence and Refuse that was called with these sessions.
+// In this case, Resume ends no Fail, and no Silence or Refuse that was called without sessions.
 func (s *Server) Resume(sessions ...*rlock.Session) {
 	s.t.Helper()
 	if len(sessions) == 0 {
@@ -187,22 +189,23 @@ func (s *Server) Resume(sessions ...*rlock.Session) {
 	}
 }
 
-// Restart ends the server and starts it again without data, as a Redis without persistence. Connections are
+// Restart ends the server and starts it again without data, like a Redis without persistence. Connections are
 // cut, and all locks, waiters and tokens are gone. Restart ends Silence, Refuse and Fail. It notifies the
 // sessions of the server, as [Server.Lose] does. (In production, a session that neither waits nor sends a
-// request would notice with its next renewal.) In fake time, some milliseconds pass.
+// request would not notice the restart before its next renewal.) In fake time, Restart takes some
+// milliseconds.
 func (s *Server) Restart() {
 	s.t.Helper()
 	before := s.begun()
-	s.redis.SetError("") // otherwise the server would refuse to forget its scripts
+	s.redis.SetError("") // during a Fail, the server would refuse the SCRIPT FLUSH of Kill
 	s.redis.Kill()
-	time.Sleep(time.Millisecond) // tokens are times, and the next one must be later than all forgotten ones
+	time.Sleep(time.Millisecond) // tokens are times, and new ones must be higher than all forgotten ones
 	s.Resume()
 	s.redis.Serve()
 	s.confirmHolds("Restart", before, func(lock) bool { return true })
 }
 
-// sessions returns the links of sessions.
+// sessions returns the links that have a session.
 func (s *Server) sessions() (links []*link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,8 +217,8 @@ func (s *Server) sessions() (links []*link) {
 	return links
 }
 
-// fault calls `do` for the links of sessions. Without sessions, it does so for all links, and sets *all for
-// later links.
+// fault calls `do` with the proxy of each of these sessions. Without sessions, fault calls `do` with the
+// proxies of all links, and sets *all, so that newLink gives later links the same fault.
 func (s *Server) fault(method string, sessions []*rlock.Session, all *bool, do func(*faultproxy.Proxy)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -233,8 +236,8 @@ func (s *Server) fault(method string, sessions []*rlock.Session, all *bool, do f
 	}
 }
 
-// of returns the links of these sessions, or all links if no session is given. A session of another server
-// fails the test. The caller must hold s.mu.
+// of returns the links of these sessions, or all links if no session is given. If NewSession of s has not
+// made one of the sessions, the test fails, and ok is false. The caller must hold s.mu.
 func (s *Server) of(method string, sessions []*rlock.Session) (links []*link, ok bool) {
 	s.t.Helper()
 	if len(sessions) == 0 {
@@ -270,7 +273,7 @@ func (s *Server) newLink() *link {
 	return l
 }
 
-// A misplacedError is the error of a server that is used in a bubble but was made outside the bubble.
+// A misplacedError is the error of a server that was made outside the synctest bubble which uses it.
 type misplacedError struct{}
 
 func (misplacedError) Error() string {
@@ -278,21 +281,21 @@ func (misplacedError) Error() string {
 		"call NewServer or NewSession in the bubble, with the T of the bubble"
 }
 
-// Unwrap returns an error that ends all waits. Otherwise the waits would last forever, because the clock of a
-// bubble stops while the bubble waits for something outside.
+// Unwrap returns an error that Lockline takes for a wrong setting, so a waiting Lock fails at once. Otherwise
+// Lock would try again after a pause. The pause might never end, because the clock of a bubble stops while
+// the bubble waits for something outside.
 func (misplacedError) Unwrap() error { return net.UnknownNetworkError("in the bubble") }
 
-// misplaced returns an error if the server is used in a bubble but was made outside the bubble. The clock of
-// a bubble begins in the year 2000.
+// misplaced returns an error if its caller runs in a bubble, and the server was made outside all bubbles. The
+// clock of a bubble begins in the year 2000, so such a caller seems to run long before the server was made.
 func (s *Server) misplaced() error {
-	if time.Now().Round(0).Before(s.born.Round(0).Add(-24 * time.Hour)) { // compares wall clocks
+	if time.Now().Round(0).Before(s.born.Round(0).Add(-24 * time.Hour)) { // Round(0) selects the wall clock
 		return misplacedError{}
 	}
 	return nil
 }
 
-// newLogger returns a logger that writes to the log of the test. It drops lines that are logged after the
-// test has ended.
+// newLogger returns a logger that writes to the log of the test. After the test has ended, it drops lines.
 func newLogger(t testing.TB) *slog.Logger {
 	l := &testLog{t: t}
 	t.Cleanup(func() {

@@ -1,4 +1,5 @@
-// Package otellock makes OpenTelemetry metrics and traces of the locks of a session:
+// Package otellock makes OpenTelemetry metrics and traces of the locks of a session. Give an [Observer] to
+// the session:
 //
 //	observer, err := otellock.NewObserver(otellock.WithPattern(patternOf))
 //	...
@@ -6,37 +7,43 @@
 //
 // # Metrics
 //
-// All metrics have the attributes lockline.lock.kind (reentrant, fair, redlock, rwlock, semaphore or
-// redisson) and lockline.lock.pattern, see [WithPattern].
+// An Observer makes the metrics below. All of them have the attributes lockline.lock.kind (reentrant, fair,
+// redlock, rwlock, semaphore or redisson) and lockline.lock.pattern, see [WithPattern].
 //
-//	lockline.lock.wait.duration     histogram, s   from Lock to its end, granted or not; without re-entries
-//	lockline.lock.hold.duration     histogram, s   from the grant to release or loss
-//	lockline.lock.waiters           up-down        acquisitions that wait now
+//	lockline.lock.wait.duration     histogram, s   time that Lock or TryLock took, granted or not
+//	lockline.lock.hold.duration     histogram, s   time from the grant of a lock to its release or loss
+//	lockline.lock.waiters           up-down        calls that wait for a lock now
 //	lockline.lock.holds             up-down        locks that are held now
-//	lockline.lock.hold.age          gauge, s       age of the oldest hold of this process, 0 if none is held
+//	lockline.lock.hold.age          gauge, s       age of the oldest present hold, 0 if none is held
 //	lockline.lock.wait.age          gauge, s       age of the oldest present wait, 0 if there is none
-//	lockline.lock.handovers         counter        locks granted after a wait, or from memory
+//	lockline.lock.handovers         counter        locks that were granted after a wait, or passed on
 //	lockline.lock.losses            counter        locks that were lost while they were held
-//	lockline.lock.renewal.failures  counter        renewals that failed, to be tried again
+//	lockline.lock.renewal.failures  counter        failed renewals, which the session tries again
 //
-// A [LogHandler] counts log lines in lockline.log.warnings, by lockline.log.message.
+// A nested Lock that gets the lock does not count in any of them.
 //
-// The hand-overs have the attribute lockline.lock.in_memory. It is true if the lock went from one goroutine
-// of a session to the next without a request.
+// A [LogHandler] makes one more metric, lockline.log.warnings. It counts the warnings and errors that
+// Lockline logs. Its only attribute, lockline.log.message, is the first part of the message.
 //
-// The histograms and the renewal failures have the attribute error.type if something went wrong. It is
-// locked, timeout, canceled, lost, closed or _OTHER.
+// The counter lockline.lock.handovers has the attribute lockline.lock.in_memory. This attribute is true if
+// the lock went from one goroutine of a session to the next without a request.
 //
-// The counters are at 0 from the first event of a kind and pattern on, so that Prometheus sees the first loss
-// as an increase. Of the counters of renewal failures, only the counters with timeout and _OTHER are at 0
-// from then on.
+// The histograms and the counter of failed renewals have the attribute error.type if there was an error. The
+// values of error.type are locked, timeout, canceled, lost, closed and _OTHER.
+//
+// After the first event of a kind and pattern, the counters of this kind and pattern have the value 0. So
+// Prometheus sees the first loss as an increase. The counter of failed renewals then has the value 0 only for
+// the error types timeout and _OTHER. After 2000 pairs of a kind and a pattern, counters of further pairs
+// begin with their first increment.
 //
 // # Traces
 //
-// Each Lock and TryLock is a span "lock PATTERN" below the span of its context. The span has an event
-// "waiting" at the time at which the call found the lock taken. Work under the lock is not a child of this
-// span, but of the caller's span.
+// Each Lock and TryLock makes a span "lock PATTERN" below the span of its context. If the call has waited for
+// the lock, the span has an event "waiting" at the time at which the wait began. Spans of work under the lock
+// are not children of this span, but of the caller's span.
 //
-// In this module, dashboard.json shows the metrics in Grafana with Prometheus as the source, and alerts.yaml
-// has alerts for Prometheus.
+// # Dashboard and alerts
+//
+// The module contains a dashboard for Grafana, dashboard.json, which reads these metrics from Prometheus. The
+// file alerts.yaml has alerts for Prometheus.
 package otellock

@@ -10,7 +10,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// holding remembers the start of each hold, because a histogram contains only holds that have ended.
+// holding remembers when the present holds began, for the gauge lockline.lock.hold.age. The histogram of
+// holds cannot show them, because it contains only holds that have ended.
 type holding struct {
 	mu     sync.Mutex // guards series
 	series map[series]*holds
@@ -47,13 +48,14 @@ func (h *holding) end(s series, e rlock.Event) {
 	defer h.mu.Unlock()
 	if of := h.series[s]; of != nil {
 		delete(of.since, holdOf(e))
-		if len(of.since) == 0 && len(h.series) > most { // remove the gauge, instead of reporting 0 forever
+		if len(of.since) == 0 && len(h.series) > most {
+			// There are too many series to report 0 for each of them forever.
 			delete(h.series, s)
 		}
 	}
 }
 
-// observe reports the age of the oldest hold of each series, or 0 if there is none.
+// observe reports the age of the oldest hold of each series, or 0 if none is held.
 func (h *holding) observe(_ context.Context, o metric.Float64Observer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,13 +28,13 @@ const (
 	errorKey   = attribute.Key("error.type")
 )
 
-// Values of error.type for renewals that failed.
+// The values of error.type for which the method begin makes counters of failed renewals.
 const (
 	timeout = "timeout"
 	other   = "_OTHER"
 )
 
-// AnyName is the pattern of all locks without [WithPattern].
+// AnyName is the pattern of every lock if [WithPattern] is not used.
 const AnyName = "*"
 
 type config struct {
@@ -44,7 +44,7 @@ type config struct {
 	names   bool
 }
 
-// An Option sets up an Observer.
+// An Option sets up an [Observer] or a [LogHandler].
 type Option func(*config)
 
 // WithMeterProvider sets the provider of the metrics. By default, and if p is nil, the provider is
@@ -56,18 +56,19 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
 // WithPattern sets a function that returns the pattern of a name, for example "orders:*" for "orders:42". The
-// pattern is an attribute of the metrics, and a part of the names of spans. Many goroutines call the
-// function, for each event, so it must be quick. It should return few different patterns, because each
-// pattern makes a new time series. By default, and if pattern is nil, all names have the pattern [AnyName].
+// pattern is an attribute of the metrics, and a part of the names of spans. Each event of each lock calls the
+// function, so it must be quick, and safe for use by several goroutines at once. The function should return
+// few different patterns, because each pattern makes new time series. By default, and if pattern is nil, all
+// names have the pattern [AnyName].
 func WithPattern(pattern func(name string) string) Option {
 	return func(c *config) { c.pattern = pattern }
 }
 
-// WithNames adds the name of the lock to its spans, as the attribute lockline.lock.name. Metrics never have
-// the name.
+// WithNames adds the attribute lockline.lock.name, the name of the lock, to each span. Metrics never have
+// this attribute.
 func WithNames() Option { return func(c *config) { c.names = true } }
 
-// An Observer is an [rlock.Observer]. It may serve many sessions.
+// An Observer is an [rlock.Observer] that makes metrics and traces. It may serve many sessions.
 type Observer struct {
 	config
 	tracer  trace.Tracer
@@ -83,7 +84,8 @@ type Observer struct {
 
 var _ rlock.Observer = (*Observer)(nil)
 
-// seconds has the boundaries of the histograms. They range from a request to a local Redis to a long job.
+// seconds has the boundaries of the histograms. The lowest boundaries suit requests to a local Redis, and the
+// highest ones suit long jobs.
 var seconds = metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
 	2.5, 5, 10, 30, 60, 300)
 
@@ -131,7 +133,8 @@ func NewObserver(options ...Option) (*Observer, error) {
 	return o, errors.Join(errs[:]...)
 }
 
-// Observe handles an event. Sessions call it. A nil Observer ignores all events.
+// Observe handles an event. Sessions call Observe for each of their events. A nil or zero Observer ignores
+// all events.
 func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 	if o == nil || o.meters == nil {
 		return
@@ -174,7 +177,7 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 		o.holds.Add(ctx, -1, all)
 		o.holding.end(series{kind, pattern}, e)
 		o.hold.Record(ctx, e.Held.Seconds(), withError)
-		if errors.Is(e.Err, rlock.ErrLost) { // also if only the release has noticed the loss
+		if errors.Is(e.Err, rlock.ErrLost) { // an EventReleased has this error if the release finds the loss
 			o.losses.Add(ctx, 1, all)
 		}
 	case rlock.EventRenewFailed:
@@ -183,9 +186,9 @@ func (o *Observer) Observe(ctx context.Context, e rlock.Event) {
 }
 
 // begin makes the counters of a kind and pattern, with the value 0. Otherwise Prometheus would not count the
-// first increment of a counter as an increase. Histograms cannot be made in this way.
+// first increment of a counter as an increase. For a histogram, a 0 would count as a measurement.
 func (o *Observer) begin(all metric.MeasurementOption) {
-	ctx := context.Background() // not the context of an event, because an exemplar would refer to it
+	ctx := context.Background() // with the context of an event, an exemplar would refer to its trace
 	o.losses.Add(ctx, 0, all)
 	for _, inMemory := range []bool{false, true} {
 		o.handovers.Add(ctx, 0, all, metric.WithAttributes(memoryKey.Bool(inMemory)))
@@ -195,8 +198,8 @@ func (o *Observer) begin(all metric.MeasurementOption) {
 	}
 }
 
-// errorType returns the value of error.type for an error. There are few values, as semantic conventions
-// require.
+// errorType returns the value of error.type for an error. There are few values, as the semantic conventions
+// of OpenTelemetry require.
 func errorType(err error) string {
 	switch {
 	case errors.Is(err, rlock.ErrLocked):
@@ -213,11 +216,12 @@ func errorType(err error) string {
 	return other
 }
 
-// trace makes the span of an acquisition, after its end.
+// trace makes the span of an acquisition after the acquisition has ended. waiting is the time at which it
+// began to wait, or zero if it did not wait.
 func (o *Observer) trace(
 	ctx context.Context, e rlock.Event, waiting time.Time, attributes []attribute.KeyValue,
 ) {
-	begun := e.At.Add(-e.Wait) // may be slightly too late, because e.Wait was measured before e.At
+	begun := e.At.Add(-e.Wait) // may be slightly late, because e.At is a little later than the end of e.Wait
 	if !waiting.IsZero() && waiting.Before(begun) {
 		begun = waiting
 	}
@@ -234,7 +238,7 @@ func (o *Observer) trace(
 		if !waiting.IsZero() {
 			span.AddEvent("waiting", trace.WithTimestamp(waiting))
 		}
-		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // a taken lock is not an error of the call
+		if e.Err != nil && !errors.Is(e.Err, rlock.ErrLocked) { // ErrLocked is a usual result, not a failure
 			span.SetStatus(codes.Error, e.Err.Error())
 		}
 	}

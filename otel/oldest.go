@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// oldest remembers the time at which each present waiter began to wait. A histogram contains only waits that
-// have ended.
+// oldest remembers when the present waiters began to wait, for the gauge lockline.lock.wait.age. The
+// histogram of waits cannot show them, because it contains only waits that have ended.
 type oldest struct {
 	mu     sync.Mutex // guards series
 	series map[series]*waits
@@ -17,7 +17,7 @@ type oldest struct {
 
 type waits struct {
 	attributes metric.MeasurementOption
-	begun      map[time.Time]int // number of the waiters that began at this time
+	begun      map[time.Time]int // number of waiters, by the time at which they began to wait
 }
 
 func (o *oldest) begin(s series, attributes metric.MeasurementOption, at time.Time) {
@@ -42,12 +42,13 @@ func (o *oldest) end(s series, at time.Time) {
 	if of.begun[at]--; of.begun[at] <= 0 {
 		delete(of.begun, at)
 	}
-	if len(of.begun) == 0 && len(o.series) > most { // remove the gauge, instead of reporting 0 forever
+	if len(of.begun) == 0 && len(o.series) > most {
+		// There are too many series to report 0 for each of them forever.
 		delete(o.series, s)
 	}
 }
 
-// observe reports the age of the oldest wait of each series, or 0 if there is none.
+// observe reports the age of the oldest wait of each series, or 0 if no call waits.
 func (o *oldest) observe(_ context.Context, to metric.Float64Observer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,17 +2,18 @@ package otellock
 
 import "sync"
 
-// most is the largest number of kinds and patterns that are remembered. It limits memory if a program has a
-// pattern for each name. By default, the SDK also limits an instrument to 2000 time series.
+// most is the largest number of pairs of a kind and a pattern that seen remembers. It limits memory if a
+// program has a pattern for each name. By default, the SDK also limits an instrument to 2000 time series.
 const most = 2000
 
-// seen has the kinds and patterns of which there was an event.
+// seen remembers pairs of a kind and a pattern for which there was an event.
 type seen struct {
 	mu  sync.RWMutex // guards all, which changes rarely
 	all map[[2]string]struct{}
 }
 
-// first reports whether kind and pattern are new.
+// first remembers a pair of a kind and a pattern, and reports whether the pair is new. It returns false if
+// seen already remembers `most` pairs.
 func (s *seen) first(kind, pattern string) bool {
 	k := [2]string{kind, pattern}
 	s.mu.RLock()

@@ -9,9 +9,9 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// waiting remembers the start of each wait. An event does not name its acquisition, so waiting recognizes
-// acquisitions by their context and their lock. If several acquisitions have the same context and lock, the
-// first acquisition to end counts as the longest wait. So the sum of all waits is correct.
+// waiting remembers the start of each wait. An event does not name its acquisition, so waiting recognizes an
+// acquisition by its context, session and lock. If several acquisitions have the same ones, the first
+// acquisition to end gets the earliest start. So each start is used once, and the sum of all waits is right.
 type waiting struct {
 	mu    sync.Mutex // guards since
 	since map[acquisition][]time.Time
@@ -22,8 +22,8 @@ type acquisition struct {
 	session, lock string
 }
 
-// key returns the key of an acquisition. It returns false if the context cannot be compared. Acquisitions
-// with such a context are not counted.
+// key returns the key of an acquisition. It returns false if ctx cannot be compared, like a struct that
+// contains a slice. Acquisitions with such a context do not count as waiters.
 func key(ctx context.Context, e rlock.Event) (acquisition, bool) {
 	return acquisition{ctx, e.Session, string(e.LockKind) + e.Name}, reflect.ValueOf(ctx).Comparable()
 }
@@ -42,7 +42,8 @@ func (w *waiting) begin(ctx context.Context, e rlock.Event) bool {
 	return true
 }
 
-// end reports whether the acquisition has waited, and returns the start of its wait.
+// end reports whether the acquisition has waited, and returns the start of its wait. The acquisition is then
+// forgotten.
 func (w *waiting) end(ctx context.Context, e rlock.Event) (since time.Time, waited bool) {
 	k, ok := key(ctx, e)
 	if !ok {

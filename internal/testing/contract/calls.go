@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// calls has tests of calls that do not wait, and of calls whose servers do not answer.
+// calls has tests of calls during outages, of Unlocks with any context, and of calls that wait for an Unlock.
 var calls = map[string]test{
 	// Proves: no trace
 	"CallsEndWithTheirContextsWhileServersAreSilentAndAreUndone": {0, func(t *testing.T, w *world) {
@@ -28,7 +28,7 @@ var calls = map[string]test{
 		for _, net := range p.nets {
 			net.Freeze()
 		}
-		most := 2 * patience // the first call ends by the timeout of go-redis
+		most := 2 * patience // only the ReadTimeout of the client ends the first call
 		ends := func(what string, want error, call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(bg, settled)

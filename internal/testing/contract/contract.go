@@ -1,5 +1,5 @@
-// Package contract has tests of the promises that all kinds of locks make. Each package runs them for its own
-// kinds: Run in fake time with servers in memory, and RunReal on a real server.
+// Package contract has tests of the promises that all kinds of locks make. The package of each kind runs the
+// tests. Run uses fake time and servers in memory, and RunReal uses real servers.
 package contract
 
 import (
@@ -23,40 +23,41 @@ const lease = protocol.DefaultLease
 type Kind struct {
 	Servers int   // number of servers of a lock; 0: one
 	Has     Trait // traits of the kind
-	Shared  bool  // the locks are shared with another library
+	Shared  bool  // programs with another library can use the same locks
 
 	// New returns the Maker of a process, which has a session for each server.
 	New func(process []*rlock.Session) Maker
 
-	// Rival returns the Maker of another process, whose locks exclude the locks of New. If it is nil, New is
-	// used.
+	// Rival returns the Maker of another process, whose locks exclude the locks of New. If Rival is nil, New
+	// takes its place.
 	Rival func(process []*rlock.Session) Maker
 }
 
 // A Maker makes the locks of a process.
 type Maker func(name string, options ...rlock.Option) Lock
 
-// A Trait is a property that some kinds have and others do not. A test can need traits.
+// A Trait is a property that some kinds have and others do not. A test runs only for kinds that have all of
+// the traits that it needs.
 type Trait uint
 
-// The traits.
+// The traits of kinds.
 const (
-	Reenters Trait = 1 << iota // a Lock below the context of a hold enters again
-	Counts                     // Inspect has the hold count
+	Reenters Trait = 1 << iota // a Lock below the context of a hold is nested in the hold
+	Counts                     // Inspect returns the hold count
 	Fences                     // each holder has a higher token than all holders before, also in one process
 	Excludes                   // no other goroutine of the same process holds the lock at the same time
 	Turns                      // goroutines of one process are served in the order in which they came
 	Lines                      // waiters of several processes are served in the order in which they came
-	Hints                      // the error of a waiter says if its own session is the holder
-	Alike                      // all servers of a lock are used in the same way, so one of them is disturbed
-	Brief                      // the requests are as of another kind, and are not disturbed again
-	Mutexes                    // a lock is an rlock.Mutex, or made of several
+	Hints                      // the error of a waiter says whether its own session is the holder
+	Alike                      // a lock uses its servers in the same way, so tests disturb only the first
+	Brief                      // Run omits the tests of traffic, because another kind sends such requests
+	Mutexes                    // a lock is an rlock.Mutex, a MultiLock or a RedLock
 
-	// Own means that no other library has such locks. So a name can be any bytes, and the lock can stay taken
-	// after its Unlock.
+	// Own means that no other library uses such locks. So Lockline allows any bytes as a name, and
+	// HoldAtLeast can keep a lock taken after its Unlock.
 	Own
 
-	Lingers // a session can keep the lock although no goroutine holds it
+	Lingers // a session can keep a lock that no goroutine holds, see rlock.WithLinger
 )
 
 // A Lock is a lock of a kind, with the calls of operators that the tests need.
@@ -70,7 +71,7 @@ type Lock struct {
 	ForceToken func(ctx context.Context, token int64) (bool, error)
 }
 
-// Mutex returns the Lock for a lock that has the methods of an rlock.Mutex.
+// Mutex returns m as a Lock.
 func Mutex(m mutex) Lock { return Lock{m, m.Do, m.Inspect, m.ForceUnlock, m.ForceUnlockToken} }
 
 type mutex interface {
@@ -81,7 +82,7 @@ type mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// A world has servers, and two processes with locks of a kind.
+// A world has the servers of one test, and two processes with locks of a kind.
 type world struct {
 	kind  Kind
 	wires []*testlock.Wire
@@ -90,13 +91,13 @@ type world struct {
 	rival Maker               // makes locks of another process
 }
 
-// A test is a test of the contract, for kinds with the traits that it needs. It runs in fake time.
+// A test is a test of the contract in fake time. It runs for kinds with the traits that it needs.
 type test struct {
 	needs Trait
 	run   func(t *testing.T, w *world)
 }
 
-// Run runs the tests that need no real server, for one kind.
+// Run runs the tests that need no real server for the kind k.
 func Run(t *testing.T, k Kind) {
 	if !k.Shared {
 		k.Has |= Own
@@ -130,8 +131,8 @@ func newWorld(t *testing.T, k Kind) *world {
 	return w
 }
 
-// keeping returns a Maker whose locks keep all Holds until the test ends, because none may be collected in
-// fake time. They also check the text of each error.
+// keeping returns a Maker whose locks keep all Holds reachable until the test ends, because no Hold may be
+// garbage-collected in fake time. The locks also check the text of each error.
 func keeping(t *testing.T, maker Maker) Maker {
 	return func(name string, options ...rlock.Option) Lock {
 		l := maker(name, options...)
@@ -198,19 +199,20 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// settled is a time in which any request or hand-over ends, in fake time.
+// settled is long enough for any request or hand-over to end, in fake time.
 const settled = 50 * time.Millisecond
 
 var bg = context.Background()
 
-// occupy lets another process take a free lock.
+// occupy lets the rival process take a free lock. The function free unlocks the lock.
 func (w *world) occupy(t *testing.T, name string) (free func()) {
 	t.Helper()
 	_, hold := testlock.TryLock(t, w.rival(name), bg)
 	return func() { t.Helper(); testlock.Unlock(t, hold) }
 }
 
-// lose takes a lock of this process from its holders, and lets hold find out.
+// lose takes a lock from its holders by force. Then it calls hold.Extend, so that the process notices the
+// loss.
 func (w *world) lose(t *testing.T, name string, hold *rlock.Hold) {
 	t.Helper()
 	force(t, w.new(name))
@@ -224,7 +226,7 @@ func force(t *testing.T, l Lock) {
 	}
 }
 
-// fail makes all requests fail with this reply. "" ends that.
+// fail makes all servers answer each command with this error. With "", the servers work again.
 func (w *world) fail(reply string) {
 	for _, wire := range w.wires {
 		wire.SetError(reply)
@@ -238,7 +240,7 @@ func inspect(t *testing.T, l Lock) rlock.State {
 	return st
 }
 
-// wants checks, by their tokens, that a hold came after another one.
+// wants checks that hold has a higher token than `after`. It checks nothing if the kind has no tokens.
 func (w *world) wants(t *testing.T, hold, after *rlock.Hold) {
 	t.Helper()
 	if after.Token() != 0 || w.kind.Has&Fences != 0 {
@@ -246,7 +248,7 @@ func (w *world) wants(t *testing.T, hold, after *rlock.Hold) {
 	}
 }
 
-// begin starts a Lock that has to wait.
+// begin starts a Lock in a goroutine. The test fails if the Lock does not have to wait.
 func begin(t *testing.T, l rlock.Locker, ctx context.Context, options ...rlock.Option) <-chan testlock.Grant {
 	t.Helper()
 	got := testlock.Go(ctx, l, options...)
@@ -257,13 +259,14 @@ func begin(t *testing.T, l rlock.Locker, ctx context.Context, options ...rlock.O
 	return got
 }
 
-// granted waits for the Lock that begin has started, and returns its Hold.
+// granted waits for the end of the Lock that begin has started, and returns the Hold. If the Lock fails,
+// granted stops the test.
 func granted(t *testing.T, got <-chan testlock.Grant) *rlock.Hold {
 	t.Helper()
 	return testlock.Granted(t, got)
 }
 
-// refusal returns the LockedError in an error, and whether there is one.
+// refusal returns the LockedError in err, and reports whether there is one.
 func refusal(err error) (r rlock.LockedError, ok bool) {
 	var locked *rlock.LockedError
 	if errors.As(err, &locked) {
@@ -272,7 +275,8 @@ func refusal(err error) (r rlock.LockedError, ok bool) {
 	return r, false
 }
 
-// clean checks that the lock is free, and that all keys on the servers only remember tokens.
+// clean checks that the lock is free, and that no key on the servers is left, except keys that only remember
+// tokens.
 func (w *world) clean(t *testing.T, name string) {
 	t.Helper()
 	time.Sleep(settled)

@@ -19,14 +19,14 @@ import (
 // goexit ends a goroutine as t.FailNow does.
 func goexit() { runtime.Goexit() }
 
-// down makes all servers silent.
+// down(true) makes all servers silent, and down(false) makes them answer again.
 func (w *world) down(down bool) {
 	for _, net := range w.nets {
 		net.BlackHole(down, false)
 	}
 }
 
-// ends has tests of holds that end in other ways than by Unlock, and of the time after that.
+// ends has tests of holders and waiters after a loss, a forced unlock, a Close or an outage.
 var ends = map[string]test{
 	// Proves: re-entry, notice
 	"ALossEndsTheContextAndEverythingBelowIt": {Reenters, func(t *testing.T, w *world) {
@@ -174,7 +174,7 @@ var ends = map[string]test{
 		for range 3 {
 			waiting = append(waiting, begin(t, p.lock("y"), bg))
 		}
-		if w.kind.Has&Excludes != 0 { // the lock is passed on in memory
+		if w.kind.Has&Excludes != 0 { // the process then passes the lock on in memory
 			next := begin(t, p.lock("x"), bg)
 			waiting = append(waiting, begin(t, p.lock("x"), bg))
 			testlock.Unlock(t, mine)
@@ -224,13 +224,14 @@ var ends = map[string]test{
 		testlock.WantError(t, "Extend", lost.Extend(bg, time.Minute), rlock.ErrLost)
 		ctx, hold := testlock.Lock(t, m, bg)
 		testlock.WantError(t, "its Unlock", lost.Unlock(bg), rlock.ErrLost)
-		time.Sleep(settled) // the session may still send a request for that
+		time.Sleep(settled) // the session may still send the request of this Unlock
 		testlock.Must(t, p.close())
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrClosed)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrClosed)
 		w.clean(t, "x")
 	}},
-	// An operator restores a right that was missing. Then the lock must become free.
+	// The servers refuse a release because a right is missing. When an operator gives the right, the lock
+	// must become free.
 	"AReleaseThatServersRefuseIsRepeated": {0, func(t *testing.T, w *world) {
 		p := w.process(t)
 		_, hold := testlock.Lock(t, p.lock("x"), bg)
@@ -287,8 +288,8 @@ var ends = map[string]test{
 			start := time.Now()
 			go func() { _ = p.close() }()
 			testlock.WantError(t, what, <-ended, rlock.ErrClosed)
-			// One request may be in flight, which nothing interrupts. No other request is sent. Sessions are
-			// closed one after another.
+			// Nothing interrupts a request that is in flight, but the session sends no other request. The
+			// sessions of the process are closed one after another.
 			if took := time.Since(start); took > 3*time.Second {
 				t.Errorf("after %v", took)
 			}
@@ -328,7 +329,7 @@ var ends = map[string]test{
 		testlock.WantError(t, "a second Unlock", hold.Unlock(bg), rlock.ErrNotHeld)
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrNotHeld)
 		w.fail("")
-		_, again := testlock.Lock(t, m, bg) // releases of before, which have failed, are repeated
+		_, again := testlock.Lock(t, m, bg) // possible, because the session repeats the failed release
 		w.fail(outage)
 		failed("Unlock", again.Unlock(bg))
 		w.fail("")
@@ -348,7 +349,7 @@ var ends = map[string]test{
 				net.Refuse(true)
 			}
 			time.Sleep(5 * time.Second)
-			if during { // the message of this release is lost
+			if during { // the message of this hand-over is lost
 				free()
 			}
 			time.Sleep(5 * time.Second)
@@ -387,7 +388,7 @@ var ends = map[string]test{
 				t.Errorf("%s: served after %v", what, took)
 			}
 			<-ctx.Done()
-			if took := time.Since(start); took > 11*time.Second { // at its next renewal
+			if took := time.Since(start); took > 11*time.Second { // holders notice losses at renewals
 				t.Errorf("%s: its holder learned of it after %v", what, took)
 			}
 			testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
@@ -398,8 +399,8 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
-	// By the reply to its request, the waiter knows that the lock is held for twenty more minutes. The first
-	// request that finds the lock gone must wake the waiter. Proves: wake-ups
+	// According to the last reply to the waiter, the lock is held for twenty more minutes. The first request
+	// that finds the lock gone must wake the waiter. Proves: wake-ups
 	"WaitersAreWokenWhenTheLockIsFoundGone": {0, func(t *testing.T, w *world) {
 		for how, lease := range map[string]time.Duration{
 			"by an Unlock": 20 * time.Minute, "by a renewal": 0,
@@ -445,7 +446,7 @@ var ends = map[string]test{
 		grab("a flush")
 		time.Sleep(time.Hour)
 		grab("an idle hour")
-		for _, wire := range w.wires { // set the clock back while the token is remembered
+		for _, wire := range w.wires { // set the clock back while the server remembers the token
 			wire.SetTime(time.Now().Add(-time.Hour))
 		}
 		grab("a clock that fell back")
@@ -483,7 +484,7 @@ var ends = map[string]test{
 		mu.Lock()
 		defer mu.Unlock()
 		if len(told) == 6 {
-			slices.Sort(told[3:5]) // two goroutines report the hand-over, in any order
+			slices.Sort(told[3:5]) // two goroutines report Released and Acquired, in any order
 		}
 		if got := fmt.Sprint(told); got != "[Acquired NotAcquired Waiting Acquired Released Lost]" &&
 			w.kind.Servers <= 1 {

@@ -17,7 +17,7 @@ import (
 var exclusion = map[string]test{
 	"TriesAtOneTimeKeepNoOtherOutOfWhatIsFree": {0, func(t *testing.T, w *world) {
 		m := w.new("x")
-		_, hold := testlock.Lock(t, m, bg) // the session knows the time from now on
+		_, hold := testlock.Lock(t, m, bg) // from now on, the session knows the time of Redis
 		testlock.Unlock(t, hold)
 		for _, net := range w.nets {
 			net.SetDelay(time.Millisecond)
@@ -136,7 +136,7 @@ var exclusion = map[string]test{
 		start := time.Now()
 		free()
 		hold := granted(t, got)
-		if took := time.Since(start); took > time.Second { // of a lease of 30
+		if took := time.Since(start); took > time.Second { // much less than the rest of the lease
 			t.Errorf("woken after %v", took)
 		}
 		if w.kind.Has&Fences != 0 {
@@ -282,7 +282,7 @@ var exclusion = map[string]test{
 	"WhoeverIsServedAndGivesUpAtOneInstantLeavesNoLockBehind": {0, func(t *testing.T, w *world) {
 		m := w.process(t, rlock.WithHandover(time.Hour)).lock("x")
 		taken := []func() (free func()){func() func() { return w.occupy(t, "x") }}
-		if w.kind.Has&Excludes != 0 { // the lock is passed on in memory
+		if w.kind.Has&Excludes != 0 { // the process can also pass the lock on in memory
 			taken = append(taken, func() func() {
 				_, hold := testlock.Lock(t, m, bg)
 				return func() { testlock.Unlock(t, hold) }

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// forgotten has tests of Holds that the garbage collector finds. They need real time, because no Hold may be
-// collected in fake time.
+// forgotten has tests of Holds that the garbage collector collects. The tests need real time, because no Hold
+// may be collected in fake time.
 var forgotten = map[string]realTest{
 	// Proves: no trace
 	"AForgottenHoldIsReleasedWhenItIsCollected": {0, func(
@@ -23,7 +23,8 @@ var forgotten = map[string]realTest{
 		m := process().lock("x")
 		func() { testlock.Lock(t, m, bg) }()
 		testlock.Eventually(t, "released", func() bool { runtime.GC(); return !inspect(t, m).Held })
-		// With a fixed lease, this may be intended, for work that must run at most once in ten minutes.
+		// A program may forget a Hold with a fixed lease on purpose, so that work runs at most once in ten
+		// minutes.
 		func() { testlock.Lock(t, m, bg, rlock.WithLease(10*time.Minute)) }()
 		for range 5 {
 			runtime.GC()

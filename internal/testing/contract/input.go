@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// input has tests of wrong arguments, forged messages, and values in keys that the library did not write.
+// input has tests of wrong arguments, of forged messages, and of keys in which another program wrote values.
 var input = map[string]test{
 	"BadInputIsRefused": {0, func(t *testing.T, w *world) {
 		for what, c := range map[string]struct {
@@ -90,8 +90,8 @@ var input = map[string]test{
 			testlock.Unlock(t, hold)
 		}
 	}},
-	// The attacker may publish, and knows everything that is not secret, such as the waiters and the last
-	// token. Proves: messages
+	// The attacker may publish messages, and knows everything that is not secret, such as the waiters and the
+	// last token. Proves: messages
 	"AForgedMessageGrantsNothing": {Lines, func(t *testing.T, w *world) {
 		_, hold := testlock.Lock(t, w.new("x"), bg)
 		got := begin(t, w.rival("x"), bg)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// quiet checks that no lease is renewed within an hour, and that all keys expire.
+// quiet checks that the processes send hardly any requests within an hour, and that all keys expire.
 func quiet(t *testing.T, w *world) {
 	t.Helper()
 	for _, net := range w.nets {
@@ -20,7 +20,7 @@ func quiet(t *testing.T, w *world) {
 	}
 	time.Sleep(time.Hour)
 	for _, net := range w.nets {
-		if n := net.Count(); n > 10 { // the end of a subscription takes a few
+		if n := net.Count(); n > 10 { // a session sends a few requests to end its subscription
 			t.Errorf("%d requests within an hour", n)
 		}
 	}
@@ -49,9 +49,9 @@ var leases = map[string]test{
 	"AHoldWithoutALeaseIsRenewedForAsLongAsItsHolderLives": {0, func(t *testing.T, w *world) {
 		ctx, hold := testlock.Lock(t, w.new("x"), bg)
 		for range 20 {
-			time.Sleep(67*time.Second + 13*time.Millisecond) // not at the instant of a renewal
-			// The lease is renewed after a third, so two thirds are left. Renewals in batches may cost a
-			// second.
+			time.Sleep(67*time.Second + 13*time.Millisecond) // does not end at the instant of a renewal
+			// The session renews the lease after each third, so at least two thirds are left. The check
+			// allows for a second less, because renewals are sent in batches.
 			st, left := inspect(t, w.rival("x")), time.Until(hold.Deadline())
 			if ctx.Err() != nil || hold.Err() != nil || left < 2*lease/3-time.Second || !st.Held ||
 				st.Remaining < left {
@@ -94,10 +94,10 @@ var leases = map[string]test{
 		testlock.WantError(t, "the cause", context.Cause(ctx), rlock.ErrLost)
 		testlock.WantError(t, "Err", hold.Err(), rlock.ErrLost)
 		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
-		testlock.Settle() // the observer is called by another goroutine
+		testlock.Settle() // another goroutine calls the observer
 		mu.Lock()
 		last := len(told) - 1
-		for last > 0 && told[last].Type == rlock.EventLost { // there may be one for each server
+		for last > 0 && told[last].Type == rlock.EventLost { // a MultiLock has an event for each member
 			if err := told[last].Err; !errors.Is(err, rlock.ErrLost) ||
 				!strings.Contains(err.Error(), "ran out before it was renewed") {
 				t.Errorf("why it was lost: %v", err)
@@ -153,7 +153,7 @@ var leases = map[string]test{
 			t.Helper()
 			testlock.Unlock(t, hold)
 			hold = granted(t, got)
-			time.Sleep(2 * time.Second) // after a hand-over by servers, the short first lease is renewed
+			time.Sleep(2 * time.Second) // until the session has renewed the short first lease of a hand-over
 			for _, left := range []time.Duration{inspect(t, m).Remaining, time.Until(hold.Deadline())} {
 				if left < least || left > most {
 					t.Errorf("it is leased for %v", left)
@@ -180,7 +180,8 @@ var leases = map[string]test{
 		free := w.occupy(t, "x")
 		got := begin(t, p.lock("x"), bg)
 		time.Sleep(10 * time.Minute)
-		// There are pings, heartbeats, requests at the end of the lease, and the queue of a RedLock.
+		// A waiter sends pings and heartbeats, and a request at the end of each lease. A RedLock also sends
+		// requests for its queue.
 		for i, net := range p.nets {
 			if n := net.Count(); n > 3*600 {
 				t.Errorf("server %d got %d requests within ten minutes", i, n)
@@ -234,14 +235,14 @@ var leases = map[string]test{
 	}},
 	// Proves: HoldAtLeast
 	"ALockThatStaysTakenServesThoseThatHaveWaitedForIt": {Own, func(t *testing.T, w *world) {
-		// Shorter and longer than the lease.
+		// The first time is shorter than the lease, and the second one is longer.
 		for _, d := range []time.Duration{5 * time.Second, 25 * time.Second} {
 			p := w.process(t)
 			start := time.Now()
 			_, hold := testlock.Lock(t, p.lock("x"), bg, rlock.HoldAtLeast(d))
 			first := begin(t, w.rival("x"), bg)
 			testlock.Unlock(t, hold)
-			p.end(t) // the lock stays taken even without the process
+			p.end(t) // the lock stays taken even after its process has ended
 			next := granted(t, first)
 			if took := time.Since(start); took < d || took > d+2*time.Second {
 				t.Errorf("%v: served after %v", d, took)
@@ -258,7 +259,7 @@ var leases = map[string]test{
 		testlock.Unlock(t, hold)
 		for i, net := range p.nets {
 			for _, r := range net.Requests() {
-				// An attempt may be granted again.
+				// No copy of an acquire is sent, because Redis may grant the lock to the same attempt again.
 				if name := testlock.Script(r.Script()); name != "" && name != "acquire" {
 					_, _ = w.wires[i].Net.Replay(r)
 				}
@@ -305,7 +306,7 @@ var leases = map[string]test{
 		}
 		testlock.Unlock(t, inner)
 		start := time.Now()
-		<-ctx.Done() // from here on nobody renews
+		<-ctx.Done() // since the Unlock of inner, the session does not renew the lease
 		testlock.WantError(t, "Err", outer.Err(), rlock.ErrLost)
 		if took := time.Since(start); took < 2*lease/3-time.Second || took > lease {
 			t.Errorf("it ended after %v", took)

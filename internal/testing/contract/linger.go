@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// linger has tests of locks that a session keeps although no goroutine has them.
+// linger has tests of locks that a session keeps although no goroutine holds them.
 var linger = map[string]test{
 	"ALockThatIsKeptTakesNoRequests": {Lingers, func(t *testing.T, w *world) {
 		p := w.keeper(t)
@@ -44,7 +44,7 @@ var linger = map[string]test{
 			testlock.WantAfter(t, hold, last)
 			last = hold.Token()
 			testlock.Unlock(t, hold)
-			time.Sleep(2 * time.Microsecond) // otherwise the next block would begin above the clock
+			time.Sleep(2 * time.Microsecond) // otherwise the tokens would grow faster than the clock
 		}
 		if n := p.nets[0].Count("EVALSHA"); n > 8 {
 			t.Errorf("%d requests", n)
@@ -195,7 +195,7 @@ var linger = map[string]test{
 	"AnOutageOfTheReleaseIsRiddenOut": {Lingers, func(t *testing.T, w *world) {
 		p := w.keeper(t)
 		p.nets[0].BlackHole(true, true)
-		time.Sleep(keeps + 3*time.Second) // of a lease of 30
+		time.Sleep(keeps + 3*time.Second) // shorter than the lease
 		p.nets[0].BlackHole(false, false)
 		time.Sleep(5 * time.Second)
 		w.clean(t, "x")
@@ -203,8 +203,8 @@ var linger = map[string]test{
 }
 
 const (
-	keeps  = 10 * time.Second  // time for which a session keeps a lock
-	wanted = 101 * time.Second // time after a refusal for which a session keeps no lock
+	keeps  = 10 * time.Second  // time for which a session keeps an idle lock
+	wanted = 101 * time.Second // longer than the time for which a session keeps no lock after a refusal
 )
 
 // keeper returns a process that keeps the lock "x".
@@ -215,10 +215,10 @@ func (w *world) keeper(t *testing.T) *process {
 	return p
 }
 
-// kept makes a process keep the lock "x".
+// kept makes a process take the lock "x", unlock it and keep it.
 func (w *world) kept(t *testing.T, p *process) {
 	t.Helper()
-	for range 2 { // the session has a subscription after the first
+	for range 2 { // the session needs a subscription to keep a lock, and has one after the first Lock
 		testlock.Unlock(t, testlock.Take(t, p.lock("x")))
 		time.Sleep(settled)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// movedEndpoint tests processes whose pooled connections lead to servers that have become replicas, and whose
-// data do not change any more.
+// movedEndpoint tests processes with pooled connections to former masters. These servers have become
+// replicas, and their data do not change any more. If servesStale is true, they answer with these data.
 func movedEndpoint(t *testing.T, k Kind, servesStale bool) {
 	var endpoints []*testlock.Endpoint
 	for range max(k.Servers, 1) {

@@ -41,7 +41,7 @@ var nesting = map[string]test{
 			}
 			check(depth)
 		}
-		for i, at := range []int{2, 0, 4, 1, 3} { // the order does not matter
+		for i, at := range []int{2, 0, 4, 1, 3} { // nested holds may be unlocked in any order
 			testlock.Unlock(t, holds[at])
 			check(4 - i)
 		}
@@ -151,12 +151,12 @@ var nesting = map[string]test{
 
 		_, h3 := testlock.Lock(t, m, request)
 		w.lose(t, "x", h3)
-		for range 2 { // inner code must not take the lock again unnoticed
+		for range 2 { // code of the owner must not take the lost lock again without noticing the loss
 			_, _, err = m.TryLock(request)
 			testlock.WantError(t, "the owner that lost it", err, rlock.ErrLost)
 		}
 		testlock.WantError(t, "Unlock", h3.Unlock(bg), rlock.ErrLost)
-		_, h4 := testlock.TryLock(t, m, request) // the Unlock has reported the loss
+		_, h4 := testlock.TryLock(t, m, request) // works, because the Unlock has reported the loss
 		testlock.Unlock(t, h4)
 	}},
 	"GoroutinesOfOneOwnerThatAskAtOnceAllHaveTheirTurn": {Reenters | Mutexes, func(t *testing.T, w *world) {

@@ -17,10 +17,11 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A realProcess makes processes, each with sessions of its own.
+// A realProcess makes a process with new sessions.
 type realProcess func(options ...rlock.SessionOption) *process
 
-// RunReal runs the tests that need a real server, for one kind. Most of them use the shared server.
+// RunReal runs the tests that need real servers for the kind k. If a lock of this kind uses one server, most
+// of the tests use the shared server.
 func RunReal(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
@@ -56,7 +57,7 @@ func RunReal(t *testing.T, k Kind) {
 			})
 		}
 	}
-	if k.Shared { // without a prefix, tests would share keys, so the package has tests of its own
+	if k.Shared { // package redisson has its own tests of rights and of demoted servers
 		return
 	}
 	t.Run("TheDocumentedRightsSuffice", func(t *testing.T) {
@@ -161,7 +162,7 @@ var real = map[string]realTest{
 	}},
 }
 
-// left checks that only tokens are left.
+// left checks that the servers have no subscriptions, and no keys except keys that only remember tokens.
 func left(t *testing.T, servers []*redis.Client) {
 	t.Helper()
 	for _, rdb := range servers {
@@ -192,7 +193,7 @@ func documentedRights(t *testing.T, k Kind) {
 	}
 	testlock.Must(t, hold.Extend(bg, time.Minute))
 	inspect(t, l)
-	_, _, err := rival.Lock(bg, rlock.WaitAtMost(1500*time.Millisecond)) // gives up after a heartbeat
+	_, _, err := rival.Lock(bg, rlock.WaitAtMost(1500*time.Millisecond)) // long enough for a heartbeat
 	testlock.WantError(t, "a wait that ran out", err, rlock.ErrLocked)
 	for len(waits) > 0 {
 		<-waits
@@ -204,14 +205,14 @@ func documentedRights(t *testing.T, k Kind) {
 	_, hold = testlock.Lock(t, l, bg)
 	force(t, l)
 	testlock.WantError(t, "the unlock of what was forced", hold.Unlock(bg), rlock.ErrLost)
-	_, _ = testlock.Lock(t, l, bg) // Close frees it
+	_, _ = testlock.Lock(t, l, bg) // Close releases this hold
 	testlock.Must(t, one.close())
 	testlock.Must(t, other.close())
 	for _, admin := range admins {
 		entries, err := admin.ACLLog(bg, 100).Result()
 		testlock.Must(t, err)
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Object, "client") { // go-redis does not need these
+			if !strings.HasPrefix(e.Object, "client") { // go-redis needs no CLIENT command
 				t.Errorf("refused: %s", e.Object)
 			}
 		}

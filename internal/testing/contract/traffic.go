@@ -16,11 +16,11 @@ import (
 // patience is the ReadTimeout of clients, in fake time.
 const patience = 500 * time.Millisecond
 
-// A cycle uses the lock "x" of p, which is free before and after. Its Locks get ctx, and a cycle returns
-// their errors. Any other error fails the test.
+// A cycle uses the lock "x" in the process p. The lock is free before and after the cycle. The calls of Lock
+// and TryLock in p get ctx, and the cycle returns their errors. Any other error fails the test.
 type cycle func(t *testing.T, w *world, p *process, ctx context.Context) error
 
-// cycles has the ways of using a lock. disturb disturbs all requests of each, one after another.
+// cycles has the ways of using a lock. For each of them, disturb disturbs one request in each run.
 var cycles = map[string]cycle{
 	"a free lock": func(t *testing.T, w *world, p *process, ctx context.Context) error {
 		l := p.lock("x")
@@ -39,7 +39,7 @@ var cycles = map[string]cycle{
 				t.Errorf("with a nested hold: %+v", st)
 			}
 			testlock.Unlock(t, nested)
-			time.Sleep(settled) // a RedLock may still release parts that were not needed
+			time.Sleep(settled) // a RedLock may still be releasing parts that it did not need
 			if st := inspect(t, w.rival("x")); !st.Held || w.kind.Has&Counts != 0 && st.Count != 1 &&
 				w.kind.Servers <= 1 {
 				t.Errorf("after a nested hold: %+v", st)
@@ -83,8 +83,10 @@ var cycles = map[string]cycle{
 	},
 }
 
-// disturb runs each cycle many times, with another process each time. In each run, one request is disturbed
-// by one of the actions. The first run disturbs the first request, counted over all servers, and so on.
+// disturb calls run many times for each cycle and each action, with a new process each time. The action
+// disturbs the first request in the first run, the second request in the second run, and so on. Requests to
+// all servers count. In the last run, there is no such request any more. run may pass a function to its last
+// parameter. disturb then calls this function just before the request is disturbed.
 func disturb(
 	t *testing.T, w *world, actions map[string]faultproxy.Action,
 	run func(t *testing.T, p *process, cycle cycle, disturbed func(f func())),
@@ -100,7 +102,7 @@ func disturb(
 						break
 					}
 					net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
-						if r.Is("HELLO", "CLIENT") { // go-redis sends these by itself
+						if r.Is("HELLO", "CLIENT") { // go-redis itself sends these commands
 							return faultproxy.Pass
 						}
 						if n.Add(1) != number {
@@ -131,7 +133,7 @@ func disturb(
 	}
 }
 
-// release lets the held requests of p arrive.
+// release delivers the requests of p that were disturbed by faultproxy.Hold.
 func (p *process) release(t *testing.T) {
 	t.Helper()
 	for _, net := range p.nets {
@@ -162,7 +164,7 @@ var traffic = map[string]test{
 			if err := cycle(t, w, p, bg); err != nil {
 				t.Error(err)
 			}
-			_, theirs := testlock.Lock(t, w.rival("x"), bg) // the request arrives while they hold it
+			_, theirs := testlock.Lock(t, w.rival("x"), bg) // the late request arrives during this hold
 			p.release(t)
 			time.Sleep(settled)
 			_, _, err := w.new("x").TryLock(bg)
@@ -211,7 +213,7 @@ var traffic = map[string]test{
 				t.Errorf("it took %v", took)
 			}
 			cancel()
-			time.Sleep(10 * time.Second) // meanwhile, grants that may exist are released
+			time.Sleep(10 * time.Second) // meanwhile, the process releases a grant that it may have
 			testlock.Works(t, w.rival("x"))
 			p.release(t)
 		})

@@ -1,5 +1,5 @@
-// Package fake has a client whose replies a test chooses. Tests of packages below rlock use it instead of a
-// server. No request leaves the process, so these tests can run in fake time.
+// Package fake has a client whose replies a test chooses. Tests of the internal packages below rlock use this
+// client instead of a server. No request leaves the process, so these tests can run in fake time.
 package fake
 
 import (
@@ -18,22 +18,22 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// Call is one call of a script.
+// A Call is one call of a script by EVALSHA.
 type Call struct {
 	digest string
 	Keys   []string
 	Argv   []any
 }
 
-// Is reports whether the call is for this script.
+// Is reports whether c calls this script.
 func (c Call) Is(sc *wire.Script) bool { return c.digest == sc.Digest() }
 
-// clients is the number of clients so far. Each has an address of its own.
+// clients counts the clients, because each of them gets an address of its own.
 var clients atomic.Int64
 
-// Client returns a client of a server that answers each call of a script as the test says. The function may
-// block, and is called by several goroutines at once. No client can subscribe at that server. The client is
-// closed when the test ends.
+// Client returns a client whose replies come from answer. For each call of a script, the client calls answer,
+// whose results are the reply. The function answer may block. It must be safe for use by several goroutines
+// at once. The client cannot subscribe to channels. The client is closed when the test ends.
 func Client(t testing.TB, answer func(Call) (reply string, err error)) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: fmt.Sprintf("127.0.0.1:%d", clients.Add(1)), ContextTimeoutEnabled: true,
@@ -70,7 +70,7 @@ func (h hook) answer(cmd redis.Cmder) error {
 		SetVal(string)
 		SetErr(error)
 	})
-	if !ok { // PING
+	if !ok { // a PING
 		return nil
 	}
 	args := request.Args()
@@ -92,7 +92,7 @@ func Config() session.Config {
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
-// Session returns a session over a client. It ends with the test.
+// Session returns a session of client with the configuration of Config. The session ends with the test.
 func Session(t testing.TB, client wire.Client) *session.Session {
 	t.Helper()
 	s, err := session.New(client, Config())
@@ -104,7 +104,7 @@ func Session(t testing.TB, client wire.Client) *session.Session {
 	return s
 }
 
-// Shutdown ends a session. An error fails the test.
+// Shutdown ends a session. If there is an error, the test fails.
 func Shutdown(t testing.TB, s *session.Session) {
 	t.Helper()
 	if err := s.Shutdown(context.Background()); err != nil {

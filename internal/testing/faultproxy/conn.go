@@ -16,36 +16,36 @@ const (
 	towardClient
 )
 
-// A conn is one client connection and the connection to the server behind it. For each direction, one
-// goroutine reads and puts packets into a queue, and another one delivers them when they are due.
+// A conn is one client connection with its own connection to the server. For each direction, one goroutine
+// reads packets and puts them into a queue, and another goroutine delivers each packet when it is due.
 type conn struct {
 	p     *Proxy
 	id    int
-	ends  [2]net.Conn    // the connections, by the direction of the data that are written to them
-	queue [2]chan packet // packets to be written, by direction
+	ends  [2]net.Conn    // ends[towardServer] leads to the server, and ends[towardClient] to the client
+	queue [2]chan packet // packets that wait to be delivered, by direction
 	done  chan struct{}  // closed by the first cut
 	once  sync.Once
 
-	lost [2]bool // data of this direction were lost (BlackHole); guarded by p.mu
+	lost [2]bool // for each direction: BlackHole has lost data; guarded by p.mu
 
 	mu         sync.Mutex // guards the fields below
-	waiting    []*awaited // requests that the server has not answered yet, oldest first
-	subscribed bool       // the client has sent a subscription
+	waiting    []*awaited // requests without a complete reply, oldest first
+	subscribed bool       // the client has sent a SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE
 }
 
-// A packet is one request or reply in flight.
+// A packet is one request, reply or message that the proxy has not delivered yet.
 type packet struct {
 	data    []byte
 	due     time.Time
-	message *Message // the message in it; nil if it is none
-	last    bool     // the connection is cut instead of writing data
+	message *Message // the pub/sub message in data; nil: data is no message
+	last    bool     // there is no data, and the connection is cut when the packet is due
 }
 
 // An awaited is a request that has no complete reply yet.
 type awaited struct {
 	Request
 	action Action
-	frames int // number of missing replies; a subscription gets one for each channel
+	frames int // number of missing replies; a SUBSCRIBE gets one reply for each channel
 }
 
 func newConn(p *Proxy, id int, client, server net.Conn) *conn {
@@ -77,8 +77,8 @@ func (c *conn) cut() {
 	})
 }
 
-// readClient forwards requests until an action ends that, or until the client closes its connection. The
-// server still gets the requests before that.
+// readClient forwards requests until an action ends the forwarding, or until the client closes its
+// connection. The server still gets the requests that came before.
 func (c *conn) readClient() {
 	client := newDecoder(c.ends[towardClient])
 	for {
@@ -91,7 +91,7 @@ func (c *conn) readClient() {
 		}
 		r, action := c.p.arrived(c.id, v.args())
 		if !c.request(r, action, raw) {
-			// Data are read only to notice that the client has closed its connection.
+			// Continue to read, only to notice when the client closes its connection.
 			_, _ = io.Copy(io.Discard, c.ends[towardClient])
 			break
 		}
@@ -99,7 +99,7 @@ func (c *conn) readClient() {
 	c.send(towardServer, packet{last: true})
 }
 
-// request carries out an action, and reports whether the next request of the connection may follow.
+// request carries out an action, and reports whether the proxy may read the next request of the connection.
 func (c *conn) request(r Request, action Action, raw []byte) bool {
 	switch action {
 	case Swallow, Hold:
@@ -122,8 +122,8 @@ func (c *conn) await(a awaited) {
 	c.cutIfDue()
 }
 
-// cutIfDue cuts the connection if the oldest request without a reply is one to be dropped. The cut comes
-// after the replies in the queue. The caller must hold c.mu.
+// cutIfDue cuts the connection if the oldest request in c.waiting has the action DropAndCut. The cut comes
+// after the replies that are in the queue. The caller must hold c.mu.
 func (c *conn) cutIfDue() {
 	if len(c.waiting) > 0 && c.waiting[0].action == DropAndCut {
 		c.send(towardClient, packet{last: true})
@@ -159,9 +159,9 @@ func (c *conn) readServer() {
 	c.send(towardClient, packet{last: true})
 }
 
-// answered returns the request to which v is a reply, or a part of it. It returns nil if v belongs to no
-// request, such as a message. The request stays in c.waiting until settle, which comes after the reply is in
-// the queue. Otherwise a cut for the next request could overtake the reply.
+// answered returns the request to which v is the reply, or one of several replies. It returns nil if v is not
+// a reply, for example if v is a message. The request stays in c.waiting until its reply is in the queue and
+// settle runs. Otherwise a cut for the next request could overtake the reply.
 func (c *conn) answered(v value) *awaited {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,11 +174,12 @@ func (c *conn) answered(v value) *awaited {
 		case isMessage(name):
 			return nil
 		case isConfirmation(name):
-			// An UNSUBSCRIBE without channels gets many confirmations, and there are some when a slot moves.
+			// An UNSUBSCRIBE without channels gets a confirmation for each channel. When a slot moves, the
+			// server also sends confirmations without a request.
 			if head == nil || !head.Is(name) {
 				return nil
 			}
-		case v.kind == '>': // invalidations, maintenance notices
+		case v.kind == '>': // an invalidation of a cached key, or a notice of maintenance
 			return nil
 		}
 	}
@@ -191,7 +192,7 @@ func (c *conn) answered(v value) *awaited {
 	return head
 }
 
-// settle removes the oldest request from c.waiting if it has its complete reply.
+// settle removes the oldest request from c.waiting if this request has its complete reply.
 func (c *conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,8 +226,8 @@ func (c *conn) send(direction int, pk packet) {
 	}
 }
 
-// deliver writes the packets of one direction when they are due. It ignores errors, because the goroutine
-// that reads from the same connection notices its end.
+// deliver writes the packets of one direction when they are due. It ignores errors of writes, because the
+// goroutine that reads from the same connection also notices when the connection ends.
 func (c *conn) deliver(direction int) {
 	w := bufio.NewWriterSize(c.ends[direction], 16<<10)
 	for {
@@ -261,12 +262,12 @@ func (c *conn) deliver(direction int) {
 	}
 }
 
-// passes reports whether pk is delivered, and not lost because of BlackHole. It records messages that are
-// delivered.
+// passes reports whether the proxy delivers pk. It returns false if BlackHole loses pk. It also records the
+// message of a packet that the proxy delivers.
 func (c *conn) passes(direction int, pk packet) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	if c.p.hole[direction] || c.lost[direction] { // after a gap, all is lost
+	if c.p.hole[direction] || c.lost[direction] { // after a gap, all later data of the connection are lost
 		c.lost[direction] = true
 		return false
 	}

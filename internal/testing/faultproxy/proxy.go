@@ -1,11 +1,12 @@
-// Package faultproxy is a proxy between clients and one Redis server, for tests. It works over TCP or in
-// memory. It records the requests of clients and the messages to them. (commandstats would also count the
-// commands that scripts call.) It can break connections at chosen requests.
+// Package faultproxy has a proxy between clients and one Redis server, for tests. The proxy records the
+// requests of clients, and the pub/sub messages to clients. (The commandstats of Redis would also count the
+// commands that scripts call.) For each request, a test can choose that the proxy loses the request, loses
+// its reply or breaks the connection.
 //
-// In memory, it needs no socket and runs in fake time.
+// The proxy works over TCP or in memory. A proxy in memory needs no socket, and can run in fake time.
 //
-// It understands pub/sub, and commands that get one reply each. It does not understand MONITOR, CLIENT REPLY
-// OFF, replication, inline commands or TLS.
+// The proxy understands pub/sub, and commands that get one reply each. It does not understand MONITOR, CLIENT
+// REPLY OFF, replication, inline commands or TLS.
 package faultproxy
 
 import (
@@ -37,8 +38,8 @@ type Proxy struct {
 	ctx      context.Context // ends with the proxy
 	wg       sync.WaitGroup  // counts the goroutines of the proxy and of its connections
 
-	// mu guards the fields below, and the field lost of each conn. If both are needed, conn.mu is locked
-	// first.
+	// mu guards the fields below, and the field lost of each conn. A goroutine that needs conn.mu and mu must
+	// lock conn.mu first.
 	mu        sync.Mutex
 	dial      func(context.Context) (net.Conn, error) // connects to the server
 	conns     map[*conn]struct{}
@@ -47,12 +48,12 @@ type Proxy struct {
 	requests  []Request
 	pushed    []Message
 	held      map[int]Request // requests with the action Hold, by Seq
-	undecided map[int]bool    // Seq of requests for which a call of onRequest has not returned
-	decided   *sync.Cond      // is signaled when a request is removed from undecided
+	undecided map[int]bool    // Seq of requests for which the call of onRequest has not returned yet
+	decided   *sync.Cond      // signaled when a request is removed from undecided
 	lastSeq   int
 	delay     time.Duration
 	refuse    bool
-	hole      [2]bool       // the directions of BlackHole
+	hole      [2]bool       // for each direction: data are lost because of BlackHole
 	frozen    chan struct{} // closed by Thaw; nil: the server is not frozen
 	lastConn  int
 
@@ -75,13 +76,13 @@ func New(t testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// inMemory is the number of proxies in memory so far. Each has an address of its own.
+// inMemory counts the proxies in memory, because each of them gets an address of its own.
 var inMemory atomic.Int64
 
-// InMemory starts a proxy in memory for the server to which dial connects. It is reached only by clients that
-// [Proxy.Client] has made, or whose Dialer is [Proxy.Dial]. The proxy ends with the test.
+// InMemory starts a proxy in memory for the server to which dial connects. A client reaches the proxy only if
+// its Dialer is [Proxy.Dial], as in [Proxy.Options] and [Proxy.Client]. The proxy ends with the test.
 func InMemory(t testing.TB, dial func() (net.Conn, error)) *Proxy {
-	addr := fmt.Sprintf("127.0.0.1:%d", inMemory.Add(1)) // only looked at, and never dialed
+	addr := fmt.Sprintf("127.0.0.1:%d", inMemory.Add(1)) // a distinct name, which nobody dials
 	return start(t, addr, func(context.Context) (net.Conn, error) { return dial() })
 }
 
@@ -106,7 +107,7 @@ func start(t testing.TB, addr string, dial func(context.Context) (net.Conn, erro
 // Addr returns the address to which clients connect.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Dial connects to a proxy in memory. It fits redis.Options.Dialer.
+// Dial connects to a proxy in memory. It can be the Dialer of redis.Options.
 func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	p.mu.Lock()
 	p.lastConn++
@@ -120,9 +121,10 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// InFakeTime changes options of a client, a *redis.Options or *redis.ClusterOptions, so that it works in fake
-// time. It makes pools so large that no goroutine waits for a connection. For such waits, all clients of
-// go-redis share timers, even across synctest bubbles, which ends the program.
+// InFakeTime changes the options of a client, so that the client works in fake time. options must be a
+// *redis.Options or a *redis.ClusterOptions. InFakeTime makes the pools so large that no goroutine waits for
+// a connection. For such a wait, go-redis could use a timer of another synctest bubble, which ends the
+// program.
 func InFakeTime(options any) {
 	for _, size := range []string{"PoolSize", "PipelinePoolSize"} {
 		// go-redis before 9.22 has one pool.
@@ -132,22 +134,22 @@ func InFakeTime(options any) {
 	}
 }
 
-// Options returns the options of a client of the proxy: the defaults of go-redis, apart from a few that
-// the proxy needs.
+// Options returns the options of a client of the proxy. They are the defaults of go-redis, apart from a few
+// options that the proxy needs.
 func (p *Proxy) Options() *redis.Options {
 	opt := &redis.Options{Addr: p.Addr()}
 	if p.listener == nil {
 		opt.Dialer = p.Dial
 		InFakeTime(opt)
-		// go-redis requests these notifications while it holds a mutex, and fake time stops while a goroutine
-		// waits for a mutex.
+		// go-redis requests these notifications while it holds a mutex. Fake time stops while another
+		// goroutine waits for this mutex.
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	return opt
 }
 
-// Client returns a client of the proxy. Its options are Options, changed by mod. The client is closed when
-// the test ends.
+// Client returns a client of the proxy. The client has the options that Options returns, changed by mod. It
+// is closed when the test ends.
 func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := p.Options()
 	for _, m := range mod {
@@ -158,15 +160,15 @@ func (p *Proxy) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client 
 	return c
 }
 
-// Requests returns every request seen since the last Reset, in order of arrival.
+// Requests returns the requests that arrived since the last Reset, in order of arrival.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.requests)
 }
 
-// Count returns the number of requests since the last Reset that have one of these commands. Without names,
-// it returns the number of all requests.
+// Count returns the number of requests since the last Reset whose command is one of names. Without names, it
+// returns the number of all requests since then.
 func (p *Proxy) Count(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +184,7 @@ func (p *Proxy) Count(names ...string) int {
 	return n
 }
 
-// Pushed returns the pub/sub messages delivered to clients since the last Reset.
+// Pushed returns the pub/sub messages that the proxy has delivered to clients since the last Reset.
 func (p *Proxy) Pushed() []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,45 +212,48 @@ func (p *Proxy) Reset() {
 	p.requests, p.pushed = nil, nil
 }
 
-// StopRecording ends the recording of requests and messages, so that they need no more memory.
+// StopRecording ends the recording of requests and messages, so that the proxy does not use more and more
+// memory.
 func (p *Proxy) StopRecording() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unrecorded = true
 }
 
-// OnRequest lets f decide about each request before it is forwarded. If f is nil, all requests are forwarded.
-// For one connection, the calls come in the order of its requests, and its requests wait while f blocks.
-// Calls for different connections may overlap.
+// OnRequest lets f choose the action for each request that arrives from now on. If f is nil, the proxy
+// forwards all requests. For one connection, the calls of f come in the order of the requests, and later
+// requests wait while f blocks. Calls for different connections may overlap.
 func (p *Proxy) OnRequest(f func(*Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onRequest = f
 }
 
-// OnReply lets the proxy call f with each request that the server has answered, before it forwards the reply.
-// If f is nil, nothing is called. For one connection, the calls come in the order of its requests. Calls for
-// different connections may overlap.
+// OnReply lets the proxy call f with each request that the server has answered, before the proxy forwards the
+// reply. If f is nil, the proxy calls no function. For one connection, the calls of f come in the order of
+// the requests. Calls for different connections may overlap.
 func (p *Proxy) OnReply(f func(Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onReply = f
 }
 
-// SetDelay delays each request and each reply from now on by eachWay. They stay in order, and many can be in
-// flight.
+// SetDelay delays each request and each reply from now on by eachWay. Requests and replies stay in order, and
+// a delayed request does not hold up the next one.
 func (p *Proxy) SetDelay(eachWay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = eachWay
 }
 
-// CutAll closes the present client connections. Requests and replies in flight are lost.
+// CutAll closes all client connections that are open now. Requests and replies that the proxy has not yet
+// delivered are lost.
 func (p *Proxy) CutAll() {
 	p.cutIf(func(*conn) bool { return true })
 }
 
-// Refuse(true) cuts all connections and closes new ones at once, until Refuse(false).
+// Refuse(true) cuts all connections. Until Refuse(false), the proxy refuses new connections, or closes them
+// at once.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	p.refuse = refuse
@@ -258,19 +263,19 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// LeadTo lets new connections lead to another server, as an endpoint that has moved. Open connections do not
-// change.
+// LeadTo lets new connections lead to the server that dial connects to, as when an endpoint has moved. Open
+// connections do not change.
 func (p *Proxy) LeadTo(dial func() (net.Conn, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dial = func(context.Context) (net.Conn, error) { return dial() }
 }
 
-// CutRequests closes the client connections that have no subscription.
+// CutRequests closes the client connections that have never had a subscription.
 func (p *Proxy) CutRequests() {
 	p.mu.Lock()
 	open := slices.Collect(maps.Keys(p.conns))
-	p.mu.Unlock() // conn.mu must not be locked while p.mu is
+	p.mu.Unlock() // the loop locks conn.mu, which must not be locked while p.mu is locked
 	for _, c := range open {
 		if !c.listens() {
 			c.cut()
@@ -278,9 +283,10 @@ func (p *Proxy) CutRequests() {
 	}
 }
 
-// BlackHole loses all data to the server, to the clients, or both, from now on, on all connections.
-// Connections stay open. BlackHole(false, false) ends that. If a connection has lost data in a direction, it
-// is cut when that direction works again, because its stream has a gap.
+// BlackHole makes all connections, also new ones, lose their data from now on. toServer and toClient select
+// the directions in which data are lost. Connections stay open. BlackHole(false, false) lets both directions
+// work again. A connection that has lost data in one direction is cut when this direction works again,
+// because its stream has a gap.
 func (p *Proxy) BlackHole(toServer, toClient bool) {
 	p.mu.Lock()
 	p.hole = [2]bool{toServer, toClient}
@@ -290,8 +296,8 @@ func (p *Proxy) BlackHole(toServer, toClient bool) {
 	})
 }
 
-// Freeze stops the server, as SIGSTOP does. Connections stay open, and new ones are accepted. Data to the
-// server wait until Thaw, even if their client has closed its connection.
+// Freeze makes the server appear to be stopped, as by SIGSTOP. Connections stay open, and clients can
+// connect. Requests wait until Thaw, even if their client has closed its connection.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +306,7 @@ func (p *Proxy) Freeze() {
 	}
 }
 
-// Thaw ends a Freeze. The server then receives the data that were sent during it.
+// Thaw ends a Freeze. The server then receives the requests that clients have sent during the Freeze.
 func (p *Proxy) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +329,7 @@ func (p *Proxy) thawed(done <-chan struct{}) {
 	}
 }
 
-// Held returns the requests that wait for Release, in order of arrival.
+// Held returns the requests with the action Hold that were not released yet, in order of arrival.
 func (p *Proxy) Held() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,11 +342,12 @@ func (p *Proxy) Held() []Request {
 }
 
 // Release delivers a request whose action was Hold, as a stale copy. The copy has a connection of its own,
-// and no client gets the reply. Release returns when the server has replied, even if it has replied with an
-// error. The function of OnRequest must not call it.
+// and no client gets the reply. Release returns nil when the server has replied, even if the reply is an
+// error. It returns an error if the request is not held, or if there is no reply. The function of OnRequest
+// must not call Release.
 func (p *Proxy) Release(r Request) error {
 	p.mu.Lock()
-	for p.undecided[r.Seq] { // the test may have r from a call of onRequest that has not returned yet
+	for p.undecided[r.Seq] { // the call of onRequest that got r may not have returned yet
 		p.decided.Wait()
 	}
 	r, ok := p.held[r.Seq]
@@ -362,9 +369,10 @@ type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
-// Replay delivers a copy of r to the server now, and waits for the reply. The copy has a new connection, with
-// database 0, without AUTH and without faults. It is not recorded. Replay returns text and numbers as they
-// are, a null as "(nil)" and an aggregate as "[a b]". It returns an error of the server as a [ReplyError].
+// Replay delivers a copy of r to the server now, and waits for the reply. The copy has a new connection to
+// database 0, without AUTH. No fault of the proxy affects the copy, and the copy is not recorded. Replay
+// returns text and numbers as they are, a null as "(nil)" and an aggregate as "[a b]". If the reply is an
+// error, Replay returns it as a [ReplyError].
 func (p *Proxy) Replay(r Request) (reply string, err error) {
 	server, err := p.connect()
 	if err != nil {
@@ -458,7 +466,7 @@ func (p *Proxy) arrived(conn int, args []string) (Request, Action) {
 	p.undecided[r.Seq] = true
 	p.mu.Unlock()
 
-	seen := r // the test may keep it
+	seen := r // a copy, because the test may keep the pointer
 	action := decide(&seen)
 
 	p.mu.Lock()

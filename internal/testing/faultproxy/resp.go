@@ -12,7 +12,7 @@ import (
 type value struct {
 	kind  byte    // type byte of the value; '_' for a null of any type
 	str   string  // text of a value without elements
-	elems []value // elements of an array, set or push; keys and values of a map by turns
+	elems []value // elements of an array, set or push; for a map, each key is followed by its value
 }
 
 func (v value) String() string {
@@ -42,13 +42,14 @@ func (v value) args() []string {
 	return args
 }
 
-// A protocolError is a line that is not RESP. It differs from the error of a connection that has ended.
+// A protocolError is a line that is not RESP. Its type distinguishes it from the error of a connection that
+// has ended.
 type protocolError string
 
 func (e protocolError) Error() string { return fmt.Sprintf("not RESP: %q", string(e)) }
 
-// A decoder splits a stream into values. It keeps the bytes of each value, because the proxy must forward
-// exactly these.
+// A decoder splits a stream into values. It also returns the bytes of each value, because the proxy must
+// forward exactly these bytes.
 type decoder struct {
 	r   *bufio.Reader
 	raw []byte
@@ -79,7 +80,7 @@ func (d *decoder) value() (value, error) {
 	}
 
 	n, err := strconv.Atoi(v.str)
-	if err != nil { // also the streamed lengths ("$?") that no server sends
+	if err != nil { // including "$?", a length that RESP3 allows, but no server sends
 		return value{}, protocolError(line)
 	}
 	if n < 0 {
@@ -89,7 +90,7 @@ func (d *decoder) value() (value, error) {
 	case '$', '!', '=':
 		v.str, err = d.bulk(n)
 		if v.kind == '=' && len(v.str) >= 4 {
-			v.str = v.str[4:] // the format, "txt:"
+			v.str = v.str[4:] // the first four bytes are the format, such as "txt:"
 		}
 		return v, err
 	case '%', '|':
@@ -104,7 +105,7 @@ func (d *decoder) value() (value, error) {
 		v.elems = append(v.elems, e)
 	}
 	if v.kind == '|' {
-		return d.value() // attributes only precede the value that counts
+		return d.value() // v has only attributes of the value that follows
 	}
 	return v, nil
 }
@@ -130,7 +131,7 @@ func (d *decoder) bulk(n int) (string, error) {
 	return string(d.raw[start : start+n]), nil
 }
 
-// encode returns the bytes of a request with these args.
+// encode returns the bytes of a request that consists of args.
 func encode(args []string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {

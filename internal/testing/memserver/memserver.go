@@ -1,6 +1,6 @@
-// Package memserver has Redis servers in memory: miniredis, which clients reach through proxies of package
-// faultproxy and net.Pipe, without a socket. They work in fake time and in real time. Users get them by
-// package locktest, so this package imports nothing that users should not build.
+// Package memserver has Redis servers in memory. A server is miniredis. Clients reach it through proxies of
+// package faultproxy, without a socket, so a server works in fake time and in real time. Package locktest
+// imports this package into the tests of users, so this package must have few dependencies.
 package memserver
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 )
 
-// Redis is a server in memory. Its keys expire by the clock, which in a synctest bubble is the fake one.
+// Redis is a server in memory. Its keys expire by the clock, which is the fake clock in a synctest bubble.
 type Redis struct {
 	*miniredis.Miniredis
 	t testing.TB
@@ -30,7 +30,7 @@ func New(t testing.TB) *Redis {
 	return s
 }
 
-// Proxy starts one more proxy that leads to the server. The proxy ends with the test.
+// Proxy starts another proxy in front of the server. The proxy ends with the test.
 func (s *Redis) Proxy() *faultproxy.Proxy {
 	p := faultproxy.InMemory(s.t, s.Dial)
 	s.mu.Lock()
@@ -45,8 +45,8 @@ func (s *Redis) all() []*faultproxy.Proxy {
 	return slices.Clone(s.proxies)
 }
 
-// Kill ends the server: all keys and scripts are forgotten, connections are cut, and dials are refused, until
-// Serve.
+// Kill makes the server appear to have ended. The server forgets all keys and scripts. The proxies cut their
+// connections, and refuse new connections until Serve.
 func (s *Redis) Kill() {
 	all := s.all()
 	for _, p := range all {
@@ -58,14 +58,14 @@ func (s *Redis) Kill() {
 	}
 }
 
-// Serve ends a Kill: the server accepts connections again.
+// Serve starts a killed server, so that its proxies accept connections again.
 func (s *Redis) Serve() {
 	for _, p := range s.all() {
 		p.Refuse(false)
 	}
 }
 
-// Restart ends the server, if it runs, and starts it without data.
+// Restart ends the server, if it has not ended yet, and starts it without data.
 func (s *Redis) Restart() {
 	s.Kill()
 	s.Serve()

@@ -1,4 +1,4 @@
-// Package standin lets a program that is no test use the servers and proxies that are made for tests.
+// Package standin lets a program that is not a test use the servers and proxies that are made for tests.
 package standin
 
 import (
@@ -8,23 +8,26 @@ import (
 	"testing"
 )
 
-// A Host takes the place of a test. It has the methods of testing.TB that packages testredis and faultproxy
-// use. Fatal and Skip panic, and Run returns the panic as an error.
+// A Host takes the place of a test. It has the methods of testing.TB that faultproxy.New and testredis.Start
+// use, but for example no Context, which replicas and Clusters need. The methods Fatal, Fatalf and Skip
+// panic, and Run returns such a panic as an error.
 type Host struct {
-	testing.TB // nil; a call of a method that Host does not have panics
+	testing.TB // always nil, so a method that Host does not define panics
 
 	program string
-	mu      sync.Mutex // guards cleanups
+	mu      sync.Mutex // guards cleanup
 	cleanup []func()
 }
 
-// failure is the value of a panic by Fatal.
+// A failure is the value with which Fatal panics.
 type failure string
 
-// New returns the host of a program. Its error messages begin with the name. The caller must call End.
+// New returns the Host of a program. Error messages of the Host begin with the name of the program. The
+// caller must call End.
 func New(program string) *Host { return &Host{program: program} }
 
-// Run calls f with a host, and then ends the host. It returns the error of f, or of a Fatal or Skip during f.
+// Run calls f with a Host, and then ends the Host. It returns the error of f, or the error of a Fatal, Fatalf
+// or Skip that f has called.
 func Run(program string, f func(h *Host) error) (err error) {
 	h := New(program)
 	defer h.End()
@@ -40,7 +43,7 @@ func Run(program string, f func(h *Host) error) (err error) {
 	return f(h)
 }
 
-// End runs the cleanups, the last one first.
+// End runs the functions that Cleanup was given, the last one first.
 func (h *Host) End() {
 	for {
 		h.mu.Lock()

@@ -21,9 +21,9 @@ func NewEndpoint(t testing.TB) *Endpoint {
 	return &Endpoint{faultproxy.New(t, old.Addr), old, old.StartReplica(t)}
 }
 
-// Move promotes the replica, to which new connections lead from then on. The old master becomes a replica
-// without a master, and keeps its connections. If servesStale is set, the old master answers with its old
-// data. Otherwise it replies MASTERDOWN.
+// Move promotes the replica, and lets new connections lead to it. The old master becomes a replica without a
+// master, and keeps its connections. If servesStale is true, the old master answers with its old data.
+// Otherwise the old master replies MASTERDOWN.
 func (e *Endpoint) Move(t testing.TB, servesStale bool) {
 	t.Helper()
 	old, promoted := e.Old.Client(t), e.Promoted.Client(t)

@@ -8,20 +8,20 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A Maker makes a lock of some kind.
+// A Maker makes a lock of one kind.
 type Maker func(*rlock.Session, string, ...rlock.Option) *rlock.Mutex
 
-// Kinds has the kinds of locks whose type is *rlock.Mutex.
+// Kinds has the kinds of locks whose type is *rlock.Mutex, except the kind of package redisson.
 var Kinds = map[string]Maker{"reentrant": rlock.New, "fair": fairlock.New}
 
-// EveryKind runs a test for each kind in Kinds, because all of them make the same promises.
+// EveryKind runs a test for each kind in Kinds.
 func EveryKind(t *testing.T, test func(t *testing.T, newMutex Maker)) {
 	for kind, newMutex := range Kinds {
 		t.Run(kind, func(t *testing.T) { test(t, newMutex) })
 	}
 }
 
-// A Mutex has the methods of any lock that one owner holds at a time.
+// A Mutex is a lock of any kind that only one owner can hold at a time.
 type Mutex interface {
 	rlock.Locker
 	Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error
@@ -30,10 +30,10 @@ type Mutex interface {
 	ForceUnlockToken(ctx context.Context, token int64) (bool, error)
 }
 
-// An AnyMaker makes a lock of some kind, also of a kind whose type is not *rlock.Mutex.
+// An AnyMaker makes a lock of one kind. The type of the lock need not be *rlock.Mutex.
 type AnyMaker func(*rlock.Session, string, ...rlock.Option) Mutex
 
-// Any makes an AnyMaker of a function New.
+// Any converts a function like rlock.New to an AnyMaker.
 func Any[M Mutex](newMutex func(*rlock.Session, string, ...rlock.Option) M) AnyMaker {
 	return func(s *rlock.Session, name string, options ...rlock.Option) Mutex {
 		return newMutex(s, name, options...)

@@ -17,24 +17,25 @@ import (
 // bubbles has a *kept for each test that runs in fake time.
 var bubbles sync.Map
 
-// InFakeTime runs a test in a synctest bubble of its own, so that hours cost nothing and times are exact.
+// InFakeTime runs a test in a synctest bubble of its own. In the bubble, an hour of sleep takes no real time,
+// and times are exact.
 func InFakeTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		bubbles.Store(t, &kept{})
-		t.Cleanup(func() { bubbles.Delete(t) }) // the last cleanup, so all sessions are closed
+		t.Cleanup(func() { bubbles.Delete(t) }) // runs after all other cleanups, which close the sessions
 		test(t)
 	})
 }
 
-// A kept has the holds that must live until the test ends.
+// A kept has the holds that must stay reachable until the test ends.
 type kept struct {
 	mu    sync.Mutex // guards holds
 	holds []*rlock.Hold
 }
 
-// Keep lets hold live until a test in fake time and its sessions have ended. It does nothing in other tests.
-// If the garbage collector found a forgotten Hold, the library would unlock it from outside of the bubble,
-// which ends the program.
+// Keep keeps hold reachable until a test in fake time and its sessions have ended. In other tests, Keep does
+// nothing. If the garbage collector found a forgotten Hold, the library would unlock the Hold from outside
+// the bubble, which ends the program.
 func Keep(t testing.TB, hold *rlock.Hold) {
 	if k, fake := bubbles.Load(t); fake {
 		k := k.(*kept)
@@ -44,14 +45,15 @@ func Keep(t testing.TB, hold *rlock.Hold) {
 	}
 }
 
-// A Wire is a server in memory for fake time. Its clients reach it by a proxy.
+// A Wire is a server in memory for fake time. Its clients reach the server through a proxy.
 type Wire struct {
 	*memserver.Redis
 	Net    *faultproxy.Proxy
 	Client *redis.Client
 }
 
-// NewWire starts a server and a client of it. Both end with the test, which must be in fake time.
+// NewWire starts a server and a client of the server. The test must be in fake time. The server and the
+// client end with the test.
 func NewWire(t testing.TB) *Wire {
 	// A client that was closed while its server was down still dials for a while.
 	t.Cleanup(func() { time.Sleep(5 * time.Second) })
@@ -63,7 +65,8 @@ func NewWire(t testing.TB) *Wire {
 	return w
 }
 
-// Down(true) makes the server silent: requests are lost, but connections stay open. Down(false) ends that.
+// Down(true) makes the server silent. Requests are lost, but connections stay open. Down(false) makes the
+// server answer again.
 func (w *Wire) Down(down bool) { w.Net.BlackHole(down, false) }
 
 // Simulated runs a test in fake time, with a server.
@@ -71,9 +74,9 @@ func Simulated(t *testing.T, test func(t *testing.T, w *Wire)) {
 	InFakeTime(t, func(t *testing.T) { test(t, NewWire(t)) })
 }
 
-// Silence lets a session have a request in flight without a reply, so that the server counts as silent for it
-// until the next reply. It is for tests in fake time, and takes 200 ms. Meanwhile, other requests by the
-// proxy get no reply either.
+// Silence lets s send a request that gets no reply. So s considers the server silent until s gets another
+// reply. net must be the proxy that s uses. Silence is for tests in fake time, and takes 200 ms. During this
+// time, other calls of scripts through net get no reply either.
 func Silence(t testing.TB, s *rlock.Session, net *faultproxy.Proxy) {
 	t.Helper()
 	net.OnRequest(func(r *faultproxy.Request) faultproxy.Action {

@@ -9,22 +9,23 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Join calls Go in fake time, and then Settle. So if the call cannot get l, it is in the queue and has a
-// subscription when Join returns.
+// Join calls Go in fake time, and then Settle. If the call of Lock does not get l, it is queued and its
+// session has a subscription when Join returns.
 func Join(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := Go(ctx, l, options...)
 	Settle()
 	return got
 }
 
-// Settle waits, in fake time, until all goroutines are blocked. It waits for a moment first, because a
-// goroutine may wait for others in order to send a request together.
+// Settle waits, in fake time, until all goroutines are blocked. It sleeps for a moment first, because a
+// goroutine may wait for a moment in order to send its request together with others.
 func Settle() {
 	time.Sleep(5 * time.Millisecond)
 	synctest.Wait()
 }
 
-// Waiting fails the test if one of these calls has returned. The test must be in fake time.
+// Waiting calls Settle, and then fails the test if one of these calls has returned. The test must be in fake
+// time.
 func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	t.Helper()
 	Settle()
@@ -35,8 +36,8 @@ func Waiting(t testing.TB, what string, calls ...<-chan Grant) {
 	}
 }
 
-// Served waits for these calls, one after another, and unlocks each before it waits for the next. If they
-// need the same lock, they must be served in this order.
+// Served waits for these calls, one after another, and unlocks each Hold before it waits for the next call.
+// If the calls are for the same lock, they must be served in this order. An error stops the test.
 func Served(t testing.TB, calls ...<-chan Grant) {
 	t.Helper()
 	for _, got := range calls {

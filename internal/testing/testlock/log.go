@@ -21,7 +21,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// Count returns the number of times that these words were logged.
+// Count returns the number of times that the log contains these words.
 func (l *Log) Count(words string) int {
 	return strings.Count(l.String(), words)
 }
@@ -32,7 +32,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Lines returns the lines that have these words.
+// Lines returns the lines that contain these words.
 func (l *Log) Lines(words string) (lines []string) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, words) {

@@ -7,10 +7,11 @@ import (
 	"github.com/lockline/lockline/internal/testing/faultproxy"
 )
 
-// Lossy lets the proxy lose every second request on average. One in four of the lost requests does not reach
-// the server. Of the others, the reply is lost. call returns the same name for all copies of a request, and
-// "" for a request that must not be lost. A request is sent four times at most, so Lossy does not lose the
-// fourth copy. The function that Lossy returns counts the lost replies. OnRequest(nil) ends the losses.
+// Lossy lets the proxy p disturb about every second request at random. In one of four cases, the request is
+// lost. In the other cases, only its reply is lost. The function call must return the same name for all
+// copies of a request, and "" for a request that must not be disturbed. A session usually sends four copies
+// at most (wire.Tries), so after three disturbed copies, Lossy forwards the next one. The function replies
+// returns the number of replies that were lost so far. To end the losses, call p.OnRequest(nil).
 func Lossy(
 	p *faultproxy.Proxy, rnd *rand.Rand, call func(r *faultproxy.Request) string,
 ) (replies func() int) {

@@ -8,17 +8,17 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// An Observer is a function that is an observer of a session.
+// An Observer is a function that can observe a session, see rlock.WithObserver.
 type Observer func(rlock.Event)
 
 // Observe calls f.
 func (f Observer) Observe(_ context.Context, e rlock.Event) { f(e) }
 
-// Waits is an observer that sends the name of the lock whenever an acquisition begins to wait. It drops a
-// name if the channel is full.
+// Waits is an observer that sends the name of a lock whenever a call begins to wait for this lock. If the
+// channel is full, the name is dropped.
 type Waits chan string
 
-// Observe sends the name if e is the beginning of a wait.
+// Observe sends e.Name if e is an EventWaiting.
 func (w Waits) Observe(_ context.Context, e rlock.Event) {
 	if e.Type == rlock.EventWaiting {
 		select {
@@ -28,14 +28,16 @@ func (w Waits) Observe(_ context.Context, e rlock.Event) {
 	}
 }
 
-// A Hook is a hook of a client. It calls Command for each command that is sent by itself, and Pipeline for
-// each pipeline. These functions call next to send it. If a function is nil, nothing is changed.
+// A Hook is a hook of a client. It calls Command for each command outside of pipelines, and Pipeline for each
+// pipeline. These functions must call next to send the command or the pipeline. If a function is nil, the
+// client sends as without the Hook.
 type Hook struct {
 	Command  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 	Pipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 }
 
-// Around returns a Hook that calls f for each command and for each pipeline. f calls next to send it.
+// Around returns a Hook that calls f for each command and for each pipeline. f must call next to send the
+// commands.
 func Around(f func(cmds []redis.Cmder, next func() error) error) Hook {
 	return Hook{
 		Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

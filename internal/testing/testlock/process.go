@@ -12,11 +12,13 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// childEnv is an environment variable with the arguments of a child. A test binary that has it is a child.
+// childEnv is the environment variable with the arguments of a child process. A process of the test binary is
+// a child if it has this variable.
 const childEnv = "LOCKLINE_TEST_CHILD"
 
-// Main calls testredis.Run, for a package whose tests start processes of their own binary. In a process of
-// Child, it only calls child with the arguments, separated by spaces.
+// Main calls testredis.Run. The TestMain of a package must call Main if its tests start child processes with
+// Child. In a child process, Main only calls child. Then args has the arguments of Child, separated by
+// spaces.
 func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	if args, is := os.LookupEnv(childEnv); is {
 		child(args)
@@ -25,7 +27,8 @@ func Main(m *testing.M, child func(args string), options ...goleak.Option) {
 	testredis.Run(m, options...)
 }
 
-// Child returns a command that starts the test binary again. Main then calls child with these arguments.
+// Child returns a command that starts the test binary again, as a child process with these arguments, see
+// Main.
 func Child(args ...any) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+strings.TrimSpace(fmt.Sprintln(args...)))

@@ -5,8 +5,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// RedLock returns a RedLock on the servers of the sessions, which are one for each server. It panics if the
-// sessions do not fit together.
+// RedLock returns a RedLock on the servers of the sessions. Each session must be for another server. RedLock
+// panics if NewQuorum returns an error.
 func RedLock(name string, sessions ...*rlock.Session) *multilock.RedLock {
 	q, err := multilock.NewQuorum(sessions)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// Rights has the ACL rules of docs/operations.md, block by block.
+// Rights has the ACL rules in docs/operations.md. Each field has the rules of one code block.
 type Rights struct{ Server, Cluster, Sharded, Redisson, Replicas, Operator, Sentinel []string }
 
-// Operations returns the text of docs/operations.md.
+// Operations returns the text of docs/operations.md. An error stops the test.
 func Operations(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -27,8 +27,8 @@ func Operations(t testing.TB) string {
 	return string(text)
 }
 
-// DocumentedRights returns the rules of docs/operations.md. It lets a shell split their words, because
-// operators paste them into one.
+// DocumentedRights returns the rules in docs/operations.md. It lets a shell split each command into words,
+// because operators paste the commands into a shell. An error stops the test.
 func DocumentedRights(t testing.TB) (r Rights) {
 	t.Helper()
 	blocks := []*[]string{&r.Server, &r.Cluster, &r.Sharded, &r.Redisson, &r.Replicas,
@@ -45,7 +45,7 @@ func DocumentedRights(t testing.TB) (r Rights) {
 		words, err := exec.Command("sh", "-ec", `printf '%s\n' `+command).Output()
 		Must(t, err)
 		_, rules, _ := strings.Cut(string(words), "\nSETUSER\n")
-		*blocks[found] = strings.Fields(rules)[1:] // without the user's name
+		*blocks[found] = strings.Fields(rules)[1:] // the first word is the user's name
 		found++
 	}
 	if found != len(blocks) {
@@ -54,7 +54,8 @@ func DocumentedRights(t testing.TB) (r Rights) {
 	return r
 }
 
-// DocumentedUser returns a client with the rights that docs/operations.md lists for a server.
+// DocumentedUser returns a client of a user with the rights that docs/operations.md lists for a single
+// server. An error stops the test.
 func DocumentedUser(t testing.TB, server *testredis.Server) *redis.Client {
 	t.Helper()
 	return User(t, server, "lockline", anys(DocumentedRights(t).Server)...)
@@ -68,8 +69,8 @@ func anys(words []string) []any {
 	return all
 }
 
-// NothingRefused fails the test if the server of admin has refused a request, except requests that go-redis
-// does not need.
+// NothingRefused fails the test if an ACL rule has refused a command at the server of admin. CLIENT commands
+// do not count, because go-redis does not need them. An error of admin stops the test.
 func NothingRefused(t testing.TB, admin *redis.Client) {
 	t.Helper()
 	entries, err := admin.ACLLog(bg, 100).Result()

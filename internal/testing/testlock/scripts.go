@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/internal/wire"
 )
 
-// scripts returns the names of the library's scripts by text and by digest.
+// scripts returns the names of the library's scripts. The keys are the texts and the digests of the scripts.
 var scripts = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, name := range script.Names() {
@@ -21,10 +21,10 @@ var scripts = sync.OnceValue(func() map[string]string {
 })
 
 // Script returns the name, without its folder, of the library's script with this text or digest. It returns
-// "" if there is none.
+// "" if the library has no such script.
 func Script(run string) string { return scripts()[run] }
 
-// Remains reports whether a request is a release after which the lock stays taken.
+// Remains reports whether a request is a release after which the lock stays taken, as HoldAtLeast requires.
 func Remains(r *faultproxy.Request) bool {
 	if len(r.Args) < 3 {
 		return false

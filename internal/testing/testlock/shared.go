@@ -12,13 +12,13 @@ import (
 )
 
 var (
-	prefixes sync.Map // prefix of each client of a shared server
+	prefixes sync.Map // client of the shared server -> prefix of its sessions
 	tests    atomic.Int64
 )
 
-// Shared returns a client of the real server that the tests of the package share (testredis.Shared).
-// NewSession gives sessions of this client a prefix of their own, so that a test can use any names. The
-// client is closed when the test ends.
+// Shared returns a client of the real server that the tests of the package share (testredis.Shared). Sessions
+// that NewSession opens with this client have a prefix that no other test has. So the test can use any names.
+// The client is closed when the test ends.
 func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	rdb := testredis.Shared(t).Client(t, mod...)
@@ -26,8 +26,8 @@ func Shared(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	return rdb
 }
 
-// SharedToo returns another client of the same server. Its sessions have the prefix of rdb, which Shared has
-// returned.
+// SharedToo returns another client of the shared server. Its sessions have the same prefix as the sessions of
+// rdb, so they belong to the same test. rdb must be a client that Shared has returned.
 func SharedToo(t testing.TB, rdb *redis.Client, mod ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	more := testredis.Shared(t).Client(t, mod...)
@@ -40,7 +40,7 @@ func share(t testing.TB, rdb *redis.Client, prefix string) {
 	t.Cleanup(func() { prefixes.Delete(rdb) })
 }
 
-// Prefix returns the prefix of the sessions that NewSession makes with this client.
+// Prefix returns the prefix of the sessions that NewSession opens with rdb.
 func Prefix(rdb redis.Cmdable) string {
 	if prefix := prefixOf(rdb); prefix != "" {
 		return prefix
@@ -58,7 +58,7 @@ func prefixOf(rdb any) string {
 	return s
 }
 
-// pattern returns a pattern of the keys and channels of the test.
+// pattern returns a pattern that matches the keys and the channels of the test of rdb.
 func pattern(rdb redis.Cmdable) string {
 	if prefix := prefixOf(rdb); prefix != "" {
 		return prefix + ":*"

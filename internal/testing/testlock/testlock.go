@@ -1,8 +1,8 @@
 // Package testlock has helpers for the tests of locks, such as sessions, locks that a test must get, waits
 // that must end, and servers in fake time. Real servers are in package testredis.
 //
-// If a helper can fail the test, its comment says so. If it can stop the test, as t.Fatal does, only the
-// goroutine of the test may call it.
+// Most helpers can stop the test, as t.Fatal does, so only the goroutine of the test may call them. A helper
+// that only fails the test, as t.Error does, may be called by any goroutine.
 package testlock
 
 import (
@@ -22,15 +22,15 @@ import (
 )
 
 // Patience is the longest time for which a test waits for an event that must come. It is long enough for a
-// slow machine. In fake time, it is fake, too.
+// slow machine.
 const Patience = 30 * time.Second
 
-// Quiet is the logger of sessions by NewSession. It formats log lines, and drops them.
+// Quiet is the logger of sessions that NewSession opens. It formats log lines, but drops them.
 var Quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 var bg = context.Background()
 
-// NewSession opens a session that logs nothing, unless the options say otherwise. An error stops the test.
+// NewSession opens a session that logs nothing, unless the options contain a logger. An error stops the test.
 // The session is closed when the test ends.
 func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) *rlock.Session {
 	t.Helper()
@@ -44,22 +44,22 @@ func NewSession(t testing.TB, rdb rlock.Client, options ...rlock.SessionOption) 
 	return s
 }
 
-// Batching lets requests of s share pipelines if more than n are in flight. If n is negative, they never do.
-// It must be called before the first request. It returns s.
+// Batching lets requests of s share pipelines if more than n requests are in flight. If n is negative,
+// requests never share pipelines. Call Batching before s sends its first request. Batching returns s.
 func Batching(s *rlock.Session, n int) *rlock.Session {
 	inner.Session(s).Link.Batching = n
 	return s
 }
 
-// Client returns a client of the server at addr. It is closed when the test ends.
+// Client returns a client of the server at addr. The client is closed when the test ends.
 func Client(t testing.TB, addr string) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
 
-// User gives server a user with these rights of its access control list and no others, and returns a client
-// of that user. An error stops the test. The client is closed when the test ends.
+// User creates an ACL user on server, with these rights and no others. It returns a client of this user. An
+// error stops the test. The client is closed when the test ends.
 func User(t testing.TB, server *testredis.Server, name string, rights ...any) *redis.Client {
 	t.Helper()
 	rules := append([]any{"ACL", "SETUSER", name, "reset", "resetchannels", "on", ">PASSWORD"}, rights...)
@@ -67,7 +67,8 @@ func User(t testing.TB, server *testredis.Server, name string, rights ...any) *r
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "PASSWORD" })
 }
 
-// Impatient changes the options of a client so that it does not wait long for a server that does not answer.
+// Impatient changes the options of a client, so that the client waits only 200 ms for each connection and for
+// each reply.
 func Impatient(o *redis.Options) {
 	o.ReadTimeout, o.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
 }
@@ -129,8 +130,9 @@ func Works(t testing.TB, l rlock.Locker) {
 	Unlock(t, Take(t, l))
 }
 
-// Warm takes l, enters it again and unlocks it, and returns it. From then on the server knows the scripts and
-// the session knows the clock, so that each call is one request. An error stops the test.
+// Warm takes l, takes it again as a nested hold, unlocks both holds and returns l. After that, the server
+// knows the scripts, and the session knows the time of Redis, so each call is one request. An error stops the
+// test.
 func Warm[L rlock.Locker](t testing.TB, l L) L {
 	t.Helper()
 	ctx, hold := Lock(t, l, bg)
@@ -152,7 +154,7 @@ func Inspect[S any](t testing.TB, l interface {
 	return st
 }
 
-// ForceUnlock takes m from its holder. An error stops the test, and so does a lock that is not held.
+// ForceUnlock takes m from its holder. It stops the test if there is an error, or if m is not held.
 func ForceUnlock(t testing.TB, m interface {
 	ForceUnlock(context.Context) (bool, error)
 }) {
@@ -178,7 +180,7 @@ type Grant struct {
 	Err  error
 }
 
-// Go calls l.Lock in a goroutine of its own, and sends the results.
+// Go calls l.Lock in a new goroutine, which sends the results to the channel.
 func Go(ctx context.Context, l rlock.Locker, options ...rlock.Option) <-chan Grant {
 	got := make(chan Grant, 1)
 	go func() {
@@ -208,8 +210,8 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// OnePrefix fails the test if a line of err has the library's prefix twice. `what` names the call with this
-// error.
+// OnePrefix fails the test if err contains the library's prefix more often than it has lines. `what` names
+// the call that has returned err.
 func OnePrefix(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil && strings.Count(err.Error(), "lockline: ") > 1+strings.Count(err.Error(), "\n") {
@@ -217,7 +219,8 @@ func OnePrefix(t testing.TB, what string, err error) {
 	}
 }
 
-// WantError fails the test unless err matches want and has one prefix. `what` names the call with this error.
+// WantError fails the test unless err matches want. It also calls OnePrefix. `what` names the call that has
+// returned err.
 func WantError(t testing.TB, what string, err, want error) {
 	t.Helper()
 	OnePrefix(t, what, err)

@@ -37,8 +37,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	panic("unreachable")
 }
 
-// Renewed waits until renewals have moved the deadline of hold by more than by. It stops the test if that
-// takes longer than Patience, and at once when the hold is lost.
+// Renewed waits until renewals have moved the deadline of hold by more than the duration `by`. It stops the
+// test if that takes longer than Patience, or if the hold is lost.
 func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
 	t.Helper()
 	until := hold.Deadline().Add(by)
@@ -58,14 +58,14 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 		keys, err := rdb.Keys(bg, pattern(rdb)).Result()
 		Must(t, err)
 		return !slices.ContainsFunc(keys, func(key string) bool {
-			lock := rdb.HGetAll(bg, key).Val() // empty if it is no hash
+			lock := rdb.HGetAll(bg, key).Val() // empty if the key is not a hash
 			return !Remembers(key, lock, rdb.Time(bg).Val())
 		})
 	})
 }
 
-// Remembers reports whether a key only remembers tokens, because nobody holds its lock or waits for it. lock
-// has the fields of the key if it is a hash, and now is the time of the server.
+// Remembers reports whether a key only remembers tokens, because nobody holds its lock or waits for the lock.
+// If the key is a hash, the map lock must have its fields. now must be the time of the server.
 func Remembers(key string, lock map[string]string, now time.Time) bool {
 	if strings.HasSuffix(key, "}:t") || strings.HasPrefix(key, "lockline_lock_memory:") {
 		return true

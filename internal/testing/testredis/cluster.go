@@ -14,7 +14,7 @@ const slots = 16384
 
 // A Cluster is a Redis Cluster.
 type Cluster struct {
-	Nodes []*Server // first the masters, then the first replica of each, and so on
+	Nodes []*Server // first all masters, then the first replica of each master, and so on
 
 	sharded bool
 }
@@ -28,15 +28,15 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	for range masters * (1 + replicasPerMaster) {
 		s := Start(t,
 			"--cluster-enabled", "yes",
-			"--cluster-node-timeout", "2000", // time after which a failover begins
+			"--cluster-node-timeout", "2000", // ms without a reply, until a failover begins
 			"--cluster-announce-ip", "127.0.0.1",
-			"--repl-diskless-sync-delay", "0", // by default, replicas wait for others for 5 s
+			"--repl-diskless-sync-delay", "0", // by default, the master waits for further replicas for 5 s
 			"--repl-ping-replica-period", "1") // by default, nodes hide replicas for up to 10 s
 		c.Nodes = append(c.Nodes, s)
 		clients = append(clients, s.Client(t))
 	}
 
-	// redis-cli --cluster create would do the following, too, but it waits for a prompt and for seconds.
+	// redis-cli --cluster create would do the following, too, but it waits for a confirmation, and is slower.
 	ctx := t.Context()
 	for i, client := range clients {
 		if i < masters {
@@ -46,13 +46,13 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 	}
 	for i, client := range clients {
-		for _, other := range c.Nodes[:i] { // each node meets each other, because gossip takes seconds
+		for _, other := range c.Nodes[:i] { // every two nodes meet, because gossip would take seconds
 			must(t, client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(other.port)).Err())
 		}
 	}
 	for i, client := range clients[masters:] {
 		master := clients[i%masters].ClusterMyID(ctx).Val()
-		await(t, func() string { // fails until they have met
+		await(t, func() string { // CLUSTER REPLICATE fails until the two nodes have met
 			if err := client.ClusterReplicate(ctx, master).Err(); err != nil {
 				return err.Error()
 			}
@@ -62,12 +62,12 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	for _, client := range clients {
 		await(t, func() string { return unready(ctx, client, masters, replicasPerMaster) })
 	}
-	err := clients[0].Do(ctx, "SPUBLISH").Err() // an error in any case
+	err := clients[0].Do(ctx, "SPUBLISH").Err() // without arguments, SPUBLISH always fails
 	c.sharded = !strings.HasPrefix(err.Error(), "ERR unknown command")
 	return c
 }
 
-// unready returns "" if the node is ready, and otherwise a text that shows the reason.
+// unready returns "" if the node is ready. Otherwise, it returns a text that shows the reason.
 func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster int) string {
 	info, err := node.ClusterInfo(ctx).Result()
 	if err != nil {
@@ -84,7 +84,7 @@ func unready(ctx context.Context, node *redis.Client, masters, replicasPerMaster
 		return fmt.Sprintf("slots: %v", ranges)
 	}
 	for _, slots := range ranges {
-		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // first and last, and each node
+		if fields, _ := slots.([]any); len(fields) != 2+1+replicasPerMaster { // first slot, last slot, nodes
 			return fmt.Sprintf("nodes of some slots: %v", fields)
 		}
 	}
@@ -104,8 +104,8 @@ func outOfSync(ctx context.Context, node *redis.Client) string {
 	return info
 }
 
-// Client returns a client of the whole Cluster. Its options are the defaults of go-redis, changed by mod. The
-// client is closed when the test ends.
+// Client returns a client of the whole Cluster. The client has the default options of go-redis, changed by
+// mod. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, mod ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opt := &redis.ClusterOptions{}
 	for _, s := range c.Nodes {
@@ -151,8 +151,9 @@ func (c *Cluster) Master(t testing.TB, key string) *Server {
 	return find(t, c.Nodes, node.Options().Addr)
 }
 
-// MoveSlot moves the slot of key, with all of its keys, to another master. As with redis-cli, clients are
-// redirected for single keys meanwhile. It calls during after all keys have moved, and before the slot has.
+// MoveSlot moves the slot of key, with all keys of the slot, to another master. Meanwhile, the nodes redirect
+// clients for single keys, as when redis-cli moves a slot. MoveSlot calls the functions of during when all
+// keys have moved, but the slot still belongs to the old master.
 func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -174,7 +175,7 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, during ...func(
 	for _, f := range during {
 		f()
 	}
-	for _, s := range append([]*Server{to, from}, c.Nodes...) { // first the two masters of the slot
+	for _, s := range append([]*Server{to, from}, c.Nodes...) { // begin with the new and the old master
 		client := s.Client(t)
 		// Replicas get the change from their master.
 		if info := client.Info(ctx, "replication").Val(); strings.Contains(info, "role:master") {

@@ -13,9 +13,9 @@ const (
 	ContinueSignal = syscall.SIGCONT
 )
 
-// EndWithParent returns attributes with which the kernel ends a process together with its parent. This is
-// necessary because no Cleanup runs after a panic or a timeout of the test. Signals of a terminal do not
-// reach the process.
+// EndWithParent returns attributes with which the kernel ends a process together with its parent. Servers
+// need these attributes because no Cleanup runs after a panic or a timeout of the test. Signals of a
+// terminal, such as Ctrl-C, do not reach a process with these attributes.
 func EndWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
@@ -25,6 +25,6 @@ func standsStill(pid int) bool {
 	if err != nil {
 		return false
 	}
-	// "pid (name) state ...", and a name may contain anything.
+	// The format is "pid (name) state ...". The name may contain any characters.
 	return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
 }

@@ -12,20 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masterName is the name of the master for the Sentinels.
+// masterName is the name by which the Sentinels know the master.
 const masterName = "lockline"
 
 const sentinels = 3
 
-// A Sentinel is a master with replicas and three Sentinels.
+// A Sentinel is a group of servers: a master with replicas, and three Sentinels.
 type Sentinel struct {
-	Nodes     []*Server // first the master at the start, then its replicas
+	Nodes     []*Server // the first node begins as the master, and the other nodes as its replicas
 	Sentinels []*Server
 }
 
-// StartSentinel starts a master, its replicas and three Sentinels, and
-// returns when all know each other and the replicas are in sync. A master
-// that is silent for 500 ms is considered dead.
+// StartSentinel starts a master, its replicas and three Sentinels, and returns when all know each other and
+// the replicas are in sync. The Sentinels consider the master dead if it is silent for 500 ms.
 func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	t.Helper()
 	ctx := t.Context()
@@ -49,9 +48,9 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	for _, sentinel := range s.Sentinels {
 		client := s.sentinelClient(sentinel)
 		t.Cleanup(func() { _ = client.Close() })
-		// With these settings, the Sentinels find each other and the replicas, and elect a leader, within
-		// less than seconds. A busy machine does not make them pause for 30 s (tilt). Servers before 7.0 do
-		// not know the command, and are slower.
+		// By default, it takes the Sentinels seconds to find each other and the replicas, and to elect a
+		// leader. With these settings, they are faster, and a busy machine does not make them pause for 30 s
+		// (tilt). Servers before 7.0 do not know the command SENTINEL DEBUG, and are slower.
 		_ = client.Process(ctx, redis.NewCmd(ctx, "SENTINEL", "DEBUG",
 			"publish-period", 100, "info-period", 200, "ask-period", 100,
 			"tilt-trigger", 30000, "election-timeout", 2000))
@@ -71,8 +70,8 @@ func StartSentinel(t testing.TB, replicas int) *Sentinel {
 	return s
 }
 
-// FailoverClient returns a client that follows the master. Its options are the defaults of go-redis, changed
-// by mod. The client is closed when the test ends.
+// FailoverClient returns a client that follows the master. The client has the default options of go-redis,
+// changed by mod. It is closed when the test ends.
 func (s *Sentinel) FailoverClient(t testing.TB, mod ...func(*redis.FailoverOptions)) *redis.Client {
 	opt := &redis.FailoverOptions{MasterName: masterName}
 	for _, sentinel := range s.Sentinels {
@@ -86,14 +85,14 @@ func (s *Sentinel) FailoverClient(t testing.TB, mod ...func(*redis.FailoverOptio
 	return c
 }
 
-// Master returns the master that most Sentinels name, and waits until most do.
+// Master waits until most Sentinels name the same master, and returns this master.
 func (s *Sentinel) Master(t testing.TB) *Server {
 	t.Helper()
 	return s.awaitMaster(t, func(string) bool { return true })
 }
 
-// Failover promotes a replica although the master lives. One Sentinel does that while the others are stopped.
-// They would react so fast that they would make the promoted server a replica again.
+// Failover promotes a replica although the master lives. One Sentinel promotes the replica, and the other
+// Sentinels are stopped meanwhile. Otherwise they would make the promoted server a replica again.
 func (s *Sentinel) Failover(t testing.TB) {
 	t.Helper()
 	old := s.Master(t)
@@ -112,7 +111,8 @@ func (s *Sentinel) Failover(t testing.TB) {
 	})
 }
 
-// AwaitFailover waits until most Sentinels name another master than old, and returns it.
+// AwaitFailover waits until most Sentinels name the same master, and this master is not old. It returns this
+// master.
 func (s *Sentinel) AwaitFailover(t testing.TB, old *Server) *Server {
 	t.Helper()
 	return s.awaitMaster(t, func(addr string) bool { return addr != old.Addr })
@@ -135,7 +135,8 @@ func (s *Sentinel) awaitMaster(t testing.TB, wanted func(addr string) bool) *Ser
 	return find(t, s.Nodes, master)
 }
 
-// masterOf returns the address of the master by one Sentinel. It returns "" if the Sentinel names none.
+// masterOf returns the address of the master that one Sentinel names. It returns "" if the Sentinel names no
+// master.
 func (s *Sentinel) masterOf(ctx context.Context, sentinel *Server) string {
 	client := s.sentinelClient(sentinel)
 	defer func() { _ = client.Close() }()
@@ -146,8 +147,8 @@ func (s *Sentinel) masterOf(ctx context.Context, sentinel *Server) string {
 	return net.JoinHostPort(addr[0], addr[1])
 }
 
-// sentinelClient returns a client of a Sentinel. It does not wait long, because a test may have stopped the
-// Sentinel.
+// sentinelClient returns a client of a Sentinel. The client does not wait long for replies, because a test
+// may have stopped the Sentinel.
 func (s *Sentinel) sentinelClient(sentinel *Server) *redis.SentinelClient {
 	return redis.NewSentinelClient(&redis.Options{
 		Addr: sentinel.Addr, ReadTimeout: time.Second, MaxRetries: -1,

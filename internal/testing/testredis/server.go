@@ -1,6 +1,6 @@
-// Package testredis starts real servers of Redis or Valkey for tests: single servers, Clusters, and masters
-// with Sentinels. All of them have ports of 127.0.0.1 and folders of t.TempDir(), and end with the test that
-// started them.
+// Package testredis starts real servers of Redis or Valkey for tests. It starts single servers, Clusters, and
+// masters with Sentinels. Each server listens at 127.0.0.1 and has a temporary folder. Each server ends with
+// the test that started it, except the server of Shared, which ends after all tests of the package.
 package testredis
 
 import (
@@ -36,12 +36,12 @@ type Server struct {
 
 	mu     sync.Mutex // guards the fields below
 	proc   *os.Process
-	exited chan struct{} // closed when proc is gone and reaped
+	exited chan struct{} // closed when proc has exited and was waited for
 }
 
-// Start starts a server without persistence. args has further options, as on its command line, for example
-// "--appendonly", "yes". If there is no binary, the test is skipped, or fails if LOCKLINE_REQUIRE_REDIS=1.
-// The server ends with the test. If the test failed, the output of the server is logged.
+// Start starts a server without persistence. args has further options of the command line, for example
+// "--appendonly", "yes". If there is no binary, the test is skipped. With LOCKLINE_REQUIRE_REDIS=1, the test
+// fails instead. The server ends with the test. If the test has failed, the output of the server is logged.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return startWith(t, func(*Server) []string {
@@ -49,8 +49,8 @@ func Start(t testing.TB, args ...string) *Server {
 	})
 }
 
-// StartReplica starts a replica of s, as Start does, and returns when it is in sync. A replica does not take
-// over the options of its master, so give them in args, too.
+// StartReplica starts a replica of s, as Start does, and returns when the replica is in sync. A replica does
+// not inherit options from its master, so args must repeat the options that the replica needs.
 func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	t.Helper()
 	// By default, the master waits for further replicas for 5 s.
@@ -62,8 +62,9 @@ func (s *Server) StartReplica(t testing.TB, args ...string) *Server {
 	return replica
 }
 
-// Binary returns the path of the server to start. The environment variable LOCKLINE_REDIS_SERVER can name it.
-// Otherwise it is redis-server or valkey-server in the PATH.
+// Binary returns the path of the binary that Start runs. The environment variable LOCKLINE_REDIS_SERVER can
+// name the binary. If the variable is not set, Binary looks for redis-server and then valkey-server in the
+// PATH. ok is false if there is no binary.
 func Binary() (path string, ok bool) {
 	names := []string{"redis-server", "valkey-server"}
 	if name := os.Getenv("LOCKLINE_REDIS_SERVER"); name != "" {
@@ -121,9 +122,9 @@ func startWith(t testing.TB, args func(*Server) []string) *Server {
 	}
 }
 
-// FreePort returns a free port. The port that is 10000 higher is free, too, because a Cluster uses it for its
-// bus. Both are below 32768, where the ports of outgoing connections begin on Linux. So no connection can
-// take the port of a server while that restarts.
+// FreePort returns a free port. The port that is 10000 higher is free, too, because a node of a Cluster uses
+// it for the bus. Both ports are below 32768, where the ports of outgoing connections begin on Linux. So no
+// outgoing connection can take the port of a server while the server restarts.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -183,8 +184,8 @@ func (s *Server) launch() error {
 	return fmt.Errorf("the server at %s does not answer", s.Addr)
 }
 
-// serves reports whether the process pid answers on the port. If two tests have chosen the same port, another
-// server could answer.
+// serves reports whether the server answers. Because two tests may have chosen the same port, serves checks
+// that the process pid answers. If args set a password, this check is not possible, and serves returns true.
 func (s *Server) serves(pid int) bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *Server) serves(pid int) bool {
 	if !lines.Scan() || strings.HasPrefix(lines.Text(), "-LOADING") {
 		return false
 	}
-	if strings.HasPrefix(lines.Text(), "-NOAUTH") { // args set a password
+	if strings.HasPrefix(lines.Text(), "-NOAUTH") { // args set a password, so INFO fails, too
 		return true
 	}
 	for lines.Scan() {
@@ -210,7 +211,7 @@ func (s *Server) serves(pid int) bool {
 	return false
 }
 
-// Client returns a client of the server. Its options are the defaults of go-redis, changed by mod. The client
+// Client returns a client of the server. The client has the default options of go-redis, changed by mod. It
 // is closed when the test t ends.
 func (s *Server) Client(t testing.TB, mod ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: s.Addr}
@@ -229,12 +230,12 @@ func (s *Server) PID() int {
 	return s.proc.Pid
 }
 
-// Freeze stops the process with SIGSTOP, and returns when it has stopped. Its connections stay open, and the
-// kernel still accepts new ones.
+// Freeze stops the process with SIGSTOP, and returns when the process has stopped. Its connections stay open,
+// and the kernel still accepts new connections.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.signal(StopSignal)
-	// The signal is delivered a moment after the call returns.
+	// The kernel may deliver the signal a moment after the call returns.
 	for deadline := time.Now().Add(patience); !standsStill(s.PID()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Errorf("testredis: the server at %s does not stop", s.Addr)
@@ -258,20 +259,20 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// Kill ends the process with SIGKILL, also a frozen one, and returns when it is gone.
+// Kill ends the process with SIGKILL, even if the process is frozen, and returns when the process has ended.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	proc, exited := s.proc, s.exited
 	s.mu.Unlock()
 	if proc == nil {
-		return // never started
+		return // the process was never started
 	}
 	_ = proc.Kill() // an error means that the process has ended
 	<-exited
 }
 
-// Restart kills the process if it runs, starts it again on the same port in the same folder, and returns when
-// it answers. Its data are lost, unless the args of Start had options for persistence.
+// Restart kills the process if it runs, and starts a new one on the same port and in the same folder. It
+// returns when the server answers. The data are lost, unless the args of Start had options for persistence.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Kill()
@@ -282,7 +283,7 @@ func (s *Server) Restart(t testing.TB) {
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "output.log") }
 
-// output returns the end of the server's output.
+// output returns the last 4096 bytes of the server's output.
 func (s *Server) output() string {
 	b, err := os.ReadFile(s.logFile())
 	if err != nil {
@@ -291,7 +292,8 @@ func (s *Server) output() string {
 	return string(b[max(0, len(b)-4096):])
 }
 
-// await polls until ready returns "". If that takes too long, it stops the test with the last text of ready.
+// await polls until ready returns "". If this takes longer than patience, await stops the test with the last
+// text of ready.
 func await(t testing.TB, ready func() (missing string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -13,9 +13,10 @@ var shared struct {
 	server     *Server
 }
 
-// Shared returns the real server that the tests of a package share. The first call starts it, and Run ends
-// it. No test may kill, stop, restart, configure or flush it, or count its requests. Each test must use names
-// of its own, see testlock.Shared. If there is no binary, the test is skipped, as by Start.
+// Shared returns the real server that the tests of a package share. The first call of Shared starts this
+// server, and Run ends it after all tests. No test may kill, stop, restart, configure or flush the server, or
+// count its requests. Each test must use its own names or prefix, see testlock.Shared. If there is no binary,
+// Shared skips the test or lets it fail, as Start does.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	requireBinary(t)
@@ -27,12 +28,13 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// lasting takes the place of a test for a server that outlives the test. Run calls its cleanups.
+// lasting takes the place of a test for the shared server, which outlives the test. Its method Cleanup adds
+// functions to cleanups, and Run calls them after all tests.
 type lasting struct {
 	testing.TB
 }
 
-var cleanups []func() // guarded by shared
+var cleanups []func() // cleanups of lasting; guarded by shared
 
 func (l *lasting) Cleanup(f func()) { cleanups = append(cleanups, f) }
 func (l *lasting) Failed() bool     { return false }
@@ -44,16 +46,17 @@ func (l *lasting) TempDir() string {
 	return dir
 }
 
-// Run runs the tests of a package whose tests use servers, for its TestMain. It calls ManyAtOnce, and fails
-// if goroutines are left.
+// Run calls ManyAtOnce, runs the tests of a package, ends the shared server, and fails if goroutines are
+// left. The TestMain of each package whose tests use servers calls Run.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
-	// go-redis dials a server that has ended once a second, and only then notices that its client was closed.
+	// If a server has ended, go-redis dials once a second, and does not notice before the next dial that its
+	// client was closed.
 	goleak.VerifyTestMain(ending{m}, append(options,
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))...)
 }
 
-// ending runs the tests, and then ends the shared server.
+// ending has a method Run that runs the tests and then ends the shared server.
 type ending struct{ m *testing.M }
 
 func (e ending) Run() int {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate for 127.0.0.1 and its key to files. It is signed by a CA that is made for
-// it.
+// Certificate makes a CA, and a certificate for 127.0.0.1 that this CA has signed. It writes the certificate,
+// its key and the certificate of the CA to files. ca contains only this CA.
 func Certificate(t testing.TB) (certFile, keyFile, caFile string, ca *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
