@@ -4,16 +4,11 @@ import (
 	"context"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
 func TestMain(m *testing.M) {
-	// go-redis dials a server that is gone once a second. Only then does it notice that its client was
-	// closed.
-	testlock.Main(m, contend,
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	testlock.Main(m, contend)
 }
 
 var bg = context.Background()

@@ -1,6 +1,7 @@
 package testredis
 
 import (
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -50,6 +51,9 @@ func (l *lasting) TempDir() string {
 // left. The TestMain of each package whose tests use servers calls Run.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
+	// The first lookup of a host makes a channel for all later ones. In fake time, this channel would belong to
+	// the test that made it, and Go 1.25 ends the process when another test uses it.
+	_, _ = net.LookupHost("localhost")
 	// If a server has ended, go-redis dials once a second, and does not notice before the next dial that its
 	// client was closed.
 	goleak.VerifyTestMain(ending{m}, append(options,
