@@ -140,6 +140,9 @@ func (l *RedLock) acquire(
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(c.begun), Depth: c.depth,
 		Token: e.Token()})
+	if c.depth == 1 {
+		close(e.m.announced)
+	}
 	if cfg.AtLeast > 0 {
 		e.Stay(cfg.AtLeast)
 	}

@@ -139,6 +139,50 @@ func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 	})
 }
 
+// The servers have forgotten the hold, and Unlock finds that before the next renewal.
+func TestALossThatOnlyUnlockHasNoticedIsReportedAsALoss(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		log := new(testlock.Log)
+		told := make(chan rlock.Event, 10)
+		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) { told <- e }))
+		_, hold := testlock.Lock(t, r.warm(t, rlock.WithLogger(log.Logger()), watch), bg)
+		synctest.Wait()
+		for len(told) > 0 {
+			<-told
+		}
+		r[0].FlushAll()
+		r[2].FlushAll()
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		e := <-told
+		testlock.WantError(t, "the event", e.Err, rlock.ErrLost)
+		if e.Type != rlock.EventLost || e.Token != hold.Token() || len(told) != 0 ||
+			log.Count("lock lost") != 1 {
+			t.Errorf("%v of token %d, and %d more events; logged: %s", e.Type, e.Token, len(told), log)
+		}
+	})
+}
+
+// The hold is lost while the observer still handles EventAcquired.
+func TestALossIsReportedAfterItsAcquisition(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		order := make(chan string, 10)
+		watch := rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Type == rlock.EventAcquired {
+				r[0].FlushAll()
+				r[1].FlushAll()
+				time.Sleep(2 * renewal)
+			}
+			order <- e.Type.String()
+		}))
+		_, hold := testlock.Lock(t, r.redLock(t, watch), bg)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		synctest.Wait()
+		if first, second := <-order, <-order; first != "Acquired" || second != "Lost" {
+			t.Errorf("%s was reported before %s", first, second)
+		}
+	})
+}
+
 // A renewal that failed long before the loss is not named as its reason.
 func TestTheLossOfARedLockDoesNotNameARenewalThatWorkedAgain(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {

@@ -245,8 +245,12 @@ func (e *entry) Unlock(ctx context.Context) error {
 	releasing := m.release(ctx, true)
 	m.local.passTurn()
 	err := m.awaitRelease(ctx, releasing)
-	m.l.observe(context.WithoutCancel(ctx),
-		session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
+	ctx = context.WithoutCancel(ctx)
+	if errors.Is(err, failure.ErrLost) { // a majority of the servers no longer had the hold
+		m.reportLost(ctx, held, failure.ErrGone)
+	} else {
+		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})
+	}
 	return err
 }
 

@@ -30,6 +30,8 @@ type majority struct {
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // note of the call that made the majority, for parts that are acquired later
 
+	announced chan struct{} // closed when EventAcquired was reported; a loss is reported after that
+
 	// mu guards the following, and entry.ended. The mutex of a part may be locked while mu is held.
 	mu            sync.Mutex
 	token         int64           // 0 while the majority still belongs to its round (see become)
@@ -150,7 +152,7 @@ func (m *majority) endIfLost() error {
 		return err
 	}
 	m.ended = err
-	token, held, reason := m.token, time.Since(m.begun), m.whyLost()
+	held, reason := time.Since(m.begun), m.whyLost()
 	if err == failure.ErrLost {
 		m.lossReason = reason
 	}
@@ -162,18 +164,18 @@ func (m *majority) endIfLost() error {
 	}
 	m.stop()
 	report := func() {
-		lead := m.q.lead
-		if err == failure.ErrClosed {
-			m.l.observe(lead.Ctx, session.Event{Kind: session.EventReleased, Token: token, Held: held})
+		ctx := m.q.lead.Ctx
+		if err == failure.ErrLost {
+			m.reportLost(ctx, held, reason)
 			return
 		}
-		lead.Warn("lock lost", "lock", m.l.name, "kind", protocol.RedLock, "token", token, "held", held,
-			"reason", reason)
-		m.l.observe(lead.Ctx, session.Event{Kind: session.EventLost, Token: token, Held: held,
-			Err: failure.Lost(reason)})
+		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(report)                    // in the background, because many locks may be lost at once
+		m.q.home.Go(func() { // in the background, because many locks may be lost at once
+			<-m.announced
+			report()
+		})
 		m.release(context.Background(), false) // otherwise live parts would still be renewed
 		m.q.home.End()
 	} else {
@@ -181,6 +183,14 @@ func (m *majority) endIfLost() error {
 	}
 	m.local.passTurn()
 	return err
+}
+
+// reportLost logs that the majority was lost, and reports it to the observer. The caller must not hold m.mu.
+func (m *majority) reportLost(ctx context.Context, held time.Duration, reason error) {
+	m.q.lead.Warn("lock lost", "lock", m.l.name, "kind", protocol.RedLock, "token", m.token, "held", held,
+		"reason", reason)
+	m.l.observe(ctx, session.Event{Kind: session.EventLost, Token: m.token, Held: held,
+		Err: failure.Lost(reason)})
 }
 
 // renewalFailed records that a renewal on the i-th server has failed. If the majority is lost, whyLost names

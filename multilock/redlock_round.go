@@ -45,7 +45,7 @@ func (c *lockCall) round(try bool) (*entry, error) {
 		// the call, because otherwise the call could end with errors of the parts.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
-	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note}
+	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note, announced: make(chan struct{})}
 	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
 	r.poll = startPoll(q, q.tally(pending), func(i int) (*engine.Entry, error) {
