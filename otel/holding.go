@@ -1,7 +1,9 @@
 package otellock
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,15 +23,15 @@ type series struct{ kind, pattern string }
 
 type holds struct {
 	attributes metric.MeasurementOption
-	since      map[hold]time.Time
+	since      map[grant][]time.Time // when the holds of a grant began; more than one if readers share it
 }
 
-type hold struct {
+type grant struct {
 	session, name string
 	token         int64
 }
 
-func holdOf(e rlock.Event) hold { return hold{e.Session, e.Name, e.Token} }
+func grantOf(e rlock.Event) grant { return grant{e.Session, e.Name, e.Token} }
 
 func (h *holding) begin(s series, attributes metric.MeasurementOption, e rlock.Event) {
 	h.mu.Lock()
@@ -38,20 +40,35 @@ func (h *holding) begin(s series, attributes metric.MeasurementOption, e rlock.E
 		h.series = map[series]*holds{}
 	}
 	if h.series[s] == nil {
-		h.series[s] = &holds{attributes, map[hold]time.Time{}}
+		h.series[s] = &holds{attributes, map[grant][]time.Time{}}
 	}
-	h.series[s].since[holdOf(e)] = e.At
+	since := h.series[s].since
+	since[grantOf(e)] = append(since[grantOf(e)], e.At)
 }
 
 func (h *holding) end(s series, e rlock.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if of := h.series[s]; of != nil {
-		delete(of.since, holdOf(e))
+		of.end(e)
 		if len(of.since) == 0 && len(h.series) > most {
 			// There are too many series to report 0 for each of them forever.
 			delete(h.series, s)
 		}
+	}
+}
+
+// end forgets the hold that has ended with this event. Of several holds of one grant, it is the hold that
+// began closest to e.Held before e.At.
+func (of *holds) end(e rlock.Event) {
+	began, start := of.since[grantOf(e)], e.At.Add(-e.Held)
+	slices.SortFunc(began, func(a, b time.Time) int {
+		return cmp.Compare(b.Sub(start).Abs(), a.Sub(start).Abs())
+	})
+	if len(began) > 1 {
+		of.since[grantOf(e)] = began[:len(began)-1]
+	} else {
+		delete(of.since, grantOf(e))
 	}
 }
 
@@ -61,8 +78,10 @@ func (h *holding) observe(_ context.Context, o metric.Float64Observer) error {
 	defer h.mu.Unlock()
 	for _, of := range h.series {
 		oldest := time.Duration(0)
-		for _, since := range of.since {
-			oldest = max(oldest, time.Since(since))
+		for _, began := range of.since {
+			for _, since := range began {
+				oldest = max(oldest, time.Since(since))
+			}
 		}
 		o.Observe(oldest.Seconds(), of.attributes)
 	}

@@ -20,9 +20,13 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell := func(what rlock.EventType, token int64, depth int) {
+		ends := func(what rlock.EventType, token int64, held time.Duration) {
 			o.Observe(t.Context(), rlock.Event{Type: what, LockKind: rlock.KindReentrant, Name: "n",
-				Token: token, Depth: depth, At: time.Now()})
+				Token: token, At: time.Now(), Held: held})
+		}
+		begins := func(token int64, depth int) {
+			o.Observe(t.Context(), rlock.Event{Type: rlock.EventAcquired, LockKind: rlock.KindReentrant,
+				Name: "n", Token: token, Depth: depth, At: time.Now()})
 		}
 		want := func(age time.Duration) {
 			t.Helper()
@@ -40,15 +44,23 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 			}
 			t.Error("no age")
 		}
-		tell(rlock.EventAcquired, 1, 1)
+		begins(1, 1)
 		time.Sleep(time.Minute)
-		tell(rlock.EventAcquired, 1, 2) // entered again: the same hold
-		tell(rlock.EventAcquired, 2, 1)
+		begins(1, 2) // a re-entry, which is no new hold for the gauge
+		begins(2, 1)
 		want(time.Minute)
-		tell(rlock.EventReleased, 1, 0)
+		ends(rlock.EventReleased, 1, time.Minute)
 		time.Sleep(time.Second)
 		want(time.Second)
-		tell(rlock.EventLost, 2, 0)
+		begins(2, 1) // another reader shares the grant
+		time.Sleep(time.Second)
+		ends(rlock.EventReleased, 2, time.Second)
+		want(2 * time.Second)
+		begins(2, 1)
+		ends(rlock.EventLost, 2, 2*time.Second)
+		time.Sleep(time.Second)
+		want(time.Second)
+		ends(rlock.EventLost, 2, time.Second)
 		want(0)
 	})
 }
