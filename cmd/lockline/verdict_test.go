@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// told returns the account of a demo without mistakes. Processes 4 and 1 hold. Process 2 is stopped in its
-// hold, process 1 holds again, and the write of process 2 is refused. Process 3 is killed in its hold, and
-// process 1 holds again.
+// told returns the account of a demo without mistakes. First processes 4 and 1 have a hold each. Process 2 is
+// stopped in its hold, process 1 has another hold, and the write of process 2 is refused. Process 3 is killed
+// in its hold, and process 1 has another hold.
 func told() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
