@@ -42,7 +42,7 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 		}
 		tell(rlock.EventAcquired, 1, 1)
 		time.Sleep(time.Minute)
-		tell(rlock.EventAcquired, 1, 2) // entered again: the same hold
+		tell(rlock.EventAcquired, 1, 2) // a nested hold
 		tell(rlock.EventAcquired, 2, 1)
 		want(time.Minute)
 		tell(rlock.EventReleased, 1, 0)
@@ -56,7 +56,7 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 func TestHoldsThatHaveEndedFillNoMemory(t *testing.T) {
 	t.Parallel()
 	var h holding
-	for i := range 2 * most { // with a pattern for each name
+	for i := range 2 * most { // each name has its own pattern
 		name := strconv.Itoa(i)
 		of, e := series{"fair", name}, rlock.Event{Name: name, Token: int64(i)}
 		h.begin(of, nil, e)

@@ -18,8 +18,8 @@ var rounds = flag.Int("rounds", 2, "how often each fault happens in each history
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// newStage starts as many servers as the kind needs. Its leases are short, so some expire on a busy machine:
-// such a loss is judged like any other.
+// newStage starts as many servers as the kind needs. The leases are short, so some may expire on a busy
+// machine. Such a loss is judged like any other loss.
 func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	stage := &history.Stage{
 		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline",
@@ -38,7 +38,8 @@ func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	return stage
 }
 
-// play runs processes until each fault has happened *rounds times and there are 200 ops for each round.
+// play runs processes until each fault has happened *rounds times, and the record has 200 operations for each
+// round.
 func play(t *testing.T, kind string, faults []history.Fault, args ...string) *history.Record {
 	t.Helper()
 	stage := newStage(t, kind, args...)
