@@ -65,8 +65,8 @@ type want struct {
 	Firing []map[string]any `json:"exp_samples"`
 }
 
-// Type told is an observer that passes events on to another observer. The story chooses the durations in the
-// events, so that no test waits for minutes.
+// told passes events on to another observer. The story chooses the durations in the events, so that no test
+// waits for minutes.
 type told struct {
 	rlock.Observer
 	mu         sync.Mutex // guards the fields below

@@ -147,8 +147,8 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, kind)
 			stage.Alone = true
-			// Ops do not show which run a count down belongs to: with fewer of them, the overlap is found
-			// sooner.
+			// The record of a countdown does not show to which run of the latch it belongs. With fewer
+			// countdowns, the judge finds an overlap sooner.
 			if kind == history.Latch {
 				stage.Processes, stage.Goroutines = 2, 1
 			}
@@ -169,7 +169,7 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 	}
 }
 
-// A server that loses its data does break exclusion, and the judge and the model find that.
+// A server that loses its data breaks exclusion. The judge and the model must find that.
 // Proves: exclusion, tokens
 func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
 	t.Parallel()

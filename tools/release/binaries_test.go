@@ -23,7 +23,7 @@ func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 		if os.Getenv("LOCKLINE_REQUIRE_GORELEASER") != "" {
 			t.Fatal(missing)
 		}
-		fmt.Fprintln(os.Stderr, t.Name()+": "+missing) // go test hides skips
+		fmt.Fprintln(os.Stderr, t.Name()+": "+missing) // go test shows no skips
 		t.Skip(missing)
 	}
 	repo, proxy := repository(t), t.TempDir()
