@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A section of guarantees.md has one guarantee, whose promises begin with their names in bold type. The
 // comment of a test ends with "Proves:" and the names of the promises that the test proves, separated by
-// commas. The last line of a section names some of these tests. All are listed by
+// commas. The last line of a section names some of these tests. This command lists all of them:
 //
 //	go test ./docs -run GuaranteeIsProved -v
 func TestEachGuaranteeIsProvedByATest(t *testing.T) {

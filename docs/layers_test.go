@@ -43,8 +43,8 @@ var forTests = []string{"docs", "internal/child", "internal/testing/contract", "
 	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis",
 	"interop/protocols", "interop/redisson"}
 
-// longest is the highest number of lines of a file of the library. With short files, the name of a file says
-// enough for a reader to find code by it.
+// longest is the highest number of lines of a file of the library. Files must be short, so that readers find
+// code by the names of files.
 const longest = 700
 
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {

@@ -73,7 +73,7 @@ func optionsOf(t *testing.T, types ...string) map[string]string {
 // sets the count of a latch.
 type process struct {
 	take      func(ctx context.Context, options ...rlock.Option) (release func(), err error)
-	wait      func(ctx context.Context) // until another process has released it, or ctx ends
+	wait      func(ctx context.Context) // until another process releases the lock, or ctx ends
 	remaining func() time.Duration      // time left of the lease in Redis; 0: not held
 }
 

@@ -467,7 +467,7 @@ func TestAForgottenHoldInABubbleEndsNoProgram(t *testing.T) {
 func collect(t testing.TB) {
 	t.Helper()
 	for range 3 {
-		var done atomic.Bool // because a channel would belong to the bubble
+		var done atomic.Bool // not a channel, because it would belong to a bubble
 		runtime.AddCleanup(new([16]byte), func(done *atomic.Bool) { done.Store(true) }, &done)
 		wait(t, &done)
 	}

@@ -155,8 +155,8 @@ func (s *story) unlock(hold *rlock.Hold) {
 	testlock.Must(s.t, hold.Unlock(s.t.Context()))
 }
 
-// waiter starts a Lock. The lock must be held. granted waits until this Lock has got the lock, and returns
-// its hold.
+// waiter starts a call of Lock while another goroutine holds the lock. granted waits until this call has
+// returned, and returns its hold.
 func (s *story) waiter() (granted func() *rlock.Hold) {
 	s.t.Helper()
 	holds := make(chan *rlock.Hold, 1)

@@ -560,7 +560,7 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	const lease = 5 * time.Second
 	p := startExec(t, m.Addr(), append([]string{"--lease", lease.String(), "n"}, self("until", file)...)...)
 	token := has(t, file, "token")
-	// The lease must be renewed more than once, and the server's clock is real, so the test has to wait.
+	// The loop lasts longer than a lease by the server's clock, which is real, so the lease must be renewed.
 	for end := time.Now().Add(lease * 6 / 5); time.Now().Before(end); time.Sleep(lease / 10) {
 		if state, err := lock.Inspect(t.Context()); err != nil || !state.Held ||
 			fmt.Sprintf("token %d", state.Token) != token {
@@ -571,8 +571,8 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	p.wantCode(40)
 }
 
-// endOfBeats reads the file of beat, and returns the last time that beat has written. It fails the test
-// unless beat got SIGTERM, and wrote more lines after that.
+// endOfBeats reads the file of beat, and returns the latest of the times in it. It fails the test unless beat
+// got SIGTERM, and wrote more lines after that.
 func endOfBeats(t *testing.T, file string) (last time.Time) {
 	t.Helper()
 	all := lines(file)

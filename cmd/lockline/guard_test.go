@@ -67,7 +67,7 @@ func (h fakeHold) Unlock(context.Context) error {
 // Each signal in fatal ends it.
 type fakeGroup struct {
 	begun time.Time
-	limit time.Time // last time that the warden got from the guard
+	limit time.Time // last time that the guard sent to the warden
 	deaf  bool      // the next call of until fails
 	got   []string
 	fatal []syscall.Signal

@@ -149,8 +149,8 @@ func TestTopInATerminal(t *testing.T) {
 	p.shows("ended with 130", " icanon", " echo ")
 }
 
-// If ls wrote nothing on a terminal, a wrong prefix would look like a server without locks. A program that
-// reads the output of ls by a pipe does not expect this line.
+// If ls finds nothing, it writes a line on a terminal. Without this line, a wrong prefix would look like a
+// server without locks. In a pipe, ls does not write the line, because programs do not expect it.
 func TestLsSaysOnATerminalAloneThatItFoundNothing(t *testing.T) {
 	t.Parallel()
 	ls := fmt.Sprintf("%s ls --redis redis://%s --prefix other", quoted(os.Args[0]), theirRedis(t).Addr())

@@ -148,8 +148,8 @@ func TestIsLeaderSaysWhyACampaignFails(t *testing.T) {
 	})
 }
 
-// If Run kept trying instead, a program with such a mistake would report no error, but it would never run a
-// job.
+// An election with one of these mistakes can never work. If Run kept trying, the program would report no
+// error, but would never run a job.
 func TestRunReturnsTheErrorOfAnElectionThatCannotWork(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)

@@ -69,7 +69,7 @@ func TestElectorsHandOverOnARealServer(t *testing.T) {
 	testlock.Receive(t, "the second one runs the job", done)
 }
 
-// dropped counts the values that it has made, and the values of these that the garbage collector has freed.
+// dropped counts the values that it has made. It also counts the values that the garbage collector has freed.
 type dropped struct{ made, gone atomic.Int64 }
 
 func (d *dropped) value() *[64]byte {

@@ -24,8 +24,8 @@ const (
 	perClient = 4 // goroutines or threads of a client
 )
 
-// window returns the time for which a contender runs in its turn. With -short, this time is too short for a
-// result, but shows that the benchmark works.
+// window returns the time for which a contender runs in its turn. With -short, the time is too short for a
+// result, but long enough to show that the benchmark works.
 func window() time.Duration {
 	if testing.Short() {
 		return 100 * time.Millisecond

@@ -75,8 +75,8 @@ func increment(rdb *redis.Client, name string) error {
 }
 
 // crowd makes goroutines and Java threads increment counters under locks, and checks the sums. Each element
-// of goSide is for a goroutine, and each element of jvmSide for a thread. It has the names of the locks that
-// the goroutine or thread takes at the same time.
+// of goSide has the names of the locks that one goroutine takes at the same time. An element of jvmSide has
+// the same for a thread.
 func crowd(t *testing.T, rounds int, goSide, jvmSide [][]string) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)

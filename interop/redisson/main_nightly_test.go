@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// tests are the tests of this package. Its Run ends the shared JVM before goleak looks for goroutines.
+// tests has the tests of this package. Its method Run ends the shared JVM before goleak looks for goroutines.
 type tests struct{ *testing.M }
 
 func (m tests) Run() int {
@@ -45,7 +45,7 @@ func needJVM(t testing.TB) {
 	testlock.Must(t, build())
 }
 
-// build compiles the driver. If Redisson is not there yet, build downloads it.
+// build compiles the driver, and downloads Redisson if this machine does not have it yet.
 var build = sync.OnceValue(func() error {
 	out, err := exec.Command("mvn", "-q", "-B", "compile", "dependency:build-classpath",
 		"-Dmdep.outputFile="+classpath).CombinedOutput()

@@ -229,7 +229,7 @@ func (w *shareLoad) report(until, from time.Time) {
 	}
 	var old, now []history.Hold
 	last := map[string]int64{}  // tokens before the failover
-	opened := map[entry]int64{} // the first call among the holds of an entry
+	opened := map[entry]int64{} // earliest call of Lock for each entry
 	lost := 0
 	for _, h := range w.holds {
 		if first, ok := opened[entryOf(h)]; !ok || h.Call < first {

@@ -68,7 +68,8 @@ func perform(t *testing.T, stage *history.Stage, enough func(*history.Record) bo
 }
 
 // Processes are killed and frozen, servers are frozen and killed, and the network loses requests and replies.
-// The models of a mutex, a reentrant, a fenced, and a reentrant fenced mutex still accept each history.
+// The models of a mutex, a reentrant mutex, a fenced mutex and a reentrant fenced mutex must accept each
+// history.
 // Proves: exclusion, RedLock
 func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	t.Parallel()
@@ -109,9 +110,10 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	}
 }
 
-// A server that restarts without its data loses its locks. As on every single Redis, two owners can hold a
-// lock then, until the next request of the first one returns its loss. The later owner still has the larger
-// token. Proves: tokens
+// A server that restarts without its data loses its locks. Two owners can then hold a lock at the same time,
+// as with any single Redis. The first owner notices its loss by its next request. The later owner must have
+// the higher token.
+// Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{

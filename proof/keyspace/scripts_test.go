@@ -202,8 +202,8 @@ func blocked(t *testing.T) (s *server, token string) {
 	s.setLimit("2")
 	s.now += micro(liveness) / 2
 	s.renew("A:1", token)
-	// W must live longer than H. W cannot send a heartbeat, because the reply would be N, so the test changes
-	// its entry.
+	// The waiter W must live longer than H, which is before W. The test changes the entry of W, because the
+	// reply to a heartbeat of W would be N, which means that W wants more permits than the limit.
 	entry := s.space.Hash(permitKeys[2])
 	waiters := maps.Clone(entry)
 	words := strings.SplitN(waiters["W:1"], " ", 2)
