@@ -155,7 +155,7 @@ func (s *story) unlock(hold *rlock.Hold) {
 	testlock.Must(s.t, hold.Unlock(s.t.Context()))
 }
 
-// waiter starts a call of Lock while another goroutine holds the lock. granted waits until this call has
+// waiter starts a call of Lock, which waits because the lock is held. granted waits until this call has
 // returned, and returns its hold.
 func (s *story) waiter() (granted func() *rlock.Hold) {
 	s.t.Helper()

@@ -97,8 +97,8 @@ func tryScripts(t *testing.T, m mutant.Mutant, broken func(name string) string) 
 	return "no. " + reason
 }
 
-// try compiles this test with a mutant of the engine, and explores worlds. It returns a text that says which
-// world has noticed the mutant, or why none has.
+// try compiles the tests of this package with a mutant of the engine, and explores worlds. It returns a text
+// that says which world has noticed the mutant, or why none has.
 func try(t *testing.T, m mutant.Mutant, root string) string {
 	dir := t.TempDir()
 	overlay, err := m.Overlay(root, dir)

@@ -149,8 +149,8 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, kind)
 			stage.Alone = true
-			// The record of a countdown does not show to which run of the latch it belongs. With fewer
-			// countdowns, the judge finds an overlap sooner.
+			// The record of a count-down does not show to which run of the latch it belongs. With fewer
+			// count-downs, the judge finds an overlap sooner.
 			if kind == history.Latch {
 				stage.Processes, stage.Goroutines = 2, 1
 			}

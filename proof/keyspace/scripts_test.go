@@ -548,6 +548,6 @@ func TestAServerWhoseClockIsSetBackGivesAFurtherHolderNoLeaseAgain(t *testing.T)
 	s.now += micro(lockLease)
 	s.wants(s.renew("B:1", token), "L")
 	s.now -= micro(lockLease) / 2
-	s.wants(s.tryAcquire("C:1", "2"), "Q") // the lease of A has not ended any more
+	s.wants(s.tryAcquire("C:1", "2"), "Q") // by the new clock, the lease of A has not ended
 	s.wants(s.tryAcquire("D:1", "1"), "G")
 }

@@ -83,7 +83,7 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 	}
 }
 
-// released makes a release of the present files of the project. It returns the address of a module proxy that
+// released makes a release of the present files of the project. It returns the folder of a module proxy that
 // has the release.
 func released(t *testing.T) (proxy string) {
 	dir := t.TempDir()
