@@ -39,7 +39,7 @@ func TestEveryContenderExcludesInEveryScenario(t *testing.T) {
 }
 
 func TestTheProgramStartsItsServersAndReports(t *testing.T) {
-	testredis.Start(t) // skips without a binary
+	testredis.Start(t) // skips the test if there is no binary of the server
 	page := filepath.Join(t.TempDir(), "page.md")
 	plot := filepath.Join(t.TempDir(), "plot.svg")
 	if err := os.WriteFile(page, []byte("an earlier page"), 0o600); err != nil {

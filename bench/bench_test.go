@@ -20,7 +20,7 @@ const briefly = 40 * time.Millisecond
 func scaled(s scenario) scenario {
 	s.clients = min(s.clients, 5)
 	s.goroutines = min(s.goroutines, 16)
-	s.reads = min(s.reads, 50) // so that some cycles write, even if there are few
+	s.reads = min(s.reads, 50) // so that some of the few cycles write
 	s.locks = min(s.locks, 100)
 	s.lease = min(s.lease, 1500*time.Millisecond)
 	return s
@@ -35,7 +35,8 @@ func theScenario(t *testing.T, name string) scenario {
 	return scaled(some[0])
 }
 
-// A leaky is a lock of this process that lets every nth caller in although the lock is taken.
+// A leaky is a lock in the memory of this process. Every nth call of lock returns at once, even if the lock
+// is taken.
 type leaky struct {
 	mu  *sync.Mutex
 	n   int64
@@ -60,7 +61,7 @@ func (m *leaky) unlock(context.Context) error {
 	return nil
 }
 
-// of returns a bout with a lock of this process, which needs no server.
+// of returns a bout whose locks are in the memory of this process, so the bout needs no server.
 func of(s scenario, c client, window time.Duration) bout {
 	dial := func(setup) (client, error) { return c, nil }
 	return bout{s, contender{name: "local", dial: dial}, setup{lease: s.lease}, window}
@@ -78,7 +79,7 @@ func measuredLocally(t *testing.T, s scenario, c client) figures {
 func TestABrokenLockIsCaught(t *testing.T) {
 	for _, test := range []struct {
 		scenario string
-		leak     int64 // every nth
+		leak     int64 // n of the leaky
 		broken   bool
 	}{
 		{"hot1", 1, true}, {"hot1", 50, true}, {"hot8", 50, true}, {"crowd", 5, true}, {"held", 1, true},
@@ -101,7 +102,7 @@ func TestTheGuardCountsOverlapsAndLostIncrements(t *testing.T) {
 	if n := g.violations(1); n != 0 {
 		t.Errorf("%d violations in one section alone", n)
 	}
-	g.inside.Add(1) // somebody stays inside
+	g.inside.Add(1) // as if a goroutine stayed inside
 	g.section(0)
 	if n := g.violations(2); n != 1 {
 		t.Errorf("%d violations after an overlap", n)
@@ -113,7 +114,7 @@ func TestTheGuardCountsOverlapsAndLostIncrements(t *testing.T) {
 	}
 }
 
-// An unequal has a free lock for the first goroutine, and no lock for the others.
+// An unequal is a client whose first mutex is always free. Nobody ever gets its other mutexes.
 type unequal struct{ first atomic.Bool }
 
 func (u *unequal) mutex(string) mutex {
@@ -147,14 +148,14 @@ func TestAWaiterThatNobodyWakesIsReported(t *testing.T) {
 
 func TestWaitsThatTheRunEndsCount(t *testing.T) {
 	s := theScenario(t, "crowd")
-	s.clients, s.goroutines = 1, 2 // the first gets the lock each time, the other never
+	s.clients, s.goroutines = 1, 2 // the first one always gets the lock, the second one never
 	f := measuredLocally(t, s, &unequal{})
 	if f["wait_max_us"] < micros(5*briefly) || f["turn_share"] != .5 || f["stuck"] != 0 || f["lost"] != 0 {
 		t.Errorf("%v", f)
 	}
 }
 
-// A laborious is a lock that keeps a core busy for a while before each grant.
+// A laborious is a lock that keeps a core busy for the time work before each grant.
 type laborious struct {
 	free
 	work time.Duration
@@ -177,7 +178,7 @@ func TestTheCPUThatAClientNeedsIsTold(t *testing.T) {
 	before := cpuTime()
 	f := measuredLocally(t, theScenario(t, "solo"), laborious{work: work})
 	used := cpuTime() - before
-	// The work for the first cycle that counts may have been done before.
+	// The first cycle that counts may have begun before the measurement, so half of the work is enough.
 	if cpu := f["cpu_us_per_cycle"]; cpu < micros(work)/2 {
 		t.Errorf("%v us of CPU for a cycle that takes %v", cpu, work)
 	}
@@ -291,7 +292,7 @@ func TestNobodyIsAlwaysFirstAndACrowdRunsOnce(t *testing.T) {
 
 func TestCallsThatNeverReturnAreLeftBehind(t *testing.T) {
 	never := make(chan struct{})
-	defer close(never) // or the goroutines would outlive the test
+	defer close(never) // ends the goroutines with the test
 	ctx, cancel := context.WithTimeout(t.Context(), briefly)
 	defer cancel()
 	err := inParallel(ctx, 4, func(int) error {

@@ -9,9 +9,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// The servers count as many requests as proxies before them, over the whole life of the clients. If a
-// request counted as a script's command, its time would be left out. If a script's command counted as a
-// request, its time would be counted twice.
+// The benchmark reads the counters of the servers. It must count as many requests as the proxies in front of
+// the servers, over the whole life of the clients. If it took a request for a command of a script, the time
+// of the request would be left out. If it took a command of a script for a request, the time of the command
+// would count twice.
 func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	at, err := open(t.Context(), t, "redis://"+testredis.Start(t).Addr, []scenario{{servers: 3}})
@@ -51,7 +52,8 @@ func TestTheServerTimeIsOfAllRequestsAndNothingElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			requests := 0.
-			// Requests that open connections do not count, and neither do requests of this program.
+			// The commands that open a connection do not count as requests. The same holds for the INFO that
+			// this program sends.
 			for _, p := range proxies {
 				requests += float64(p.Count() - p.Count("HELLO", "CLIENT", "CLUSTER", "INFO"))
 			}

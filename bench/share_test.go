@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slots is a semaphore of this process. Its capacity is the number of permits.
+// slots is a semaphore in the memory of this process. The capacity of the channel is the number of permits.
 type slots chan struct{}
 
 func (s slots) mutex(string) mutex { return s }
@@ -38,7 +38,7 @@ func TestMoreInsideThanThereArePermitsIsCaught(t *testing.T) {
 	}
 }
 
-// ways is a read-write lock of this process.
+// ways is a read-write lock in the memory of this process. If read is nil, readers use write.
 type ways struct{ write, read func() (unlock func()) }
 
 func (w ways) mutex(string) mutex { return &way{take: w.write, other: w.read} }
@@ -109,13 +109,14 @@ func TestReadersAreInsideTogether(t *testing.T) {
 	}
 }
 
-// oddLatches are latches of this process.
+// oddLatches is a client whose latches are in the memory of this process. They can open too early, or for too
+// few waiters.
 type oddLatches struct {
 	counterClient
-	enough int64 // count at which waiters return
+	enough int64 // count at which the latch opens
 	never  int64 // number of waiters that never return
 	waits  *atomic.Int64
-	names  *sync.Map // of *oddLatch
+	names  *sync.Map // from name to *oddLatch
 }
 
 type oddLatch struct {
@@ -190,7 +191,7 @@ func TestALatchThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-// brokenLatches can be set, but not waited for.
+// brokenLatches is a client with latches that can be set. Each wait returns err.
 type brokenLatches struct {
 	err error
 }

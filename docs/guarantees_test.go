@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A section of guarantees.md has one guarantee, whose promises begin with their names in bold type. The
 // comment of a test ends with "Proves:" and the names of the promises that the test proves, separated by
-// commas. The last line of a section names some of these tests. All are listed by
+// commas. The last line of a section names some of these tests. This command lists all of them:
 //
 //	go test ./docs -run GuaranteeIsProved -v
 func TestEachGuaranteeIsProvedByATest(t *testing.T) {
@@ -39,11 +39,11 @@ var (
 	provesIt = regexp.MustCompile(`^(?:func (Test\w+)\(t \*testing\.T\)|\t"(\w+)": +\{)`)
 )
 
-// proofs lists the promises of a page with the tests below dir, and returns the mistakes. Links to tests are
-// relative to a folder in dir.
+// proofs returns a list of the promises of a page, with the tests below dir that prove each of them. It also
+// returns the mistakes that it finds. Links of the page are relative to a folder in dir.
 func proofs(t *testing.T, page, dir string) (list string, wrong []string) {
 	type test struct{ file, name string }
-	tests := map[string][]test{} // by promise
+	tests := map[string][]test{} // by the name of the promise
 	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 		ofContract := strings.Contains(filepath.ToSlash(name), "testing/contract/")
 		if err != nil || !strings.HasSuffix(name, "_test.go") && !ofContract {
@@ -67,7 +67,7 @@ func proofs(t *testing.T, page, dir string) (list string, wrong []string) {
 	known := map[string]bool{}
 	for section := range strings.SplitSeq(page, "\n## ") {
 		title, _, _ := strings.Cut(section, "\n")
-		var proved []test // of the section
+		var proved []test // tests of the promises in this section
 		for _, m := range promise.FindAllStringSubmatch(section, -1) {
 			id := strings.ToLower(m[1])
 			known[id] = true

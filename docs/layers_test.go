@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// layers of the library, the lowest first. A package imports only from layers below its own.
+// layers has the packages of the library. The first layer is the lowest. A package imports only packages of
+// layers below its own.
 var layers = [][]string{
 	{"internal/contain", "internal/failure", "internal/script"},
 	{"internal/wire", "pubsub", "watchdog"},
@@ -36,12 +37,14 @@ var forUsersTests = [][]string{
 	{"locktest"},
 }
 
-// forTests is what tests, demos and benchmarks are made of. No package of the library imports it.
+// forTests are the packages that only tests, demos and benchmarks import. No package of the library imports
+// them.
 var forTests = []string{"docs", "internal/child", "internal/testing/contract", "internal/testing/fake",
 	"internal/testing/standin", "internal/testing/testlock", "internal/testing/testredis",
 	"interop/protocols", "interop/redisson"}
 
-// longest is how many lines a file of the library may have: a reader finds things by file names.
+// longest is the highest number of lines of a file of the library. Files must be short, so that readers find
+// code by the names of files.
 const longest = 700
 
 func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
@@ -61,7 +64,7 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 		case strings.HasPrefix(d.Name(), ".") && dir != ".." || d.Name() == "testdata":
 			return filepath.SkipDir
 		case dir != "..":
-			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil { // a module of its own
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil { // another module
 				return filepath.SkipDir
 			}
 		}
@@ -109,7 +112,7 @@ func TestPackagesImportOnlyWhatIsBelowThemAndSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// mapped matches a package in the first cell of a row.
+// mapped matches the name of a package in the first cell of a row of the table.
 var mapped = regexp.MustCompile("`([\\w/]+)`")
 
 func TestTheMapOfTheDesignHasEachPackageAboveThePackagesThatItImports(t *testing.T) {
@@ -147,8 +150,9 @@ func TestTheMapOfTheDesignHasEachPackageAboveThePackagesThatItImports(t *testing
 	}
 }
 
-// modules are the modules whose packages the library may import. Package locktest may also import packages of
-// modulesForTests. A program that does not import locktest must build nothing else.
+// modules are the other modules whose packages the library may import. Package locktest may also import
+// packages of modulesForTests. A program that does not import locktest must not build packages of
+// modulesForTests.
 var modules, modulesForTests = []string{"github.com/google/uuid", "github.com/redis/go-redis/v9"},
 	[]string{"github.com/alicebob/miniredis/v2"}
 
@@ -160,7 +164,7 @@ func TestAProgramBuildsTheServerInMemoryOnlyIfItImportsLocktest(t *testing.T) {
 			for _, imported := range p.Imports {
 				first, _, _ := strings.Cut(imported, "/")
 				switch external := strings.Contains(first, "."); {
-				case strings.HasPrefix(imported, "github.com/lockline/lockline/"): // is below it
+				case strings.HasPrefix(imported, "github.com/lockline/lockline/"): // checked by another test
 				case external && !slices.ContainsFunc(allowed, func(module string) bool {
 					return imported == module || strings.HasPrefix(imported, module+"/")
 				}), !external && first == "testing" && !forTests:

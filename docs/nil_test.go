@@ -31,7 +31,7 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// functions are all that the packages of the library export.
+// functions has all functions that the packages of the library export, by their names.
 var functions = map[string]any{
 	"election.New": election.New, "fairlock.New": fairlock.New,
 	"latch.New": latch.New, "latch.WithLifetime": latch.WithLifetime,
@@ -54,7 +54,8 @@ var functions = map[string]any{
 	"rwlock.New":                rwlock.New, "semaphore.New": semaphore.New, "watchdog.New": watchdog.New,
 }
 
-// receivers make a value of each type that has exported methods. Its methods work.
+// receivers has a function for each type with exported methods. This function makes a value whose methods
+// work.
 var receivers = map[string]func(*nilWorld) any{
 	"election.Election": func(w *nilWorld) any { return election.New(w.session, "x") },
 	"election.Leader":   func(w *nilWorld) any { return new(election.Leader) },
@@ -91,7 +92,7 @@ var receivers = map[string]func(*nilWorld) any{
 	"watchdog.Watchdog":   func(w *nilWorld) any { return watchdog.New(idleKeeper{}) },
 }
 
-// meansSomething are the arguments that may be nil, because the documentation says what that means.
+// meansSomething has the parameters that may be nil, with the meaning of nil in the documentation.
 var meansSomething = map[string]string{
 	"election.Leadership.Resign(context.Context)": "with a bound of 5 s",
 	"rlock.Hold.Unlock(context.Context)":          "with a bound of 5 s",
@@ -101,21 +102,22 @@ var meansSomething = map[string]string{
 	"rlock.WithObserver(rlock.Observer)":          "no observer",
 }
 
-// said has the word by which an error names each nil argument.
+// said has the words by which an error names a nil argument, for each type of argument.
 var said = map[string]string{
 	"context.Context": "context is nil", "func(context.Context) error": "function is nil",
 	"*rlock.Session": "session", "rlock.Client": "client is nil", "rlock.Locker": "nil",
 	"[]*rlock.Session": "no sessions",
 }
 
-// failing is a test that a function of package locktest may fail.
+// A failing takes the place of the test in calls of package locktest. It records a failure, so that the real
+// test goes on.
 type failing struct {
 	*testing.T
 	mu  sync.Mutex // guards err
 	err error
 }
 
-// stopped is the value with which a Fatal panics.
+// stopped is the value with which the methods Fatal and Fatalf of a failing panic.
 type stopped struct{ error }
 
 func (f *failing) Error(args ...any)                 { f.fail(fmt.Sprint(args...)) }
@@ -143,10 +145,10 @@ type nilWorld struct {
 	t       *testing.T
 	wire    *testlock.Wire
 	session *rlock.Session
-	failing *failing // the test that functions of package locktest get; nil: none has used it
+	failing *failing // test for functions of package locktest; nil: not used yet
 }
 
-// mayFail returns the test for functions of package locktest.
+// mayFail returns w.failing. The first call makes it.
 func (w *nilWorld) mayFail() testing.TB {
 	if w.failing == nil {
 		w.failing = &failing{T: w.t}
@@ -167,7 +169,7 @@ func (w *nilWorld) hub() *pubsub.Hub {
 	return h
 }
 
-// good is an argument with which a call would work.
+// good returns an argument of this type with which a call works.
 func (w *nilWorld) good(of reflect.Type) reflect.Value {
 	var v any
 	switch of.String() {
@@ -197,13 +199,13 @@ func (w *nilWorld) good(of reflect.Type) reflect.Value {
 		v = new(watchdog.Lease)
 	case "chan struct {}":
 		v = make(chan struct{}, 1)
-	default: // a struct, or what is nil in every call
+	default: // structs, and types that are always passed as nil
 		return reflect.Zero(of)
 	}
 	return reflect.ValueOf(v)
 }
 
-// idleKeeper renews nothing.
+// An idleKeeper is a watchdog.Keeper that renews no lease.
 type idleKeeper struct{}
 
 func (idleKeeper) Server(*watchdog.Lease) any { return nil }
@@ -213,13 +215,15 @@ func (idleKeeper) Renew(_ context.Context, _ any, batch []*watchdog.Lease) []wat
 func (idleKeeper) Lost(*watchdog.Lease, bool)    {}
 func (idleKeeper) Failed(*watchdog.Lease, error) {}
 
-// exported is a function or method that users can call, with its documentation and that of its type.
+// An exported is a function or method that users can call. Its doc is the documentation of the function. For
+// a method, doc also has the documentation of the type.
 type exported struct {
 	name, of, method string
 	doc              string
 }
 
-// api returns all that the packages of the library export. Errors' methods are left out: a nil error is none.
+// api returns all functions and methods that the packages of the library export. It leaves out the methods of
+// errors, because a nil error means that there is no error.
 func api(t *testing.T) (all []exported) {
 	for _, folder := range []string{"election", "fairlock", "latch", "locktest", "multilock", "pubsub",
 		"redisson", "rlock", "rwlock", "semaphore", "watchdog"} {
@@ -277,7 +281,8 @@ type outcome struct {
 	panic   any
 }
 
-// err is the error of the call, or of the first use of what it returned; nil if there is none.
+// err returns the error of the call. If the call has returned no error but a value, err uses this value once,
+// and returns the error of that use.
 func (o outcome) err(w *nilWorld) error {
 	if w.failing != nil && w.failing.failed() != nil {
 		return w.failing.failed()
@@ -315,12 +320,12 @@ func call(f reflect.Value, args []reflect.Value) (o outcome) {
 	return outcome{results: f.Call(args)}
 }
 
-// Whoever passes nil by mistake is told so by an error, or by a panic in the goroutine that did. A panic in
-// another one would end the process, far from the mistake.
+// A function that gets nil by mistake must return an error, or panic in the goroutine that called it. A panic
+// in another goroutine would end the process far from the mistake.
 func TestEachExportedFunctionKnowsWhatToDoWithNil(t *testing.T) {
 	for _, e := range api(t) {
 		t.Run(e.name, func(t *testing.T) {
-			// open makes the function, and for a method its receiver.
+			// open returns the function. If e is a method, open makes its receiver first.
 			open := func(w *nilWorld) reflect.Value {
 				if e.method == "" {
 					return reflect.ValueOf(functions[e.name])
@@ -335,7 +340,7 @@ func TestEachExportedFunctionKnowsWhatToDoWithNil(t *testing.T) {
 					body(&nilWorld{t: t, wire: wire, session: testlock.NewSession(t, wire.Client)})
 				})
 			}
-			var of reflect.Type // of the function
+			var of reflect.Type // type of the function
 			within(func(w *nilWorld) { of = open(w).Type() })
 			for i := range of.NumIn() {
 				if in := of.In(i); isNilable(in) {
@@ -354,7 +359,7 @@ func isNilable(of reflect.Type) bool {
 		reflect.Map, reflect.Slice}, of.Kind())
 }
 
-// args are good ones.
+// args returns good arguments for a function of this type.
 func (w *nilWorld) args(of reflect.Type) (args []reflect.Value) {
 	for i := range of.NumIn() {
 		args = append(args, w.good(of.In(i)))
@@ -362,7 +367,8 @@ func (w *nilWorld) args(of reflect.Type) (args []reflect.Value) {
 	return args
 }
 
-// nilArgument checks the call whose argument i is nil, or whose variadic arguments are one nil.
+// nilArgument checks a call whose argument i is nil. If parameter i is variadic, the call has one argument
+// for it, which is nil.
 func (w *nilWorld) nilArgument(e exported, f reflect.Value, i int) {
 	of, args := f.Type(), w.args(f.Type())
 	param := of.In(i)
@@ -373,7 +379,7 @@ func (w *nilWorld) nilArgument(e exported, f reflect.Value, i int) {
 		option = strings.HasSuffix(param.String(), "Option")
 		for j := range args[:i] {
 			if _, ok := args[j].Interface().(func(context.Context) error); ok {
-				args[j] = reflect.ValueOf(func(context.Context) error { return nil }) // an option may be nil
+				args[j] = reflect.ValueOf(func(context.Context) error { return nil }) // may run
 			}
 		}
 	}
@@ -400,11 +406,11 @@ func (w *nilWorld) nilArgument(e exported, f reflect.Value, i int) {
 	testlock.OnePrefix(w.t, what, err)
 }
 
-// nilReceiver checks a method with a nil pointer of that type, and with a zero value.
+// nilReceiver calls a method on a nil pointer of type of, and on a pointer to a zero value.
 func (w *nilWorld) nilReceiver(e exported, of reflect.Type) {
 	for what, r := range map[string]reflect.Value{"nil": reflect.Zero(of), "zero": reflect.New(of.Elem())} {
 		if _, byValue := of.Elem().MethodByName(e.method); byValue && what == "nil" {
-			continue // Go itself panics
+			continue // Go panics before the method begins
 		}
 		f := r.MethodByName(e.method)
 		o := call(f, w.args(f.Type()))

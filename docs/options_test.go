@@ -25,7 +25,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// optionTable reads the table of options in the documentation of package rlock: cells by option and column.
+// optionTable reads the table of options in the documentation of package rlock. It returns the names of the
+// columns, and for each option the cells of its row.
 func optionTable(t *testing.T) (columns []string, cells map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../rlock/doc.go")
@@ -68,18 +69,19 @@ func optionsOf(t *testing.T, types ...string) map[string]string {
 	return docs
 }
 
-// A process takes the lock of one kind, or something like a lock: a leadership, or a count of a latch.
+// A process takes the lock of one kind. In the columns of elections and latches, it takes a leadership, or
+// sets the count of a latch.
 type process struct {
 	take      func(ctx context.Context, options ...rlock.Option) (release func(), err error)
-	wait      func(ctx context.Context) // until somebody else has released it, or ctx ends
-	remaining func() time.Duration      // of the lease in Redis; 0 if nobody has it
+	wait      func(ctx context.Context) // until another process releases the lock, or ctx ends
+	remaining func() time.Duration      // time left of the lease in Redis; 0: not held
 }
 
 // optionWorld has the servers for one cell of the table.
 type optionWorld struct {
 	t     *testing.T
 	wires []*testlock.Wire
-	kind  string // the column
+	kind  string // name of the column
 }
 
 func newOptionWorld(t *testing.T, kind string) *optionWorld {
@@ -90,13 +92,13 @@ func newOptionWorld(t *testing.T, kind string) *optionWorld {
 	return w
 }
 
-// process starts a process with options of its sessions.
+// process returns a process whose sessions have these options.
 func (w *optionWorld) process(options ...rlock.SessionOption) process {
 	return w.processWith(nil, options)
 }
 
-// with starts a process whose lock is taken with an option: of the member in that column, otherwise of the
-// call.
+// with returns a process that takes the lock with an option. In the column "member", the member of a
+// MultiLock has the option. In other columns, the call that takes the lock has it.
 func (w *optionWorld) with(option rlock.Option) process {
 	if w.kind == "member" {
 		return w.processWith([]rlock.Option{option}, nil)
@@ -177,7 +179,7 @@ func (w *optionWorld) party(l *latch.Latch) process {
 	return process{take, func(ctx context.Context) { _ = l.Wait(ctx) }, remaining}
 }
 
-// waiting returns the wait of a process that waits by taking the lock.
+// waiting returns a function that waits until take has taken the lock, and then releases the lock.
 func waiting(take func(context.Context, ...rlock.Option) (func(), error)) func(context.Context) {
 	return func(ctx context.Context) {
 		if release, err := take(ctx); err == nil {
@@ -211,7 +213,7 @@ func (w *optionWorld) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// take makes a process take the lock, which must succeed.
+// take makes process p take the lock. It fails the test if p gets an error.
 func (w *optionWorld) take(p process) (release func()) {
 	w.t.Helper()
 	release, err := p.take(w.within(time.Hour))
@@ -219,10 +221,11 @@ func (w *optionWorld) take(p process) (release func()) {
 	return release
 }
 
-// A probe finds out in a new world whether an option counts for a kind.
+// A probe reports whether an option counts for a kind of lock. It gets a new world of this kind.
 type probe func(w *optionWorld) (counts bool, err error)
 
-// differ returns a probe that compares a number between two options.
+// differ returns a probe for an option with two values, a and b. The probe calls number with each of them.
+// The option counts if the results differ.
 func differ(number func(w *optionWorld, option rlock.SessionOption) int, a, b rlock.SessionOption) probe {
 	return func(w *optionWorld) (bool, error) {
 		first := number(w, a)
@@ -235,7 +238,7 @@ var probes = map[string]probe{
 	"WithLease": func(w *optionWorld) (bool, error) {
 		p := w.with(rlock.WithLease(20 * time.Second))
 		defer w.take(p)()
-		time.Sleep(time.Minute) // the session's own lease is renewed
+		time.Sleep(time.Minute) // only a lease without the option is renewed
 		return p.remaining() == 0, nil
 	},
 	"HoldAtLeast": func(w *optionWorld) (bool, error) {
@@ -297,7 +300,7 @@ var probes = map[string]probe{
 				release()
 			})
 			if i == 0 {
-				time.Sleep(20 * time.Millisecond) // in fake time: of a fair lock, the others share a lane
+				time.Sleep(20 * time.Millisecond) // so the later goroutines share a lane of a fair lock
 			}
 		}
 		time.Sleep(time.Second)
@@ -308,7 +311,7 @@ var probes = map[string]probe{
 	"WithLinger": func(w *optionWorld) (bool, error) {
 		p := w.process(rlock.WithLinger(time.Second))
 		for range 5 {
-			w.take(p)() // the first ones subscribe
+			w.take(p)() // the session subscribes in the first cycles
 			time.Sleep(20 * time.Millisecond)
 		}
 		return p.remaining() > 0, nil
@@ -324,7 +327,8 @@ var probes = map[string]probe{
 	},
 }
 
-// ofSessions are the options that the text below the table describes: they count for sessions as such.
+// ofSessions has the options that the table does not list, because they belong to a session and not to a kind
+// of lock. The text below the table describes them.
 var ofSessions = []string{"WithClassicPubSub", "WithLogger"}
 
 func TestTheTableOfOptionsIsTrue(t *testing.T) {

@@ -12,12 +12,12 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// The statements of testing.md about a miniredis of the user's own.
+// The tests in this file check the statements of testing.md about users who start a miniredis themselves.
 
 var bg = context.Background()
 
-// processes runs a test in fake time with a server as miniredis has it by default, and the locks of one name
-// of two sessions.
+// processes runs a test in fake time. The test gets a miniredis with its default settings, and two locks of
+// the same name, in two sessions.
 func processes(
 	t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, mine, theirs *rlock.Mutex),
 ) {
@@ -42,8 +42,8 @@ func TestInMiniredisALeaseEndsByTheClock(t *testing.T) {
 		if !locked(theirs) {
 			t.Error("it is free by FastForward alone")
 		}
-		<-ctx.Done()                               // by the holder's own clock
-		time.Sleep(lease/100 + 3*time.Millisecond) // the margin
+		<-ctx.Done()                               // the hold ends by the holder's clock
+		time.Sleep(lease/100 + 3*time.Millisecond) // margin of the holder's clock
 		if locked(theirs) {
 			t.Error("it is not free when its lease has ended")
 		}
@@ -89,7 +89,7 @@ func TestWithClockTTLMiniredisGoesByTheTimeThatATestSets(t *testing.T) {
 		server.SetTime(start)
 		_, hold := testlock.TryLock(t, mine, bg)
 		last := hold.Token()
-		for range 5 { // while its clock stands
+		for range 5 { // while the clock of the server stands still
 			if !locked(theirs) {
 				t.Error("it is free")
 			}
@@ -118,7 +118,7 @@ func TestForceUnlockWakesWaitersAndTheHolderLearnsIt(t *testing.T) {
 			}
 			got <- hold
 		}()
-		time.Sleep(time.Second) // it waits
+		time.Sleep(time.Second) // now theirs.Lock waits
 		start := time.Now()
 		if held, err := mine.ForceUnlock(bg); !held || err != nil {
 			t.Error(held, err)

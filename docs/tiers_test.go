@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// The tiers of tests, told by a file's name: see CONTRIBUTING.md.
+// These are the tiers of tests. The name of a file decides its tier, as CONTRIBUTING.md explains.
 const (
 	hermetic = "hermetic"
 	real_    = "real"
@@ -29,17 +29,18 @@ func tierOf(path string) string {
 	case strings.HasSuffix(name, "_real_test.go"):
 		return real_
 	case name == "main_test.go", strings.HasPrefix(name, "helper"):
-		return "" // what the tests of all tiers use
+		return "" // helpers of the tests of all tiers
 	}
 	return hermetic
 }
 
-// outside are calls that leave the process, or need a socket: none belongs into a hermetic test.
+// outside matches functions that start a process, or need a socket or a real server. A hermetic test must not
+// call them.
 var outside = regexp.MustCompile(`^(testredis\.(Start|Shared|StartCluster|StartSentinel)\w*|` +
 	`testlock\.(Shared|SharedToo|Child|User|DocumentedUser)|exec\.Command\w*|net\.(Listen|Dial)\w*|` +
 	`httptest\.NewServer|faultproxy\.New)$`)
 
-// expires are options whose time a busy machine can outlast.
+// expires has the options that set a time. On a busy machine, a short time can run out too early.
 var expires = []string{"WithLease", "WithWatchdogTimeout", "WithWaiterTimeout"}
 
 func TestEachTestKeepsTheRulesOfItsTier(t *testing.T) {
@@ -49,7 +50,7 @@ func TestEachTestKeepsTheRulesOfItsTier(t *testing.T) {
 		case err != nil:
 			return err
 		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git" || path == "../tools"):
-			// Tools run commands: that is what they are for.
+			// The tests of tools are left out, because tools run commands.
 			return filepath.SkipDir
 		case strings.HasSuffix(path, "_test.go"):
 			files++
@@ -65,7 +66,8 @@ func TestEachTestKeepsTheRulesOfItsTier(t *testing.T) {
 	}
 }
 
-// rulesBroken says which rules a file breaks; text is what it contains, or nil to read it.
+// rulesBroken returns a line for each rule that a file breaks. text is the content of the file. If text is
+// nil, rulesBroken reads the file.
 func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, path, text, parser.ParseComments)
@@ -74,7 +76,7 @@ func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 	if tagged := hasTag(file, nightly); tagged != (tier == nightly) {
 		wrong = append(wrong, "the build tag nightly and the name *_nightly_test.go go together")
 	}
-	explained := map[int]bool{} // lines with a comment that says why real time has to pass
+	explained := map[int]bool{} // lines at a comment that says why real time must pass
 	for _, group := range file.Comments {
 		if strings.Contains(group.Text(), "server's clock") {
 			for line := fset.Position(group.Pos()).Line; line <= fset.Position(group.End()).Line+1; line++ {
@@ -89,7 +91,8 @@ func rulesBroken(t *testing.T, path string, text any) (wrong []string) {
 			wrong = append(wrong, f.Name.Name+" does not begin with t.Parallel()")
 		}
 	}
-	// Receives from time.After that are statements, and not the time-outs of a select.
+	// rests has the calls of time.After in statements that only receive from it. The cases of a select are
+	// left out.
 	rests := map[*ast.CallExpr]bool{}
 	cases := map[ast.Stmt]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -143,7 +146,7 @@ func isTest(f *ast.FuncDecl) bool {
 	return f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain"
 }
 
-// callOf names the function that a statement calls.
+// callOf returns the name of the function that a statement calls, or "" for other statements.
 func callOf(s ast.Stmt) string {
 	if e, ok := s.(*ast.ExprStmt); ok {
 		if call, ok := e.X.(*ast.CallExpr); ok {

@@ -11,10 +11,10 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// widest is how many columns a line of Go or Lua may have. A tab counts 4.
+// widest is the highest number of columns of a line of Go or Lua. A tab counts as 4 columns.
 const widest = 110
 
-// tooWide is the number of the first line that has more columns; 0 if there is none.
+// tooWide returns the number of the first line that has more columns, or 0 if there is none.
 func tooWide(text []byte) int {
 	n := 0
 	for line := range bytes.Lines(text) {
@@ -38,7 +38,7 @@ func TestALineThatIsTooWideIsFound(t *testing.T) {
 	}
 }
 
-// All modules are looked at, with their tests.
+// This test checks the files of all modules, also their tests.
 func TestNoLineIsTooWide(t *testing.T) {
 	seen := map[string]int{}
 	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// shop is the code under test: it charges an order and ships it, once.
+// A shop is the code under test. It charges an order and ships it, and must do so only once.
 type shop struct {
 	lock         rlock.Locker // in production rlock.New(session, "orders:42")
 	charge, ship func(ctx context.Context) error
@@ -131,7 +131,8 @@ func ExampleServer_Lose() {
 	// lost: true
 }
 
-// One process is cut off. (In a synctest bubble, a wait for the end of its lease takes no time.)
+// One process is cut off from the server. (In a synctest bubble, it takes no real time to wait until its
+// lease ends.)
 func ExampleServer_Silence() {
 	t := newT() // in your code, the T of the test
 	defer t.end()

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// kinds has all kinds of locks. Each is made with one session for each of three servers.
+// kinds has a function for each kind of lock. The function gets one session for each of three servers.
 var kinds = map[string]func(sessions []*rlock.Session) rlock.Locker{
 	"rlock":    func(s []*rlock.Session) rlock.Locker { return rlock.New(s[0], "x") },
 	"fairlock": func(s []*rlock.Session) rlock.Locker { return fairlock.New(s[0], "x") },

@@ -33,7 +33,7 @@ func inBothTimes(t *testing.T, test func(t *testing.T)) {
 // to Cleanup, and judge runs them.
 type judged struct {
 	testing.TB
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	said     []string
 	cleanups []func()
 }
@@ -61,7 +61,7 @@ func (j *judged) Cleanup(f func()) {
 	j.cleanups = append(j.cleanups, f)
 }
 
-// judge runs a test that may fail, to its end, and returns its messages.
+// judge runs a test that may fail, with its cleanups, and returns the messages of the failures.
 func judge(t testing.TB, test func(t testing.TB)) []string {
 	t.Helper()
 	j := &judged{TB: t}

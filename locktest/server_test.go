@@ -103,7 +103,7 @@ func TestAProcessThatIsCutOffLosesItsLockBeforeAnotherOneHasIt(t *testing.T) {
 		if _, _, err := rlock.New(mine, "x").TryLock(bg); !errors.Is(err, rlock.ErrLocked) {
 			t.Errorf("TryLock of the process that is back: %v", err)
 		}
-		server.Resume(mine) // twice changes nothing
+		server.Resume(mine) // a second Resume changes nothing
 	})
 }
 
@@ -243,7 +243,7 @@ func TestLoseTakesAllHoldersOfASemaphoreAndTheirNestedHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server.Lose("x") // the lock, too: it has the name of the semaphore
+		server.Lose("x") // also loses the lock, which has the same name
 		for i, ctx := range append(all, outer, nested) {
 			if context.Cause(ctx) != rlock.ErrLost {
 				t.Errorf("hold %d: cause %v", i, context.Cause(ctx))
@@ -351,7 +351,7 @@ func TestClientsOfTheTestReachTheServer(t *testing.T) {
 		if name, err := client.ClientGetName(bg).Result(); name != "mine" || err != nil {
 			t.Errorf("name %q, %v", name, err)
 		}
-		server.Lose("x") // the session is not one of the server's, so it is not notified
+		server.Lose("x") // does not notify the session, which NewSession has not made
 		if hold.Err() != nil {
 			t.Errorf("%v at once", hold.Err())
 		}
@@ -396,7 +396,7 @@ func TestSessionsGiveBackTheirLocksAndCloseBeforeTheirClientsDo(t *testing.T) {
 	})
 }
 
-// In a bubble, synctest fails if a goroutine is left, and elsewhere goleak does.
+// If a goroutine is left, synctest fails the test in a bubble, and goleak fails the test in real time.
 func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 	for name, leave := range map[string]func(t testing.TB, server *locktest.Server, mine *rlock.Session){
 		"nothing":   func(testing.TB, *locktest.Server, *rlock.Session) {},
@@ -422,7 +422,7 @@ func TestWhateverATestLeavesBehindIsEnded(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			run := func(t testing.TB) {
 				ended := make(chan struct{})
-				t.Cleanup(func() { <-ended }) // after the end of the sessions
+				t.Cleanup(func() { <-ended }) // runs after the sessions have ended
 				server := locktest.NewServer(t)
 				mine, theirs := server.NewSession(), server.NewSession()
 				_, _ = lock(t, rlock.New(mine, "x"))
@@ -460,20 +460,21 @@ func TestAForgottenHoldInABubbleEndsNoProgram(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 	})
-	collect(t) // finds Holds of the bubble
+	collect(t) // frees the Holds of the bubble
 }
 
 // collect runs the garbage collector, and waits until the runtime has run all cleanups.
 func collect(t testing.TB) {
 	t.Helper()
 	for range 3 {
-		var done atomic.Bool // no channel, which would belong to a bubble
+		var done atomic.Bool // not a channel, because it would belong to a bubble
 		runtime.AddCleanup(new([16]byte), func(done *atomic.Bool) { done.Store(true) }, &done)
 		wait(t, &done)
 	}
 }
 
-// wait runs the collector until done is true. The clock may be a fake one, so it counts.
+// wait runs the garbage collector until done is true. It counts the runs and does not measure time, because
+// time may be fake.
 func wait(t testing.TB, done *atomic.Bool) {
 	t.Helper()
 	for range 10_000 {
@@ -610,7 +611,7 @@ func TestAServerThatWasMadeOutsideTheBubbleSaysSo(t *testing.T) {
 }
 
 func TestWhatIsLoggedGoesToTheLogOfTheTest(t *testing.T) {
-	// Lines that are logged after the test are dropped without a panic.
+	// A line that is logged after the end of the test must be dropped without a panic.
 	var out strings.Builder
 	said := judge(t, func(t testing.TB) {
 		server := locktest.NewServer(&logged{t, &out})

@@ -42,8 +42,8 @@ func needPromtool(t *testing.T) {
 	}
 }
 
-// A story is a process with locks, with the samples that Prometheus scrapes and the alerts that these must
-// raise.
+// A story is a process with locks. It has the samples that Prometheus scrapes from the process, and the
+// alerts that these samples must raise.
 type story struct {
 	*process
 	server *testlock.Wire
@@ -56,7 +56,7 @@ type story struct {
 	wants   []want
 }
 
-// every is the time from scrape to scrape.
+// every is the time between two scrapes.
 const every = 30 * time.Second
 
 type want struct {
@@ -65,7 +65,8 @@ type want struct {
 	Firing []map[string]any `json:"exp_samples"`
 }
 
-// told passes events on, with durations that the story chooses, so that no test waits for minutes.
+// told passes events on to another observer. The story chooses the durations in the events, so that no test
+// waits for minutes.
 type told struct {
 	rlock.Observer
 	mu         sync.Mutex // guards the fields below
@@ -91,23 +92,23 @@ func newStory(t *testing.T, w *testlock.Wire) *story {
 	s.told = &told{Observer: s.observer, wait: 10 * time.Millisecond, held: 50 * time.Millisecond}
 	session := testlock.NewSession(t, w.Client, rlock.WithObserver(s.told), rlock.WithLogger(s.log))
 	s.lock = rlock.New(session, "x")
-	s.scraped() // before the first lock
+	s.scraped() // a scrape before the first Lock
 	return s
 }
 
-// scraped takes a sample of everything. Then time passes.
+// scraped takes a sample of each series. For Prometheus, the samples of two calls are the time every apart.
 func (s *story) scraped() {
 	s.t.Helper()
 	for series, value := range s.scrape() {
 		for len(s.values[series]) < s.scrapes {
-			s.values[series] = append(s.values[series], "_") // there was none
+			s.values[series] = append(s.values[series], "_") // an earlier scrape without this series
 		}
 		s.values[series] = append(s.values[series], value)
 	}
 	s.scrapes++
 }
 
-// pass lets time pass, and calls a function before each scrape.
+// pass adds all scrapes of the time d to the story. It calls happens before each of them.
 func (s *story) pass(d time.Duration, happens func()) {
 	s.t.Helper()
 	for ; d > 0; d -= every {
@@ -118,7 +119,7 @@ func (s *story) pass(d time.Duration, happens func()) {
 
 func nothing() {}
 
-// firing sets the alerts that must be raised at the last scrape. No others may be.
+// firing sets the alerts that must be raised at the last scrape. No other alert may be raised then.
 func (s *story) firing(names ...string) {
 	w := want{
 		At: (time.Duration(s.scrapes-1) * every).String(),
@@ -154,7 +155,8 @@ func (s *story) unlock(hold *rlock.Hold) {
 	testlock.Must(s.t, hold.Unlock(s.t.Context()))
 }
 
-// waiter begins to wait for the lock, which somebody holds. granted returns when the waiter has got the lock.
+// waiter starts a call of Lock, which waits because the lock is held. granted waits until this call has
+// returned, and returns its hold.
 func (s *story) waiter() (granted func() *rlock.Hold) {
 	s.t.Helper()
 	holds := make(chan *rlock.Hold, 1)
@@ -169,7 +171,7 @@ func (s *story) waiter() (granted func() *rlock.Hold) {
 	return func() *rlock.Hold { return <-holds }
 }
 
-// handOver lets a waiter wait for the lock and get it.
+// handOver takes the lock, starts a waiter, and unlocks. It unlocks again when the waiter has got the lock.
 func (s *story) handOver() {
 	s.t.Helper()
 	hold := s.held()
@@ -178,7 +180,7 @@ func (s *story) handOver() {
 	s.unlock(granted())
 }
 
-// lost takes the lock from its holder by force.
+// lost frees the lock by force. It fails the test unless the Unlock of the holder returns ErrLost.
 func (s *story) lost(hold *rlock.Hold) {
 	s.t.Helper()
 	_, err := s.lock.ForceUnlock(s.t.Context())
@@ -197,8 +199,8 @@ func (s *story) refused() {
 	s.server.SetError("")
 }
 
-// failures returns a function that repeats the failure of a renewal, which has just failed in another
-// session.
+// failures makes a renewal of another session fail. It returns a function that passes the event of this
+// failure to the observer of the story.
 func (s *story) failures() (again func()) {
 	s.t.Helper()
 	failed := make(chan rlock.Event, 1)
@@ -212,7 +214,7 @@ func (s *story) failures() (again func()) {
 	return func() { s.observer.Observe(s.t.Context(), e) }
 }
 
-// failing is an observer of renewals that fail.
+// A failing is an observer that gets the events of renewals that fail.
 type failing chan rlock.Event
 
 func (f failing) Observe(_ context.Context, e rlock.Event) {
@@ -278,7 +280,7 @@ var stories = map[string]func(*story){
 		s.unlock(s.held())
 		s.scraped()
 		s.refused()
-		s.pass(8*time.Minute, func() { s.scraped(); s.firing() }) // once is not for some time
+		s.pass(8*time.Minute, func() { s.scraped(); s.firing() }) // a single refusal raises no alert
 		s.pass(5*time.Minute, s.refused)
 		s.firing()
 		s.pass(time.Minute, s.refused)
@@ -312,7 +314,7 @@ var stories = map[string]func(*story){
 	"a hold that does not end raises one": func(s *story) {
 		hold := s.held()
 		s.pass(time.Minute, nothing)
-		time.Sleep(61 * time.Minute) // in fake time, as the server's clock
+		time.Sleep(61 * time.Minute) // in fake time, which is also the server's clock
 		s.pass(4*time.Minute, nothing)
 		s.firing()
 		s.pass(2*time.Minute, nothing)
@@ -325,7 +327,7 @@ var stories = map[string]func(*story){
 		hold := s.held()
 		s.scraped()
 		granted := s.waiter()
-		time.Sleep(16 * time.Second) // in fake time, as the server's clock
+		time.Sleep(16 * time.Second) // in fake time, which is also the server's clock
 		s.pass(30*time.Second, nothing)
 		s.firing()
 		s.pass(time.Minute, nothing)
@@ -349,7 +351,7 @@ var stories = map[string]func(*story){
 				Lock(s.t.Context())
 			granted <- other
 		}()
-		time.Sleep(8 * time.Second) // in fake time, as the server's clock
+		time.Sleep(8 * time.Second) // in fake time, which is also the server's clock
 		s.server.SetError("")
 		other := <-granted
 		s.scraped()
@@ -375,7 +377,7 @@ var stories = map[string]func(*story){
 	"waiters that are served raise none": func(s *story) {
 		hold := s.held()
 		granted := s.waiter()
-		s.pass(15*time.Minute, func() { // there is a waiter at each scrape
+		s.pass(15*time.Minute, func() { // at each scrape, the lock has a waiter
 			s.unlock(hold)
 			hold = granted()
 			granted = s.waiter()
@@ -426,7 +428,7 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 	}
 }
 
-// check lets promtool apply the rules to the samples.
+// check fails the test unless promtool finds the wanted alerts in the samples.
 func (s *story) check(t *testing.T, rules string) {
 	t.Helper()
 	type series struct {
@@ -462,7 +464,7 @@ func TestAlertsOnRedisAreRaisedWhenTheyShould(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	testlock.Must(t, err)
-	calm := map[string]string{ // of an hour, each 30 s
+	calm := map[string]string{ // samples of an hour, one every 30 s
 		"redis_rejected_connections_total": "3x120", "redis_evicted_keys_total": "0x120",
 		"redis_memory_used_bytes": "50x120", "redis_memory_max_bytes": "100x120",
 		"redis_master_link_up": "1x120", "redis_aof_last_write_status": "1x120",

@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// exported returns the names that Prometheus sees, with the labels of each.
+// exported returns the names of the metrics on the page for Prometheus, with the labels of each metric.
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	p := newProcess(t)
@@ -54,7 +54,8 @@ var (
 	word   = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_]*`)
 )
 
-// checkWords fails the test at a word that is no metric, no label and not in promQL. It returns the metrics.
+// checkWords fails the test if a word of expr is neither a metric, nor a label, nor in promQL. It also fails
+// the test if expr has no metric. It returns the metrics in expr.
 func checkWords(t *testing.T, names map[string]map[string]bool, where, expr string) (metrics []string) {
 	t.Helper()
 	for _, w := range word.FindAllString(quoted.ReplaceAllString(ranged.ReplaceAllString(expr, ""), ""), -1) {
@@ -95,7 +96,7 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 	testlock.Must(t, err)
 	testlock.Must(t, json.Unmarshal(text, &dashboard))
 
-	variables := []string{"__rate_interval"} // Grafana defines it
+	variables := []string{"__rate_interval"} // a variable of Grafana
 	used := map[string]bool{}
 	check := func(where, expr string) {
 		for _, metric := range checkWords(t, names, where, expr) {
@@ -126,7 +127,7 @@ func TestTheDashboardRefersToMetricsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for name := range names { // the dashboard must show all of them
+	for name := range names { // the dashboard must show each metric
 		if base, _, histogram := strings.Cut(name, "_bucket"); histogram {
 			name = base + "_bucket"
 		} else if strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_count") {

@@ -23,7 +23,7 @@ func ExampleNewObserver() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	reader := metric.NewManualReader() // usually, an exporter has a reader
+	reader := metric.NewManualReader() // in your program, the exporter has a reader
 	observer, err := otellock.NewObserver(
 		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
 		otellock.WithPattern(func(name string) string { // "orders:42" counts as "orders"

@@ -68,7 +68,7 @@ func TestTheOldestHoldHasAnAge(t *testing.T) {
 func TestHoldsThatHaveEndedFillNoMemory(t *testing.T) {
 	t.Parallel()
 	var h holding
-	for i := range 2 * most { // with a pattern for each name
+	for i := range 2 * most { // each name has its own pattern
 		name := strconv.Itoa(i)
 		of, e := series{"fair", name}, rlock.Event{Name: name, Token: int64(i)}
 		h.begin(of, nil, e)

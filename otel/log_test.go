@@ -15,7 +15,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// logged returns the counters by message.
+// logged returns the counters of warnings. Each message has its own counter.
 func (p *process) logged() map[string]string {
 	counters := p.counters()
 	maps.DeleteFunc(counters, func(series, _ string) bool {

@@ -110,7 +110,8 @@ func NewObserver(options ...Option) (*Observer, error) {
 	m := o.meters.Meter(scope)
 	var errs [9]error
 	o.wait, errs[0] = m.Float64Histogram("lockline.lock.wait.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Time that Lock or TryLock took, granted or not, without re-entries that were granted"))
+		metric.WithDescription("Time that Lock or TryLock took, granted or not, "+
+			"without re-entries that were granted"))
 	o.hold, errs[1] = m.Float64Histogram("lockline.lock.hold.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time from the grant of a lock to its release or loss"))
 	o.waiters, errs[2] = m.Int64UpDownCounter("lockline.lock.waiters", metric.WithUnit("{waiter}"),

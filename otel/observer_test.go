@@ -146,7 +146,7 @@ func metricsFollow(
 		_, nested = testlock.Lock(t, lock, ctx)
 	}
 	s.want(1, "lockline.lock.holds", of...)
-	s.want(1, "lockline.lock.wait.duration", of...) // a re-entry does not count
+	s.want(1, "lockline.lock.wait.duration", of...) // a nested Lock does not count
 
 	_, _, err := lock.TryLock(t.Context())
 	if !errors.Is(err, rlock.ErrLocked) {
@@ -195,7 +195,7 @@ func TestLossesAreCountedOnceHoweverTheyAreLearned(t *testing.T) {
 		}
 		s.want(1, "lockline.lock.losses")
 
-		// The lease is not over before it is granted, and then it is.
+		// Next, the session notices that a lease has ended, before Unlock is called.
 		_, hold = testlock.Lock(t, lock, t.Context(), rlock.WithLease(time.Second))
 		s.eventually(2, "lockline.lock.losses")
 		if err := hold.Unlock(t.Context()); !errors.Is(err, rlock.ErrLost) {
@@ -229,7 +229,7 @@ func TestSpansLastAsLongAsTheWait(t *testing.T) {
 		ctx, request := s.tracers.Tracer("test").Start(t.Context(), "request")
 
 		const wait = 20 * time.Millisecond
-		calls := []time.Time{time.Now()} // each span lies between two of these
+		calls := []time.Time{time.Now()} // each span is between two of these times
 		_, hold := testlock.Lock(t, lock, ctx)
 		calls = append(calls, time.Now())
 		_, _, err := lock.Lock(ctx, rlock.WaitAtMost(wait))
@@ -320,7 +320,7 @@ func TestNamesStayOutOfMetricsAndSpansUnlessAskedFor(t *testing.T) {
 	})
 }
 
-// fields is a context that cannot be compared.
+// A fields is a context that cannot be compared, because it has a slice.
 type fields struct {
 	context.Context
 	values []any
@@ -334,7 +334,7 @@ func TestWaitersEndAtZero(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 60 {
 			all.Go(func() {
-				ctx := t.Context() // most acquisitions share it
+				ctx := t.Context() // most calls of Lock get this context
 				switch i % 4 {
 				case 0:
 					var cancel context.CancelFunc

@@ -23,7 +23,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A process has locks whose metrics Prometheus sees.
+// A process has an observer of locks, and a page from which Prometheus reads the metrics.
 type process struct {
 	*stage
 	page   http.Handler
@@ -54,7 +54,7 @@ func newProcess(t *testing.T, options ...otellock.Option) *process {
 	return p
 }
 
-// scrape returns the value of each series of the locks.
+// scrape returns the value of each series whose name begins with "lockline_".
 func (p *process) scrape() map[string]string {
 	p.t.Helper()
 	page := httptest.NewRecorder()

@@ -8,7 +8,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// Only the names are compared, and not the thresholds.
+// This test compares the names of the alerts, but not their thresholds.
 func TestThePageOfOperatorsListsEveryAlert(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
@@ -38,7 +38,7 @@ func TestTheReadmeListsEveryMetricLabelAndAlert(t *testing.T) {
 		}
 		lists(name)
 		for label := range labels {
-			if label != "le" { // every histogram has it
+			if label != "le" { // a label of each histogram
 				lists(label)
 			}
 		}

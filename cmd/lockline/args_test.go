@@ -37,7 +37,7 @@ func TestHelpNamesTheCommandsAndTheExitCodes(t *testing.T) {
 }
 
 func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
-	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // so that Redis is no cause of an error
+	t.Setenv("LOCKLINE_REDIS", "redis://"+theirRedis(t).Addr()) // works, so only the arguments are wrong
 	for _, args := range []string{
 		"lockline nonsense",
 		"lockline help --help",
@@ -51,7 +51,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline exec",
 		"lockline exec name",
 		"lockline exec name --",
-		"lockline exec name --wait 1s -- true", // would run a command called --wait
+		"lockline exec name --wait 1s -- true", // would run --wait as the command
 		"lockline exec --wait soon name -- true",
 		"lockline exec --wait -1s name -- true",
 		"lockline exec --grace -1s name -- true",
@@ -71,7 +71,7 @@ func TestWrongArgumentsAreRefusedInOneLine(t *testing.T) {
 		"lockline ls a b",
 		"lockline ls --redis nonsense",
 		"lockline ls --prefix {",
-		"lockline top", // there is no terminal
+		"lockline top", // the output is no terminal
 		"lockline top a b",
 		"lockline top [a",
 		"lockline top --interval 1ms",

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// edgesOf reads edges: "a>b,c" waits for both, "a?b,c" for one of them.
+// edgesOf parses edges. In "a>b,c", a waits for both b and c. In "a?b,c", a waits for one of them.
 func edgesOf(text string) (edges []edge) {
 	for field := range strings.FieldsSeq(text) {
 		i := strings.IndexAny(field, ">?")

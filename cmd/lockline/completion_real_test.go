@@ -22,7 +22,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// bash is a shell that has sourced the script, and finds the program by its name.
+// A bash is a shell that has sourced the completion script. It finds the program lockline in its PATH.
 type bash struct {
 	path string // path of the shell
 	dir  string // folder with the script and the program
@@ -32,7 +32,7 @@ func startBash(t *testing.T) bash {
 	t.Helper()
 	path, err := exec.LookPath("bash")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: no bash in PATH") // go test hides skips
+		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: no bash in PATH") // go test shows no skips
 		t.Skip("SKIPPED: no bash in PATH")
 	}
 	b := bash{path, t.TempDir()}
@@ -48,8 +48,8 @@ func startBash(t *testing.T) bash {
 	return b
 }
 
-// offers returns the words that bash would offer for the last word of a line. bash also cuts words at colons
-// and at = signs.
+// offers returns the words that bash would offer for the last word of a line. As bash does, it cuts words at
+// spaces, colons and = signs.
 func (b bash) offers(t *testing.T, line string, env ...string) []string {
 	t.Helper()
 	var words []string
@@ -86,7 +86,7 @@ printf '%s\n' "${COMPREPLY[@]}"`, b.dir, line}, words...)...)
 		[]string{"PATH=" + b.dir + ":" + os.Getenv("PATH"), "COMP_WORDBREAKS= \t\n\"'><=;|&(:"}, env)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
-	cmd.WaitDelay = time.Second // processes that bash has started may still run
+	cmd.WaitDelay = time.Second // processes that bash has started may keep stdout open
 	out, err := cmd.Output()
 	if err != nil || errOut.Len() > 0 {
 		t.Errorf("%s: %v: %s", line, err, &errOut)
@@ -118,7 +118,7 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 	for _, name := range []string{"orders:42", "orders:43", "report", "till 3", "a\nb", "a\\b"} {
 		take(t, rlock.New(session, name))
 	}
-	take(t, fairlock.New(session, "orders:42")) // is offered once
+	take(t, fairlock.New(session, "orders:42")) // the name "orders:42" is offered only once
 	app := testlock.NewSession(t, testlock.Client(t, m.Addr()), rlock.WithPrefix("app"))
 	take(t, rlock.New(app, "stock:1:2"))
 	b := startBash(t)
@@ -165,11 +165,11 @@ func TestBashCompletesNamesOfLocks(t *testing.T) {
 	}
 	slow := theirRedis(t)
 	slow.Server().SetPreHook(func(_ *redisserver.Peer, cmd string, _ ...string) bool {
-		return cmd == "SCAN" // which is never answered
+		return cmd == "SCAN" // true means that SCAN gets no reply
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
-	defer listener.Close() // nothing answers its connections
+	defer listener.Close() // no program replies on its connections
 	const noLimit = "?read_timeout=0"
 	silent := listener.Addr().String()
 	for _, addr := range []string{slow.Addr() + noLimit, silent + noLimit, "127.0.0.1:1", ":x"} {

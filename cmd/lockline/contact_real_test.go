@@ -42,7 +42,7 @@ func TestExecWaitsForARedisThatRestarts(t *testing.T) {
 		t.Errorf("without a wait: %s", said)
 	}
 	began := time.Now()
-	said = execs(t, server.Addr+"x", exitTrouble, "n", "--", "true") // no server can have such a port
+	said = execs(t, server.Addr+"x", exitTrouble, "n", "--", "true") // a port that no server can have
 	if took := time.Since(began); took > 10*time.Second || strings.Contains(said, "waiting") {
 		t.Errorf("an address that time does not mend: after %v, %s", took, said)
 	}

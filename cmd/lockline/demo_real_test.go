@@ -50,7 +50,7 @@ func TestInterruptedDemoEnds(t *testing.T) {
 	p.wantCode(exitInterrupted)
 }
 
-// watchedOutput calls found when seen is written.
+// A watchedOutput calls found for each write that contains the text seen.
 type watchedOutput struct {
 	bytes.Buffer
 	seen  string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Operators get a program without the apparatus of the tests.
+// The program that operators install must contain no package that only tests need.
 func TestTheProgramLinksNothingThatIsForTests(t *testing.T) {
 	t.Parallel()
 	list, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()

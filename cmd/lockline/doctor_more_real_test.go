@@ -53,7 +53,7 @@ func TestDoctorComparesTheTimeoutOfAClusterWithTheLease(t *testing.T) {
 			t.Errorf("lease %s: %s%s", lease, out, errOut)
 		}
 	}
-	// The default timeout outlasts the default lease of programs.
+	// The default cluster-node-timeout of Redis, 15 s, is too long for the default lease, which is 15 s, too.
 	for timeout, want := range map[string]status{"15000": warning, "5000": fine} {
 		testlock.Must(t, rdb.ConfigSet(t.Context(), "cluster-node-timeout", timeout).Err())
 		found := map[status]string{warning: "cluster-node-timeout 15000", fine: "a master of a Cluster"}[want]

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// examination is one run of the doctor.
+// An examination has all findings of one run of the doctor.
 type examination []finding
 
 func examine(t *testing.T, url string, now func() time.Time) examination {
@@ -28,7 +28,9 @@ func examine(t *testing.T, url string, now func() time.Time) examination {
 	return o.examine(t.Context(), now)
 }
 
-// want checks the status and a part of the text of a finding. A finding that is not fine must have a remedy.
+// want fails the test unless a finding of this check has status s, and found is in its text. Unless s is
+// fine, this finding must have advice. Each finding that is not fine must lead to a heading of the
+// documentation.
 func (e examination) want(t *testing.T, check string, s status, found string) {
 	t.Helper()
 	i := slices.IndexFunc(e, func(f finding) bool {
@@ -47,7 +49,7 @@ func (e examination) want(t *testing.T, check string, s status, found string) {
 	}
 }
 
-// leads reports whether a page of the documentation has the heading to which a finding leads.
+// leads reports whether see, which is a page and an anchor, names a heading of the documentation.
 func leads(t *testing.T, see string) bool {
 	t.Helper()
 	name, anchor, _ := strings.Cut(see, "#")
@@ -84,7 +86,7 @@ func TestDoctorFindsWhatIsConfiguredBadly(t *testing.T) {
 		check  string
 		status status
 		found  string
-		locks  status // whether locks work all the same
+		locks  status // status of the check "locks"; "" means that it is not checked
 	}{
 		"no persistence": {"", "persistence", warning, "none", fine},
 		"snapshots only": {"--save 900 1", "persistence", warning, "snapshots only", fine},
@@ -124,7 +126,7 @@ func TestDoctorFindsASnapshotThatFailed(t *testing.T) {
 	server := testredis.Start(t, "--save", "900", "1")
 	rdb := server.Client(t)
 	dir := rdb.ConfigGet(t.Context(), "dir").Val()["dir"]
-	// a folder where the file would be
+	// A folder with the name of the snapshot makes the snapshot fail.
 	if err := os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +249,7 @@ func TestDoctorLeavesNothing(t *testing.T) {
 	server := testredis.Start(t)
 	examination(operateJSON[[]finding](t, server.Addr, "doctor")).want(t, "locks", fine, "reentrant, fair")
 	rdb := server.Client(t)
-	for key := range keys(t, rdb) { // the memory of a lock expires
+	for key := range keys(t, rdb) { // metadata of a lock may stay, but must expire
 		if ttl := rdb.TTL(t.Context(), key).Val(); !expiresFree(t, rdb, key) || ttl > 3*time.Minute {
 			t.Errorf("left: %q, for %v", key, ttl)
 		}

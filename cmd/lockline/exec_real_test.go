@@ -30,7 +30,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// execs runs lockline exec with the host of a URL and further arguments, and returns its output.
+// execs runs lockline exec with the URL redis://ADDR and further arguments. It fails the test unless the exit
+// code is code, and returns the text of stderr.
 func execs(t *testing.T, addr string, code int, args ...string) string {
 	t.Helper()
 	p := startExec(t, addr, args...)
@@ -77,7 +78,7 @@ func TestSignalEndsExecWhileRedisDoesNotAnswer(t *testing.T) {
 	p := startExec(t, listener.Addr().String(), append([]string{"n"}, self("until", file)...)...)
 	conn, err := listener.Accept()
 	testlock.Must(t, err)
-	defer conn.Close() // nothing is ever sent over it
+	defer conn.Close() // no reply is ever sent on this connection
 	p.signal(syscall.SIGTERM)
 	p.wantCode(128 + int(syscall.SIGTERM))
 }
@@ -86,7 +87,7 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testlock.Must(t, err)
-	defer listener.Close() // nothing answers its connections
+	defer listener.Close() // no program replies on its connections
 	for _, scheme := range []string{"redis", "rediss"} {
 		began := time.Now()
 		said := execs(t, "127.0.0.1:1", exitTrouble,
@@ -99,7 +100,7 @@ func TestTheWaitBoundsTheFirstContact(t *testing.T) {
 	}
 }
 
-// locker returns a lock for another program of the user.
+// locker returns a lock with a client and a session of its own, as another program of the user would have it.
 func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -112,7 +113,7 @@ func locker(t *testing.T, addr, name string) *rlock.Mutex {
 	return rlock.New(session, name)
 }
 
-// lockline is a running lockline.
+// A lockline is a running process of the program lockline.
 type lockline struct {
 	t           *testing.T
 	cmd         *exec.Cmd
@@ -120,19 +121,19 @@ type lockline struct {
 	done        chan struct{}
 }
 
-// startExec runs this test binary as lockline exec.
+// startExec starts this test binary as lockline exec.
 func startExec(t *testing.T, addr string, args ...string) *lockline {
 	t.Helper()
 	args = append([]string{"exec", "--redis", "redis://" + addr}, args...)
 	return start(t, exec.Command(os.Args[0], args...))
 }
 
-// caught keeps the signals from being ignored that this process ignores, as in a shell's background. Its
-// children would ignore them, too.
+// caught receives signals that this process would otherwise ignore, for example because a shell has started
+// it in the background. A child of a process that ignores a signal ignores the signal, too.
 var caught = make(chan os.Signal, 1)
 
-// start starts a command that ends with the test at the latest. It collects the output, unless cmd has
-// another destination.
+// start starts a command, and kills it when the test ends. It collects the output to stderr. It also collects
+// the output to stdout, unless cmd.Stdout is set.
 func start(t *testing.T, cmd *exec.Cmd) *lockline {
 	t.Helper()
 	p := &lockline{t: t, cmd: cmd, done: make(chan struct{})}
@@ -164,7 +165,7 @@ func (p *lockline) signal(s syscall.Signal) {
 	}
 }
 
-// code waits for the end.
+// code waits until the process has ended, and returns its exit code.
 func (p *lockline) code() int {
 	p.t.Helper()
 	select {
@@ -183,7 +184,7 @@ func (p *lockline) wantCode(want int) {
 	}
 }
 
-// self returns the end of a command line that runs a helper.
+// self returns the last arguments of lockline exec. They make it run helper with args.
 func self(args ...string) []string { return append([]string{"--", os.Args[0], "helper"}, args...) }
 
 func lines(file string) []string {
@@ -191,7 +192,7 @@ func lines(file string) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// has waits until a helper has written a line.
+// has waits until helper has written a line with this prefix to a file, and returns the line.
 func has(t *testing.T, file, prefix string) string {
 	t.Helper()
 	found := ""
@@ -493,7 +494,7 @@ func TestSignalEndsTheWait(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	p := startExec(t, m.Addr(), append([]string{"n"}, self("until", file)...)...)
 	testlock.Eventually(t, "lockline exec waits", func() bool { return len(m.PubSubChannels("")) > 0 })
-	p.signal(syscall.SIGUSR1) // for the command, if there were one
+	p.signal(syscall.SIGUSR1) // a signal for the command, which has not started
 	p.signal(syscall.SIGTERM)
 	p.wantCode(128 + int(syscall.SIGTERM))
 	if err := hold.Unlock(t.Context()); err != nil {
@@ -559,7 +560,7 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	const lease = 5 * time.Second
 	p := startExec(t, m.Addr(), append([]string{"--lease", lease.String(), "n"}, self("until", file)...)...)
 	token := has(t, file, "token")
-	// The server's clock is real.
+	// The loop lasts longer than a lease by the server's clock, which is real, so the lease must be renewed.
 	for end := time.Now().Add(lease * 6 / 5); time.Now().Before(end); time.Sleep(lease / 10) {
 		if state, err := lock.Inspect(t.Context()); err != nil || !state.Held ||
 			fmt.Sprintf("token %d", state.Token) != token {
@@ -570,8 +571,8 @@ func TestLeaseIsRenewedWhileTheCommandRuns(t *testing.T) {
 	p.wantCode(40)
 }
 
-// endOfBeats reads the file of "beat", and returns the time at which "beat" was last alive. The test fails
-// unless "beat" got SIGTERM and continued for a while.
+// endOfBeats reads the file of beat, and returns the latest of the times in it. It fails the test unless beat
+// got SIGTERM, and wrote more lines after that.
 func endOfBeats(t *testing.T, file string) (last time.Time) {
 	t.Helper()
 	all := lines(file)
@@ -585,7 +586,7 @@ func endOfBeats(t *testing.T, file string) (last time.Time) {
 	for _, l := range all {
 		if ns, ok := strings.CutPrefix(l, "beat "); ok {
 			n, err := strconv.ParseInt(ns, 10, 64)
-			if err == nil { // the last line may be cut
+			if err == nil { // false if the last line is incomplete
 				last = time.Unix(0, n)
 			}
 		}
@@ -593,7 +594,8 @@ func endOfBeats(t *testing.T, file string) (last time.Time) {
 	return last
 }
 
-// TestGuardEndsTheCommandInTime says when, by a clock that no machine can stop.
+// This test does not check when the command ends. TestGuardEndsTheCommandInTime does so in fake time, where a
+// slow machine does no harm.
 func TestCommandDoesNotOutliveALeaseThatCannotBeRenewed(t *testing.T) {
 	t.Parallel()
 	const lease = "5s"
@@ -648,7 +650,7 @@ func TestExecEndsWithinItsBoundThoughRedisStandsStillAsTheCommandEnds(t *testing
 	server := testredis.Start(t)
 	ended := filepath.Join(t.TempDir(), "ended")
 	script := fmt.Sprintf("kill -STOP %d && touch %s && exit 7", server.PID(), ended)
-	// Without a bound, exec would end after the time of the client.
+	// Without its own bound, exec would wait for the read timeout of the client.
 	p := startExec(t, server.Addr+"?read_timeout=25s", "--lease", "2m", "n", "--", "sh", "-c", script)
 	p.wantCode(7)
 	server.Thaw()
@@ -690,7 +692,7 @@ func startPiped(t *testing.T, addr string, args ...string) (p *lockline, ended f
 	cmd := exec.Command(os.Args[0], append([]string{"exec", "--redis", "redis://" + addr}, args...)...)
 	cmd.Stdout = write
 	p = start(t, cmd)
-	write.Close() // each of them has it
+	write.Close() // the processes still have it open
 	return p, func() {
 		t.Helper()
 		testlock.Must(t, read.SetReadDeadline(time.Now().Add(testlock.Patience)))
@@ -755,7 +757,7 @@ func TestWhatHasLeftTheGroupEndsWithTheLock(t *testing.T) {
 	})
 }
 
-// childOf returns the id of a child of this process.
+// childOf returns the id of the only child of the process parent.
 func childOf(t *testing.T, parent int) int {
 	t.Helper()
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
@@ -847,7 +849,7 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	note(file+".end", "")
 	first.wantCode(40)
 	last := token
-	for i := range all { // in the order in which they came
+	for i := range all { // the processes get the lock in the order in which they came
 		if token = has(t, files[i], "token"); token <= last {
 			t.Errorf("%s after %s", token, last)
 		}
@@ -857,8 +859,8 @@ func TestFairExecHoldsTheFairLock(t *testing.T) {
 	}
 }
 
-// A fair lock that is handed over is leased for no longer than its waiter is known to live, until it is
-// renewed.
+// The first lease of a fair lock that is handed over is at most the waiter timeout, so it is shorter than the
+// grace. This must not end the command, because the next renewal extends the lease.
 func TestALongGraceDoesNotEndACommandThatWasHandedTheLock(t *testing.T) {
 	t.Parallel()
 	m := theirRedis(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// fakeLease is a lease that the test renews and ends.
+// A fakeLease is the context of a hold, with a lease that the test renews and ends.
 type fakeLease struct {
 	context.Context
 	end context.CancelCauseFunc
@@ -41,13 +41,14 @@ func (l *fakeLease) set(deadline time.Time, unlocked error) {
 
 func (l *fakeLease) renew(d time.Duration) { l.set(time.Now().Add(d), nil) }
 
-// lose loses the lock. As with a Hold, the deadline is zero after that.
+// lose ends the context as if the lock was lost. As with a Hold, the deadline is then zero.
 func (l *fakeLease) lose() {
 	l.set(time.Time{}, rlock.ErrLost)
 	l.end(rlock.ErrLost)
 }
 
-// fakeHold is not the context, whose Deadline is another one.
+// A fakeHold is the hold of a fakeLease. The two are different types, because the methods Deadline of a hold
+// and of a context differ.
 type fakeHold struct{ l *fakeLease }
 
 func (h fakeHold) Deadline() time.Time {
@@ -62,11 +63,12 @@ func (h fakeHold) Unlock(context.Context) error {
 	return h.l.unlocked
 }
 
-// fakeGroup records its signals with their times. The signals in fatal end it.
+// A fakeGroup stands for the processes of the command. It records the signals that it gets, with their times.
+// Each signal in fatal ends it.
 type fakeGroup struct {
 	begun time.Time
-	limit time.Time // last time that its warden got
-	deaf  bool      // the warden does not get the next time
+	limit time.Time // last time that the guard sent to the warden
+	deaf  bool      // the next call of until fails
 	got   []string
 	fatal []syscall.Signal
 	over  atomic.Bool
@@ -224,7 +226,8 @@ func TestGuardEndsTheCommandInTime(t *testing.T) {
 	}
 }
 
-// The end of the command has one line that says why, and not all that can be the reason.
+// When the guard has ended the command, one line says why. It names the actual reason, not all possible
+// reasons.
 func TestTheReasonIsSaidWhyTheCommandWasEnded(t *testing.T) {
 	const lease = 30 * time.Second
 	lost := rlock.Event{Type: rlock.EventLost, Err: fmt.Errorf("%w: it was forced", rlock.ErrLost)}
@@ -285,7 +288,7 @@ func TestTheWardenLearnsOfARenewalLongBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
 		l, group := newFakeLease(lease), newFakeGroup()
-		group.deaf = true // so the guard must send the time again at its next look
+		group.deaf = true // so the guard must call until again at its next look
 		g := &guard{
 			name: "n", lease: l, hold: fakeHold{l}, lead: killLead(lease), look: lease / 10,
 			group: group, troubles: new(lastTrouble), errOut: new(bytes.Buffer),

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// helper runs as the command of lockline exec in these tests. args[0] chooses its behavior. It writes to
-// files for the test. The first line means that it runs.
+// helper runs as the command of lockline exec in these tests. args[0] chooses its behavior. It writes lines
+// to files, which the tests read. The first line shows that it runs.
 func helper(args []string) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
@@ -40,7 +40,7 @@ func note(file, format string, values ...any) {
 	fmt.Fprintf(f, format+"\n", values...)
 }
 
-// beat writes the time again and again, and also its signals, but it does not end.
+// beat writes the time every 2 ms, and each signal that it gets. It never ends by itself.
 func beat(file string, signals <-chan os.Signal) int {
 	ticks := time.NewTicker(2 * time.Millisecond)
 	defer ticks.Stop()
@@ -54,7 +54,8 @@ func beat(file string, signals <-chan os.Signal) int {
 	}
 }
 
-// apart starts an orphan that runs beat in a session of its own. It ends when both have got a signal.
+// apart starts an orphan that runs beat in another session of the operating system. It ends when it has got a
+// signal and the orphan has got SIGTERM.
 func apart(file string, signals <-chan os.Signal) int {
 	cmd := exec.Command("sh", "-c", `"$@" &`, "sh", os.Args[0], "helper", "beat", file)
 	cmd.Stdout = os.Stdout
@@ -63,7 +64,7 @@ func apart(file string, signals <-chan os.Signal) int {
 		return 1
 	}
 	<-signals
-	for { // waits until the orphan has got the signal, too
+	for { // until the orphan has got SIGTERM
 		text, _ := os.ReadFile(file)
 		if bytes.Contains(text, fmt.Appendf(nil, "signal %d", syscall.SIGTERM)) {
 			return 41
@@ -72,7 +73,8 @@ func apart(file string, signals <-chan os.Signal) int {
 	}
 }
 
-// until runs until the file "file.end" exists, and says which signals it got.
+// until writes the token, and then each signal that it gets. It ends when a file exists whose name is file
+// with ".end" behind it.
 func until(file string, signals <-chan os.Signal) int {
 	note(file, "token %s", os.Getenv("LOCKLINE_TOKEN"))
 	ticks := time.NewTicker(2 * time.Millisecond)
@@ -90,7 +92,8 @@ func until(file string, signals <-chan os.Signal) int {
 	}
 }
 
-// increment loses counts when two run at once.
+// increment adds 1 to the number in a file. If two processes do so at the same time, one of the increments is
+// lost.
 func increment(counter, tokens string) int {
 	count, err := readCounter(counter)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// theirRedis starts a server that belongs to a user.
+// theirRedis starts a miniredis, which stands for the server of a user.
 func theirRedis(t *testing.T) *miniredis.Miniredis {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
 	return m
 }
 
-// TestMain lets the test binary be the program, and the commands that
-// lockline exec runs in these tests.
+// TestMain makes the test binary run as the program, or as helper, if the first argument says so. Otherwise
+// it runs the tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		if os.Args[len(os.Args)-1] == "--generate-shell-completion" {
@@ -35,12 +35,12 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	// A program with the race detector sleeps for a second before it ends well.
+	// By default, a program with the race detector sleeps for a second before it exits.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testredis.Run(m)
 }
 
-// operate runs a command for operators on a server and returns its output.
+// operate runs a command of the program on the server at addr. It returns stdout, stderr and the exit code.
 func operate(t *testing.T, addr string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -49,7 +49,7 @@ func operate(t *testing.T, addr string, args ...string) (out, errOut string, cod
 	return o.String(), e.String(), code
 }
 
-// said runs a command that must succeed, and returns its output.
+// said runs a command of the program, and returns its stdout. It fails the test if the command fails.
 func said(t *testing.T, addr string, args ...string) string {
 	t.Helper()
 	out, errOut, code := operate(t, addr, args...)
@@ -59,7 +59,8 @@ func said(t *testing.T, addr string, args ...string) string {
 	return out
 }
 
-// operateJSON runs a command with --json, which must succeed, and decodes its output.
+// operateJSON runs a command of the program with --json, and returns its decoded output. It fails the test if
+// the command fails.
 func operateJSON[T any](t *testing.T, addr string, args ...string) (v T) {
 	t.Helper()
 	return decoded[T](t, said(t, addr, append([]string{args[0], "--json"}, args[1:]...)...))
@@ -73,15 +74,15 @@ func decoded[T any](t *testing.T, out string) (v T) {
 	return v
 }
 
-// take holds a lock until the test ends.
+// take acquires a lock, and releases it when the test ends.
 func take(t *testing.T, m rlock.Locker) *rlock.Hold {
 	t.Helper()
 	_, hold := testlock.Lock(t, m, t.Context())
-	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // a forgotten one is released at once
+	t.Cleanup(func() { _ = hold.Unlock(context.Background()) }) // also keeps the Hold from being collected
 	return hold
 }
 
-// wait waits in the queue of a fair lock until the test ends.
+// wait starts a Lock, which waits until the test ends. wait returns when the Lock is in the queue.
 func wait(t *testing.T, m *rlock.Mutex) {
 	t.Helper()
 	before, err := m.Inspect(t.Context())

@@ -10,7 +10,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// Archives of releases have these files, for packages of operating systems.
+// shared has the files of the folder share, and the command that writes each of them. Archives of releases
+// have these files, for packages of operating systems.
 var shared = map[string]string{
 	"lockline.1":    "lockline man",
 	"lockline.bash": "lockline completion bash",

@@ -26,7 +26,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// nameOf returns the name of a lock, also if it is not UTF-8.
+// nameOf returns the name of a lock, even if the name is not valid UTF-8.
 func nameOf(s lockState) string {
 	if s.NameBytes != nil {
 		return string(s.NameBytes)
@@ -34,7 +34,8 @@ func nameOf(s lockState) string {
 	return s.Name
 }
 
-// awkward returns names that contain all parts of keys.
+// awkward returns names of locks with the characters that separate the parts of keys, and with other special
+// characters.
 func awkward() []string {
 	names := []string{"orders:42", "}", "}x", `\`, `\}`, `\\x`, "{", "{}", "a}:t", "a}:q", "{a}", "x:{y}",
 		"ünï", "a\nb", "\xff\xfe", " ", "*", "[a]", "/a/b", "-x"}
@@ -97,7 +98,8 @@ func TestLsFindsEveryLockByItsName(t *testing.T) {
 	}
 }
 
-// Each part of a RedLock is in its own place: who restarts servers wants to know how many have the holder.
+// An operator who wants to restart a server of a RedLock must know how many servers have its holder. So
+// inspect shows the part on each server.
 func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	var servers []string
 	var sessions []*rlock.Session
@@ -128,7 +130,7 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 	mine := fmt.Sprintf("process %d on", os.Getpid())
 	wants("held on all 3 servers named: one of them may restart, if these are all", mine, mine, mine)
 	all := args
-	args = slices.Concat(args[:3], []string{"x"}) // two of the three
+	args = slices.Concat(args[:3], []string{"x"}) // names only two of the three servers
 	wants("held on 2 of 2: name all servers to see whether one may restart", mine, mine)
 	for wrong, says := range map[string]string{
 		"--also redis://" + servers[0]:                                "is named twice",
@@ -143,10 +145,10 @@ func TestInspectShowsOnWhichServersARedLockIs(t *testing.T) {
 		}
 	}
 	args = all
-	first.RequireAuth("secret") // which --redis does not give
+	first.RequireAuth("secret") // a password that --redis does not have
 	wants("held on 2 of 3 servers: restart none that has the holder",
 		"lock \"x\": 0 of 1 servers answered, 1 are needed: server "+servers[0]+": NOAUTH", mine, mine)
-	first.Close() // which --redis names
+	first.Close() // the server that --redis names
 	wants("held on 2 of 3 servers: restart none that has the holder", "", mine, mine)
 	testlock.Unlock(t, hold)
 	wants("no majority: the same holder is on 0 of 3 servers at most", "", "free", "free")
@@ -181,7 +183,7 @@ func TestLsPatternsAreOfNames(t *testing.T) {
 	}
 }
 
-// A busy server remembers the tokens of very many free locks.
+// A busy server keeps metadata of very many free locks. So ls must not send a request for each of them.
 func TestLsInspectsNoLockThatIsFree(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
@@ -211,7 +213,7 @@ func TestLsInspectsNoLockThatIsFree(t *testing.T) {
 		got[1].Held || len(got[1].Queue) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if inspected < 2 || inspected > 4 { // each of the two, and once more with the text of the script
+	if inspected < 2 || inspected > 4 { // each request may be repeated with the script's text
 		t.Errorf("%d locks were inspected", inspected)
 	}
 }
@@ -225,7 +227,7 @@ func TestLsShowsWhatItCannotRead(t *testing.T) {
 	must(rdb.Set(t.Context(), "lockline:r:{text}", "1", 0).Err())
 	must(rdb.HSet(t.Context(), "lockline:zz:{newer\xff}", "owner", "1").Err())
 	must(rdb.ZAdd(t.Context(), "lockline:f:{dead holder}:q", redis.Z{Score: 1, Member: "s:1"}).Err())
-	// an older version's lock
+	// The next key is a lock of an older version.
 	must(rdb.HSet(t.Context(), "lockline:f:{older}", "s:1", "1", "t", "5", "s", "0", "d", "").Err())
 	// The next key is the queue of a RedLock.
 	must(rdb.HSet(t.Context(), "lockline:t:{line}", "owner", "s:1").Err())
@@ -332,7 +334,7 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	if st, err := fair.Inspect(t.Context()); err != nil || !st.Held {
 		t.Errorf("the other lock: %+v, %v", st, err)
 	}
-	out, _, code := operate(t, m.Addr(), "unlock", "--force", "x") // only the fair one is left
+	out, _, code := operate(t, m.Addr(), "unlock", "--force", "x") // only the fair lock is left
 	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -382,7 +384,7 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 		t.Errorf("nobody holds it: exit code %d: %s", code, errOut)
 	}
 	hold := take(t, fairlock.New(session, "x"))
-	take(t, rlock.New(session, "x")) // the token says which of the two is meant
+	take(t, rlock.New(session, "x")) // a second lock named x; the token names the lock that is meant
 	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
 	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 ||
 		!strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
@@ -404,7 +406,7 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	}
 }
 
-// Between its look and its request the lock has a new holder.
+// The command finds a holder of the lock. Before it sends its request, the lock gets a new holder.
 func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 	m := theirRedis(t)
 	rdb := testlock.Client(t, m.Addr())
@@ -449,7 +451,7 @@ func TestOperatorsSeeLocksSharedWithRedisson(t *testing.T) {
 	}
 }
 
-// safeBuffer is read while it is written.
+// A safeBuffer can be read while another goroutine writes to it.
 type safeBuffer struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
@@ -533,7 +535,7 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 }
 
 func TestShellsCompleteCommandsAndFlags(t *testing.T) {
-	program := os.Args // the root command's completion looks there
+	program := os.Args // the completion of the root command reads os.Args
 	t.Cleanup(func() { os.Args = program })
 	for args, want := range map[string]string{
 		"lockline --generate-shell-completion":            "inspect",

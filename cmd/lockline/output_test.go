@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// fullDevice refuses all that is written to it.
+// A fullDevice is a writer that fails each write.
 type fullDevice struct{}
 
 func (fullDevice) Write([]byte) (int, error) { return 0, errors.New("no space left") }

@@ -31,7 +31,7 @@ func TestWatchEndsWhenNobodyReadsItsLines(t *testing.T) {
 	if !strings.Contains(string(line[:n]), "free") {
 		t.Errorf("%q, %v", line[:n], err)
 	}
-	testlock.Must(t, reads.Close()) // as grep -q does; nothing more is written
+	testlock.Must(t, reads.Close()) // as grep -q does; watch has no more changes to write
 	select {
 	case c := <-code:
 		if c != exitUnread || errOut.String() != "" {

@@ -20,12 +20,12 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 	url := "redis://:secret@" + m.Addr()
 	file := filepath.Join(t.TempDir(), "url")
 	testlock.Must(t, os.WriteFile(file, []byte(url+"\n"), 0o600))
-	const elsewhere = "redis://127.0.0.1:1" // nothing answers
+	const elsewhere = "redis://127.0.0.1:1" // no server has this address
 	none := filepath.Join(t.TempDir(), "none")
 	for what, test := range map[string]struct {
-		url, file string // of the environment
+		url, file string // LOCKLINE_REDIS and LOCKLINE_REDIS_FILE
 		args      string
-		says      string // "" if it works
+		says      string // text of the error; "" means no error
 	}{
 		"option":                          {"", "", "--redis-file " + file, ""},
 		"environment":                     {"", file, "", ""},
@@ -84,7 +84,7 @@ func TestAnErrorThatRedisRepliesNamesItsAddressAndWhatTheURLLacks(t *testing.T) 
 	for _, test := range []struct{ before, behind, says string }{
 		{"", "", "; the URL has no password: redis://:PASSWORD@HOST:PORT"},
 		{"me@", "", alone},
-		{"me@", "?addr=" + m.Addr(), alone}, // as of a Cluster
+		{"me@", "?addr=" + m.Addr(), alone}, // as in the URL of a Cluster
 		{":no@", "", "; the user or the password in the URL is wrong: "},
 		{":secret@", "/3", ", database 3)"},
 	} {
@@ -122,7 +122,7 @@ func TestTheAddressThatNobodyGaveIsSaidToBeTheDefault(t *testing.T) {
 		variable, option string
 		byDefault        bool
 	}{{"", "", true}, {"redis://a", "", false}, {"", "redis://a", false}} {
-		t.Setenv("LOCKLINE_REDIS", test.variable) // which restores it after the test
+		t.Setenv("LOCKLINE_REDIS", test.variable) // Setenv restores the variable after the test
 		if test.variable == "" {
 			testlock.Must(t, os.Unsetenv("LOCKLINE_REDIS"))
 		}

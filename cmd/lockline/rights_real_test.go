@@ -18,7 +18,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// setRules makes these the rules of a user of a server or Sentinel.
+// setRules replaces the rules of a user of a server or a Sentinel. It also clears the log of refusals.
 func setRules(t *testing.T, admin *redis.Client, user string, rules []string) {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", user, "reset"}
@@ -29,8 +29,8 @@ func setRules(t *testing.T, admin *redis.Client, user string, rules []string) {
 	testlock.Must(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
 }
 
-// refusedTo returns the objects that a server has refused. It leaves out requests that go-redis does not
-// need.
+// refusedTo returns the commands, keys and channels that the log of refusals has. It leaves out the CLIENT
+// commands, because go-redis works without them.
 func refusedTo(t *testing.T, admin *redis.Client) (objects []string) {
 	t.Helper()
 	entries, err := admin.ACLLog(t.Context(), 100).Result()
@@ -105,7 +105,7 @@ func TestDoctorNamesTheRightThatIsMissing(t *testing.T) {
 		t.Errorf("with all rights: %q", got)
 	}
 	for _, rule := range rules {
-		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+ping" { // without which no session connects
+		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+ping" { // not a right, or needed to connect
 			continue
 		}
 		others := slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == rule })

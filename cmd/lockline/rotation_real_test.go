@@ -14,7 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// reconnects ends all connections of the server's clients, and returns the error of a request after that.
+// reconnects ends all connections of clients to the server. Then it sends a PING by rdb, and returns the
+// error.
 func reconnects(t *testing.T, server *testredis.Server, rdb redis.UniversalClient) error {
 	t.Helper()
 	admin := server.Client(t)
@@ -27,7 +28,7 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	dir := t.TempDir()
 	files := secured{cert: filepath.Join(dir, "cert"), key: filepath.Join(dir, "key"),
 		ca: filepath.Join(dir, "ca")}
-	replace := func() { // all three, as another CA makes them
+	replace := func() { // replaces the three files by files of a new CA
 		cert, key, ca, _ := testredis.Certificate(t)
 		for from, to := range map[string]string{cert: files.cert, key: files.key, ca: files.ca} {
 			text, err := os.ReadFile(from)
@@ -44,9 +45,9 @@ func TestCertificatesAreReadAgainForEachConnection(t *testing.T) {
 	testlock.Must(t, rdb.Ping(t.Context()).Err())
 	replace()
 	server.Kill()
-	server.Restart(t) // with the new files
+	server.Restart(t) // the server reads the new files
 	testlock.Must(t, rdb.Ping(t.Context()).Err())
-	testlock.Must(t, os.WriteFile(files.key, nil, 0o600)) // a program is about to write it
+	testlock.Must(t, os.WriteFile(files.key, nil, 0o600)) // as while a program writes the file
 	testlock.Must(t, reconnects(t, server, rdb))
 }
 
@@ -77,7 +78,7 @@ func TestThePasswordInTheFileIsReadAgainForEachConnection(t *testing.T) {
 		}
 		write("redis://u:second@" + server.Addr)
 		testlock.Must(t, reconnects(t, server, rdb))
-		write("") // a program is about to write it
+		write("") // as while a program writes the file
 		testlock.Must(t, reconnects(t, server, rdb))
 	}
 }

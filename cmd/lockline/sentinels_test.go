@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// viewed returns the view of a Sentinel of a healthy group of three, changed by pairs of fields and values.
+// viewed returns the view that the Sentinel at addr has of a healthy group of three. pairs are fields and
+// values that replace some of this view.
 func viewed(addr string, pairs ...string) sentinelView {
 	v := sentinelView{addr: addr, master: map[string]string{"ip": "10.0.0.1", "port": "6379", "quorum": "2",
 		"num-other-sentinels": "2", "down-after-milliseconds": "5000"}}

@@ -23,7 +23,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// secured are the files of --cacert, --cert and --key; a server has them, too, and wants to see a client's.
+// secured has the files for --cacert, --cert and --key. Servers use the same files, and require a certificate
+// of each client.
 type secured struct {
 	cert, key, ca string
 	pool          *x509.CertPool
@@ -33,7 +34,7 @@ func (s secured) flags() []string {
 	return []string{"--cacert", s.ca, "--cert", s.cert, "--key", s.key}
 }
 
-// start starts a server that also speaks TLS, and returns where.
+// start starts a server that has a second port for TLS. It returns the address of this port.
 func (s secured) start(t *testing.T, args ...string) (addr string, server *testredis.Server) {
 	t.Helper()
 	port := strconv.Itoa(testredis.FreePort(t))
@@ -44,10 +45,10 @@ func (s secured) start(t *testing.T, args ...string) (addr string, server *testr
 	return "127.0.0.1:" + port, server
 }
 
-// sentinel starts a Sentinel that speaks nothing but TLS.
+// sentinel starts a Sentinel that accepts only TLS, and returns its address.
 func (s secured) sentinel(t *testing.T, master string) (addr string) {
 	t.Helper()
-	bin, _ := testredis.Binary() // there is one: a master runs
+	bin, _ := testredis.Binary() // the binary exists, because a master runs
 	port := testredis.FreePort(t)
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "sentinel.conf")
@@ -117,7 +118,7 @@ func TestTLSOfServerClusterAndSentinels(t *testing.T) {
 		execTLS("rediss://"+to, exitTrouble, "--redis must begin with redis://")
 	}
 	for _, to := range []string{server, sentinel + "?master_name=lockline"} {
-		// Redis might also restart just then, so exec waits.
+		// For exec, this error could mean that Redis is restarting. So exec tries again until its wait ends.
 		execTLS("redis://"+to, exitTrouble, "--redis must begin with rediss://", "--wait", "3s")
 	}
 	execTLS("rediss://"+server, exitTrouble, "--cert and --key go together", s.flags()[:4]...)

@@ -45,7 +45,7 @@ func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
 func TestDoctorJudgesTheRateOfAClockByItsMargin(t *testing.T) {
 	begun := time.Unix(1_000_000_000, 0)
 	for _, test := range []struct {
-		server, rtt time.Duration // time that passed at the server in 10 s
+		server, rtt time.Duration // server is the time that passed there in 10 s
 		want        status
 	}{
 		{10 * time.Second, time.Millisecond, fine},

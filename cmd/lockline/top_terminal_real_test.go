@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// pane is a terminal, of a tmux server of its own.
+// A pane is a terminal. Each pane has its own tmux server.
 type pane struct {
 	t            *testing.T
 	tmux, socket string
@@ -24,7 +24,7 @@ type pane struct {
 
 const noTmux = "no tmux in PATH"
 
-// startPane runs a command of the shell in a terminal.
+// startPane starts a shell command in a new terminal.
 func startPane(t *testing.T, width, height int, command string) *pane {
 	t.Helper()
 	tmux, err := exec.LookPath("tmux")
@@ -33,10 +33,10 @@ func startPane(t *testing.T, width, height int, command string) *pane {
 	case os.Getenv("LOCKLINE_REQUIRE_TMUX") == "1":
 		t.Fatal(noTmux)
 	default:
-		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: "+noTmux) // go test hides skips
+		fmt.Fprintln(os.Stderr, t.Name()+": SKIPPED: "+noTmux) // go test shows no skips
 		t.Skip("SKIPPED: " + noTmux)
 	}
-	dir, err := os.MkdirTemp("", "lockline") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "lockline") // the path of t.TempDir is too long for a socket
 	testlock.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &pane{t, tmux, filepath.Join(dir, "tmux")}
@@ -118,7 +118,7 @@ func TestTopInATerminal(t *testing.T) {
 
 	p.keys("s")
 	p.shows("sorted by held for")
-	p.keys("s", "s", "s") // once around: "printer" alone is waited for
+	p.keys("s", "s", "s") // back to the first order; only "printer" has waiters
 	p.shows("sorted by waiting")
 	p.run("resize-window", "-x", "160", "-y", "5")
 	p.shows("TOKEN", "0 of 3 locks")
@@ -149,7 +149,8 @@ func TestTopInATerminal(t *testing.T) {
 	p.shows("ended with 130", " icanon", " echo ")
 }
 
-// Without a word, a wrong prefix would look like a server without locks. In a pipe, no word is expected.
+// If ls finds nothing, it writes a line on a terminal. Without this line, a wrong prefix would look like a
+// server without locks. In a pipe, ls does not write the line, because programs do not expect it.
 func TestLsSaysOnATerminalAloneThatItFoundNothing(t *testing.T) {
 	t.Parallel()
 	ls := fmt.Sprintf("%s ls --redis redis://%s --prefix other", quoted(os.Args[0]), theirRedis(t).Addr())

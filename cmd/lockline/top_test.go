@@ -17,7 +17,8 @@ import (
 // noon is the present time in the tests of the page.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
 
-// heldState returns the state of a lock with one holder.
+// heldState returns the state of a lock with one holder. The lock has a waiter for each of waits, which are
+// ages in ms.
 func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockState {
 	s := lockState{Name: name, Kind: kind, age: age{Since: &noon, HeldMS: heldMS}}
 	s.hold(holder{party: party{Owner: "session:7", Session: "session", Host: "db1", PID: 42, Label: "till 3"},
@@ -30,14 +31,14 @@ func heldState(kind, name string, heldMS, leaseMS int64, waits ...int64) lockSta
 	return s
 }
 
-// pageOf shows locks.
+// pageOf returns a page that shows these locks.
 func pageOf(width, height int, states ...lockState) *page {
 	p := &page{server: "127.0.0.1:6379", pattern: "*", interval: time.Second, width: width, height: height}
 	p.take(look{states, nil, noon})
 	return p
 }
 
-// firsts returns the first word of each line.
+// firsts returns the first column of each line.
 func firsts(lines []string) (words []string) {
 	for _, l := range lines {
 		word, _, _ := strings.Cut(l, "  ")
@@ -114,7 +115,7 @@ func TestTopScrolls(t *testing.T) {
 	for i := range 40 {
 		states = append(states, heldState("reentrant", fmt.Sprintf("lock %02d", i), 1, 1000))
 	}
-	p := pageOf(80, 22, states...) // 17 of them fit
+	p := pageOf(80, 22, states...) // 17 of the 40 locks fit on the screen
 	for _, step := range []struct{ from, want int }{{-1, 0}, {0, 0}, {5, 5}, {23, 23}, {24, 23}} {
 		p.from = step.from
 		got := p.render(noon)
@@ -123,7 +124,7 @@ func TestTopScrolls(t *testing.T) {
 			t.Errorf("from %d, it shows %q", step.from, got)
 		}
 	}
-	p.take(look{states[:20], nil, noon}) // the others are free by now
+	p.take(look{states[:20], nil, noon}) // the other locks are free now
 	if got := p.render(noon); p.from != 3 || !strings.HasPrefix(got[1], "17 of 20 locks") {
 		t.Errorf("of 20, it shows %q", got)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// demonstrates runs lockline demo.
+// demonstrates runs lockline demo, and fails the test if the demo fails.
 func demonstrates(t *testing.T, url string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -55,7 +55,7 @@ func TestANodeLeadsToItsCluster(t *testing.T) {
 		o.ReadTimeout != 7*time.Second || o.ConnMaxLifetime != time.Hour {
 		t.Errorf("of the URL's options these are left: %+v", o)
 	}
-	if master := cluster.Master(t, "{counter}"); master.Addr == node { // the lock of the demo
+	if master := cluster.Master(t, "{counter}"); master.Addr == node { // has the demo's lock
 		node = cluster.Nodes[1].Addr
 	}
 	demonstrates(t, "redis://"+node)
@@ -120,7 +120,7 @@ func TestDoctorFindsFrozenSentinelsAndLongTimeouts(t *testing.T) {
 	group := testredis.StartSentinel(t, 1)
 	url := "redis://" + group.Sentinels[0].Addr + "?master_name=" + masterOf(t, group)
 	e := examine(t, url, time.Now)
-	e.want(t, "quorum", fine, "3 of 3 answer, 2 are needed") // the others are not in the URL
+	e.want(t, "quorum", fine, "3 of 3 answer, 2 are needed") // the URL names only one of the Sentinels
 	e.want(t, "down-after", fine, "down-after-milliseconds 500")
 
 	client := redis.NewSentinelClient(&redis.Options{Addr: group.Sentinels[0].Addr})

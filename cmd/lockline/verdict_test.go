@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// told returns the account of a demo without mistakes. Processes 4 and 1 hold. Process 2 is stopped in its
-// hold, process 1 holds again, and the write of process 2 is refused. Process 3 is killed in its hold, and
-// process 1 holds again.
+// told returns the account of a demo without mistakes. First, processes 4 and 1 have a hold each. Then
+// process 2 is stopped in its hold, process 1 has a second hold, and the write of process 2 is refused. At
+// last, process 3 is killed in its hold, and process 1 has a third hold.
 func told() account {
 	start := time.Unix(1_000_000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
@@ -21,13 +21,13 @@ func told() account {
 			{Process: 1, at: at(20), Kind: writing, Token: 100, Count: 2},
 			{Process: 2, at: at(30), Kind: reading, Token: 101},
 			{Process: 1, at: at(40), Kind: waiting},
-			{Process: 1, at: at(2030), Kind: reading, Token: 110}, // 6
+			{Process: 1, at: at(2030), Kind: reading, Token: 110}, // event 6
 			{Process: 2, at: at(2040), Kind: writing, Token: 101, Count: 3, Lost: "lock lost", Refused: true},
 			{Process: 3, at: at(2050), Kind: waiting},
-			{Process: 1, at: at(2060), Kind: writing, Token: 110, Count: 3}, // 9
+			{Process: 1, at: at(2060), Kind: writing, Token: 110, Count: 3}, // event 9
 			{Process: 3, at: at(2070), Kind: reading, Token: 120},
 			{Process: 1, at: at(2080), Kind: waiting},
-			{Process: 1, at: at(4070), Kind: reading, Token: 130}, // 12
+			{Process: 1, at: at(4070), Kind: reading, Token: 130}, // event 12
 			{Process: 1, at: at(4080), Kind: writing, Token: 130, Count: 4},
 		},
 		stall: moment{2, at(30)},

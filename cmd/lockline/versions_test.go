@@ -13,7 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// versionsOn returns the finding about versions of the locks on a server.
+// versionsOn returns the finding about the versions of the sessions that hold locks on a server, or wait for
+// them.
 func versionsOn(t *testing.T, m *miniredis.Miniredis) judgment {
 	t.Helper()
 	o := &operator{prefix: "lockline", kinds: lockKinds, pattern: "*"}

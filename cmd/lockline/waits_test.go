@@ -21,7 +21,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// begin waits for a lock until the test ends. It returns when Redis has queued the session.
+// begin starts a Lock, which waits until the test ends. begin returns when the session s is in the queue.
 func begin(
 	t *testing.T, lock rlock.Locker, look func(context.Context) (rlock.State, error), s *rlock.Session,
 ) {
@@ -42,7 +42,7 @@ func begin(
 	})
 }
 
-// waitsNow returns the waits, and the circles of waits that have lasted for least.
+// waitsNow returns all waits, and the circles of waits that have lasted for the time least or longer.
 func waitsNow(t *testing.T, m *miniredis.Miniredis, least time.Duration) ([]waitEntry, []waitingCircle) {
 	t.Helper()
 	o := &operator{prefix: "lockline", kinds: lockKinds, pattern: "*"}
@@ -147,7 +147,7 @@ func TestWatchMarksSessionsThatWaitForEachOther(t *testing.T) {
 
 func TestWaitsThatEndByThemselvesAreNoCircle(t *testing.T) {
 	for name, test := range map[string]struct {
-		// wait lets a wait for a lock that b holds. The third session waits for nothing.
+		// wait makes session a wait for a lock that session b holds. The session free waits for nothing.
 		wait    func(t *testing.T, a, b, free *rlock.Session)
 		circles int
 	}{

@@ -15,7 +15,7 @@ import (
 )
 
 func ExampleNew() {
-	server := miniredis.NewMiniRedis() // use your own
+	server := miniredis.NewMiniRedis() // use your own server
 	if err := server.Start(); err != nil {
 		log.Fatal(err)
 	}
@@ -28,13 +28,13 @@ func ExampleNew() {
 	}
 	defer session.Close()
 
-	folder, err := os.MkdirTemp("", "certificates") // of a file system that all instances share
+	folder, err := os.MkdirTemp("", "certificates") // use a folder that all instances share
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(folder)
 	storage := certmagiclock.New(session, &certmagic.FileStorage{Path: folder})
-	certmagic.Default.Storage = storage // and certmagic.HTTPS locks in Redis
+	certmagic.Default.Storage = storage // now certmagic.HTTPS uses locks in Redis
 
 	ctx := context.Background()
 	if err := storage.Lock(ctx, "issue_cert_example.com"); err != nil { // as certmagic does

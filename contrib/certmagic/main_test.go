@@ -22,10 +22,10 @@ import (
 
 func TestMain(m *testing.M) { testredis.Run(m) }
 
-// ca is a certmagic.Issuer in this process. Real ones limit how many certificates of a name they issue.
+// A ca is a certmagic.Issuer in this process. (A real CA limits how many certificates it issues for a name.)
 type ca struct {
 	key      *ecdsa.PrivateKey
-	answer   func(ctx context.Context, request int32) error // of the number of requests; nil: issue at once
+	answer   func(ctx context.Context, request int32) error // request counts from 1; nil: no error
 	requests atomic.Int32
 }
 
@@ -57,7 +57,8 @@ func (c *ca) Issue(ctx context.Context, request *x509.CertificateRequest) (
 
 var errRefused = errors.New("the CA is down")
 
-// instance makes what one process of a web server has. It ends with the test.
+// instance returns the configuration that one process of a web server has. Its cache is stopped when the test
+// ends.
 func instance(t *testing.T, storage certmagic.Storage, issuer certmagic.Issuer) *certmagic.Config {
 	var config *certmagic.Config
 	cache := certmagic.NewCache(certmagic.CacheOptions{

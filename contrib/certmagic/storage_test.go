@@ -18,7 +18,7 @@ import (
 
 const host = "www.example.com"
 
-// storages makes two that share their Redis and a folder, as those of two processes.
+// storages returns the Storages of two processes, which share their Redis and a folder.
 func storages(t *testing.T, w *testlock.Wire) (a, b *certmagiclock.Storage) {
 	files := &certmagic.FileStorage{Path: t.TempDir()}
 	made := func() *certmagiclock.Storage {
@@ -34,7 +34,8 @@ func wantTryLock(t *testing.T, s *certmagiclock.Storage, ctx context.Context, wa
 	}
 }
 
-// unlock unlocks the name below a context that has ended, as that of a request has when certmagic is done.
+// unlock unlocks the name with a context that has ended. certmagic may do so, too, because its context may be
+// that of a request which has ended.
 func unlock(t *testing.T, s *certmagiclock.Storage) {
 	t.Helper()
 	ended, cancel := context.WithCancel(t.Context())
@@ -42,7 +43,8 @@ func unlock(t *testing.T, s *certmagiclock.Storage) {
 	testlock.Must(t, s.Unlock(ended, "name"))
 }
 
-// lose frees the lock, as an operator does, and waits until its holder's next renewal finds that out.
+// lose frees the lock, as an operator does. It then waits until the holder has noticed the loss by its next
+// renewal.
 func lose(t *testing.T, w *testlock.Wire) {
 	t.Helper()
 	freed, err := rlock.New(testlock.NewSession(t, w.Client), "certmagic:name").ForceUnlock(t.Context())
@@ -94,7 +96,7 @@ func TestAnotherInstanceTakesOverFromADeadOne(t *testing.T) {
 		died := make(chan error, 1)
 		go func() { died <- instance(t, dying, issuer).ObtainCertSync(t.Context(), host) }()
 		<-asked
-		_ = rdb.Close() // it can neither renew nor unlock
+		_ = rdb.Close() // the dying instance can neither renew nor unlock
 		if err := instance(t, living, issuer).ObtainCertSync(t.Context(), host); err != nil {
 			t.Error(err)
 		}
@@ -108,7 +110,7 @@ func TestAnotherInstanceTakesOverFromADeadOne(t *testing.T) {
 	})
 }
 
-// While the CA is down, certmagic tries again for days, and holds the lock.
+// While the CA is down, certmagic tries again for days. It holds the lock during all that time.
 func TestAnInstanceThatLostItsLockDoesNotAskTheCAAgainBesideTheNextOne(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		a, b := storages(t, w)
@@ -132,7 +134,7 @@ func TestAnInstanceThatLostItsLockDoesNotAskTheCAAgainBesideTheNextOne(t *testin
 		}
 		w.Restart() // Redis forgets the lock
 		testlock.Must(t, b.Lock(t.Context(), name))
-		time.Sleep(11 * time.Second) // until then it may ask: a renewal finds out the loss
+		time.Sleep(11 * time.Second) // until a renewal finds the loss, the instance may use the CA
 		asked("while another instance holds the lock", false)
 		testlock.Must(t, b.Unlock(t.Context(), name))
 		asked("when the lock is free", true)
@@ -248,7 +250,7 @@ func TestUnlockOfALostLockLeavesTheNextOneAlone(t *testing.T) {
 		a, b := storages(t, w)
 		wantTryLock(t, a, t.Context(), true)
 		lose(t, w)
-		testlock.Must(t, a.Lock(t.Context(), "name")) // by another goroutine
+		testlock.Must(t, a.Lock(t.Context(), "name")) // as another goroutine would
 		unlock(t, a)
 		wantTryLock(t, b, t.Context(), false)
 		unlock(t, a)

@@ -17,7 +17,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// candidate is an Elector that runs until stop, which returns what Run has returned. It ends with the test.
+// A candidate is an Elector with a Run in progress. stop ends this Run, and returns its error. The end of the
+// test also calls stop.
 type candidate struct {
 	*gocronlock.Elector
 	stop func() error
@@ -147,7 +148,8 @@ func TestIsLeaderSaysWhyACampaignFails(t *testing.T) {
 	})
 }
 
-// Otherwise a program with such a mistake would run without an error, and without a job.
+// An election with one of these mistakes can never work. If Run kept trying, the program would report no
+// error, but would never run a job.
 func TestRunReturnsTheErrorOfAnElectionThatCannotWork(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		session := testlock.NewSession(t, w.Client)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// connect is to a server in memory: use your own.
+// connect returns a session on a server in memory. In your program, use your own server.
 func connect() (session *rlock.Session, end func()) {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -35,7 +35,8 @@ func connect() (session *rlock.Session, end func()) {
 	}
 }
 
-// Two schedulers, as of two machines, come to the same tick of a job. One of them runs it.
+// Two schedulers stand for two machines. Both come to the same tick of a job, and only one of them runs the
+// job.
 func ExampleNewLocker() {
 	session, end := connect()
 	defer end()
@@ -45,7 +46,7 @@ func ExampleNewLocker() {
 	}
 
 	for range 2 {
-		// Clocks differ by less than 30 s, and ticks are a minute apart.
+		// The clocks of the machines differ by less than 30 s, and ticks are a minute apart.
 		locker := gocronlock.NewLocker(session, 30*time.Second)
 		scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 		if err != nil {
@@ -74,7 +75,7 @@ func ExampleNewLocker() {
 	// report is skipped: true
 }
 
-// The scheduler of the leader runs all jobs.
+// Only the scheduler of the leader runs jobs.
 func ExampleNewElector() {
 	session, end := connect()
 	defer end()
@@ -101,7 +102,7 @@ func ExampleNewElector() {
 	}
 	scheduler.Start()
 	<-done
-	if err := scheduler.Shutdown(); err != nil { // first this, so that no job runs when another machine leads
+	if err := scheduler.Shutdown(); err != nil { // before stop: no job may run beside another leader
 		log.Fatal(err)
 	}
 	stop()

@@ -69,7 +69,7 @@ func TestElectorsHandOverOnARealServer(t *testing.T) {
 	testlock.Receive(t, "the second one runs the job", done)
 }
 
-// dropped counts the values that it has made and the collector has dropped.
+// dropped counts the values that it has made. It also counts the values that the garbage collector has freed.
 type dropped struct{ made, gone atomic.Int64 }
 
 func (d *dropped) value() *[64]byte {
@@ -79,7 +79,7 @@ func (d *dropped) value() *[64]byte {
 	return v
 }
 
-// wantAll fails the test unless the collector drops all values.
+// wantAll fails the test unless the garbage collector frees all values.
 func (d *dropped) wantAll(t *testing.T, of string) {
 	t.Helper()
 	testlock.Eventually(t, "nothing stays of the "+of, func() bool {
@@ -90,14 +90,15 @@ func (d *dropped) wantAll(t *testing.T, of string) {
 
 type contextKey struct{}
 
-// Jobs may have names that come once. Nothing may stay of these in the Locker, the session and the scheduler.
+// A program may use each name of a job only once. So the Locker, the session and the scheduler must keep
+// nothing of a job that has run.
 func TestNothingStaysOfAJobThatHasRun(t *testing.T) {
 	t.Parallel()
 	const jobs = 50
 	rdb := testlock.Shared(t)
 	m, l := locking(t, rdb, 0)
 	var granted, run dropped
-	for i := range jobs { // as gocron does it for jobs that are added by its own means
+	for i := range jobs { // as gocron locks jobs that NewJob of the Locker has not added
 		ctx := context.WithValue(t.Context(), contextKey{}, granted.value())
 		lock, err := l.Lock(ctx, fmt.Sprint("plain ", i))
 		testlock.Must(t, err)

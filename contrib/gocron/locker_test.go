@@ -18,7 +18,7 @@ import (
 
 const apart = 30 * time.Second
 
-// mustLock locks a job as a scheduler would.
+// mustLock locks a job, as a scheduler does. It fails the test if Lock returns an error.
 func mustLock(t *testing.T, l *gocronlock.Locker, name string) gocron.Lock {
 	t.Helper()
 	lock, err := l.Lock(t.Context(), name)
@@ -169,7 +169,7 @@ func TestARunThatWasSlowToBeginDoesNotWorkBesideTheNextOne(t *testing.T) {
 		testlock.Must(t, err)
 		<-locked
 		force(t, a.session, "job")
-		time.Sleep(11 * time.Second) // a renewal finds that out
+		time.Sleep(11 * time.Second) // until a renewal has found the loss
 		begun := make(chan struct{}, 1)
 		_, err = l.NewJob(b.scheduler, now(), "job", untilEnd(begun))
 		testlock.Must(t, err)
@@ -215,7 +215,7 @@ func TestARunThatHasLostItsLockKeepsTheNextOneFromBeginning(t *testing.T) {
 		begun, end := make(chan struct{}, 1), make(chan struct{})
 		_, err := l.NewJob(m.scheduler, gocron.DurationJob(time.Minute), "job", func(context.Context) error {
 			begun <- struct{}{}
-			<-end // it does not look at its context
+			<-end // the job ignores that its context ends
 			return nil
 		})
 		testlock.Must(t, err)
@@ -237,7 +237,7 @@ func TestAJobStaysLockedWithoutItsProcess(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		dying, living := testlock.NewSession(t, w.Client), testlock.NewSession(t, w.Client)
 		mustLock(t, gocronlock.NewLocker(dying, apart), "job")
-		testlock.Must(t, dying.Close()) // else the lock would be free
+		testlock.Must(t, dying.Close()) // without HoldAtLeast, Close would free the lock
 		second := gocronlock.NewLocker(living, apart)
 		wantLockError(t, second, "job", rlock.ErrLocked)
 		time.Sleep(apart)
@@ -249,7 +249,7 @@ func TestTheLockOfADeadProcessComesFree(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Net.Client(t)
 		lock := mustLock(t, gocronlock.NewLocker(testlock.NewSession(t, rdb), time.Second), "job")
-		_ = rdb.Close() // it can neither renew nor unlock
+		_ = rdb.Close() // the dead process can neither renew nor unlock
 		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
 		time.Sleep(10 * time.Second)
 		wantLockError(t, other, "job", rlock.ErrLocked)
@@ -266,7 +266,7 @@ func TestTheEndOfARunThatLostItsLockLeavesTheNextOneAlone(t *testing.T) {
 		other := gocronlock.NewLocker(testlock.NewSession(t, w.Client), time.Second)
 		lost := mustLock(t, l, "job")
 		force(t, session, "job")
-		time.Sleep(11 * time.Second) // a renewal finds that out
+		time.Sleep(11 * time.Second) // until a renewal has found the loss
 		next := mustLock(t, l, "job")
 		testlock.WantError(t, "Unlock of the lost one", lost.Unlock(t.Context()), rlock.ErrLost)
 		wantLockError(t, other, "job", rlock.ErrLocked)
@@ -292,7 +292,7 @@ func TestALockThatCannotBeHadLeavesNothing(t *testing.T) {
 		}
 		w.Down(false)
 
-		time.Sleep(time.Minute) // what the silent server may have granted is given back
+		time.Sleep(time.Minute) // until a grant of the silent server is released
 		testlock.Must(t, mustLock(t, l, "job").Unlock(t.Context()))
 		testlock.Must(t, session.Close())
 		wantLockError(t, l, "other", rlock.ErrClosed)

@@ -18,16 +18,17 @@ import (
 
 func TestMain(m *testing.M) { testredis.Run(m) }
 
-// machine is one process with a scheduler, of which a test has several.
+// A machine is one process with a scheduler. A test has several machines.
 type machine struct {
 	session   *rlock.Session
 	scheduler gocron.Scheduler
 	runs      atomic.Int64
-	skipped   chan error // why the Locker refused a tick
-	failed    chan error // what a run returned
+	skipped   chan error // errors with which the Locker refused ticks
+	failed    chan error // errors of runs
 }
 
-// start starts a machine that has its session, and a scheduler with this option. Both end with the test.
+// start starts a machine with this session, and with a scheduler that has this option. The scheduler is shut
+// down when the test ends.
 func start(t *testing.T, session *rlock.Session, option gocron.SchedulerOption) *machine {
 	t.Helper()
 	m := &machine{session: session, skipped: make(chan error, 1000), failed: make(chan error, 1000)}
@@ -42,7 +43,7 @@ func start(t *testing.T, session *rlock.Session, option gocron.SchedulerOption) 
 	return m
 }
 
-// locking starts a machine with a Locker.
+// locking starts a machine whose scheduler uses a Locker, and returns both.
 func locking(t *testing.T, rdb *redis.Client, apart time.Duration) (*machine, *gocronlock.Locker) {
 	t.Helper()
 	session := testlock.NewSession(t, rdb)
@@ -52,12 +53,13 @@ func locking(t *testing.T, rdb *redis.Client, apart time.Duration) (*machine, *g
 
 func quick(context.Context) error { return nil }
 
-// never is the work of a job that must not do any.
+// never returns the function of a job that must not run.
 func never(t *testing.T) func(context.Context) error {
 	return func(context.Context) error { t.Error("it works"); return nil }
 }
 
-// untilEnd works until its context ends, and returns why. It announces that it has begun.
+// untilEnd returns the function of a job. This function sends to begun, waits until its context ends, and
+// returns the cause.
 func untilEnd(begun chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		begun <- struct{}{}

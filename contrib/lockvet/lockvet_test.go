@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/contrib/lockvet"
 	_ "github.com/lockline/lockline/contrib/lockvet/plugin"
 
-	// Packages in testdata import these, and go mod tidy does not look there.
+	// Packages in testdata import these packages, and go mod tidy does not read testdata.
 	_ "github.com/lockline/lockline/election"
 	_ "github.com/lockline/lockline/multilock"
 	_ "github.com/lockline/lockline/redisson"

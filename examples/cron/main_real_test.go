@@ -21,7 +21,7 @@ func TestEachTickIsDoneOnceAlsoIfAnInstanceFails(t *testing.T) {
 	}
 	for tick := int64(1); tick <= ticks; tick++ {
 		wantBegun := 1
-		if tick == 2 { // where the first one fails
+		if tick == 2 { // tick at which the first instance fails
 			wantBegun = 2
 		}
 		if begun[tick] != wantBegun || done[tick] != 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// In fake time, the default lease costs nothing.
+// In fake time, the test need not wait until a lease of the default length ends.
 func TestALeaderThatIsCutOffStopsBeforeTheNextOneBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := locktest.NewServer(t)

@@ -22,7 +22,7 @@ func TestThereIsOneLeaderAtATimeAndAlwaysANextOne(t *testing.T) {
 	if len(history) != 5 {
 		t.Fatalf("%v", history)
 	}
-	for i, c := range history { // leads, stops, leads, stops, leads
+	for i, c := range history { // the changes are: leads, stops, leads, stops, leads
 		if c.leading != (i%2 == 0) || !c.leading && c.worker != history[i-1].worker {
 			t.Errorf("change %d: %v, in %v", i, c, history)
 		}

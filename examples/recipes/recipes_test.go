@@ -94,7 +94,7 @@ func TestAProcessIsReadyIfRedisCarriesOutRequests(t *testing.T) {
 			defer cancel()
 			return ready(ctx, session)
 		}
-		for range 2 { // the first one leaves nothing behind
+		for range 2 { // the first check must not disturb the second
 			if err := check(); err != nil {
 				t.Error(err)
 			}
@@ -116,7 +116,7 @@ func TestAProcessIsReadyIfRedisCarriesOutRequests(t *testing.T) {
 	})
 }
 
-// database has an empty table of jobs, account 1 with nothing, and a fence.
+// database returns a database that has an empty table of jobs, account 1 with balance 0, and a fence.
 func database(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", ":memory:")
@@ -124,7 +124,7 @@ func database(t *testing.T) *sql.DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	db.SetMaxOpenConns(1) // each connection to :memory: would be a database of its own
+	db.SetMaxOpenConns(1) // because each connection to :memory: has its own database
 	if _, err := db.ExecContext(t.Context(), `
 		CREATE TABLE done (job TEXT PRIMARY KEY);
 		CREATE TABLE fence (name TEXT PRIMARY KEY, token INTEGER NOT NULL);
@@ -136,7 +136,7 @@ func database(t *testing.T) *sql.DB {
 	return db
 }
 
-// wantBalance checks the balance of account 1.
+// wantBalance fails the test unless account 1 has this balance.
 func wantBalance(t *testing.T, db *sql.DB, want int) {
 	t.Helper()
 	var got int
@@ -146,7 +146,7 @@ func wantBalance(t *testing.T, db *sql.DB, want int) {
 	}
 }
 
-// add adds 10 to account 1.
+// add adds 10 to the balance of account 1.
 func add(ctx context.Context, tx *sql.Tx) error {
 	_, err := tx.ExecContext(ctx, "UPDATE account SET balance = balance + 10 WHERE id = 1")
 	return err
@@ -181,7 +181,7 @@ func TestATransactionOfAFormerHolderIsRolledBack(t *testing.T) {
 		}
 	}
 	wantBalance(t, db, 20)
-	// A later holder has written a token, and the next call has a smaller one.
+	// The fence now has a token as of a later holder, so the next call has a lower token.
 	if _, err := db.ExecContext(t.Context(), "UPDATE fence SET token = ?", int64(1)<<62); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestARequestThatIsRepeatedIsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// fragment finds the blocks of the page that are bodies of functions.
+// fragment matches the code blocks of the page that are bodies of functions.
 var fragment = regexp.MustCompile("(?s)<!-- check: inside [^\n]*-->\n```go\n(.*?)```\n")
 
 func TestThePageHasTheseFunctions(t *testing.T) {

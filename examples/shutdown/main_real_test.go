@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + testredis.Embedded(t).Addr()
-	program := exec.Command(os.Args[0], "--after", "0") // as kubernetes.yaml and worker.service have it
+	program := exec.Command(os.Args[0], "--after", "0") // arguments in kubernetes.yaml and worker.service
 	program.Env = append(os.Environ(), programEnv+"=1", "REDIS_URL="+url)
 	output, err := program.StdoutPipe()
 	if err != nil {
@@ -69,7 +69,7 @@ func TestOnSIGTERMJobsFinishOrEndAndNothingStaysLocked(t *testing.T) {
 	if err := program.Wait(); err != nil {
 		t.Error(err)
 	}
-	// Its leases of 15 s would still run if they had not been given back.
+	// If the program had not released its locks, their leases of 15 s would not have ended yet.
 	for _, name := range []string{"short job", "long job"} {
 		_, hold, err := rlock.New(session, name).TryLock(t.Context())
 		if err != nil {

@@ -1,5 +1,6 @@
-// Package protocols has tests of the present version of the protocol beside the last version of each former
-// one, of which testdata has the scripts that take a lock or permits. CHANGELOG.md has a table of protocols.
+// Package protocols tests programs with the present protocol beside programs with a former protocol. For each
+// former protocol, testdata has the last version of the scripts that take a lock or permits. CHANGELOG.md has
+// a table of protocols.
 package protocols
 
 import (
@@ -28,12 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //go:embed testdata
 var scripts embed.FS
 
-// A former is a kind of lock as programs of a former protocol have it.
+// A former is a kind of lock in programs that use a former protocol.
 type former struct {
 	protocol int
-	letter   string // of the kind
-	permits  string // how many it takes; "": it is a lock without permits
-	limit    string // how many permits there are
+	letter   string // letter of the kind, in the key
+	permits  string // number of permits to take; "": a lock without permits
+	limit    string // number of all permits
 }
 
 // acquire sends the request of a TryLock by a session of the former protocol, and returns the reply or the
@@ -70,16 +71,16 @@ var newLocks = map[string]func(s *rlock.Session) rlock.Locker{
 	"p": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
 }
 
-const all = "1000000000" // permits of a writer
+const all = "1000000000" // number of permits that a writer takes
 
-// The rows of the table in CHANGELOG.md.
+// The cases are the rows of the table in CHANGELOG.md.
 func TestNoLockHasHoldersOfTwoProtocols(t *testing.T) {
 	shares, refuses := regexp.MustCompile(`^Q `), regexp.MustCompile(`WRONGTYPE`)
 	waits := regexp.MustCompile(`^Q|LOCKLINE`)
 	for _, c := range []struct {
 		former
-		reply *regexp.Regexp // to the former program, while a present one holds the lock
-		err   string         // of the present program, while a former one holds the lock
+		reply *regexp.Regexp // reply to the former program while the present one holds the lock
+		err   string         // error of the present program while the former one holds the lock
 	}{
 		{former{1, "r", "", ""}, waits, "an older version of Lockline"},
 		{former{1, "f", "", ""}, waits, "an older version of Lockline"},
@@ -117,7 +118,7 @@ func TestNoLockHasHoldersOfTwoProtocols(t *testing.T) {
 	}
 }
 
-// So says the second row of the table.
+// The second row of the table in CHANGELOG.md says that they exclude each other.
 func TestPermitsOfTheFirstTwoProtocolsExcludeEachOther(t *testing.T) {
 	for _, pair := range [][2]int{{1, 2}, {2, 1}} {
 		testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -21,10 +21,11 @@ import (
 
 const (
 	clients   = 8
-	perClient = 4 // goroutines, or threads
+	perClient = 4 // goroutines or threads of a client
 )
 
-// window is how long one contender has its turn. With -short it only shows that all works.
+// window returns the time for which a contender runs in its turn. With -short, the time is too short for a
+// result, but long enough to show that the benchmark works.
 func window() time.Duration {
 	if testing.Short() {
 		return 100 * time.Millisecond
@@ -32,8 +33,10 @@ func window() time.Duration {
 	return 2 * time.Second
 }
 
-// BenchmarkCycles: clients*perClient lock and unlock one lock over and over, with Redisson and
-// with Lockline in turns, a window each; medians of the rounds. What comes first is for the JVM's compiler.
+// BenchmarkCycles measures how often clients*perClient goroutines or threads lock and unlock one lock.
+// Redisson and Lockline take turns, each for the time of window. The results are the medians of the rounds.
+// Before the first round, the contenders in the JVM run without a measurement, so that the JVM compiles their
+// code.
 //
 //	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' -bench Cycles -benchtime 5x ./interop/redisson
 func BenchmarkCycles(b *testing.B) {
@@ -56,7 +59,7 @@ func BenchmarkCycles(b *testing.B) {
 	round := 0
 	for b.Loop() {
 		for k := range contenders {
-			i := (k + round) % len(contenders) // nobody is always first
+			i := (k + round) % len(contenders) // another contender begins in each round
 			rates[i] = append(rates[i], contenders[i].cycles(b, server.Addr, fmt.Sprint("x-", round, "-", i)))
 		}
 		round++

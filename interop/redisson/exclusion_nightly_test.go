@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// excluded: a TryLock of this side finds the lock held by the JVM.
+// excluded fails the test unless a TryLock in Go returns an error that names a holder.
 func excluded(t testing.TB, m testlock.Mutex) {
 	t.Helper()
 	var locked *rlock.LockedError
@@ -50,7 +50,7 @@ func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 
 	ctx, outer := testlock.Lock(t, m, bg)
 	_, inner := testlock.Lock(t, m, ctx)
-	for _, hold := range []*rlock.Hold{outer, inner} { // in any order
+	for _, hold := range []*rlock.Hold{outer, inner} { // the outer hold may be unlocked first
 		if a.tryLock("x") {
 			t.Error("the JVM is inside while Go holds the lock")
 		}
@@ -65,7 +65,7 @@ func TestBothSidesReenterAndExcludeTheOtherUntilTheLastUnlock(t *testing.T) {
 	}
 }
 
-// increment adds to a counter in two steps, as Driver.java does.
+// increment adds 1 to a counter in two steps, a read and a write, as Driver.java does.
 func increment(rdb *redis.Client, name string) error {
 	n, err := rdb.Get(bg, "n:"+name).Int()
 	if err != nil && err != redis.Nil {
@@ -74,8 +74,9 @@ func increment(rdb *redis.Client, name string) error {
 	return rdb.Set(bg, "n:"+name, n+1, 0).Err()
 }
 
-// crowd has goroutines and Java threads count under locks, and checks the sums. Each side's members
-// are the names of what it locks at once.
+// crowd makes goroutines and Java threads increment counters under locks, and checks the sums. Each element
+// of goSide has the names of the locks that one goroutine takes at the same time. An element of jvmSide has
+// the same for a thread.
 func crowd(t *testing.T, rounds int, goSide, jvmSide [][]string) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
@@ -138,7 +139,8 @@ func TestACrowdOfGoroutinesAndThreadsNeverOverlaps(t *testing.T) {
 	crowd(t, 100, one, one)
 }
 
-// Redisson's MultiLock waits with locks in hand: its threads need one order among them. Ours can have any.
+// A MultiLock of Redisson holds some locks while it waits for others. So its threads must name the locks in
+// the same order. The order does not matter for a MultiLock of Lockline.
 func TestMultiLocksOfBothSidesTakeAllOrNone(t *testing.T) {
 	needJVM(t)
 	crowd(t, 20,
@@ -151,7 +153,7 @@ func TestAMultiLockWaitsForTheJVMWithNothingInHand(t *testing.T) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
 	s := testlock.NewSession(t, rdb)
-	own, err := rlock.NewSession(rdb) // its locks are none of the JVM's
+	own, err := rlock.NewSession(rdb) // a session for locks that the JVM does not use
 	testlock.Must(t, err)
 	t.Cleanup(func() { _ = own.Close() })
 	jvm := dial(t, lease, server.Addr)

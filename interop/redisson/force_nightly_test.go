@@ -14,16 +14,16 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// party is one who locks, on either side.
+// A party is a user of the lock, in Go or in the JVM.
 type party struct {
 	lock   func() <-chan error
 	unlock func() error
 	force  func() (bool, error)
-	lost   func(error) bool // the error of unlock says that the lock was lost
+	lost   func(error) bool // reports whether an error of unlock means that the lock was lost
 }
 
 func goParty(m testlock.Mutex) party {
-	var hold *rlock.Hold // set before lock's answer
+	var hold *rlock.Hold // set before lock sends its result
 	return party{
 		lock: func() <-chan error {
 			done := make(chan error, 1)
@@ -62,7 +62,7 @@ func jvmParty(th thread, name string) party {
 	}
 }
 
-// The lease is longer than the test's patience: a waiter that got no message would fail it.
+// The lease is longer than patience, so the test fails if a waiter gets no message.
 func TestWhoeverForcesTheLockOfWhomeverWhoWaitsGetsIt(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)

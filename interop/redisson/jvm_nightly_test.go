@@ -17,18 +17,18 @@ import (
 	"github.com/lockline/lockline/internal/testing/testlock"
 )
 
-// jvm is a JVM that runs Driver.java, whose protocol is explained there.
+// A jvm is a process that runs Driver.java. Comments in Driver.java explain its protocol.
 type jvm struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	done chan struct{} // closed when all answers have been read
 
-	mu      sync.Mutex // guards the rest, and writing to in
+	mu      sync.Mutex // guards the fields below, and writes to in
 	clients int
-	waiting map[string]chan answer // by CLIENT/THREAD
+	waiting map[string]chan answer // the key is CLIENT/THREAD
 }
 
-// answer is what a thread says of a step, and when that was heard.
+// An answer is the result of a step of a thread. at is the time at which the result was read.
 type answer struct {
 	value string
 	at    time.Time
@@ -36,11 +36,11 @@ type answer struct {
 }
 
 var (
-	shared     *jvm // one JVM serves all tests but those that kill it
+	shared     *jvm // the JVM of all tests except for tests that kill a JVM
 	sharedOnce sync.Once
 )
 
-// startJVM starts a JVM of the test's own.
+// startJVM starts a JVM. The caller must call end.
 func startJVM(t testing.TB) *jvm {
 	t.Helper()
 	needJVM(t)
@@ -62,7 +62,7 @@ func startJVM(t testing.TB) *jvm {
 	return j
 }
 
-// read passes the answers on until the JVM ends.
+// read sends each answer to the channel of its thread, until the JVM ends.
 func (j *jvm) read(out io.Reader) {
 	defer close(j.done)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -88,28 +88,29 @@ func (j *jvm) read(out io.Reader) {
 	j.waiting = nil
 }
 
-// end lets the JVM end, or reaps one that was killed.
+// end closes the input of the JVM, which makes the JVM end, and waits for its end. The JVM may have been
+// killed before.
 func (j *jvm) end() {
 	_ = j.in.Close()
 	<-j.done
-	_ = j.cmd.Wait() // its exit code says whether it was killed
+	_ = j.cmd.Wait() // returns an error if the JVM was killed
 }
 
-// client is a RedissonClient.
+// A client is a RedissonClient in a JVM.
 type client struct {
 	t  testing.TB
 	j  *jvm
 	id int
 }
 
-// dial makes a RedissonClient in the shared JVM, for the length of the test. Its mode of subscriptions is
-// Redisson's default.
+// dial makes a RedissonClient in the shared JVM, and shuts it down when the test ends. The client has
+// Redisson's default mode of subscriptions.
 func dial(t testing.TB, watchdog time.Duration, addrs ...string) client {
 	t.Helper()
 	return dialMode(t, watchdog, "-", addrs...)
 }
 
-// dialMode is dial with a ShardedSubscriptionMode.
+// dialMode does the same as dial, for a client with this ShardedSubscriptionMode.
 func dialMode(t testing.TB, watchdog time.Duration, mode string, addrs ...string) client {
 	t.Helper()
 	needJVM(t)
@@ -133,7 +134,7 @@ func (j *jvm) dial(t testing.TB, watchdog time.Duration, mode string, addrs ...s
 	return c
 }
 
-// thread is a Java thread, which is what holds a lock of Redisson.
+// A thread is a Java thread. The owner of a lock of Redisson is a thread.
 type thread struct {
 	client
 	name string
@@ -141,7 +142,7 @@ type thread struct {
 
 func (c client) thread(name string) thread { return thread{c, name} }
 
-// start has the thread do something, and returns what will tell the outcome.
+// start makes the thread carry out a step, and returns a channel for the answer.
 func (th thread) start(verb string, args ...any) <-chan answer {
 	id := fmt.Sprintf("%d/%s", th.id, th.name)
 	c := make(chan answer, 1)
@@ -160,14 +161,14 @@ func (th thread) start(verb string, args ...any) <-chan answer {
 	return c
 }
 
-// try has the thread do something and waits until it is done.
+// try makes the thread carry out a step, and waits for the answer.
 func (th thread) try(verb string, args ...any) (string, error) {
 	th.t.Helper()
 	a := receive(th.t, fmt.Sprint(th.name, " in the JVM: ", verb, args), th.start(verb, args...))
 	return a.value, a.err
 }
 
-// do is try for what must work.
+// do does the same as try, and fails the test if the step fails.
 func (th thread) do(verb string, args ...any) string {
 	th.t.Helper()
 	value, err := th.try(verb, args...)
@@ -184,7 +185,7 @@ func (th thread) number(verb string, args ...any) int64 {
 	return n
 }
 
-// tryLock is whether the thread got the lock, which it waits for in no case.
+// tryLock reports whether the thread gets the lock without waiting.
 func (th thread) tryLock(names ...any) bool {
 	th.t.Helper()
 	return th.do("tryLock", names...) == "true"

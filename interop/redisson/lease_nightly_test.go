@@ -14,10 +14,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// short is a lease of which a test can see some, and a slow machine misses none.
+// short is a lease for tests that last for several leases. A slow machine can still renew it in time.
 const short = 3 * time.Second
 
-// renewals waits until the lease of each lock was renewed n times.
+// renewals waits until the lease of each lock has been renewed n times.
 func renewals(t testing.TB, rdb *redis.Client, n int, names ...string) {
 	t.Helper()
 	last, seen := map[string]time.Duration{}, map[string]int{}
@@ -51,7 +51,7 @@ func TestTheWatchdogsOfBothSidesKeepTheLockForManyLeases(t *testing.T) {
 	ctx, hold := testlock.Lock(t, redisson.New(s, "y"), bg)
 	toGo, toJVM := waiter(redisson.New(s, "x")), b.start("lock", "y")
 
-	renewals(t, rdb, 7, "x", "y") // each at a third of the lease
+	renewals(t, rdb, 7, "x", "y") // renewals are a third of a lease apart
 	if held := time.Since(began); held < 2*short {
 		t.Errorf("seven renewals in %v", held)
 	}

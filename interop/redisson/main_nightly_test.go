@@ -19,7 +19,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// tests ends what they share before goleak looks.
+// tests has the tests of this package. Its method Run ends the shared JVM before goleak looks for goroutines.
 type tests struct{ *testing.M }
 
 func (m tests) Run() int {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
 var bg = context.Background()
 
-// needJVM skips the test, or builds the driver.
+// needJVM builds the driver. If LOCKLINE_REQUIRE_JVM is not 1, it skips the test instead.
 func needJVM(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LOCKLINE_REQUIRE_JVM") != "1" {
@@ -45,7 +45,7 @@ func needJVM(t testing.TB) {
 	testlock.Must(t, build())
 }
 
-// build compiles the driver and fetches Redisson where it is not there yet.
+// build compiles the driver, and downloads Redisson if this machine does not have it yet.
 var build = sync.OnceValue(func() error {
 	out, err := exec.Command("mvn", "-q", "-B", "compile", "dependency:build-classpath",
 		"-Dmdep.outputFile="+classpath).CombinedOutput()
@@ -57,7 +57,7 @@ var build = sync.OnceValue(func() error {
 
 const classpath = "target/classpath"
 
-// waiter locks in a goroutine of its own; what comes of it is sent.
+// waiter starts a goroutine that calls Lock. It returns a channel that gets the results.
 func waiter(l rlock.Locker) <-chan grant {
 	c := make(chan grant, 1)
 	go func() {
@@ -73,7 +73,7 @@ type grant struct {
 	err  error
 }
 
-// granted waits for a waiter's grant.
+// granted waits for the results of a waiter, and fails the test if Lock has returned an error.
 func granted(t testing.TB, c <-chan grant) grant {
 	t.Helper()
 	g := receive(t, "Lock", c)
@@ -83,7 +83,8 @@ func granted(t testing.TB, c <-chan grant) grant {
 	return g
 }
 
-// patience is for what must happen, however slow the machine: also that a JVM starts.
+// patience is the longest time for which a test waits for one event. It is enough on a slow machine, even for
+// the start of a JVM.
 const patience = time.Minute
 
 func receive[T any](t testing.TB, what string, c <-chan T) T {
@@ -97,7 +98,7 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	panic("unreachable")
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually waits until ok returns true. It calls ok every 2 ms.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); {
@@ -108,7 +109,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// subscribed waits until somebody waits for a message of the lock, on any of the nodes, sharded or not.
+// subscribed waits until one of the nodes has a subscriber of the lock's channel, sharded or not.
 func subscribed(t testing.TB, name string, nodes ...*redis.Client) {
 	t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"

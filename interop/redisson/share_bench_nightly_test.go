@@ -24,10 +24,11 @@ import (
 
 const (
 	permits = 4
-	alone   = 1 << 16 // what a writer adds to inside: more than there are goroutines
+	alone   = 1 << 16 // weight of a writer, which is more than the number of goroutines
 )
 
-// shape is how many want one thing.
+// A shape is the number of clients that want one lock, and the number of goroutines or threads of each
+// client.
 type shape struct{ clients, each int }
 
 var (
@@ -35,17 +36,18 @@ var (
 	one   = shape{1, clients * perClient}
 )
 
-// told is what one window of one contender shows, by the names of metrics.
+// told has the results of one contender in one window, by the names of metrics.
 type told map[string]float64
 
-// sharer is one contender in one of the benchmarks below.
+// A sharer is a contender in one of the benchmarks below.
 type sharer struct {
 	name string
 	run  func(b *testing.B, addr, name string) told
 }
 
-// compareSharers is as BenchmarkCycles: all in turns, after a warm-up of those in the JVM, medians of the
-// rounds. The last one is of Lockline.
+// compareSharers measures contenders in turns, as BenchmarkCycles does, and reports the medians of the
+// rounds. The last contender must be that of Lockline. The other contenders are in the JVM, so they run a few
+// times before the first round.
 func compareSharers(b *testing.B, server *testredis.Server, contenders []sharer) {
 	b.Helper()
 	for i := range 3 {
@@ -57,7 +59,7 @@ func compareSharers(b *testing.B, server *testredis.Server, contenders []sharer)
 	round := 0
 	for b.Loop() {
 		for k := range contenders {
-			c := contenders[(k+round)%len(contenders)] // nobody is always first
+			c := contenders[(k+round)%len(contenders)] // another contender begins in each round
 			for unit, v := range c.run(b, server.Addr, fmt.Sprint("x-", round, "-", c.name)) {
 				all[c.name+unit] = append(all[c.name+unit], v)
 			}
@@ -90,15 +92,15 @@ func shareOf(b *testing.B, n, ns, inside float64, violations int64) told {
 	}
 	t := told{"/s": n / (ns / 1e9)}
 	if inside > 0 {
-		t["-in-use"] = min(1, inside/(permits*ns)) // a cycle that began in time may end after it
+		t["-in-use"] = min(1, inside/(permits*ns)) // a cycle that began in the window may end after it
 	}
 	return t
 }
 
-// visitors are inside, of one contender.
+// visitors counts the goroutines of one contender that are inside the lock, and their cycles.
 type visitors struct{ inside, violations, spent, cycles atomic.Int64 }
 
-// visit adds weight to what is inside, for that long.
+// visit adds weight to inside for the time linger. It counts a violation if inside is then above most.
 func (v *visitors) visit(weight, most int64, linger time.Duration) {
 	if v.inside.Add(weight) > most {
 		v.violations.Add(1)
@@ -112,7 +114,8 @@ func (v *visitors) visit(weight, most int64, linger time.Duration) {
 	v.cycles.Add(1)
 }
 
-// shareInGo has each goroutine do what turn says over and over.
+// shareInGo returns the function of a contender in Go. It calls turn for each client. Then all goroutines of
+// the client call the function that turn has returned, again and again, for the time of window.
 func shareInGo(
 	of shape, turn func(s *rlock.Session, name string, v *visitors) func() error,
 ) func(*testing.B, string, string) told {
@@ -148,10 +151,11 @@ func shareInGo(
 	}
 }
 
-// held is what a lock and a semaphore return.
+// held returns the results of a lock or a semaphore without the context.
 func held(_ context.Context, hold *rlock.Hold, err error) (*rlock.Hold, error) { return hold, err }
 
-// BenchmarkReadMostly: 95 of 100 cycles read, the others write, and nobody stays inside.
+// BenchmarkReadMostly measures a read-write lock. About 95 of 100 cycles read, and the other cycles write. No
+// goroutine or thread stays inside.
 //
 //	LOCKLINE_REQUIRE_JVM=1 go test -tags nightly -run '^$' \
 //		-bench 'ReadMostly|Semaphore|Latch' -benchtime 5x ./interop/redisson
@@ -179,7 +183,8 @@ func BenchmarkReadMostly(b *testing.B) {
 	})
 }
 
-// BenchmarkSemaphore: a permit of 4 each, for 1 ms. in-use is the share of the permits that somebody has.
+// BenchmarkSemaphore measures a semaphore with 4 permits. In each cycle, a goroutine or thread has one permit
+// for 1 ms. The metric in-use is the share of the permits that were held, on average.
 func BenchmarkSemaphore(b *testing.B) {
 	needJVM(b)
 	for _, of := range []shape{one, eight} {
@@ -210,13 +215,13 @@ func BenchmarkSemaphore(b *testing.B) {
 const (
 	latchWaiters = 100
 	latchCount   = 3
-	latchAsleep  = 100 * time.Millisecond // all waiters have asked by then
+	latchAsleep  = 100 * time.Millisecond // time after which all waiters must be waiting
 )
 
 func latchRounds() int { return int(max(1, window()/latchAsleep)) }
 
-// BenchmarkLatch: a waiter of each of 100 clients, from the call of the last of 3 count-downs to the last
-// return.
+// BenchmarkLatch measures a latch with a count of 3. One waiter of each of 100 clients waits for it. The
+// result is the time from the call of the last count-down until the last waiter returns.
 func BenchmarkLatch(b *testing.B) {
 	needJVM(b)
 	server := testredis.Start(b)
@@ -267,7 +272,7 @@ func latchInGo(b *testing.B, addr, name string) told {
 		if first := slices.MinFunc(returns, time.Time.Compare); first.Before(called) {
 			b.Error("a waiter returned before the last count-down")
 		}
-		if round > 0 { // connections are made in the first
+		if round > 0 { // clients connect in the first round
 			took = append(took, float64(slices.MaxFunc(returns, time.Time.Compare).Sub(called)))
 		}
 	}

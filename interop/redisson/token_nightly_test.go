@@ -62,8 +62,8 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 		}
 	}
 
-	// The JVM's tokens begin at 1 when it first asks for one, and follow ours as soon as we have had the lock
-	// again.
+	// The tokens of the JVM begin at 1 when it first requests a token. After the next hold of Lockline, they
+	// are above the token of this hold.
 	if first := a.number("lockAndGetToken", "x"); first != 1 {
 		t.Errorf("the JVM's first token is %d", first)
 	}
@@ -79,7 +79,8 @@ func TestWithoutFencingTheTwoSidesLeaveNothingThatStays(t *testing.T) {
 	a.do("unlock", "x")
 }
 
-// tokensRise has both sides take turns, beginning after the token last.
+// tokensRise makes both sides take turns, and fails the test unless each token is above the token before. The
+// first token must be above last.
 func tokensRise(t *testing.T, last int64) {
 	server := testredis.Start(t)
 	rdb := server.Client(t)
@@ -111,7 +112,7 @@ func tokensRise(t *testing.T, last int64) {
 		rises("Go", hold.Token())
 		return hold
 	}
-	// handed over in memory, each with a token of its own
+	// handedOn passes the lock on in memory, to a goroutine whose hold gets the next token.
 	handedOn := func(hold *rlock.Hold) *rlock.Hold {
 		t.Helper()
 		next := waiter(m)
@@ -122,35 +123,36 @@ func tokensRise(t *testing.T, last int64) {
 		return hold
 	}
 
-	inJVM() // the first of all
+	inJVM() // the first hold of all
 	for range 3 {
 		testlock.Unlock(t, inGo())
 		inJVM()
 	}
 	enterJVM()
-	enterJVM() // re-entry
+	enterJVM() // a nested hold
 	a.do("unlock", "x")
 	a.do("unlock", "x")
 	testlock.Unlock(t, handedOn(handedOn(inGo())))
 	inJVM()
 
-	// Tokens that were never released: lost by force, and by time.
+	// Next, holds of Go are lost before they are released, by force or because the lease has ended.
 	forced := handedOn(handedOn(inGo()))
 	b.do("forceUnlock", "x")
 	inJVM()
-	_ = forced.Unlock(bg) // too late
+	_ = forced.Unlock(bg) // returns an error, because the hold was lost
 	testlock.Unlock(t, inGo())
 	inJVM()
 	inGo(rlock.WithLease(5 * time.Second))
 	inJVM()
 
-	// What the JVM lost.
+	// The next hold of the JVM is lost by force.
 	enterJVM()
 	testlock.ForceUnlock(t, m)
 	testlock.Unlock(t, inGo())
 	inJVM()
 
-	// Redis forgets our memory some time after. Redisson's counter stays.
+	// Lockline's metadata expires some time after the last hold. The test deletes it instead. Redisson's
+	// counter never expires.
 	testlock.Must(t, rdb.Del(bg, "lockline_lock_memory:{x}").Err())
 	inJVM()
 	testlock.Unlock(t, inGo())

@@ -20,7 +20,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// asked counts the scripts of a side that the server has answered, by the lock that they ask for or free.
+// asked counts the scripts of one side that the server has answered, for each lock.
 type asked struct {
 	mu sync.Mutex // guards n
 	n  map[string]int
@@ -32,7 +32,7 @@ func countAsked(p *faultproxy.Proxy) *asked {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if r.Script() != "" && len(r.Args) > 3 {
-			a.n[r.Args[3]]++ // its first key
+			a.n[r.Args[3]]++ // the script's first key, which is the name of the lock
 		}
 	})
 	return a
@@ -48,11 +48,12 @@ func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// lease is longer than any test waits for anything: no lock gets free by its end.
+// lease is longer than any test waits, so no lock becomes free because its lease ends.
 const lease = 5 * patience
 
-// A waiter asks, asks again once it is subscribed, and once more when it is told; nothing else. The hand-over
-// takes a small part of the lease, which it would take without the message.
+// A waiter sends only three requests: the first one, another one after it has subscribed, and a third one
+// when a message has notified it. If no message notified the waiter, it would wait for the whole lease. With
+// the message, it waits for a small part of that.
 // Proves: Redisson
 func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T) {
 	needJVM(t)
@@ -61,7 +62,7 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 	goAsked, jvmAsked := countAsked(goProxy), countAsked(jvmProxy)
 	s := testlock.NewSession(t, goProxy.Client(t), rlock.WithWatchdogTimeout(lease))
 	a := dial(t, lease, jvmProxy.Addr()).thread("a")
-	_, hold := testlock.Lock(t, redisson.New(s, "first"), bg) // from here on the server has the scripts
+	_, hold := testlock.Lock(t, redisson.New(s, "first"), bg) // now the server has the scripts
 	testlock.Unlock(t, hold)
 
 	const rounds = 10
@@ -71,7 +72,7 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 		m := redisson.New(s, name)
 		long := time.Duration(0)
 		if i == 0 {
-			long = time.Second // time enough to poll
+			long = time.Second // long enough to see whether a waiter polls
 		}
 
 		a.do("lock", name)
@@ -108,7 +109,7 @@ func TestEachSideWakesTheOtherAtOnceAndAWaiterSendsNothingMeanwhile(t *testing.T
 	}
 }
 
-// turns counts how often a session gets the lock.
+// turns is an observer that counts how often a session gets the lock.
 type turns struct{ atomic.Int32 }
 
 func (c *turns) Observe(_ context.Context, e rlock.Event) {
@@ -117,8 +118,8 @@ func (c *turns) Observe(_ context.Context, e rlock.Event) {
 	}
 }
 
-// Eight goroutines never stop wanting the lock. A thread of the JVM that wants it, too, lets a few turns of
-// theirs pass, not all.
+// Eight goroutines lock and unlock the lock without a pause. A thread of the JVM that wants the lock, too,
+// must get it after a few of their turns.
 func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 	needJVM(t)
 	server := testredis.Start(t)
@@ -149,12 +150,12 @@ func TestATurnDoesNotStarveTheJVM(t *testing.T) {
 	}
 	slices.Sort(passed)
 	t.Logf("turns of Go that passed before each of the JVM's: %v", passed)
-	if median := passed[len(passed)/2]; median > 20 { // on a slow machine, too
+	if median := passed[len(passed)/2]; median > 20 { // enough for a slow machine
 		t.Errorf("half of the JVM's turns were behind %d turns of Go or more: %v", median, passed)
 	}
 }
 
-// With the defaults of both sides, and with sharded pub/sub switched off on both.
+// First, both sides have their default mode of pub/sub. Then, sharded pub/sub is switched off on both sides.
 // Proves: Redisson
 func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	needJVM(t)
@@ -165,7 +166,8 @@ func TestOnAClusterEachSideWakesTheOther(t *testing.T) {
 	})
 }
 
-// How Redisson publishes is up to its own mode, and how we do to ours, so both have to be set alike.
+// eachSideWakesTheOther fails the test unless a release by each side wakes a waiter of the other side. A side
+// publishes as its own mode says, sharded or not, so theirs and ours must be the same mode.
 func eachSideWakesTheOther(
 	t *testing.T, cluster *testredis.Cluster, theirs string, ours rlock.SessionOption,
 ) {
@@ -179,7 +181,7 @@ func eachSideWakesTheOther(
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(lease), ours)
 	a := dialMode(t, lease, theirs, addrs...).thread("a")
-	for i := range 4 { // in several slots
+	for i := range 4 { // the names are in several slots
 		name := func(letter string) string { return fmt.Sprint(letter, i, theirs) }
 		x, y, u, v := name("x"), name("y"), name("u"), name("v")
 		a.do("lock", x)

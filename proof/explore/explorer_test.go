@@ -58,7 +58,7 @@ func TestTheSameStepsLeadToTheSameStates(t *testing.T) {
 	}
 }
 
-// An explorer that notices nothing would pass each test of this package.
+// Without this test, an explorer that notices nothing would pass all tests of this package.
 func TestABrokenScriptIsNoticedAndTheStepsShowItAgain(t *testing.T) {
 	for _, c := range []struct {
 		mutant, world, failure string

@@ -55,7 +55,7 @@ func TestMutantsOfTheEngineAreCaught(t *testing.T) {
 	t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "\n"))
 }
 
-// The scripts run in this process, so a broken script needs no program of its own.
+// The scripts run in this process, so no program is compiled for a broken script.
 func TestMutantsOfTheScriptsAreCaught(t *testing.T) {
 	var table []string
 	for _, m := range slices.Concat(mutant.All, mutant.Explored) {
@@ -75,7 +75,8 @@ func TestMutantsOfTheScriptsAreCaught(t *testing.T) {
 	t.Logf("\n| mutant | worlds | caught |\n|---|---|---|\n%s", strings.Join(table, "\n"))
 }
 
-// tryScripts returns how a mutant of a script was caught.
+// tryScripts explores worlds with a broken script, until a world notices the mutant. It returns a text that
+// says which one did so, or why none did.
 func tryScripts(t *testing.T, m mutant.Mutant, broken func(name string) string) string {
 	for _, w := range Worlds() {
 		if !strings.HasPrefix(w.Name, kindOf(m)) {
@@ -96,7 +97,8 @@ func tryScripts(t *testing.T, m mutant.Mutant, broken func(name string) string) 
 	return "no. " + reason
 }
 
-// try returns how a mutant of the engine was caught.
+// try compiles the tests of this package with a mutant of the engine, and explores worlds. It returns a text
+// that says which world has noticed the mutant, or why none has.
 func try(t *testing.T, m mutant.Mutant, root string) string {
 	dir := t.TempDir()
 	overlay, err := m.Overlay(root, dir)
@@ -131,7 +133,8 @@ func try(t *testing.T, m mutant.Mutant, root string) string {
 	return fmt.Sprintf("by %s after %s runs: %.90s", last[1], last[2], failure[1])
 }
 
-// kindOf returns the beginning of the names of the worlds in which a mutant is tried; "": there are none.
+// kindOf returns the text with which the names of a mutant's worlds begin. It returns "" if no world is for
+// this mutant.
 func kindOf(m mutant.Mutant) string {
 	for _, kind := range []string{"rlock", "fairlock", "rwlock", "semaphore"} {
 		if m.Kind == kind {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// At the end of a run, a lock whose servers are slow for a moment is not Stuck. A lock that cannot be
-// acquired within patience is.
+// At the end of a run, the servers of a lock may be slow for a moment. The lock is only Stuck if it cannot be
+// acquired within patience.
 func TestALockIsStuckThatIsNotToBeHadForAsLongAsPatienceLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &client{Assignment: Assignment{Lease: time.Second}, reports: json.NewEncoder(io.Discard)}

@@ -24,15 +24,15 @@ import (
 // failoverLease is longer than a failover takes, even if the Sentinels notice the failure late.
 const failoverLease = 20 * time.Second
 
-// shares describes a lock that several can hold at one time: a read-write lock, or a semaphore of three
-// permits.
+// shares describes a lock that several callers can hold at the same time. It is a read-write lock, or a
+// semaphore of three permits.
 type shares struct {
 	name  string
-	turn  time.Duration // hand-over turn of every other session
+	turn  time.Duration // WithHandover of every other session
 	lock  func(s *rlock.Session, name string, all bool) rlock.Locker
 	hold  func() (all bool, h history.Hold) // picks a random kind of hold
 	judge func(holds []history.Hold) history.Verdict
-	queue string // key, of the name "kept"
+	queue string // key of the queue of the lock "kept"
 }
 
 var bothShares = []shares{
@@ -51,9 +51,9 @@ var bothShares = []shares{
 		judge: history.JudgeReadWrite,
 	},
 	{
-		// As no session hands a permit over in memory, each hold is a grant of its own, with its own token. A
-		// grant may be older than the call that receives it: the session gives the grant of a canceled waiter
-		// to its next waiter.
+		// No session passes a permit on in memory, so each hold is a grant of its own, with its own token. A
+		// grant may be older than the call that receives it, because the session gives the grant of a
+		// canceled waiter to its next waiter.
 		name: "semaphore", queue: "lockline:p:{kept}:q",
 		lock: func(s *rlock.Session, name string, all bool) rlock.Locker {
 			n := 1
@@ -83,7 +83,7 @@ var bothShares = []shares{
 	},
 }
 
-// shareLoad runs goroutines of several sessions, which use locks of two names, and has their holds and
+// A shareLoad runs goroutines of several sessions, which use locks of two names. It records their holds and
 // errors.
 type shareLoad struct {
 	shares
@@ -99,7 +99,7 @@ type shareLoad struct {
 
 // failed is an error of Lock or Unlock.
 type failed struct {
-	call int64 // of Lock
+	call int64 // time of the call of Lock
 	what string
 }
 
@@ -132,8 +132,8 @@ func (w *shareLoad) end() {
 	w.workers.Wait()
 }
 
-// cycle acquires one of the locks, holds it and releases it. One hold of a thousand lasts a second, so that
-// some last through the failover.
+// cycle acquires one of the locks, holds it and releases it. About one hold of a thousand lasts a second, so
+// that some holds last through the failover.
 func (w *shareLoad) cycle(s *rlock.Session, owner string) {
 	all, h := w.hold()
 	h.Lock, h.Owner, h.Call = []string{"a", "b"}[rand.IntN(2)], owner, time.Now().UnixNano()
@@ -174,9 +174,9 @@ func (w *shareLoad) saw(of string, h history.Hold, err error) {
 	w.errors = append(w.errors, failed{h.Call, fmt.Sprintf("%s: %v", of, err)})
 }
 
-// progress waits until each session has held all of each name, and a part of it, that many times more. It
-// waits for each session: after a failover a Sentinel may name the old master for a while, and a client that
-// uses this Sentinel reaches the new master later than others do.
+// progress waits until each session has held each lock in full, and in part, as many more times as times
+// says. It waits for each session, because some sessions reach the new master later than others: after a
+// failover, the Sentinel that they use may name the old master for a while.
 func (w *shareLoad) progress(times int) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -204,8 +204,8 @@ func (w *shareLoad) progress(times int) {
 	})
 }
 
-// entry identifies a grant that the readers of a session share. A reader may join it after a failover
-// although it was granted before.
+// An entry identifies a grant that the readers of a session share. A reader may join a grant after a
+// failover, although the old master made this grant.
 type entry struct {
 	session, lock string
 	token         int64
@@ -216,10 +216,10 @@ func entryOf(h history.Hold) entry {
 	return entry{session, h.Lock, h.Token}
 }
 
-// report fails the test unless the grants of each master exclude each other with tokens in order, and the new
-// master's tokens are above the old one's. Until the old master ends, its last grants may overlap grants of
-// the new master, for a lease at most. Two masters at one time may grant the same token. If there never were
-// two, all tokens must be in order.
+// report fails the test unless the grants of each master exclude each other, and have tokens in order. The
+// tokens of the new master must be above the tokens of the old master. If there were two masters at the same
+// time, the last grants of the old master may overlap grants of the new master, for a lease at most. These
+// grants may also have the same tokens. If there never were two masters, all tokens must be in order.
 func (w *shareLoad) report(until, from time.Time) {
 	w.t.Helper()
 	w.end()
@@ -229,7 +229,7 @@ func (w *shareLoad) report(until, from time.Time) {
 	}
 	var old, now []history.Hold
 	last := map[string]int64{}  // tokens before the failover
-	opened := map[entry]int64{} // the first call among the holds of an entry
+	opened := map[entry]int64{} // earliest call of Lock for each entry
 	lost := 0
 	for _, h := range w.holds {
 		if first, ok := opened[entryOf(h)]; !ok || h.Call < first {
@@ -267,8 +267,8 @@ func (w *shareLoad) report(until, from time.Time) {
 		len(w.holds), len(old), len(now), lost, all.Overlaps, all.Unfenced, what)
 }
 
-// failovers make the other node the master. The old master is the only one before until, and the new master
-// after from.
+// failovers has functions that make the other node the master. Before the time until, the old master is the
+// only master. After the time from, the new master is the only master.
 var failovers = map[string]func(
 	t *testing.T, s *testredis.Sentinel, old *testredis.Server,
 ) (until, from time.Time){
@@ -286,7 +286,7 @@ var failovers = map[string]func(
 		until = time.Now()
 		old.Freeze()
 		s.AwaitFailover(t, old)
-		old.Thaw() // a master until a Sentinel reconfigures it
+		old.Thaw() // the old node is a master until a Sentinel reconfigures it
 		testlock.Eventually(t, "it is a replica", func() bool {
 			role, err := old.Client(t).Do(t.Context(), "ROLE").Slice()
 			testlock.Must(t, err)
@@ -314,7 +314,8 @@ func TestASentinelFailoverUnderLoadKeepsTheOrderOfTokensAndOfWaiters(t *testing.
 						rlock.WithHandover(k.turn*time.Duration(i%2))), 10*(i%2)))
 				}
 
-				// The state that the replica had received survives: the holder, and the order of the waiters.
+				// The replica has received the holder and the order of the waiters. This state must survive
+				// the failover.
 				kept := func(i int, all bool) rlock.Locker { return k.lock(sessions[i], "kept", all) }
 				hold := testlock.Take(t, kept(0, true))
 				replica := sentinel.Nodes[1].Client(t)

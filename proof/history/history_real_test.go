@@ -18,8 +18,8 @@ var rounds = flag.Int("rounds", 2, "how often each fault happens in each history
 
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// newStage starts as many servers as the kind needs. Its leases are short, so some expire on a busy machine:
-// such a loss is judged like any other.
+// newStage starts as many servers as the kind needs. The leases are short, so some may expire on a busy
+// machine. Such a loss is judged like any other loss.
 func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	stage := &history.Stage{
 		Assignment: history.Assignment{Seed: rand.Uint64(), Prefix: "lockline",
@@ -38,7 +38,8 @@ func newStage(t *testing.T, kind string, args ...string) *history.Stage {
 	return stage
 }
 
-// play runs processes until each fault has happened *rounds times and there are 200 ops for each round.
+// play runs processes until each fault has happened *rounds times, and the record has 200 operations for each
+// round.
 func play(t *testing.T, kind string, faults []history.Fault, args ...string) *history.Record {
 	t.Helper()
 	stage := newStage(t, kind, args...)
@@ -67,7 +68,8 @@ func perform(t *testing.T, stage *history.Stage, enough func(*history.Record) bo
 }
 
 // Processes are killed and frozen, servers are frozen and killed, and the network loses requests and replies.
-// The models of a mutex, a reentrant, a fenced, and a reentrant fenced mutex still accept each history.
+// The models of a mutex, a reentrant mutex, a fenced mutex and a reentrant fenced mutex must accept each
+// history.
 // Proves: exclusion, RedLock
 func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	t.Parallel()
@@ -108,9 +110,10 @@ func TestWhateverFailsAProcessSeesAReentrantFencedMutex(t *testing.T) {
 	}
 }
 
-// A server that restarts without its data loses its locks. As on every single Redis, two owners can hold a
-// lock then, until the next request of the first one returns its loss. The later owner still has the larger
-// token. Proves: tokens
+// A server that restarts without its data loses its locks. Two owners can then hold a lock at the same time,
+// as with any single Redis. The first owner notices its loss by its next request. The later owner must have
+// the higher token.
+// Proves: tokens
 func TestAServerThatForgetsBreaksExclusionAndNotTheOrderOfTokens(t *testing.T) {
 	t.Parallel()
 	for kind, judge := range map[string]func([]history.Hold) history.Verdict{
@@ -146,8 +149,8 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 			t.Parallel()
 			stage := newStage(t, kind)
 			stage.Alone = true
-			// Ops do not show which run a count down belongs to: with fewer of them, the overlap is found
-			// sooner.
+			// The record of a count-down does not show to which run of the latch it belongs. With fewer
+			// count-downs, the judge finds an overlap sooner.
 			if kind == history.Latch {
 				stage.Processes, stage.Goroutines = 2, 1
 			}
@@ -168,7 +171,7 @@ func TestWhereProcessesShareNothingItIsNoticedOfEachKind(t *testing.T) {
 	}
 }
 
-// A server that loses its data does break exclusion, and the judge and the model find that.
+// A server that loses its data breaks exclusion. The judge and the model must find that.
 // Proves: exclusion, tokens
 func TestAHoldThatTheServerForgotOverlapsTheNextOneAndItsTokenIsSmaller(t *testing.T) {
 	t.Parallel()

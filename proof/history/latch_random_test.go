@@ -20,11 +20,11 @@ import (
 type op struct {
 	call string
 	n    int  // TrySet's argument, or Count's result
-	yes  bool // result of TrySet and Delete; of Wait, whether it returned ErrDeleted
+	yes  bool // result of TrySet or Delete; of a Wait: it returned ErrDeleted
 }
 
-// randomLatch models a latch by a run's count, and by whether the last run was deleted. A Wait takes effect
-// at an instant at which there is no run.
+// randomLatch models a latch by the count of its run, and by whether the last run was deleted. A Wait takes
+// effect at an instant at which the latch has no run.
 var randomLatch = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, _ any) (bool, any) {
@@ -62,8 +62,9 @@ type state struct {
 	deleted bool
 }
 
-// Goroutines of several sessions use one latch at random, while requests and replies are lost and connections
-// cut. Porcupine finds an order in which the model returns the same results. Proves: latch
+// Goroutines of several sessions use one latch at random, while requests and replies are lost. Porcupine must
+// find an order of the calls in which the model returns the same results.
+// Proves: latch
 func TestRandomOperationsAreThoseOfALatch(t *testing.T) {
 	t.Parallel()
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
@@ -89,10 +90,10 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 			if !r.Is("EVALSHA", "EVAL") || len(r.Args) < 5 {
 				return ""
 			}
-			return fmt.Sprint(r.Args[1:5]) // script, key and id: of looks, the run
+			return fmt.Sprint(r.Args[1:5]) // script, key and id; a look has the id of its run
 		})
 	}
-	var now atomic.Int64 // counts calls and returns, as many of them have the same fake time
+	var now atomic.Int64 // counts calls and returns, because fake time does not order them
 	var mu sync.Mutex    // guards history
 	var history []porcupine.Operation
 	saw := func(client int, o op, begun int64) {
@@ -111,7 +112,7 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 			o.yes, err = l.TrySet(t.Context(), o.n)
 		case "CountDown":
 			err = l.CountDown(t.Context())
-		case "Count": // looks of several look alike, so more than three in a row may be lost
+		case "Count": // looks of all sessions have the same name, so all copies may be lost
 			for o.n, err = l.Count(t.Context()); err != nil; o.n, err = l.Count(t.Context()) {
 			}
 		case "Delete":
@@ -126,7 +127,7 @@ func useALatch(t *testing.T, w *testlock.Wire, seed uint64) {
 		ctx := testlock.Bounded(t)
 		begun := now.Add(1)
 		err := l.Wait(ctx)
-		for err != nil && !errors.Is(err, latch.ErrDeleted) && ctx.Err() == nil { // see Count
+		for err != nil && !errors.Is(err, latch.ErrDeleted) && ctx.Err() == nil { // fails like Count
 			begun = now.Add(1)
 			err = l.Wait(ctx)
 		}

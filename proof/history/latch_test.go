@@ -110,7 +110,7 @@ func TestTheJudgeOfLatchesRefusesOnlyWhatTheModelRefuses(t *testing.T) {
 	}
 }
 
-// An op on a name that belongs to no kind counts as Strange.
+// An operation on a lock whose name belongs to no kind counts as Strange.
 func TestWhatIsOfNoKindIsWrong(t *testing.T) {
 	if v := history.JudgeAll([]history.Op{acquire("a", 1, 1, 2)}); v.Strange == 0 {
 		t.Errorf("%+v", v)

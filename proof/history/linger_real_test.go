@@ -11,7 +11,8 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// Among faults, the histories are correct as well if sessions linger: they keep a released lock for a while.
+// Sessions that linger keep a released lock for a while. The histories of such sessions must be correct, too,
+// while faults happen.
 // Proves: exclusion, tokens
 func TestWhateverFailsALockMayStayWhereItIsUsed(t *testing.T) {
 	t.Parallel()
@@ -38,10 +39,10 @@ func TestWhateverFailsALockMayStayWhereItIsUsed(t *testing.T) {
 	}
 }
 
-// kept counts the holds that a session granted from a lock that it had kept, so without a grant by the
-// server: before the call, a hold with the same token or the next smaller one had ended.
+// kept counts the holds that a session granted without the server, because it had kept the lock. Before the
+// call of Lock for such a hold, a hold with the same token or the next lower token had ended.
 func kept(holds []history.Hold) (n int) {
-	ends := map[int64]int64{} // by token, the end of the last hold
+	ends := map[int64]int64{} // end of the last hold with each token
 	slices.SortFunc(holds, func(a, b history.Hold) int { return cmp.Compare(a.Call, b.Call) })
 	for _, h := range holds {
 		if before := max(ends[h.Token], ends[h.Token-1]); before > 0 && before < h.Call {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// actorEnv has the test binary run as one of the processes.
+// actorEnv is a variable of the environment. If it is set, the test binary runs as one of the processes.
 const actorEnv = "LOCKLINE_TEST_ACTOR"
 
 func TestMain(m *testing.M) {

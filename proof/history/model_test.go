@@ -22,7 +22,8 @@ func lose(owner string, token, at int64) history.Op {
 	return history.Op{Lock: "x", Owner: owner, Kind: history.Lose, Token: token, Call: at, Return: at}
 }
 
-// Each history names the models that accept it: m is a mutex, r a reentrant one, f a fenced one, and b both.
+// models has the models that accept a history: m for a mutex, r for a reentrant mutex, f for a fenced mutex,
+// and b for a mutex that is both reentrant and fenced.
 func TestEachModelRefusesWhatItsMutexCouldNotHaveShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		ops    []history.Op

@@ -11,19 +11,20 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// read makes an op one to read.
+// read returns op as an operation of a reader.
 func read(op history.Op) history.Op {
 	op.Read = true
 	return op
 }
 
-// some makes an acquisition one of n permits.
+// some returns op as an acquisition of n permits.
 func some(n int, op history.Op) history.Op {
 	op.Permits = n
 	return op
 }
 
-// refuses checks that the model and the judge accept a history, or that both refuse it.
+// refuses fails the test unless both the model and the judge accept a history. If accepted is false, both
+// must refuse the history.
 func refuses(
 	t *testing.T, name string, accepted bool, model porcupine.Model, v history.Verdict, ops []history.Op,
 ) {
@@ -124,7 +125,7 @@ func TestTheModelRefusesWhatAReadWriteLockCouldNotHaveShown(t *testing.T) {
 	}
 }
 
-// of makes an op one of another lock.
+// of returns op as an operation on this lock.
 func of(lock string, op history.Op) history.Op {
 	op.Lock = lock
 	return op
@@ -171,7 +172,8 @@ func TestTheModelRefusesWhatASemaphoreCouldNotHaveShown(t *testing.T) {
 	}
 }
 
-// agree has a model and a judge look at random histories, of which some are right and some are not.
+// agree fails the test unless a model and a judge agree about random histories. Some of the histories are
+// correct, and some are not.
 func agree(
 	t *testing.T, model porcupine.Model, judge func([]history.Hold) history.Verdict,
 	random func(*rand.Rand) []history.Op,
@@ -200,7 +202,7 @@ func TestTheJudgeOfReadWriteLocksAgreesWithTheModel(t *testing.T) {
 	agree(t, history.ReadWriteModel(), history.JudgeReadWrite, func(rnd *rand.Rand) (ops []history.Op) {
 		broken := rnd.IntN(2) == 0
 		wrong := func(one int) bool { return broken && rnd.IntN(one) == 0 }
-		toRead, toWrite, token := int64(20), int64(20), int64(100) // from when on the lock can be had
+		toRead, toWrite, token := int64(20), int64(20), int64(100) // times from which the lock is free
 		shared := int64(0)                                         // token that readers may share
 		for i := range 2 + rnd.IntN(6) {
 			owner, reads := fmt.Sprint(i), rnd.IntN(2) == 0
@@ -228,7 +230,7 @@ func TestTheJudgeOfReadWriteLocksAgreesWithTheModel(t *testing.T) {
 					Call: from, Return: to})
 			}
 			op(history.Acquire, reads, call, done)
-			switch nested := done + 1 + rnd.Int64N(3); { // an owner does one thing at a time
+			switch nested := done + 1 + rnd.Int64N(3); { // the calls of an owner do not overlap
 			case nested+2 < end && rnd.IntN(2) == 0 && !reads: // downgrades to a reader
 				op(history.Acquire, true, nested, nested)
 				changed := nested + 1 + rnd.Int64N(end-nested-2)
@@ -258,7 +260,7 @@ func TestTheJudgeOfReadWriteLocksAgreesWithTheModel(t *testing.T) {
 
 func TestTheJudgeOfSemaphoresAgreesWithTheModel(t *testing.T) {
 	agree(t, history.SemaphoreModel(3), judgeSemaphore, func(rnd *rand.Rand) (ops []history.Op) {
-		free := []int64{20, 20, 20} // when each permit is free
+		free := []int64{20, 20, 20} // times from which the permits are free
 		token := int64(100)
 		broken := rnd.IntN(2) == 0
 		for i := range 2 + rnd.IntN(7) {

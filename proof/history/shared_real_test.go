@@ -9,7 +9,7 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// primitive has the model and the judge of a kind of locks that several can hold at one time.
+// A primitive is a kind of locks, with its model and its judge.
 type primitive struct {
 	kind  string
 	model porcupine.Model
@@ -25,7 +25,7 @@ func judgeSemaphore(holds []history.Hold) history.Verdict {
 	return history.JudgeSemaphore(holds, history.Permits)
 }
 
-// together counts the holds that were granted while another was held.
+// together counts the holds that began while another hold had not ended.
 func together(holds []history.Hold) (n int) {
 	end := int64(0)
 	for _, h := range holds {
@@ -37,8 +37,9 @@ func together(holds []history.Hold) (n int) {
 	return n
 }
 
-// As with mutexes, the model and the judge accept the histories of read-write locks and semaphores among
-// faults. Proves: semaphore, read-write lock
+// The model and the judge must accept the histories of read-write locks and semaphores while faults happen,
+// as they do with mutexes.
+// Proves: semaphore, read-write lock
 func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	t.Parallel()
 	for _, p := range primitives {
@@ -79,7 +80,7 @@ func TestWhateverFailsAProcessSeesAReadWriteLockAndASemaphore(t *testing.T) {
 	}
 }
 
-// The judges accept the histories of latches and elections among faults.
+// The judges must accept the histories of latches and elections while faults happen.
 // Proves: latch, election
 func TestWhateverFailsAProcessSeesALatchAndAnElection(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func (k kind) call(c *caller) call {
 
 func pick[T any](c *caller, of ...T) T { return of[c.IntN(len(of))] }
 
-// rare returns true once in n times.
+// rare returns true in about one of n calls.
 func (c *caller) rare(n int) bool { return c.IntN(n) == 0 }
 
 func number64(n int64) string { return strconv.FormatInt(n, 10) }
@@ -59,7 +59,8 @@ func (c *caller) session() string { return pick(c, "A", "B", "C") }
 
 func (c *caller) owner() string { return c.session() + ":" + strconv.Itoa(1+c.IntN(3)) }
 
-// time returns a time near to now or a stored time, as a request's deadline or the end of a lease.
+// time returns a time near the present time, or a stored number. It can be the deadline of a request, or the
+// end of a lease.
 func (c *caller) time() string {
 	switch c.IntN(6) {
 	case 0:
@@ -74,7 +75,7 @@ func (c *caller) time() string {
 	return number64(c.now + c.Int64N(5e6))
 }
 
-// deadline returns a time after which a request is void.
+// deadline returns the time after which a request is void. Most of these times are in the future.
 func (c *caller) deadline() string {
 	if c.rare(6) {
 		return c.time()
@@ -90,7 +91,8 @@ func (c *caller) lease() string {
 
 func (c *caller) keep() string { return pick(c, "1", "15000", "15000", "86400000") }
 
-// stored returns a stored string, a word of one, or a score, for which is returns true.
+// stored returns a stored text for which the function is returns true. It can be a whole string, a word of a
+// string, or a score. If there is no such text, stored returns nonsense.
 func (c *caller) stored(is func(string) bool) string {
 	var all []string
 	add := func(s string) {
@@ -122,7 +124,7 @@ func isNumber(s string) bool {
 	return err == nil && len(s) > 3
 }
 
-// token returns a stored number or a number near to it.
+// token returns a stored number, a number near to it, or the present time.
 func (c *caller) token() string {
 	n, _ := strconv.ParseInt(c.stored(isNumber), 10, 64)
 	return pick(c, number64(n), number64(n), number64(n), number64(n+999), number64(n-999),
@@ -150,7 +152,8 @@ func queueLock(c *caller) []string {
 		pick(c, "0", "1", "1000", "3000", "3000"), c.channels(), c.nonce(), c.told()}
 }
 
-// keeping adds the argument by which a session may keep the grant to half of the calls.
+// keeping adds an argument to half of the calls. With this argument, the session may keep the grant while no
+// goroutine uses it.
 func keeping(argv func(c *caller) []string) func(c *caller) []string {
 	return func(c *caller) []string {
 		if c.rare(2) {
@@ -165,7 +168,8 @@ func queueRelease(c *caller) []string {
 		pick(c, "0", "", c.token())}
 }
 
-// holderOr mostly returns the owner of a lock, also if its lease has ended.
+// holderOr usually returns the owner of a lock, even if the lease has ended. Sometimes it returns another
+// owner.
 func holderOr(c *caller, key string) string {
 	if owner, ok := c.space.Hash(key)["owner"]; ok && !c.rare(3) {
 		return owner
@@ -247,7 +251,7 @@ var kinds = []kind{
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), c.late(), "",
 				pick(c, "1", "50", "3000")}
 		}},
-		{script: "lock/release", argv: func(c *caller) []string { // a writer downgrades to a reader
+		{script: "lock/release", argv: func(c *caller) []string { // a writer becomes a reader
 			owner := permitHolder(c)
 			return []string{owner, permitToken(c, owner), c.channels(), c.keep(), "0", c.token(), "", "1"}
 		}},
@@ -295,10 +299,11 @@ var kinds = []kind{
 	}},
 }
 
-// hashAlone returns the keys of a request that only needs the lock's hash.
+// hashAlone returns the keys of a request that needs only the hash of the lock.
 func hashAlone(*caller) []string { return lockKeys[:1] }
 
-// allOrHash returns the keys of a release, which may only name the hash if nobody waits.
+// allOrHash returns the keys of a release. About one of three releases has only the hash, as while a slot
+// moves.
 func allOrHash(c *caller) []string { return lockKeys[:pick(c, 3, 3, 1)] }
 
 func renewal(c *caller) []string {
@@ -307,7 +312,8 @@ func renewal(c *caller) []string {
 		c.keep(), floor}
 }
 
-// writable replaces a number of permits that the key space formats in another way than Redis (see lualib.go).
+// writable replaces a large number of permits by 1. Redis and the key space format such numbers in different
+// ways, see lualib.go.
 func writable(argv []string) {
 	if f, _ := numeral(argv[1]); math.Abs(f) >= 1e14 {
 		argv[1] = "1"
@@ -358,7 +364,7 @@ func (c *caller) current() string {
 	return "r" + strconv.Itoa(1+c.IntN(8))
 }
 
-// joined returns a party of a latch that has a lease, and the id with which it joined.
+// joined usually returns a party that has joined a latch, and the id with which it has joined.
 func (c *caller) joined() (name, id string) {
 	name, id = c.party(), c.run()
 	for _, f := range sorted(c.space.Hash("{k}")) {

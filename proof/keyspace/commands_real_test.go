@@ -10,7 +10,7 @@ import (
 //go:embed testdata/show.lua
 var showText string
 
-const start = 1_700_000_000_000_000 // Redis time in microseconds
+const start = 1_700_000_000_000_000 // Redis time in µs
 
 // sample returns a space with keys of all types, some of which expire soon.
 func sample() *Space {
@@ -30,7 +30,8 @@ func sample() *Space {
 	return s
 }
 
-// expressions has lists of Lua expressions. The test compares their values, and all keys after them.
+// expressions has lists of Lua expressions. The test compares their values on a server and in a key space.
+// Then it compares all keys.
 var expressions = map[string]string{
 	"time": `call('TIME'), call('time')`,
 	"wrong type": `try('HGET', 'zset', 'a'), try('HMGET', 'zset', 'a', 'b'), try('HGETALL', 'zset'), ` +
@@ -197,7 +198,7 @@ var expressions = map[string]string{
 		`table.concat({}, ' '), (pcall(table.concat, { 'a', false }, ' '))`,
 }
 
-// returns has scripts whose replies are compared.
+// returns has scripts. The test compares their replies on a server and in a key space.
 var returns = map[string]string{
 	"a number":          `return 3.7`,
 	"a negative number": `return -3.7`,

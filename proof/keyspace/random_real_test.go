@@ -24,13 +24,13 @@ const (
 	callsEach = 20
 )
 
-// loaded is a script, compiled and loaded on the server.
+// A loaded is a script that is compiled for the key space, and loaded on the server.
 type loaded struct {
 	script *Script
 	digest string
 }
 
-// comparison compares a key space with a server.
+// A comparison runs the same scripts on a key space and on a server.
 type comparison struct {
 	server  *server
 	scripts map[string]loaded
@@ -42,7 +42,7 @@ func newComparison(t *testing.T) *comparison {
 	c := &comparison{newServer(t), map[string]loaded{}, map[string]map[string]int{}}
 	for _, name := range script.Names() {
 		if path.Dir(name) == "redisson" {
-			continue // scripts of latches use commands that the key space lacks
+			continue // scripts of Redisson use commands that the key space lacks
 		}
 		text := script.Text(name)
 		compiled, err := Compile("script", text)
@@ -55,12 +55,12 @@ func newComparison(t *testing.T) *comparison {
 	return c
 }
 
-// run makes a sequence of random calls, and returns the first difference.
+// run makes a sequence of random calls. It returns the first difference between the key space and the server.
 func (c *comparison) run(t *testing.T, k kind, seed uint64) error {
 	w := &caller{Rand: rand.New(rand.NewPCG(seed, 0)), now: start + int64(seed%1e6),
 		space: New(), keys: k.keys, fields: k.fields}
 	var story []string
-	plausible := w.rare(2) // without changes by hand
+	plausible := w.rare(2) // without changed data and without nonsense
 	for range callsEach {
 		if !plausible && w.rare(4) {
 			w.disturb()
@@ -115,7 +115,8 @@ func (c *comparison) note(name string, did Effect) {
 	c.replies[name][reply]++
 }
 
-// pass advances the clock, often to a stored time or the end of a key, and sometimes sets it back.
+// pass advances the clock, often by a little. It may also set the clock to a time near a stored time or the
+// expiry of a key, or set it back.
 func (c *caller) pass() {
 	switch c.IntN(12) {
 	case 0, 1, 2, 3, 4:
@@ -124,7 +125,7 @@ func (c *caller) pass() {
 		c.now += c.Int64N(5e6)
 	case 6:
 		c.now -= c.Int64N(3000)
-	case 7: // near the end of a key
+	case 7: // near the expiry of a key
 		if k := c.space.keys[pick(c, c.keys...)]; k != nil && k.expires != 0 && k.expires < c.now/1000+1e6 {
 			c.now = (k.expires+pick[int64](c, -1, 0, 0, 1))*1000 + c.Int64N(1000)
 		}
@@ -158,7 +159,7 @@ func (c *caller) disturb() {
 	case 2:
 		k.expires = c.now/1000 + pick[int64](c, -1, 0, 1, 2, 1000, 2000)
 	case 3:
-		k.hash, k.scores = k.scoresAsHash(), k.hashAsScores() // the other type
+		k.hash, k.scores = k.scoresAsHash(), k.hashAsScores() // of the other type
 	default:
 		c.spoil(k)
 	}
@@ -187,7 +188,7 @@ func (k *key) hashAsScores() map[string]float64 {
 	return scores
 }
 
-// spoil changes or adds a field or member.
+// spoil changes, adds or deletes a field of a hash, or a member of a sorted set.
 func (c *caller) spoil(k *key) {
 	if k.hash != nil {
 		fields := append(append(sorted(k.hash), c.fields...), c.owner())
@@ -233,7 +234,7 @@ func TestScriptsDoAsOnAServer(t *testing.T) {
 		*sequences, callsEach, c.server.again)
 }
 
-// common has the kinds of replies that each script should give in many runs.
+// common has the kinds of replies that each script must give if there are many runs.
 var common = map[string]string{
 	"lock/limit":        "N S V",
 	"lock/renew":        "K L",
@@ -255,7 +256,8 @@ var common = map[string]string{
 	"latch/set":         "S V",
 }
 
-// reached fails if a script was not called or lacks a common reply. The calls then have the wrong arguments.
+// reached fails the test unless a script has given each of its common replies. If one is missing, the random
+// calls must be changed.
 func (c *comparison) reached(t *testing.T, name string) {
 	t.Helper()
 	if common[name] == "" {

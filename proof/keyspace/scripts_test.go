@@ -17,27 +17,27 @@ import (
 // The tests in this file run single scripts of locks on a key space, in situations that no session can bring
 // about at will.
 
-// Arguments of the requests, in milliseconds.
+// These are arguments of the requests, in ms.
 const (
 	lockLease = 1100
-	liveness  = 1800  // time for which a waiter is known to live
-	retention = 15000 // time for which a hash is kept
+	liveness  = 1800  // waiter timeout
+	retention = 15000 // time for which metadata outlives the lease
 )
 
 const (
-	epoch         = int64(1e12) // Redis time in microseconds at which a test begins
+	epoch         = int64(1e12) // Redis time in µs at which a test begins
 	channelPrefix = "c:"
 	all           = protocol.All
 )
 
 var (
 	lockKeys   = []string{"lock", "lock:q", "lock:w"}
-	permitKeys = []string{"lock", "lock:q", "lock:w", "lock:h"} // of a lock with permits
+	permitKeys = []string{"lock", "lock:q", "lock:w", "lock:h"} // keys of a lock with permits
 )
 
 func micro(ms int64) int64 { return ms * 1000 }
 
-// patience returns the time after which a request is void, in microseconds.
+// patience returns how long a request is valid, in µs.
 func patience() int64 {
 	return protocol.Patience(min(lockLease, liveness) * time.Millisecond).Microseconds()
 }
@@ -75,7 +75,7 @@ func newServer(t *testing.T, limit string) *server {
 	return &server{t: t, now: epoch, keys: keys, limit: limit, space: keyspace.New()}
 }
 
-// try runs a script, and returns its error, too.
+// try runs a script, and returns its reply and its error.
 func (s *server) try(name string, keys []string, argv ...string) (string, error) {
 	s.t.Helper()
 	compiled, err := keyspace.Compile(name, script.Text(name))
@@ -135,7 +135,7 @@ func (s *server) tryAcquire(owner, n string) string {
 	return s.request(owner, n, "0")
 }
 
-// granted returns the token of a reply that must be a grant.
+// granted returns the token of a grant. It fails the test if the reply is not a grant.
 func (s *server) granted(reply string) string {
 	s.t.Helper()
 	words := strings.Fields(reply)
@@ -183,7 +183,7 @@ func (s *server) wantsTold(session string) {
 	s.t.Errorf("%s was told nothing; messages: %q", session, s.told)
 }
 
-// edit changes the hash.
+// edit changes the fields of the lock's hash.
 func (s *server) edit(change func(fields map[string]string)) {
 	hash := maps.Clone(s.space.Hash(permitKeys[0]))
 	change(hash)
@@ -192,8 +192,8 @@ func (s *server) edit(change func(fields map[string]string)) {
 	s.space.PutHash(permitKeys[0], hash, expires)
 }
 
-// blocked makes a queue whose only waiter, W:1, wants 3 permits of a limit of 2, while A:1 has 2. The waiter
-// before it has died.
+// blocked returns a semaphore with a limit of 2. A:1 holds 2 permits, with the token that blocked returns.
+// The queue has W:1, which wants 3 permits, behind a waiter that has died.
 func blocked(t *testing.T) (s *server, token string) {
 	s = newServer(t, "3")
 	token = s.granted(s.acquire("A:1", "2"))
@@ -202,7 +202,8 @@ func blocked(t *testing.T) (s *server, token string) {
 	s.setLimit("2")
 	s.now += micro(liveness) / 2
 	s.renew("A:1", token)
-	// W sends no request: its reply would be N. It lives longer than H, as its message came later.
+	// The waiter W must live longer than H, which is before W. The test changes the entry of W, because the
+	// reply to a heartbeat of W would be N, which means that W wants more permits than the limit.
 	entry := s.space.Hash(permitKeys[2])
 	waiters := maps.Clone(entry)
 	words := strings.SplitN(waiters["W:1"], " ", 2)
@@ -239,7 +240,7 @@ func TestAWaiterOfTheSessionWhosePermitsStayTakenIsToldWhenThatEnds(t *testing.T
 	s.now += micro(lockLease) / 2
 	token := s.granted(s.acquire("A:1", "1"))
 	s.now += 1000
-	s.renew("Z:1", first) // A's ends first
+	s.renew("Z:1", first) // the lease of A ends before that of Z
 	s.wants(s.acquire("A:2", "1"), "Q")
 	s.wants(s.release("A:1", token, "50"), "R")
 	s.wantsTold("A")
@@ -256,8 +257,8 @@ func TestATryThatRemovesADeadHeadTellsTheNextWhenALeaseEnds(t *testing.T) {
 			s.now += micro(1000)
 			s.renew("A:1", token)
 			s.now += micro(200)
-			s.wants(s.acquire("W:1", "2"), "QB ") // the other two look, and this one in 1,080 ms
-			// They are known to live no more, and A's lease lasts for 299 ms.
+			s.wants(s.acquire("W:1", "2"), "QB ") // D and E send requests when the lease ends, W in 1,080 ms
+			// Now D and E count as dead, and the lease of A lasts for another 299 ms.
 			s.now += micro(liveness-1200) + 1
 			s.wants(s.request("T:1", "1", c.alive), "Q")
 			s.wantsTold("W")
@@ -268,7 +269,7 @@ func TestATryThatRemovesADeadHeadTellsTheNextWhenALeaseEnds(t *testing.T) {
 func TestPermitsAreNotLostByAnAttemptThatIsGrantedAgainBehindManyLeasesThatAreOver(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "3000")
-	s.granted(s.acquire("Z:1", "1")) // in `owner`
+	s.granted(s.acquire("Z:1", "1")) // the hash has Z:1 in the field `owner`
 	for i := range 1000 {
 		s.granted(s.acquire(fmt.Sprintf("A:%d", i), "1"))
 		s.now++
@@ -295,23 +296,23 @@ func TestALimitThatIsSetWhileASlotMovesFailsSoThatItIsTriedAgain(t *testing.T) {
 		}
 	}
 	s := newServer(t, "2")
-	set(s) // no hash
+	set(s) // the lock has no hash yet
 	s = newServer(t, "2")
 	s.acquire("A:1", "1")
 	set(s)
 	s.acquire("B:1", "1")
-	set(s) // a further holder
+	set(s) // there is a second holder
 	s = newServer(t, "2")
 	s.acquire("A:1", "2")
 	s.acquire("B:1", "1")
-	set(s) // a queue
+	set(s) // there is a queue
 }
 
 func TestTokensGrowBehindAForcedHolderWhosePermitsStayedTakenWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "2")
 	token := s.granted(s.acquire("A:1", "1"))
-	s.wants(s.release("A:1", token, "1000"), "R") // stays taken
+	s.wants(s.release("A:1", token, "1000"), "R") // the permit stays taken
 	s.now += micro(500)
 	s.granted(s.acquire("B:1", "1"))
 	last := s.granted(s.acquire("B:1", "1"))
@@ -339,7 +340,7 @@ func TestAForcedUnlockOfADamagedLockThatIsShared(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, which string
-		free        bool // the first holder has gone
+		free        bool // the first holder has released the lock
 		damage      func(map[string]string)
 	}{
 		{"a field of the hash", "r", false, func(h map[string]string) { h["ticket"] = "x" }},
@@ -412,7 +413,8 @@ func TestAReleaseWithoutTheKeyOfFurtherHoldersServesOneAndNotifiesTheNext(t *tes
 	}
 }
 
-// waitersOfAWriter makes a lock that a writer has, and a queue of so many readers R1:1, R2:1 and so on.
+// waitersOfAWriter returns a lock that the writer A:1 holds, and its token. The queue has n readers, which
+// are R1:1, R2:1 and so on.
 func waitersOfAWriter(t *testing.T, n int) (s *server, token string) {
 	s = newServer(t, number(all))
 	token = s.granted(s.acquire("A:1", number(all)))
@@ -461,7 +463,7 @@ func TestOneRequestServes200WaitersAndNotifiesTheNextToSendItsOwn(t *testing.T) 
 // granting counts the messages of the last script that say that a waiter was granted permits.
 func (s *server) granting() (n int) {
 	for _, m := range s.told {
-		if len(strings.Fields(m)) == 6 { // with the channel
+		if len(strings.Fields(m)) == 6 { // the channel is the first word
 			n++
 		}
 	}
@@ -511,7 +513,7 @@ func TestAWaiterThatWasNeverSeenToHaveASubscriberLooksWhenTheLeaseEnds(t *testin
 	s.deaf = "B"
 	s.wants(s.acquire("B:1", "1"), "QD")
 	s.wants(s.acquire("C:1", "1"), "QS")
-	s.wants(s.acquire("B:1", "1"), "QD") // and not QBD or QSD, by which C would have to look
+	s.wants(s.acquire("B:1", "1"), "QD") // QBD or QSD would mean that C sends a request then
 }
 
 func TestAnAttemptWithoutAnEntryLeavesTheQueueWhenItIsGrantedTheLock(t *testing.T) {
@@ -546,6 +548,6 @@ func TestAServerWhoseClockIsSetBackGivesAFurtherHolderNoLeaseAgain(t *testing.T)
 	s.now += micro(lockLease)
 	s.wants(s.renew("B:1", token), "L")
 	s.now -= micro(lockLease) / 2
-	s.wants(s.tryAcquire("C:1", "2"), "Q") // A has its lease again
+	s.wants(s.tryAcquire("C:1", "2"), "Q") // by the new clock, the lease of A has not ended
 	s.wants(s.tryAcquire("D:1", "1"), "G")
 }

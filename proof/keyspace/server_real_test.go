@@ -17,7 +17,7 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// outcome is the effect of a script on a server or on a key space, as text for a comparison.
+// An outcome is the effect of a script on a server or on a key space, as texts that a test can compare.
 type outcome struct {
 	reply, published, space string
 }
@@ -31,11 +31,11 @@ var listeners = map[string]int{"c:B": 1, "c:C": 2, "c:{k}:B": 1, "c:{k}:C": 2, "
 
 func listening(channel string) int { return listeners[channel] }
 
-// server is a real server that runs scripts as the key space does.
+// A server is a real server that runs scripts as the key space does.
 //
-// The script receives the time from the test, but keys expire by the server's own clock. So a state is stored
-// with ends relative to the current millisecond of the server, and the result only counts if the server reads
-// all of it within that millisecond. Otherwise all is repeated.
+// The script gets the time from the test, but keys expire by the server's own clock. So the expiry times of a
+// state are stored relative to the present millisecond of the server. The outcome only counts if the script
+// ends in the millisecond for which the state was stored. Otherwise the run is repeated.
 type server struct {
 	client  *redis.Client
 	prepare string
@@ -56,8 +56,8 @@ func newServer(t *testing.T) *server {
 		t.Skip("the key space is a Redis that has sharded pub/sub")
 	}
 	s := &server{client: testredis.Start(t, "--enable-debug-command", "yes").Client(t)}
-	// Scripts still see a key in the millisecond in which it expires, but Redis 8 may delete it in the
-	// background then.
+	// Scripts still see a key in the millisecond in which it expires. But in this millisecond, Redis 8 may
+	// already delete the key in the background.
 	if err := s.client.Do(t.Context(), "DEBUG", "SET-ACTIVE-EXPIRE", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +101,14 @@ func (s *server) load(t *testing.T, text string) (digest string) {
 	return digest
 }
 
-// shimmed adds code to a script that runs it as the key space does. The script begins in the second line.
+// shimmed adds code to the text of a script. This code runs the script as the key space does. The script
+// begins in the second line.
 func shimmed(text string) string {
 	return "local function script(redis, KEYS, ARGV)\n" + text + "\nend\n" + runText
 }
 
-// stored returns the arguments of prepare.lua, with the ends of all keys moved by later milliseconds.
+// stored returns arguments of prepare.lua, which store a state. The expiry times of all keys are later ms
+// later than in the state.
 func stored(space *Space, now int64) (args []any, later int64) {
 	ms := now / 1000
 	for _, k := range space.keys {
@@ -118,7 +120,7 @@ func stored(space *Space, now int64) (args []any, later int64) {
 		k, ttl := space.keys[name], ""
 		if k.expires != 0 {
 			if k.expires < ms-1 {
-				continue // expired, so equal to a deleted key
+				continue // has expired, which is the same as deleted
 			}
 			ttl = strconv.FormatInt(k.expires-ms+later, 10)
 		}
@@ -137,7 +139,7 @@ func stored(space *Space, now int64) (args []any, later int64) {
 	return args, later
 }
 
-// run runs a loaded script on a state.
+// run stores a state on the server, runs a loaded script, and returns the outcome.
 func (s *server) run(t *testing.T, digest string, space *Space, now int64, keys, argv []string) outcome {
 	t.Helper()
 	prepared, later := stored(space, now)
@@ -208,7 +210,8 @@ func serverReply(result []any) string {
 
 var raisedAt = regexp.MustCompile(`^(?:user_)?script:(\d+): `)
 
-// failure returns the text of an error. Of errors of Lua itself it only has the line, as their words differ.
+// failure returns the text of an error. For an error of Lua itself, the text has only the line, because the
+// key space uses other words.
 func failure(text string, linesBefore int) string {
 	if at := raisedAt.FindStringSubmatch(text); at != nil {
 		line, _ := strconv.Atoi(at[1])
@@ -241,7 +244,7 @@ func serverSpace(all []any) string {
 			pairs = append(pairs, fmt.Sprintf("%q=%q", a, b))
 		}
 		if kind == "hash" {
-			slices.Sort(pairs) // fields have no order, members do
+			slices.Sort(pairs) // fields have no order, but members have one
 		}
 		lines = append(lines, line(name, kind, ttl, pairs))
 	}
@@ -253,7 +256,7 @@ func line(name, kind string, ttl int64, pairs []string) string {
 	return fmt.Sprintf("%q %s %d: %s", name, kind, ttl, strings.Join(pairs, " "))
 }
 
-// outcomeOf returns the outcome on a key space.
+// outcomeOf returns the outcome of a script that has run on a key space.
 func outcomeOf(e Effect, now int64) outcome {
 	o := outcome{reply: reply(e.Reply)}
 	if e.Err != nil {
@@ -292,11 +295,11 @@ func outcomeOf(e Effect, now int64) outcome {
 	return o
 }
 
-// Valkey has left "Redis" out of some errors.
+// wording makes errors of Redis and Valkey the same. Valkey has left the word "Redis" out of some errors.
 var wording = strings.NewReplacer("calling Redis command", "calling command",
 	"Lua redis lib command arguments", "Command arguments", "this redis lib call", "this call")
 
-// reply quotes a reply, with the members of JSON in order, as they have a random order in Lua.
+// reply quotes a reply. It sorts the members of JSON objects, because they have a random order in Lua.
 func reply(text string) string {
 	if at := strings.IndexByte(text, '{'); at >= 0 {
 		var v any

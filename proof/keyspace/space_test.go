@@ -43,7 +43,7 @@ func TestACloneIsIndependent(t *testing.T) {
 	}
 }
 
-// randomSpace returns one of few spaces, so that two are often equal.
+// randomSpace returns one of only a few different spaces, so that two results are often equal.
 func randomSpace(r *rand.Rand) *Space {
 	s := New()
 	text := func() string { return []string{"", "a", "aa", "\x00"}[r.IntN(4)] }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// What is broken is there to be broken, and is still Go: nightly alone would find out.
+// Each mutant must find the text that it replaces, and the changed file must still be Go. Otherwise only the
+// nightly tests would notice a mutant that does not work any more.
 func TestMutantsApply(t *testing.T) {
 	for _, m := range slices.Concat(All, Explored) {
 		path, broken, err := m.Apply("../..")

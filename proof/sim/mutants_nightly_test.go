@@ -17,8 +17,8 @@ import (
 var within = flag.Int("within", 150,
 	"how many seeds a mutant may live for; one that is harmless is tried with a fifth of them")
 
-// Each mutant is caught, or mutant.Harmless has the reason why it cannot be. The table has the seed that
-// caught it, and the number of runs in which this seed did so again.
+// Each mutant must be caught, or its field Harmless must have the reason why no seed catches it. The table
+// has the seed that caught the mutant, and the number of runs in which this seed did so again.
 func TestMutantsAreCaught(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

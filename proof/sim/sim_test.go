@@ -37,8 +37,9 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// The locks keep their promises although processes crash, networks lose, delay and cut, and servers crash,
-// forget, and have clocks that differ. When the faults have ended, the locks work as before.
+// In the simulated worlds, processes and servers crash, networks lose and delay messages and cut connections,
+// servers lose data, and the clocks of servers differ. The locks must keep their promises. When the faults
+// have ended, the locks must work as before.
 // Proves: exclusion
 func TestSimulatedWorldsKeepEveryPromise(t *testing.T) {
 	for _, k := range sim.Kinds {
@@ -58,7 +59,7 @@ func simulate(t *testing.T, k sim.Kind) {
 			return
 		}
 		tried := counts.Of("seeds")
-		// The seed does not decide the order of goroutines that wake at one instant.
+		// The seed does not decide the order of goroutines that wake up at the same instant.
 		more := 0
 		for range *again {
 			if sim.Run(t, k, seed, &counts) != nil {
@@ -82,7 +83,7 @@ func simulate(t *testing.T, k sim.Kind) {
 		}
 	})
 	t.Logf("%s: %v", k.Name, &counts)
-	if counts.Of("entries") < 10_000 || *first { // with so few entries, rare events may be missing
+	if counts.Of("entries") < 10_000 || *first { // too few entries for rare events
 		return
 	}
 	for _, what := range k.Vital() {

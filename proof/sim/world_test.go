@@ -14,7 +14,7 @@ import (
 )
 
 // forgetful makes a world in which an attempt has a RedLock on three servers with these leases. After the
-// given time, it calls forgetOne. It returns the servers that have the lock soon after that.
+// time after, it calls forgetOne. It returns the numbers of the servers that have the lock soon after that.
 func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on []int) {
 	synctest.Test(t, func(*testing.T) {
 		redlock3 := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == "redlock3" })
@@ -42,13 +42,13 @@ func forgetful(t *testing.T, leases [3]time.Duration, after time.Duration) (on [
 			}
 		}
 		w.mu.Unlock()
-		time.Sleep(time.Second) // until nothing runs
+		time.Sleep(time.Second) // until all goroutines have ended
 	})
 	return on
 }
 
-// If a server has already lost a hold, no other server forgets it, even if no request has shown the loss.
-// Otherwise two of three servers would not have it, which no RedLock survives.
+// If the lease of a hold has ended on one server, forgetOne must choose no other server, even if no request
+// has shown the loss yet. Otherwise two of three servers would lack the hold, which no RedLock survives.
 func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
 	if on := forgetful(t, [3]time.Duration{time.Second, 3 * time.Second, 3 * time.Second},
 		1500*time.Millisecond); len(on) != 2 {
@@ -56,8 +56,8 @@ func TestNoServerForgetsWhatAMajorityThenLacks(t *testing.T) {
 	}
 }
 
-// Only the server where the lease ends first may forget it, because the holder may count on the others when
-// that lease has ended.
+// forgetOne must choose the server on which the lease of the hold ends first. When this lease has ended, the
+// holder may still count on the two other servers.
 func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 	for first := range 3 {
 		leases := [3]time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}
@@ -68,8 +68,9 @@ func TestTheServerForgetsWhereTheLeaseEndsFirst(t *testing.T) {
 	}
 }
 
-// A server that has lost a RedLock grants a lease of its own at the next request, so the median may end
-// earlier. If no server has lost it, a re-entry shortens no lease.
+// A server that has lost a RedLock grants a lease of its own at the next request. So the deadline of the
+// hold, which is the median of the leases, may become earlier. If no server has lost the RedLock, the
+// deadline must not become earlier.
 func TestAServerThatForgotExcusesAnEarlierDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, hold, err := rlock.New(locktest.NewSession(t), "x").Lock(t.Context(), rlock.WithLease(time.Minute))
@@ -90,10 +91,10 @@ func TestAServerThatForgotExcusesAnEarlierDeadline(t *testing.T) {
 	})
 }
 
-// When the clock of a server is set back, keys expire later by as much, as in Redis.
+// When the clock of a server is set back, keys live longer by the same time, as in Redis.
 func TestKeysLiveLongerByAsMuchAsTheClockIsSetBack(t *testing.T) {
 	const lease, back = time.Second, 7 * time.Second
-	for _, after := range []time.Duration{0, lease / 2} { // in the middle of the lease, too
+	for _, after := range []time.Duration{0, lease / 2} { // at the beginning and in the middle of the lease
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(Kinds[0], 1, &Counts{})
 			s := newServer(w, 0, simnet.Faults{}, w.rand(0))

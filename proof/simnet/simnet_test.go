@@ -20,7 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that writes each message back, and records its time of arrival.
+// An echo is a server that writes each message back. It records the messages with the times at which they
+// arrived.
 type echo struct {
 	start time.Time
 	mu    sync.Mutex // guards got
@@ -130,7 +131,7 @@ func TestABlackHoleSwallows(t *testing.T) {
 		h.BlackHole(100*time.Millisecond, simnet.Up, simnet.Down)
 		send(t, c, "x")
 		time.Sleep(time.Second)
-		send(t, c, "y") // lost as well, as it follows a lost message
+		send(t, c, "y") // also lost, because it follows a lost message
 	})
 	if got != "" {
 		t.Errorf("%q arrived", got)
@@ -244,8 +245,8 @@ func TestThePartsOfAPipelineArriveOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// frozen sends x, freezes the host for a minute while the reply is in flight, and reads with a deadline of d.
-// It returns the result and the duration of the read.
+// frozen sends x and y. While the replies are in flight, it freezes the host for a minute, and reads with a
+// deadline of d. It returns the results and the duration of the Read.
 func frozen(t *testing.T, seed uint64, d time.Duration) (read string, took time.Duration, err error) {
 	simulated(t, seed, simnet.Faults{Latency: time.Millisecond}, func(
 		t *testing.T, e *echo, h *simnet.Host, c net.Conn,
@@ -270,8 +271,8 @@ func TestAFrozenHostReadsAfterwardsAllThatHasArrived(t *testing.T) {
 	}
 }
 
-// When a stopped process continues, its deadline has passed and a message has arrived, and a Read may return
-// either.
+// When a frozen process continues, the deadline of its Read has passed, and a message has arrived. The Read
+// may then return the message or the error of the deadline.
 func TestAFrozenHostFindsItsDeadlineOrWhatHasArrived(t *testing.T) {
 	ends := map[string]int{}
 	for seed := range uint64(40) {

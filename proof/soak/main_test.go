@@ -9,7 +9,8 @@ import (
 	"github.com/lockline/lockline/internal/testing/testredis"
 )
 
-// TestMain lets the test binary be the program and its processes.
+// TestMain makes the test binary run as the program, or as one of its processes, if an argument or a variable
+// says so. Otherwise it runs the tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "soak" {
 		os.Exit(run(os.Args[2:], os.Stdout, os.Stderr))
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(run(nil, os.Stdout, os.Stderr))
 	}
-	// A program with the race detector sleeps for a second before it ends well.
+	// By default, a program with the race detector sleeps for a second before it exits.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testredis.Run(m)
 }

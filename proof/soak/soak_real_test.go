@@ -21,7 +21,8 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// Leases are short here, so some expire on a busy machine: such a loss is judged like any other.
+// The leases in these tests are short, so some may expire on a busy machine. Such a loss is judged like any
+// other loss.
 
 // Proves: no trace
 func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
@@ -29,7 +30,7 @@ func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
 	for name, theirs := range map[string]bool{"servers of its own": false, "theirs": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			shared := testredis.Shared(t) // skips where there are none
+			shared := testredis.Shared(t) // skips the test if there is no binary of the server
 			o := options{processes: 3, duration: 2 * time.Second, lease: 500 * time.Millisecond}
 			if theirs {
 				o.redis = "redis://" + shared.Addr
@@ -53,14 +54,15 @@ func TestSoakFindsNothingWrongAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// A terminal's signals reach its whole process group. They come with the second row, when something has
-// failed.
+// A signal from a terminal reaches all processes of its process group. The test sends the signal after the
+// second row of the output, when some faults have happened.
 func TestSoakThatIsInterruptedStillJudges(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere a process that has just started still hears them")
 	}
-	// In the background they may be ignored, and then children ignore them, too.
+	// If this process runs in the background, it may ignore these signals, and then its children ignore them,
+	// too. Notify ends that.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(heard) })

@@ -8,8 +8,8 @@ import (
 	"github.com/lockline/lockline/proof/history"
 )
 
-// held returns the ops of a hold that begins with acquire and ends at end, with a nested hold if nested is
-// true.
+// held returns the operations of a hold that begins with acquire and ends at end. If nested is true, the hold
+// has a nested hold.
 func held(acquire history.Op, nested bool, end int64) (ops []history.Op) {
 	acquire.Kind, acquire.Return = history.Acquire, acquire.Call
 	release := acquire

@@ -33,7 +33,8 @@ func repository(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// problems runs the check, and returns its output and the problems that it finds, one a line.
+// problems runs the check in dir. It returns the output of the check, and the lines of its error, which are
+// the problems.
 func problems(t *testing.T, dir string, linksAlone bool) (output string, errs []string) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The manifest follows the advice of docs/operations.md.
+// This test checks that the manifest is valid, and follows the advice of docs/operations.md.
 func TestTheKubernetesManifestIsValid(t *testing.T) {
 	text, err := os.ReadFile("../../examples/shutdown/kubernetes.yaml")
 	if err != nil {
@@ -34,7 +34,7 @@ func TestTheKubernetesManifestIsValid(t *testing.T) {
 	}
 	worker := deployment.Spec.Template.Spec.Containers[0]
 	command, variable := strings.Join(worker.Command, " "), worker.Env[0].Name
-	if command != "/worker "+exampleArgs || variable != "REDIS_URL" { // which the example reads
+	if command != "/worker "+exampleArgs || variable != "REDIS_URL" { // as the example has them
 		t.Errorf("the worker's command is %s, and its variable %s", command, variable)
 	}
 	report := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0]
@@ -58,11 +58,12 @@ func TestTheKubernetesManifestIsValid(t *testing.T) {
 	}
 }
 
-// exampleArgs are the arguments of examples/shutdown in a manifest or unit. A test of that example uses them.
+// exampleArgs are the arguments of examples/shutdown in a manifest or unit. A test of that example uses the
+// same arguments.
 const exampleArgs = "--after 0"
 
-// runsOnce runs a command of a manifest or unit twice, with a job that ends at once. The second run, which is
-// of another machine at the same tick, must not run the job.
+// runsOnce runs a command of a manifest or unit twice, with a job that ends immediately. The second run
+// stands for another machine at the same tick, so it must not run the job.
 func runsOnce(t *testing.T, command []string) {
 	t.Helper()
 	lockline := filepath.Join(t.TempDir(), "lockline")

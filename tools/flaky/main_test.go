@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// once fails in its first run, as a file remembers.
+// once is the source of a function that fails the test in its first run. The function makes a file, so that
+// it succeeds in later runs.
 const once = `
 func once(t *testing.T, name string) {
 	if _, err := os.Stat(name); err != nil {

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const version = "v0.1.0"
 
-// machine is somebody's, with nothing but Go on it.
+// A machine is the computer of a new user, on which only Go is installed.
 type machine struct {
 	t        *testing.T
 	dir, bin string
 	env      []string
-	redis    string // address
+	redis    string // address of the server
 }
 
 func TestSomebodysFirstTenMinutes(t *testing.T) {
@@ -70,7 +70,7 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 		t.Errorf("lockline --version says %q", out)
 	}
 	cluster := testredis.StartCluster(t, 3, 0)
-	redis := "redis://" + cluster.Nodes[0].Addr // each node leads to the others
+	redis := "redis://" + cluster.Nodes[0].Addr // the client finds the other nodes by this node
 	for _, name := range []string{"a", "b", "c", "d"} {
 		out := m.run("lockline", "exec", "--redis", redis, name, "--", "go", "env", "GOARCH")
 		if strings.TrimSpace(out) != runtime.GOARCH {
@@ -83,7 +83,8 @@ func TestSomebodysFirstTenMinutes(t *testing.T) {
 	}
 }
 
-// released makes a release of the project as it is, and a proxy that has it.
+// released makes a release of the present files of the project. It returns the folder of a module proxy that
+// has the release.
 func released(t *testing.T) (proxy string) {
 	dir := t.TempDir()
 	repo, proxy := filepath.Join(dir, "repository"), filepath.Join(dir, "proxy")
@@ -99,7 +100,8 @@ func released(t *testing.T) (proxy string) {
 	return proxy
 }
 
-// run runs a command in the module, and returns its output.
+// run runs a command in the folder of the user's module, and returns its stdout. It fails the test if the
+// command fails.
 func (m *machine) run(name string, args ...string) string {
 	m.t.Helper()
 	if name == "lockline" {
@@ -116,7 +118,7 @@ func (m *machine) run(name string, args ...string) string {
 	return string(out)
 }
 
-// program writes a program into the module, and runs it.
+// program writes a program into the user's module, runs it, and returns its stdout.
 func (m *machine) program(name, source string) string {
 	m.t.Helper()
 	dir := filepath.Join(m.dir, name)

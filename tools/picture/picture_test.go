@@ -44,7 +44,7 @@ func TestThePictureShowsTheDemo(t *testing.T) {
 	const stale = file + " is not what the demo shows now; record it again with tools/dev picture"
 	picture := storyOf(lines)
 	var runs []story
-	for range 3 { // at most: a slow machine may not show all at once
+	for range 3 { // up to 3 runs, because on a slow machine one run may not show all lines
 		r, err := record(t.Context(), repository, "--for", "1s")
 		must(t, err)
 		run := storyOf(r.lines())
@@ -65,7 +65,7 @@ func TestThePictureIsWhatItsLinesAreDrawnAs(t *testing.T) {
 	for _, l := range lines {
 		r = append(r, moment{line: l})
 	}
-	// All but the times, which the lines do not have.
+	// The comparison leaves out the times, because lines do not have any.
 	times := regexp.MustCompile(`(?m)^@(keyframes|media \(prefers-reduced-motion).*$`)
 	if got := r.svg(); times.ReplaceAllString(string(got), "") != times.ReplaceAllString(string(svg), "") {
 		t.Errorf("%s was edited, or drawn by another version of this tool: run tools/dev picture", file)
@@ -81,7 +81,7 @@ func TestEachChangeOfTextOrStyleOrOrderIsNoticed(t *testing.T) {
 	if err := picture.differs(picture); err != nil {
 		t.Fatal(err)
 	}
-	once := map[string]bool{} // lines that must be there
+	once := map[string]bool{} // texts that must occur exactly once
 	for _, b := range picture.beats {
 		once[b.text] = b.times == 1
 	}
@@ -186,7 +186,7 @@ Redis: at 127.0.0.1:5. Lease: 2s.
 	}
 }
 
-// terminal reads lines in which <1> is an escape sequence.
+// terminal parses lines. In text, a number such as <1> stands for the escape sequence with this number.
 func terminal(t *testing.T, text string) (all []line) {
 	t.Helper()
 	text = regexp.MustCompile(`<(\d+)>`).ReplaceAllString(text, "\x1b[${1}m")
@@ -259,7 +259,7 @@ func TestOnlyTextOnPaperIsDrawnAndAllOfIt(t *testing.T) {
 
 func TestLinesAppearAtTheirTimesAndAllAreThereWithoutAnimation(t *testing.T) {
 	l := line{{0, "", "x"}}
-	r := recording{{0, l}, {5 * time.Second, l}, {5 * time.Second, l}, {10 * time.Second, l}} // and rest
+	r := recording{{0, l}, {5 * time.Second, l}, {5 * time.Second, l}, {10 * time.Second, l}} // and a pause
 	svg := string(r.svg())
 	const height = 4*cellHeight + 2*padding
 	var want strings.Builder

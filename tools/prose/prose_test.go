@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken has sentences by the rule that they break, and no other.
+// broken has sentences for each rule. Each sentence breaks this rule and no other rule.
 var broken = map[string][]string{
 	"American": {"The wait was cancelled.", "Its behaviour is the same afterwards."},
 	"Phrases": {"A copy is taken for a renewal.", "The session hears of the loss.",
@@ -86,7 +86,7 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 			files[name+".md"] = "# Heading\n\n" + fine + "\n" + sentence + "\n"
 			files["rlock/"+name+".go"] = "package rlock\n\n// " + sentence + "\nfunc f() {}\n"
 			want = append(want, name+".md:5 "+rule, "rlock/"+name+".go:3 "+rule)
-			if rule != "Spelling" && rule != "Terms" { // which names of internal packages need not keep
+			if rule != "Spelling" && rule != "Terms" { // not checked in these folders
 				for _, folder := range []string{"internal/call/", "bench/"} {
 					files[folder+name+".go"] = "package call\n\n// " + sentence + "\nfunc f() {}\n"
 					want = append(want, folder+name+".go:3 "+rule)

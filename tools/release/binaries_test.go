@@ -23,7 +23,7 @@ func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 		if os.Getenv("LOCKLINE_REQUIRE_GORELEASER") != "" {
 			t.Fatal(missing)
 		}
-		fmt.Fprintln(os.Stderr, t.Name()+": "+missing) // go test hides skips
+		fmt.Fprintln(os.Stderr, t.Name()+": "+missing) // go test shows no skips
 		t.Skip(missing)
 	}
 	repo, proxy := repository(t), t.TempDir()
@@ -50,7 +50,7 @@ func TestAReleaseHasABinaryWithAChecksumForEachSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	systems := map[string]string{} // archives
+	systems := map[string]string{} // archive of each system
 	for line := range strings.Lines(string(sums)) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		archive, err := os.ReadFile(filepath.Join(dist, name))

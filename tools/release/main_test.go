@@ -34,7 +34,7 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// announce gives the changelog a section for the version.
+// announce turns the section "Unreleased" of the changelog into a section of the version.
 func announce(t *testing.T, repo string) {
 	file := filepath.Join(repo, "CHANGELOG.md")
 	text, err := os.ReadFile(file)

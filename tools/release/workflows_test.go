@@ -36,7 +36,7 @@ var (
 	pinned = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 )
 
-// A tag can be moved to other code, a digest cannot.
+// A workflow must name each action by a digest. A tag could be moved to other code.
 func TestWorkflowsPinActionsByDigest(t *testing.T) {
 	digests := map[string]string{}
 	for name, text := range workflows(t) {
@@ -65,7 +65,7 @@ func TestOneFileNamesTheVersionOfGo(t *testing.T) {
 	literal := regexp.MustCompile(`(?m)go-version: *(.*)$`)
 	for name, text := range workflows(t) {
 		for _, m := range literal.FindAllStringSubmatch(text, -1) {
-			if m[1] != "${{ matrix.go }}" { // which varies on purpose
+			if m[1] != "${{ matrix.go }}" { // the matrix varies the version on purpose
 				t.Errorf("%s: go-version: %s, want go-version-file: .go-version", name, m[1])
 			}
 		}

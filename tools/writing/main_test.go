@@ -34,7 +34,7 @@ func write(t *testing.T, root, name, text string) {
 	}
 }
 
-// runIn runs the command in a repository and returns its output.
+// runIn runs the command in a repository. It returns whether the command has succeeded, and its output.
 func runIn(t *testing.T, root string, update bool, folders ...string) (ok bool, output string) {
 	t.Helper()
 	var out strings.Builder

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // impatient changes the options of a client so that it neither retries nor waits long.
 func impatient(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Second }
 
-// simulated runs a test in fake time, with a proxy before a server, a client of the proxy and one of the
-// server.
+// simulated runs a test in fake time. The test gets a proxy in front of a server, a client that uses the
+// proxy, and a client that reaches the server directly.
 func simulated(t *testing.T, test func(t *testing.T, p *Proxy, client, direct *redis.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
@@ -64,7 +64,7 @@ func must(t *testing.T, err error) {
 
 func TestPipelinedRequestsAreCountedAndAnsweredInOrder(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, client, _ *redis.Client) {
-		pipe := client.Pipeline() // go-redis has connections for pipelines alone: open one of these
+		pipe := client.Pipeline() // opens a connection of the kind that go-redis has for pipelines
 		pipe.Ping(t.Context())
 		_, err := pipe.Exec(t.Context())
 		must(t, err)
@@ -126,7 +126,7 @@ func TestADroppedRequestIsNotExecutedAndItsConnectionCut(t *testing.T) {
 func TestAPipelineIsCutAtTheDroppedRequest(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, client, direct *redis.Client) {
 		p.OnRequest(always(DropAndCut, "decr"))
-		for range 20 { // a cut must not overtake the replies before it
+		for range 20 { // the replies before a cut must arrive in each round
 			must(t, direct.FlushAll(t.Context()).Err())
 			pipe := client.Pipeline()
 			before := pipe.Set(t.Context(), "a", "1", 0)
@@ -134,7 +134,8 @@ func TestAPipelineIsCutAtTheDroppedRequest(t *testing.T) {
 			after := pipe.Set(t.Context(), "c", "1", 0)
 			_, _ = pipe.Exec(t.Context())
 
-			// go-redis gives all the pipeline's error, but has read the first reply.
+			// go-redis gives the error of the pipeline to each command without a reply. The first command has
+			// a reply.
 			if before.Val() != "OK" || dropped.Err() == nil || after.Val() != "" {
 				t.Fatalf("got %v, %v, %v", before, dropped, after)
 			}
@@ -156,7 +157,7 @@ func TestARequestWhoseReplyIsCutIsExecuted(t *testing.T) {
 			if before.Val() != "PONG" || cut.Err() == nil || isTimeout(cut.Err()) {
 				t.Fatalf("got %v, %v", before, cut)
 			}
-			if v := get(t, direct, "n"); v != fmt.Sprint(i+1) { // at once: the cut comes after the reply
+			if v := get(t, direct, "n"); v != fmt.Sprint(i+1) { // no wait: the cut follows the reply
 				t.Fatalf("n = %s after %d", v, i+1)
 			}
 		}
@@ -181,7 +182,7 @@ func TestTheClientWaitsForASwallowedReplyOfAnExecutedRequest(t *testing.T) {
 		pipe := client.Pipeline()
 		incr, later := pipe.Incr(t.Context(), "n"), pipe.Get(t.Context(), "n")
 		_, _ = pipe.Exec(t.Context())
-		if !isTimeout(incr.Err()) || later.Err() == nil { // a later reply must not pass for this one
+		if !isTimeout(incr.Err()) || later.Err() == nil { // the later reply must not be taken for this one
 			t.Errorf("errors %v, %v", incr.Err(), later.Err())
 		}
 		if v := get(t, direct, "n"); v != "1" {
@@ -222,7 +223,7 @@ func TestAHeldRequestIsExecutedWhenReleased(t *testing.T) {
 
 func TestARecordedRequestCanBeReplayed(t *testing.T) {
 	simulated(t, func(t *testing.T, p *Proxy, _, direct *redis.Client) {
-		client := p.Client(t) // unlike impatient, it waits on a slow machine
+		client := p.Client(t) // has a longer timeout than impatient sets
 		must(t, client.Incr(t.Context(), "n").Err())
 		requests := p.Requests()
 		r := requests[len(requests)-1]
@@ -266,7 +267,7 @@ func TestMessagesAreCountedAsTheyReachClients(t *testing.T) {
 				for _, m := range p.Pushed() {
 					got = append(got, m.Kind+" "+m.Channel+" "+m.Payload)
 				}
-				slices.Sort(got) // miniredis sends messages to patterns in a goroutine of its own
+				slices.Sort(got) // the order varies, because miniredis uses several goroutines
 				if want := []string{"message a to a", "message b to b",
 					"pmessage xyz to xyz"}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
@@ -275,7 +276,7 @@ func TestMessagesAreCountedAsTheyReachClients(t *testing.T) {
 					t.Errorf("%d pushed, %d SUBSCRIBE", p.CountPushed(), p.Count("subscribe"))
 				}
 
-				// Requests between messages keep their own replies.
+				// The proxy must not take a message for the reply to a request.
 				must(t, sub.Unsubscribe(t.Context(), "a"))
 				must(t, sub.Ping(t.Context(), "still there"))
 				if s, ok := receive(t, sub).(*redis.Subscription); !ok || s.Kind != "unsubscribe" {
@@ -326,7 +327,7 @@ func TestABlackHoleLosesRequestsOrReplies(t *testing.T) {
 				if p.Conns() > before {
 					t.Errorf("%d connections, were %d", p.Conns(), before)
 				}
-				if first := p.Requests()[0]; !first.Is("ping") { // not the HELLO of a new connection
+				if first := p.Requests()[0]; !first.Is("ping") { // a HELLO would mean a new connection
 					t.Errorf("the bystander was cut: it sent %v", first.Args)
 				}
 			})
@@ -344,7 +345,7 @@ func TestAConnectionThatLostSomethingIsCutOnHealing(t *testing.T) {
 		must(t, err)
 		reply := make(chan error, 1)
 		go func() { _, err := conn.Read(make([]byte, 16)); reply <- err }()
-		synctest.Wait() // the reply has fallen into the hole
+		synctest.Wait() // until the reply is lost
 		p.BlackHole(false, false)
 		if err := <-reply; err == nil || isTimeout(err) {
 			t.Errorf("error %v", err)
@@ -383,7 +384,7 @@ func TestARequestUnderWayOutlivesItsClient(t *testing.T) {
 		defer func() { _ = sub.Close() }()
 		_ = receive(t, sub)
 
-		p.SetDelay(2 * time.Second) // beyond the client's patience
+		p.SetDelay(2 * time.Second) // more than the timeout of the client
 		if err := client.Publish(t.Context(), "arrived", "late").Err(); !isTimeout(err) {
 			t.Errorf("error %v", err)
 		}
@@ -402,7 +403,7 @@ func TestAllConnectionsCanBeCut(t *testing.T) {
 		if err := conn.Ping(t.Context()).Err(); err == nil {
 			t.Error("the connection survived")
 		}
-		must(t, client.Ping(t.Context()).Err()) // by a new connection
+		must(t, client.Ping(t.Context()).Err()) // needs a new connection
 	})
 }
 

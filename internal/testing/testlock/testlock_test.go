@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testlock.Main(m, func(args string) { fmt.Print(arg
 
 var bg = context.Background()
 
-// judged takes the place of a test that may fail. It records the failure.
+// A judged takes the place of a test in a call that may fail it, and records the failure.
 type judged struct {
 	*testing.T
 	failed, stopped bool
@@ -32,7 +32,7 @@ func (j *judged) Fatal(...any) {
 	runtime.Goexit()
 }
 
-// A stage has objects with which helpers are tried.
+// A stage has the objects with which the test calls the helpers.
 type stage struct {
 	w          *testlock.Wire
 	free, held *rlock.Mutex    // two locks, of which another session holds the second
@@ -166,7 +166,7 @@ func TestAHookIsCalledForCommandsAndPipelines(t *testing.T) {
 			sent = append(sent, fmt.Sprint(len(cmds), " ", cmds[len(cmds)-1].Name()))
 			return next()
 		}))
-		rdb.AddHook(testlock.Hook{}) // changes nothing
+		rdb.AddHook(testlock.Hook{}) // an empty Hook changes nothing
 		testlock.Must(t, rdb.Set(bg, "x", 1, 0).Err())
 		_, err := rdb.Pipelined(bg, func(p redis.Pipeliner) error {
 			p.Incr(bg, "x")
@@ -177,7 +177,7 @@ func TestAHookIsCalledForCommandsAndPipelines(t *testing.T) {
 		if n, err := rdb.Get(bg, "x").Int(); n != 3 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
-		for _, want := range []string{"1 set", "2 incr", "1 get"} { // further commands open a connection
+		for _, want := range []string{"1 set", "2 incr", "1 get"} { // other commands open connections
 			if !slices.Contains(sent, want) {
 				t.Errorf("%q is not among %q", want, sent)
 			}

@@ -51,8 +51,8 @@ func (l *lasting) TempDir() string {
 // left. The TestMain of each package whose tests use servers calls Run.
 func Run(m *testing.M, options ...goleak.Option) {
 	ManyAtOnce()
-	// The first lookup of a host makes a channel for all later ones. In fake time, this channel would belong to
-	// the test that made it, and Go 1.25 ends the process when another test uses it.
+	// The first lookup of a host makes a channel for all later ones. In fake time, this channel would belong
+	// to the test that made it, and Go 1.25 ends the process when another test uses it.
 	_, _ = net.LookupHost("localhost")
 	// If a server has ended, go-redis dials once a second, and does not notice before the next dial that its
 	// client was closed.

@@ -6,7 +6,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A test makes mistakes on purpose.
+// lockvet reports no mistakes in tests, because tests may make them on purpose.
 func Example() {
 	ctx := context.Background()
 	m := rlock.New(nil, "x")
