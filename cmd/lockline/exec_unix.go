@@ -64,7 +64,7 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	g.warden = &exec.Cmd{
 		Path: program, Args: append(args, command...), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // signals to the group of exec do not reach the warden
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the warden gets no signals to exec's group
 	}
 	if err := g.warden.Start(); err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ type plan struct{ term, kill time.Time }
 // killLead returns the time between SIGKILL and the end of a lease of this length.
 func killLead(lease time.Duration) time.Duration { return min(50*time.Millisecond, lease/20) }
 
-// whileHeld returns the plan for the lease as it is now. Each renewal of the lease makes this plan later.
+// whileHeld returns the plan for the lease as it is now. Each renewal moves this plan to a later time.
 func (g *guard) whileHeld() plan {
 	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
 }

@@ -78,7 +78,8 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock returns the part of a RedLock on the server of the session.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(7 * time.Second) // long, because no other server can take the place of a slow one
+	// The timeout is long, because no other server can replace a slow one.
+	longest := multilock.WithServerTimeout(7 * time.Second)
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil { // the timeout may be too long for the lease of the session
 		q, _ = multilock.NewQuorum([]*rlock.Session{s})
@@ -142,7 +143,7 @@ func (p permits) ForceUnlockToken(ctx context.Context, token int64) (bool, error
 	return p.ForceRelease(ctx, token)
 }
 
-// nests reports whether locks of this kind can be nested. Only permits of a semaphore cannot.
+// nests reports whether locks of this kind can be nested. Only permits of a semaphore cannot be nested.
 func (l subject) nests() bool { return l.kind != rlock.KindSemaphore }
 
 func (l subject) state(ctx context.Context) (lockState, error) {

@@ -36,7 +36,7 @@ with this --token. It is 125 if lockline failed: arguments, Redis.`
 // freed is the JSON of unlock --force.
 type freed struct {
 	Freed bool      `json:"freed"`
-	Was   lockState `json:"was"` // state before it was freed; if it was not freed, the present state
+	Was   lockState `json:"was"` // state before the lock was freed; the present state if it was not freed
 }
 
 func unlockCommand() *cli.Command {
