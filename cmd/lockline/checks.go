@@ -75,7 +75,7 @@ func checkEmptied(f facts) judgment {
 // COMMANDSTATS of INFO.
 func callsOf(stats map[string]string) map[string]int64 {
 	calls := map[string]int64{}
-	for name, text := range stats { // cmdstat_NAME:calls=NUMBER,usec=...
+	for name, text := range stats { // an entry is cmdstat_NAME:calls=NUMBER,usec=...
 		name, found := strings.CutPrefix(name, "cmdstat_")
 		number, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
 		if n, err := strconv.ParseInt(number, 10, 64); found && err == nil {
@@ -85,8 +85,8 @@ func callsOf(stats map[string]string) map[string]int64 {
 	return calls
 }
 
-// unasked returns the judgment if the user may not read a setting. known is a text about the facts that are
-// known without the setting.
+// unasked returns the judgment of a check whose setting the user may not read. known is a text about the
+// facts that are known without the setting.
 func unasked(known, setting string) judgment {
 	return judgment{unknown, known + "this user may not ask CONFIG for " + setting, adminDo}
 }
@@ -249,7 +249,7 @@ const maxLag = 10
 // behind describes the first replica that is not in sync. It returns "" if there is no such replica.
 func behind(f facts) string {
 	for i := range f.number("connected_slaves") {
-		line := f.info[fmt.Sprintf("slave%d", i)] // ip=…,port=…,state=online,offset=…,lag=…
+		line := f.info[fmt.Sprintf("slave%d", i)] // for example ip=…,port=…,state=online,offset=…,lag=…
 		fields := map[string]string{}
 		for pair := range strings.SplitSeq(line, ",") {
 			k, v, _ := strings.Cut(pair, "=")
@@ -282,7 +282,7 @@ func checkClock(f facts) judgment {
 }
 
 // leastBuffer is the smallest limit of an output buffer, in bytes, that causes no warning. Even for a busy
-// session, Redis buffers fewer bytes.
+// session, Redis buffers fewer bytes of messages.
 const leastBuffer = 1 << 20
 
 func checkPubSub(f facts) judgment {
@@ -314,7 +314,7 @@ func checkPubSub(f facts) judgment {
 
 func checkClients(f facts) judgment {
 	limit, ok := f.config["maxclients"]
-	if most := f.info["maxclients"]; !ok && most != "" { // newer servers also report maxclients in INFO
+	if most := f.info["maxclients"]; !ok && most != "" { // newer servers show the limit in INFO, too
 		limit, ok = most, true
 	}
 	most, _ := strconv.ParseInt(limit, 10, 64)
@@ -365,7 +365,7 @@ func checkClientMemory(f facts) judgment {
 	limit, _ := strconv.ParseInt(text, 10, 64)
 	if percent, isPart := strings.CutSuffix(text, "%"); isPart {
 		n, _ := strconv.ParseInt(percent, 10, 64)
-		limit = f.number("maxmemory") / 100 * n // 0 if maxmemory is not set: then there is no limit
+		limit = f.number("maxmemory") / 100 * n // 0, which means no limit, if maxmemory is not set
 	}
 	const do = ": the connection that is closed may be that of a renewal or a subscription"
 	switch version := f.info["redis_version"]; {

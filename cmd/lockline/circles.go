@@ -10,8 +10,8 @@ type edge struct {
 }
 
 // circles returns the circles of at least two sessions. A circle is a list of indexes into edges. The
-// circles, and the indexes in each circle, are in the order of edges. If any is true for an edge, the edge is
-// part of a circle only if all other sessions that hold the lock are stuck, too.
+// circles, and the indexes in each circle, are in the order of edges. If the field any of an edge is true,
+// the edge is part of a circle only if all other sessions that hold the lock are stuck, too.
 func circles(edges []edge) (found [][]int) {
 	stuck := stuckEdges(edges)
 	next := map[string][]string{}
@@ -19,7 +19,7 @@ func circles(edges []edge) (found [][]int) {
 		next[edges[i].from] = append(next[edges[i].from], edges[i].to...)
 	}
 	group := components(next)
-	at := map[int]int{} // index in found of each group's circle
+	at := map[int]int{} // index of each group's circle in found
 	for _, i := range stuck {
 		e := edges[i]
 		inside := func(to string) bool { return to != e.from && group[to] == group[e.from] }

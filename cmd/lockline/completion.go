@@ -13,8 +13,9 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// These scripts replace the scripts of the cli package, which split words at colons, although many names and
-// all URLs contain colons. The package's script for bash also passes the incomplete command line to eval.
+// These scripts replace the scripts of the cli package. The package's scripts split words at colons, although
+// many names and all URLs contain colons. The package's script for bash also passes the incomplete command
+// line to eval.
 var (
 	//go:embed completion.bash
 	bashCompletion string

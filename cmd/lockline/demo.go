@@ -19,7 +19,7 @@ import (
 
 const (
 	demoProcesses   = 4
-	stallingProcess = 2 // number of the process that stops while it holds the lock
+	stallingProcess = 2 // number of the process that stands still while it holds the lock
 	killedProcess   = 3 // number of the process that is killed while it holds the lock
 
 	demoLease = 2 * time.Second
@@ -73,7 +73,7 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		defer m.Close()
 		redis.URL, says = "redis://"+m.Addr(), "embedded in this program, at "+m.Addr()
 	}
-	rdb, err := redis.open(ctx) // opening it here reports an error once, and not once for each process
+	rdb, err := redis.open(ctx) // opening the client here reports an error only once
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
@@ -107,7 +107,7 @@ type act int
 const (
 	contending      act = iota
 	stalling            // the next answer to the stalling process will order it to take a fixed lease
-	poised              // the process has the order, and will be stopped in its next hold
+	poised              // the process has that order, and will be stopped in its next hold
 	stalled             // the process waits for an answer while its lease ends
 	resuming            // another process has the lock, and the stopped one continues
 	contendingAgain     // processes contend for the lock, as at first

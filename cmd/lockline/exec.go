@@ -160,12 +160,13 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		}
 	}
 	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
-	unnamed := line[len(line)-len(args)-1] == "--" // the -- may also come before a name like -x
+	// If -- comes before the first word, NAME is missing, unless a second -- follows that word.
+	unnamed := line[len(line)-len(args)-1] == "--"
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
-	// If -- is missing, the word after NAME begins the command. Without this check, an option there would be
-	// run.
+	// If -- is missing, the word after NAME begins the command. Without this check, an option that was put
+	// after NAME would be run as the command.
 	if len(args) > 0 && args[0] == "--" {
 		args, unnamed = args[1:], false
 	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
@@ -239,7 +240,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// After guard.release has unlocked the lock, this second Unlock does nothing.
+	// This Unlock is for an early return. After guard.release has unlocked the lock, it does nothing.
 	defer func() { _ = unlockBy(hold, leaveBy()) }()
 	// After a hand-over, the first lease is only two seconds. Without Extend, the guard would end the command
 	// at once.

@@ -102,10 +102,10 @@ func inherited(f *os.File) string {
 	return strconv.Itoa(int(f.Fd()))
 }
 
-// until sends the warden the time t at which it must end the group. The next call replaces this time. If the
-// time could not be sent, until returns false. If the warden was stopped, the pipe may be full, but until
-// does not wait. So it does not use a write with a deadline, because the deadline could pass before the write
-// begins.
+// until sends the warden the time t at which the warden must end the group. The next call replaces this time.
+// If the time could not be sent, until returns false. If the warden was stopped, the pipe may be full. until
+// does not wait for room in the pipe. It cannot use a write with a deadline, because the deadline could pass
+// before the write begins.
 func (g *group) until(t time.Time) (sent bool) {
 	pipe, err := g.deadline.SyscallConn()
 	if err != nil {
@@ -145,9 +145,9 @@ func (g *group) letGo() {
 	}
 }
 
-// foreground returns the terminal if stdin and stdout are a terminal in which this process is the foreground.
-// Otherwise it returns nil. So the foreground does not change if stdin or stdout is a pipe. Another part of
-// the pipeline, such as a pager, may need the foreground.
+// foreground returns stdin if stdin and stdout are terminals in which the group of this process is the
+// foreground. Otherwise it returns nil. So the foreground does not change if stdin or stdout is a pipe.
+// Another part of the pipeline, such as a pager, may need the foreground.
 func foreground() *os.File {
 	for _, f := range []*os.File{os.Stdin, os.Stdout} {
 		owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

@@ -70,14 +70,14 @@ type plan struct{ term, kill time.Time }
 // killLead returns the time between SIGKILL and the end of a lease of this length.
 func killLead(lease time.Duration) time.Duration { return min(50*time.Millisecond, lease/20) }
 
-// whileHeld returns the plan for the lease as it is now. Each renewal moves this plan to a later time.
+// whileHeld returns the plan for the last known deadline. Each renewal moves this plan to a later time.
 func (g *guard) whileHeld() plan {
 	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
 }
 
 // onceLost returns the plan for a lock that is lost before the deadline. Another process may already hold the
-// lock, so the command must end now. But it gets the time of --grace to end in an orderly way, unless the
-// lease would have ended before.
+// lock, so the command must end now. But it gets the time of --grace, or the rest of the lease if that is
+// shorter, to end in an orderly way.
 func (g *guard) onceLost(now time.Time) plan {
 	kill := now.Add(g.grace)
 	if end := g.whileHeld().kill; end.Before(kill) {

@@ -105,7 +105,7 @@ func openReader(s *rlock.Session, name string) subject {
 	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
 }
 
-// both is a read-write lock whose ForceUnlock takes the lock from its writer or from its readers.
+// both is a read-write lock whose ForceUnlock takes the lock from its writer or from all its readers.
 type both struct{ *rwlock.RWMutex }
 
 func (l both) ForceUnlock(ctx context.Context) (bool, error) {
@@ -190,7 +190,7 @@ func notKnown(name string, kind rlock.Kind, why string) lockState {
 	return st
 }
 
-// counted is the looker of a latch.
+// counted makes a looker of a latch.
 type counted struct{ *latch.Latch }
 
 func (l counted) state(ctx context.Context) (lockState, error) {

@@ -132,7 +132,7 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	for i, l := range locks {
 		asking.Go(func() (err error) {
 			states[i], err = o.inspect(ctx, l)
-			if err != nil && lacking != nil && ctx.Err() == nil { // no node may serve the slot of the lock
+			if err != nil && lacking != nil && ctx.Err() == nil { // perhaps no node serves its slot
 				states[i], err = notKnown(l.name, l.kind, say(err)), nil
 			}
 			return err
@@ -211,7 +211,7 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error
 	return seen, nil, err
 }
 
-// scanPage is about the number of keys that Redis examines for one SCAN.
+// scanPage is the approximate number of keys that Redis examines for one SCAN.
 const scanPage = 1000
 
 // locksOf returns the locks of these keys whose names match the pattern, except locks that are known to be
@@ -247,8 +247,8 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 }
 
 // isFree reports whether a lock is known to have no holder and no waiters. fields are the values of the
-// fields lives, queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is
-// not known.
+// fields lives, queued, owner and ends of its hash. now is the Redis time. If now is zero, the time is not
+// known.
 func isFree(fields []any, now time.Time) bool {
 	if len(fields) != 4 || fields[0] == nil || fields[1] != nil {
 		return false
@@ -402,7 +402,7 @@ func table(shown []column, states []lockState) [][]string {
 
 func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
-		return nil // ls(1) prints nothing either
+		return nil // ls(1) prints nothing for an empty folder either
 	}
 	return writeTable(o.out, table(columns, states))
 }

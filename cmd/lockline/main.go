@@ -54,7 +54,7 @@ var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 // that the parent process has set to be ignored, as nohup does with SIGHUP, do not end the context.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ending := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(ending) == 0 { // NotifyContext would take an empty list for all signals
+	if len(ending) == 0 { // NotifyContext would treat an empty list like all signals
 		return context.WithCancel(ctx)
 	}
 	return signal.NotifyContext(ctx, ending...)
@@ -89,7 +89,7 @@ func complain(errOut io.Writer, err error) {
 
 // say returns the text of an error for users of the command line. Errors of the library have a prefix, may
 // begin with the name of an option of the library, and may recommend calls that only a program can make. say
-// replaces all of these.
+// removes or replaces these parts.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if m := noHelp.FindStringSubmatch(text); m != nil {

@@ -44,8 +44,8 @@ const (
 	onePattern = "[PATTERN]"
 )
 
-// operatorCommand adds the flags that all commands for operators have. When the command runs, it connects to
-// Redis before it calls run.
+// operatorCommand adds the flags that all commands for operators have. The action of the command connects to
+// Redis, and then calls run.
 func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{&cli.BoolFlag{Name: "redisson",
 		Usage: "look at locks that are shared with Redisson; they have no prefix"}}, c.Flags)

@@ -279,7 +279,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
 			"add ?master_name=NAME to the URL of --redis", t.host())
 	}
-	return redis.NewClient(options), nil // also if HELLO was refused: the next request returns the error
+	return redis.NewClient(options), nil // if HELLO was refused, the next request returns the error
 }
 
 // hello returns a field of the reply to HELLO, for example "role". Any user may send HELLO without arguments.
@@ -380,8 +380,8 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// findMaster sends a request to all Sentinels at once, and returns nil as soon as one of them knows the
-// master. go-redis would find the master, too, but returns the same error for all causes.
+// findMaster sends a request to all Sentinels at the same time, and returns nil as soon as one of them knows
+// the master. go-redis would find the master, too, but returns the same error for all causes.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string

@@ -25,9 +25,9 @@ var rightRequests = map[string]string{
 	"+pubsub|numsub": "PUBSUB NUMSUB",
 }
 
-// missingRights returns the ACL rules that the user lacks on any master for the locks with the prefix. It
-// tries single commands, because in the error of a script, Redis 7.0 does not name the command. If no rule is
-// missing, missingRights returns nil.
+// missingRights returns the ACL rules that locks with the prefix need, and that the user lacks on at least
+// one master. It tries single commands, because in the error of a script, Redis 7.0 does not name the
+// command. If no rule is missing, missingRights returns nil.
 func (o *operator) missingRights(ctx context.Context) (rules []string) {
 	if o.redisson { // the rules are for keys with the prefix, which these locks do not have
 		return nil

@@ -16,10 +16,10 @@ import (
 // dialer is the type of Dialer in the options of go-redis.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialTimeout is the default of go-redis.
+// dialTimeout is the DialTimeout that go-redis uses by default.
 const dialTimeout = 5 * time.Second
 
-// keepAlive is the setting of go-redis.
+// keepAlive has the settings that go-redis uses for keep-alive messages.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // secure returns a dialer for the files of --cacert, --cert and --key. The dialer reads the files again for

@@ -42,7 +42,8 @@ type party struct {
 	speaks
 }
 
-// speaks has the versions with which a program was built. It is zero if its session has not stored them.
+// speaks has the versions with which a program was built. It is zero if the session of the program has not
+// stored them.
 type speaks struct {
 	Protocol int    `json:"protocol,omitempty"` // version of the protocol
 	Library  string `json:"library,omitempty"`  // version of the library: a tag, a commit, or "devel"
@@ -188,7 +189,7 @@ func (s lockState) said() string {
 	return strconv.Quote(*s.Value)
 }
 
-// count returns the text of the count. For a semaphore, this is the number of permits in use and their limit.
+// count returns the count as a text. For a semaphore, the text also has the limit.
 func (s lockState) count() string {
 	if s.Limit > 0 {
 		return fmt.Sprintf("%d/%d", s.Count, s.Limit)

@@ -63,8 +63,8 @@ const (
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// top looks at the locks at intervals and shows them, until a key or a signal ends it. If the first look
-// fails, top returns its error.
+// top looks at the locks at intervals and shows them, until a key or a signal ends top. If the first look
+// fails, top returns the error of this look.
 func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()

@@ -121,8 +121,8 @@ func numberCircles(all []waitEntry, least time.Duration, elections map[string]bo
 	return found
 }
 
-// inCircle returns one holder, for a column with room for only one. If possible, it is a member of the circle
-// c. inCircle returns false if the lock has no holder.
+// inCircle returns one holder, for a column with room for only one. If possible, this holder is a member of
+// the circle c. inCircle returns false if the lock has no holder.
 func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	member := func(h holder) bool {
 		return h.Session != w.Waiter.Session &&
@@ -137,7 +137,7 @@ func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	return w.Holders[0], true
 }
 
-// since returns the time at which the latest wait began, which has closed the circle.
+// since returns the start of the latest wait, which has closed the circle.
 func (c waitingCircle) since() time.Time {
 	return slices.MaxFunc(c, func(a, b waitEntry) int { return a.Since.Compare(b.Since) }).Since
 }

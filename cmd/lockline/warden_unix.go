@@ -163,7 +163,7 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 }
 
 // send sends a signal to a process, or to a group if pid is negative. It also continues a stopped process,
-// because only a running process receives the signal.
+// because a stopped process does not handle the signal.
 func send(pid int, s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 	if s != syscall.SIGKILL {
@@ -176,8 +176,8 @@ func send(pid int, s syscall.Signal) {
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
 	send(-group, s)
-	// A killed process makes no more children. A process whose parent ends at this moment may be overlooked,
-	// but not twice, so the loop ends when it has found nothing new two times in a row.
+	// A killed process makes no more children. A process whose parent ends during a search may be overlooked,
+	// but not twice. So the loop ends when two searches in a row have found nothing new.
 	for quiet := 0; quiet < 2; quiet++ {
 		for _, pid := range descendants(root, group) {
 			if !signalled[pid] {
