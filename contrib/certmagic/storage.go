@@ -12,8 +12,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Storage is a certmagic.Storage whose locks are in Redis. It passes all other calls to the storage that New
-// was given. It also implements certmagic.TryLocker and certmagic.LockLeaseRenewer.
+// Storage is a certmagic.Storage whose locks are in Redis. All other data stays in the storage that New was
+// given. A Storage also implements certmagic.TryLocker and certmagic.LockLeaseRenewer.
 //
 // In Redis, the lock NAME of certmagic has the name certmagic:NAME. If several Storages use the same Redis
 // and the same prefix, only one of them at a time can hold this lock, even if they keep their certificates in
@@ -28,8 +28,8 @@ import (
 //
 // All methods are safe for concurrent use.
 type Storage struct {
-	// Storage keeps everything except the locks. Only the methods of this interface can be called, even if
-	// the storage has more methods.
+	// Storage keeps everything except the locks. Methods that are not part of this interface cannot be
+	// called.
 	certmagic.Storage
 
 	session *rlock.Session
@@ -44,8 +44,8 @@ var (
 	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
 )
 
-// New returns a Storage that keeps its locks in the session, and everything else in storage. It does no I/O.
-// The caller must close the session.
+// New returns a Storage that locks by session, and keeps everything else in storage. It does no I/O. The
+// caller must close the session.
 func New(session *rlock.Session, storage certmagic.Storage) *Storage {
 	return &Storage{Storage: storage, session: session, holds: map[string][]*rlock.Hold{}}
 }
@@ -91,12 +91,12 @@ func (s *Storage) keep(name string, hold *rlock.Hold, err error) {
 }
 
 // RenewLockLease checks that this Storage still holds the lock. When certmagic requests a certificate in the
-// background, it calls RenewLockLease before each attempt. While this Storage holds the lock, RenewLockLease
-// returns nil at once and ignores the duration, because the session renews the lease by itself.
+// background, it calls RenewLockLease before each attempt. RenewLockLease ignores the duration, because the
+// session renews the lease by itself. While this Storage holds the lock, RenewLockLease returns nil at once.
 //
 // If the lock was lost, RenewLockLease tries to lock it again, without waiting for another holder. If there
 // is another holder, the error matches [rlock.ErrLocked]. certmagic then skips this attempt, and calls
-// RenewLockLease again before the next one. If this Storage has not locked the name, the error matches
+// RenewLockLease again before the next attempt. If this Storage has not locked the name, the error matches
 // [rlock.ErrNotHeld]. Any other error is an error of [rlock.Mutex.TryLock].
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 // Unlock releases the lock. It blocks for one request, with the same bounds as [rlock.Hold.Unlock]. If the
 // lock was lost, or the session has been closed, Unlock returns nil, because nothing is left to release. If
 // this Storage has not locked the name, the error matches [rlock.ErrNotHeld]. After any other error, Redis
-// may not have received the release. The session then repeats it, as after [rlock.Hold.Unlock].
+// may not have received the release. The session then repeats the release, as after [rlock.Hold.Unlock].
 //
 // Suppose that a goroutine has lost the lock, and that another goroutine of this Storage then locks the name.
 // Then the first Unlock, by either goroutine, ends the lost hold. The second Unlock releases the lock.

@@ -18,15 +18,15 @@
 //
 // # When a lock is lost
 //
-// The context that gocron makes for a job does not end if the job's lock is lost. So such a job continues,
-// and the next run may begin beside it. If you add the job by [Locker.NewJob], its context also ends when the
+// The context that gocron makes for a job does not end if the job's lock is lost. So the job continues, and
+// the next run may begin beside it. If you add the job by [Locker.NewJob], its context also ends when the
 // lock is lost. If you make the task by [Elector.Task], its context also ends when the leadership ends.
 //
-// After a long pause, a process may write something before it notices the loss. To keep out such a write,
-// send the fencing token with each write, and let the database check the token.
+// After a long pause, a process may write something before it notices that it has lost the lock. To keep out
+// such a write, send the fencing token with each write, and let the database check the token.
 //
 // # Shutting down
 //
-// First call the Shutdown of the scheduler. It waits until the running jobs have ended and their locks are
-// released, for up to 10 s by default. After that, end the Run of an Elector, and close the session.
+// First call the Shutdown of the scheduler. It waits until the running jobs have ended and have been
+// unlocked, for up to 10 s by default. After that, end the Run of an Elector, and close the session.
 package gocronlock

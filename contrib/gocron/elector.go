@@ -25,11 +25,11 @@ type Elector struct {
 	state    atomic.Pointer[state]
 }
 
-// state is the outcome of the last campaign. In the zero state, no campaign has ended yet.
+// state is the outcome of the last campaign that has ended. In the zero state, no campaign has ended yet.
 type state struct {
 	ctx        context.Context      // context of the leadership; nil without a leadership
-	leadership *election.Leadership // nil if the campaign has failed
-	failure    error                // error of the campaign; nil if it was won
+	leadership *election.Leadership // nil without a leadership
+	failure    error                // error of the campaign; nil if the campaign did not fail
 }
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -44,12 +44,12 @@ func NewElector(e *election.Election, value string) *Elector {
 }
 
 // Run campaigns, leads, and campaigns again when the leadership has ended. It blocks until ctx ends or the
-// session is closed. Before it returns, it resigns, which takes at most 5 s. Shut down the scheduler before
-// you end Run. Otherwise a job of this process may still run when another process leads.
+// session is closed. If it leads, it resigns before it returns, which takes at most 5 s. Shut down the
+// scheduler before you end Run. Otherwise a job of this process may still run when another process leads.
 //
 // If a campaign fails, Run tries again after a second. Meanwhile, [Elector.IsLeader] returns the error of the
-// failed campaign. Some errors never pass, for example the error of a wrong password. Then no job ever runs,
-// and gocron logs nothing. So a program should log the errors of IsLeader.
+// failed campaign. Some errors never pass, for example the error of a wrong password. Then this process never
+// leads, and gocron logs nothing. So a program should log the errors of IsLeader.
 //
 // Run never returns nil. It returns
 //   - context.Cause(ctx), if ctx has ended;

@@ -13,8 +13,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// patience bounds the wait for the reply of Redis to Lock. If there is no reply by then, gocron skips the
-// tick.
+// patience is the longest time for which Lock waits for the reply of Redis. If there is no reply by then,
+// gocron skips the tick.
 const patience = 5 * time.Second
 
 var errNoLock = errors.New("gocronlock: the job was run without its lock: " +
@@ -32,7 +32,7 @@ var errNoLock = errors.New("gocronlock: the job was run without its lock: " +
 //
 // So a tick is run at most once, if the clocks differ by less than that time and the lock is not lost. A tick
 // whose run fails is not run again. If the process dies during a run, the lock is free when its lease
-// expires. The lease is 15 s, unless the session has another one.
+// expires, even if that time has not passed. The lease is 15 s, unless the session has another one.
 //
 // A job named NAME uses the lock gocron:NAME. All methods are safe for concurrent use.
 type Locker struct {
@@ -158,9 +158,9 @@ func (l *jobLock) Unlock(ctx context.Context) error {
 	return l.hold.Unlock(ctx)
 }
 
-// Lock locks the job of this name for a run. gocron calls it at each tick, and skips the tick if Lock returns
-// an error. Lock does not wait for another run to end, because that run may be the run of the same tick. It
-// blocks for one request, for at most 5 s. The error matches
+// Lock locks the job of this name for a run. gocron calls Lock at each tick, and skips the tick if Lock
+// returns an error. Lock does not wait for another run to end, because that run may be the run of the same
+// tick. It blocks for one request, for at most 5 s. The error matches
 //   - [rlock.ErrLocked], if another run has not ended, or has begun less than the time apart ago;
 //   - ctx.Err(), if ctx has ended;
 //   - [rlock.ErrClosed], if the session is closed;

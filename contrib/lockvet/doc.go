@@ -15,10 +15,11 @@
 //
 // It reports only code that is a mistake for certain, so it does not find all mistakes:
 //
-//   - A context counts as used where it, or a context derived from it, is an argument of a call that has a
-//     result. Methods of holds and sessions may have any context, and so may functions that are named Ctx, or
-//     whose names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
-//   - Deferred calls, goroutines, and function literals may use any context, except for the literal of a Do.
+//   - A context counts as used if a call that has a result gets this context, or a context derived from it.
+//     Methods of holds and sessions may have any context, and so may functions that are named Ctx, or whose
+//     names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
+//   - Deferred calls, goroutines, and function literals may use any context. The function literal of a Do is
+//     an exception.
 //   - In a package that calls rlock.WithOwner, a context from outside may be used under a lock.
 //   - A hold that is returned, stored, captured, or passed to a function counts as unlocked. So does any hold
 //     in the function main, or in a function that closes a session. A call with rlock.WithLease may discard

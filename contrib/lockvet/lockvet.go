@@ -27,7 +27,7 @@ type checker struct {
 	*analysis.Pass
 	cfgs         *ctrlflow.CFGs
 	acquisitions map[ast.Node]*acquisition // by their field assign
-	hasOwners    bool                      // any context may carry a hold, as the package calls rlock.WithOwner
+	hasOwners    bool                      // rlock.WithOwner is called, so any context may carry a hold
 	hidden       map[line]bool             // lines for which a comment hides reports
 	reported     map[token.Pos]bool        // positions that have a report
 }
@@ -132,8 +132,8 @@ func (c *checker) check(file *ast.File) {
 	})
 }
 
-// dropped reports call if it acquires a lock, or if isDo is true, which means that it is a Do. The caller has
-// found that the error of call is dropped.
+// dropped reports call if call acquires a lock. If isDo is true, call is a Do, and dropped reports it, too.
+// The caller has found that the error of call is dropped.
 func (c *checker) dropped(call *ast.CallExpr, isDo bool) {
 	switch {
 	case isDo:
@@ -145,8 +145,8 @@ func (c *checker) dropped(call *ast.CallExpr, isDo bool) {
 	}
 }
 
-// discarded reports call if it acquires a lock. Its hold is assigned to at, which is a blank identifier. It
-// does not report a call with WithLease, because a lock with a fixed lease needs no Unlock.
+// discarded reports call if it acquires a lock. Its hold is assigned to at, which is a blank identifier.
+// discarded does not report a call with WithLease, because a lock with a fixed lease needs no Unlock.
 func (c *checker) discarded(at ast.Expr, call *ast.CallExpr) {
 	release := c.release(call)
 	if release == "" {

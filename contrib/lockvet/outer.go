@@ -67,7 +67,7 @@ func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 	})
 }
 
-// contexts are the context first and the variables whose contexts are derived from it.
+// contexts has a context, in the field first, and the variables whose contexts are derived from that context.
 type contexts struct {
 	first   ast.Expr
 	derived map[*types.Var]bool

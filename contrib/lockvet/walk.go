@@ -85,7 +85,7 @@ func (c *checker) value(cond ast.Expr, a *acquisition) verdict {
 	case *ast.CallExpr:
 		fn := c.funcOf(e)
 		if fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == "errors" && c.variable(e.Args[0]) == a.err {
-			return no // errors.Is, errors.As
+			return no // errors.Is and errors.As return false for nil
 		}
 	case *ast.BinaryExpr:
 		isNil := c.TypesInfo.Types[e.Y].IsNil() && c.variable(e.X) == a.err
