@@ -452,7 +452,7 @@ func (c *contender) reportWait(ctx context.Context) (end func()) {
 		text := "its holder is not known"
 		switch {
 		case ctx.Err() != nil,
-			known && s.Held && s.Holder.Session == c.session.ID(): // granted to this session just now
+			known && s.Held && s.Holder.Session == c.session.ID(): // exec has just got the lock
 			return
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))

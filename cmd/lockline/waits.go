@@ -95,7 +95,7 @@ func (o *operator) waitsOf(
 //     elections has the names of these locks.
 func numberCircles(all []waitEntry, least time.Duration, elections map[string]bool) (found []waitingCircle) {
 	var edges []edge
-	var of []int // index in all of the wait of each edge
+	var of []int // edges[i] is for the wait all[of[i]]
 	for i, w := range all {
 		all[i].Circle = 0
 		short := time.Duration(w.Waiter.AgeMS)*time.Millisecond < least
