@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checks has the checks that the doctor makes with the facts of each server.
+// checks lists the checks that the doctor makes for each server.
 var checks = []struct {
 	name  string
 	info  bool // the check needs INFO
@@ -30,7 +30,8 @@ const passwordDo = "put the right user and password into the URL or its file: " 
 
 const refusedDo = "Redis answers, and refuses requests: the page has a remedy for each error"
 
-// unreached returns the judgment of a server that does not answer, or refuses requests.
+// unreached returns the judgment about a server that does not answer or refuses requests. err is the error of
+// a request to the server.
 func unreached(err error) judgment {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM"):
@@ -55,7 +56,7 @@ func checkReach(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// checkEmptied looks for commands that empty Redis.
+// checkEmptied warns if FLUSHALL or FLUSHDB was run, because these commands delete all locks.
 func checkEmptied(f facts) judgment {
 	if f.calls == nil {
 		return judgment{unknown, "this user may not ask INFO COMMANDSTATS", adminDo}
@@ -70,11 +71,11 @@ func checkEmptied(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// callsOf returns the number of runs of each command, by the name of the command. The argument is the section
+// callsOf returns the number of runs of each command, by the name of the command. stats is the section
 // COMMANDSTATS of INFO.
 func callsOf(stats map[string]string) map[string]int64 {
 	calls := map[string]int64{}
-	for name, text := range stats { // cmdstat_NAME:calls=NUMBER,usec=...
+	for name, text := range stats { // an entry is cmdstat_NAME:calls=NUMBER,usec=...
 		name, found := strings.CutPrefix(name, "cmdstat_")
 		number, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
 		if n, err := strconv.ParseInt(number, 10, 64); found && err == nil {
@@ -84,8 +85,8 @@ func callsOf(stats map[string]string) map[string]int64 {
 	return calls
 }
 
-// unasked returns the judgment if the user may not read a setting. known is a text about the facts that are
-// known without the setting.
+// unasked returns the judgment of a check whose setting the user may not read. known is a text about the
+// facts that are known without the setting.
 func unasked(known, setting string) judgment {
 	return judgment{unknown, known + "this user may not ask CONFIG for " + setting, adminDo}
 }
@@ -241,14 +242,14 @@ func checkReplication(f facts) judgment {
 	return judgment{fine, fmt.Sprintf("%s; WaitReplicas can wait for up to %d", found, replicas), ""}
 }
 
-// maxLag is the number of seconds for which a replica may send nothing. A replica that works sends something
-// every second.
+// maxLag is the longest time, in seconds, for which a replica may send nothing to its master. A replica that
+// works sends a message every second.
 const maxLag = 10
 
-// behind names a replica that is not in sync. It returns "" if there is none.
+// behind describes the first replica that is not in sync. It returns "" if there is no such replica.
 func behind(f facts) string {
 	for i := range f.number("connected_slaves") {
-		line := f.info[fmt.Sprintf("slave%d", i)] // ip=…,port=…,state=online,offset=…,lag=…
+		line := f.info[fmt.Sprintf("slave%d", i)] // for example ip=…,port=…,state=online,offset=…,lag=…
 		fields := map[string]string{}
 		for pair := range strings.SplitSeq(line, ",") {
 			k, v, _ := strings.Cut(pair, "=")
@@ -263,8 +264,8 @@ func behind(f facts) string {
 	return ""
 }
 
-// maxAhead is the largest difference between clocks without a warning. It is larger than the differences with
-// NTP, and smaller than a lease.
+// maxAhead is the largest difference between the clocks of a server and of this machine that causes no
+// warning. With NTP, the difference is smaller than this. The default lease is much longer.
 const maxAhead = time.Second
 
 func checkClock(f facts) judgment {
@@ -280,8 +281,8 @@ func checkClock(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// leastBuffer is the smallest limit, in bytes, without a warning. Even in a busy session, fewer bytes wait to
-// be sent to its subscription.
+// leastBuffer is the smallest limit of an output buffer, in bytes, that causes no warning. Even for a busy
+// session, Redis buffers fewer bytes of messages.
 const leastBuffer = 1 << 20
 
 func checkPubSub(f facts) judgment {
@@ -289,7 +290,7 @@ func checkPubSub(f facts) judgment {
 	if !ok {
 		return unasked("", "client-output-buffer-limit")
 	}
-	// "normal 0 0 0 slave ... pubsub HARD SOFT SECONDS"
+	// For example, limits is "normal 0 0 0 slave ... pubsub HARD SOFT SECONDS".
 	_, own, _ := strings.Cut(limits, "pubsub ")
 	found := "client-output-buffer-limit pubsub " + own
 	words := strings.Fields(own)
@@ -313,12 +314,14 @@ func checkPubSub(f facts) judgment {
 
 func checkClients(f facts) judgment {
 	limit, ok := f.config["maxclients"]
-	if most := f.info["maxclients"]; !ok && most != "" { // Redis 7 has it in INFO, too
+	if most := f.info["maxclients"]; !ok && most != "" { // newer servers show the limit in INFO, too
 		limit, ok = most, true
 	}
 	most, _ := strconv.ParseInt(limit, 10, 64)
 	connected := f.number("connected_clients")
-	one := int64(10*runtime.GOMAXPROCS(0) + 11) // the two pools of go-redis, and a subscription
+	// go-redis has a pool of 10 connections for each CPU, and a pool of 10 for pipelines. A subscription
+	// needs one.
+	one := int64(10*runtime.GOMAXPROCS(0) + 11)
 	found := fmt.Sprintf("%d connected, maxclients %d", connected, most)
 	switch {
 	case !ok:
@@ -333,12 +336,12 @@ func checkClients(f facts) judgment {
 	return judgment{fine, found, ""}
 }
 
-// leastBusy is the shortest limit, in ms, without a warning. Scripts of Lockline take much less, but scripts
-// of other programs may not.
+// leastBusy is the smallest lua-time-limit, in ms, that causes no warning. Scripts of Lockline take much less
+// time, but scripts of other programs may take longer.
 const leastBusy = 1000
 
 func checkScripts(f facts) judgment {
-	limit, ok := f.config["lua-time-limit"] // newer servers also call it busy-reply-threshold
+	limit, ok := f.config["lua-time-limit"] // newer servers also call this setting busy-reply-threshold
 	found := "lua-time-limit " + limit
 	ms, _ := strconv.Atoi(limit)
 	switch {
@@ -353,8 +356,8 @@ func checkScripts(f facts) judgment {
 
 const leastClientMemory = 10 << 20 // bytes
 
-// checkClientMemory judges maxmemory-clients, a setting of Redis since version 7. If clients use more memory
-// than that, Redis closes the connections that use most.
+// checkClientMemory judges maxmemory-clients, a setting of Redis since version 7. If the connections of all
+// clients use more memory than this limit, Redis closes the connections that use most.
 func checkClientMemory(f facts) judgment {
 	text, ok := f.config["maxmemory-clients"]
 	evicted := f.number("evicted_clients")
@@ -362,7 +365,7 @@ func checkClientMemory(f facts) judgment {
 	limit, _ := strconv.ParseInt(text, 10, 64)
 	if percent, isPart := strings.CutSuffix(text, "%"); isPart {
 		n, _ := strconv.ParseInt(percent, 10, 64)
-		limit = f.number("maxmemory") / 100 * n // 0 without maxmemory, which is no limit
+		limit = f.number("maxmemory") / 100 * n // 0, which means no limit, if maxmemory is not set
 	}
 	const do = ": the connection that is closed may be that of a renewal or a subscription"
 	switch version := f.info["redis_version"]; {

@@ -2,16 +2,16 @@ package main
 
 import "slices"
 
-// An edge leads from a session to the sessions for which it waits.
+// An edge leads from a session that waits for a lock to the sessions that hold this lock.
 type edge struct {
 	from string   // session that waits
-	to   []string // sessions that hold the lock, including from if it is a holder, too
-	any  bool     // a release by any holder may end the wait, as for a semaphore
+	to   []string // sessions that hold the lock; the session that waits may be one of them
+	any  bool     // the release by any one of the holders may end the wait, as with a semaphore
 }
 
 // circles returns the circles of at least two sessions. A circle is a list of indexes into edges. The
-// circles, and the indexes in each circle, are in the order of edges. If one release of several sessions can
-// end a wait, its edge lies on a circle only if all of these sessions are stuck.
+// circles, and the indexes in each circle, are in the order of edges. If the field any of an edge is true,
+// the edge is part of a circle only if all other sessions that hold the lock are stuck, too.
 func circles(edges []edge) (found [][]int) {
 	stuck := stuckEdges(edges)
 	next := map[string][]string{}
@@ -19,7 +19,7 @@ func circles(edges []edge) (found [][]int) {
 		next[edges[i].from] = append(next[edges[i].from], edges[i].to...)
 	}
 	group := components(next)
-	at := map[int]int{} // index in found of each group
+	at := map[int]int{} // index of each group's circle in found
 	for _, i := range stuck {
 		e := edges[i]
 		inside := func(to string) bool { return to != e.from && group[to] == group[e.from] }
@@ -36,9 +36,9 @@ func circles(edges []edge) (found [][]int) {
 	return found
 }
 
-// stuckEdges returns the indexes of the edges that no release can end. A session that waits for nothing will
-// release its locks. After that, the waiters of these locks wait for nothing either. So the search repeats
-// until nothing changes.
+// stuckEdges returns the indexes of the edges whose waits no release can end. A session that waits for no
+// lock will release its locks at some time, which can end the waits of other sessions. So stuckEdges removes
+// edges whose waits can end, until it finds no more of them.
 func stuckEdges(edges []edge) []int {
 	stuck := make([]int, len(edges))
 	for i := range stuck {
@@ -66,11 +66,12 @@ func stuckEdges(edges []edge) []int {
 	}
 }
 
-// components returns a number for each session of a graph, by Tarjan's algorithm. Two sessions have the same
-// number if each can be reached from the other.
+// components returns the number of the strongly connected component of each session, by Tarjan's algorithm.
+// Two sessions have the same number if each can be reached from the other. next has the sessions to which the
+// edges of each session lead.
 func components(next map[string][]string) map[string]int {
 	group, index, low := map[string]int{}, map[string]int{}, map[string]int{}
-	var path []string // sessions that have no group yet
+	var path []string // visited sessions that have no group yet
 	var visit func(string)
 	visit = func(s string) {
 		index[s] = len(index) + 1

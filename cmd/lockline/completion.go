@@ -13,8 +13,9 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// These scripts replace the scripts of the cli package, which split words at colons, although many names and
-// all URLs contain colons. The package's script for bash also evaluates the incomplete line.
+// These scripts replace the scripts of the cli package. The package's scripts split words at colons, although
+// many names and all URLs contain colons. The package's script for bash also passes the incomplete command
+// line to eval.
 var (
 	//go:embed completion.bash
 	bashCompletion string
@@ -45,20 +46,22 @@ func setUpCompletion(c *cli.Command) {
 // completionTime is the longest time for which a shell waits for names.
 const completionTime = time.Second
 
-// completeName offers flags. If the command takes the name of a lock, it also offers the names of locks that
-// are held or waited for. It leaves out names that cannot be written in a line.
+// completeName offers flags if the incomplete word begins with a dash. Otherwise, if the command has no
+// argument yet, completeName offers the names of locks that scan finds. It leaves out names with a backslash
+// or with a character that cannot be printed.
 func completeName(ctx context.Context, cmd *cli.Command) {
 	if args := cmd.Args().Slice(); len(args) > 0 {
-		afterName := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-") // no flags after NAME
+		// exec takes no flags after NAME.
+		afterName := cmd.StopOnNthArg != nil && !strings.HasPrefix(args[0], "-")
 		if strings.HasPrefix(args[len(args)-1], "-") && !afterName {
 			cli.DefaultCompleteWithFlags(ctx, cmd)
 		}
 		return
 	}
 	for _, f := range cmd.Flags {
-		_ = f.PostParse() // reads the environment, which the cli package does not do before completions
+		_ = f.PostParse() // reads the environment; the cli package does not call PostParse before completions
 	}
-	// go-redis does not watch the context while it waits for a reply.
+	// The timer ends the process, because go-redis does not watch the context while it waits for a reply.
 	defer time.AfterFunc(completionTime, func() { os.Exit(exitOK) }).Stop()
 	rdb, err := targetOf(cmd).open(ctx)
 	if err != nil {

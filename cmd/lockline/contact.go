@@ -17,9 +17,10 @@ import (
 // contactPause is the time between two attempts to reach Redis.
 const contactPause = 250 * time.Millisecond
 
-// contact connects to Redis for exec. If Redis cannot be reached, contact tries again for the time of --wait
-// or, without --wait, for one lease, as a Lock does. With --wait 0, it tries once. After a second, it writes
-// the error, unless --quiet is set.
+// contact connects to Redis for exec. If Redis does not answer, but may answer in a moment, contact tries
+// again. With --wait, it tries for this time. Without --wait, it tries for one lease, like a Lock. With
+// --wait 0, it tries once. If contact still fails after a second, it writes the error once, unless --quiet is
+// set.
 func (o execOptions) contact(ctx context.Context, errOut io.Writer) (redis.UniversalClient, error) {
 	begun, once := time.Now(), o.bounded && o.atMost == 0
 	bound := cmp.Or(o.atMost, o.lease)
@@ -28,7 +29,7 @@ func (o execOptions) contact(ctx context.Context, errOut io.Writer) (redis.Unive
 	}
 	opening, cancel := context.WithTimeoutCause(ctx, bound, o.redis.unanswered(o.atMost))
 	defer cancel()
-	var failed error // error of the last attempt that Redis did not answer
+	var failed error // error of the last attempt to which Redis did not reply
 	for said := o.quiet; ; {
 		rdb, err := o.redis.open(opening)
 		down, ok := errors.AsType[*unreachable](err)
@@ -52,16 +53,16 @@ func (o execOptions) contact(ctx context.Context, errOut io.Writer) (redis.Unive
 	}
 }
 
-// mayPass reports whether Redis may answer in a moment. If a TLS handshake had no answer (Unknown without
-// Resend), it returns false, because go-redis has already tried for a long time, and most such servers have
-// no TLS.
+// mayPass reports whether Redis may answer in a moment. err is the error of a request. If the server did not
+// answer a TLS handshake (Unknown without Resend), mayPass returns false. In this case, go-redis has already
+// tried for a long time, and most such servers have no TLS.
 func mayPass(err error) bool {
 	v := wire.Judge(err)
 	return v.Transient && (v.Resend || !v.Unknown)
 }
 
 // left returns the rest of the time of --wait, but at least the shortest time for which a Lock can wait. If
-// --wait is 0, it returns 0.
+// --wait is 0 or was not given, left returns 0.
 func (c *contender) left() time.Duration {
 	if c.atMost == 0 {
 		return 0

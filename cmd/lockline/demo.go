@@ -19,7 +19,7 @@ import (
 
 const (
 	demoProcesses   = 4
-	stallingProcess = 2 // number of the process that stops while it holds the lock
+	stallingProcess = 2 // number of the process that stands still while it holds the lock
 	killedProcess   = 3 // number of the process that is killed while it holds the lock
 
 	demoLease = 2 * time.Second
@@ -73,7 +73,7 @@ func runDemo(ctx context.Context, redis target, contend time.Duration, out io.Wr
 		defer m.Close()
 		redis.URL, says = "redis://"+m.Addr(), "embedded in this program, at "+m.Addr()
 	}
-	rdb, err := redis.open(ctx) // otherwise each process would print the error
+	rdb, err := redis.open(ctx) // opening the client here reports an error only once
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
@@ -106,8 +106,8 @@ type act int
 
 const (
 	contending      act = iota
-	stalling            // with its next answer, a process gets the order to take a fixed lease
-	poised              // the process has the order, and will be stopped in its next hold
+	stalling            // the next answer to the stalling process will order it to take a fixed lease
+	poised              // the process has that order, and will be stopped in its next hold
 	stalled             // the process waits for an answer while its lease ends
 	resuming            // another process has the lock, and the stopped one continues
 	contendingAgain     // processes contend for the lock, as at first
@@ -130,8 +130,8 @@ func (s *store) refuses(token int64) bool {
 	return refused
 }
 
-// A director starts the processes, and answers their requests to the store. It makes one of them stop, and
-// kills another.
+// A director starts the processes, and answers their requests to the store. It makes one process stand still,
+// and kills another process.
 type director struct {
 	contend time.Duration
 	screen  *screen
@@ -207,9 +207,9 @@ func (d *director) take(n child.News[event]) {
 	}
 }
 
-// serve handles an event of a process. It answers the process, or it stops or kills the process while the
-// process holds the lock. A process waits for the answer before it unlocks, so events of later holders come
-// later.
+// serve handles an event of a process, and answers the process, unless the kind of the event is waiting. To
+// stop or kill a process while it holds the lock, serve gives no answer. A process waits for the answer
+// before it unlocks, so events of later holders come later.
 func (d *director) serve(e event) {
 	e.Refused = e.Kind != waiting && d.store.refuses(e.Token)
 	d.events = append(d.events, e)

@@ -47,9 +47,10 @@ type assignment struct {
 	Lease   time.Duration
 }
 
-// An answer is a later line of stdin. Each event except waiting has one. Stdin ends when the demo has ended.
+// An answer is a later line of a process's stdin. It answers an event that is not of the kind waiting. Stdin
+// ends when the demo has ended.
 type answer struct {
-	Count int
+	Count int  // value of the counter
 	Fixed bool // take the lock with a fixed lease the next time
 	Stop  bool // end after this hold
 }
@@ -117,7 +118,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 		return a, err
 	}
 	defer func() {
-		if e := hold.Unlock(ctx); !errors.Is(e, rlock.ErrLost) { // the event has already reported a loss
+		if e := hold.Unlock(ctx); !errors.Is(e, rlock.ErrLost) { // the last event has already reported a loss
 			err = errors.Join(err, e)
 		}
 	}()
@@ -127,7 +128,7 @@ func (p *process) visit(ctx context.Context, fixed bool) (a answer, err error) {
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))
 	write := event{Kind: writing, Token: hold.Token(), Count: a.Count + 1}
-	// The process writes although the lock is lost, like a program that cannot check its hold in time.
+	// The process writes even if the lock is lost, like a program that cannot check its hold in time.
 	if err := hold.Err(); err != nil {
 		write.Lost = say(err)
 	}

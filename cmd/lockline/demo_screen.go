@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// A screen shows the demo in plain lines, with a column for each process. The lines are the same on a
-// terminal and in a pipe. There are too many hand-overs to show them all, so each row is a sample.
+// A screen shows the demo in plain lines, with a column for each process. Apart from colors, the lines are
+// the same on a terminal and in a pipe. There are too many hand-overs to show them all, so each row is a
+// sample.
 type screen struct {
 	out   io.Writer
 	every time.Duration // shortest time between two rows
 	begun time.Time
 
 	lanes [demoProcesses]lane // process 1 first
-	count int                 // the counter as last written
+	count int                 // value of the counter after the last write
 	holds int
 	row   time.Time // time of the last row or remark
 }
@@ -37,7 +38,8 @@ func newScreen(out io.Writer, contend time.Duration) *screen {
 	return s
 }
 
-// A painter colors some words if it writes to a terminal, or if CLICOLOR_FORCE is set.
+// A painter colors some words if it writes to a terminal that is not dumb, or if CLICOLOR_FORCE is set and is
+// not 0. If NO_COLOR is set, it colors nothing.
 type painter struct{ io.Writer }
 
 var colored = strings.NewReplacer("HOLD", "\x1b[32mHOLD\x1b[0m", "✓", "\x1b[32m✓\x1b[0m",

@@ -39,12 +39,12 @@ docs/failures.md.
 
 Exit code: 0; 1 if a finding is a failure; 125 if the arguments are wrong.`
 
-// A finding is the result of a check for one server, or for all servers. --json prints it as JSON.
+// A finding is the result of a check of one server, or of all servers together. --json prints it as JSON.
 type finding struct {
 	Server string `json:"server,omitempty"`
 	Check  string `json:"check"`
 	judgment
-	See     string          `json:"see,omitempty"`     // page and heading
+	See     string          `json:"see,omitempty"`     // page and heading of the documentation
 	Circles []waitingCircle `json:"circles,omitempty"` // circles that the check "waits" found
 }
 
@@ -162,8 +162,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 	slices.SortStableFunc(findings, byServer)
 	down := func(f finding) bool { return f.Check == "reach" && f.Status == failure }
 	if slices.ContainsFunc(findings, down) {
-		// For a server that is down, the other checks have no facts, and a trial of locks would only take
-		// long.
+		// The other checks of a server that is down have no facts, so their findings are left out. A trial of
+		// locks would only take long.
 		return slices.DeleteFunc(findings, func(f finding) bool { return f.Status == unknown })
 	}
 	ofAll := append(o.checkLocked(ctx), finding{Check: "locks", judgment: o.tryLocks(ctx)})
@@ -176,8 +176,8 @@ func (o *operator) examineServer(ctx context.Context, now func() time.Time) []fi
 const scanTime = 10 * time.Second
 
 // checkLocked looks at all names that are locked or waited for. It finds names with locks of several kinds,
-// because these do not exclude each other. It also finds sessions of several versions of the protocol, and
-// sessions that wait for each other.
+// because such locks do not exclude each other. It also finds sessions of several versions of the protocol,
+// and sessions that wait for each other.
 func (o *operator) checkLocked(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -198,7 +198,8 @@ func (o *operator) checkLocked(ctx context.Context) []finding {
 	return findings
 }
 
-// unlisted returns the judgment of the checks of locks if the locks could not be listed.
+// unlisted returns the judgment for the checks of checkLocked if the locks could not be listed. err is the
+// reason.
 func unlisted(err error) judgment {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -219,14 +220,14 @@ func judgeNames(several []string) judgment {
 // facts has the data about one server that the checks need.
 type facts struct {
 	server  string
-	err     error             // error of the first request
+	err     error             // error of TIME; the facts below are missing then
 	info    map[string]string // fields of INFO; nil if the user may not read them
-	calls   map[string]int64  // how often commands were run; nil if that is not known
+	calls   map[string]int64  // number of runs of each command; nil if it is not known
 	config  map[string]string // settings; settings that the user may not read are missing
 	replica bool              // the server is a replica, by its reply to HELLO
 	clock   clockReading
 	ahead   time.Duration // how far the clock of the server is ahead of this machine's
-	rtt     time.Duration // round trip of clock; ahead can be wrong by half of it
+	rtt     time.Duration // round trip of the request for the time; ahead can be wrong by half of it
 	lease   time.Duration // lease of the programs
 }
 
@@ -248,8 +249,8 @@ func serverName(server *redis.Client) string {
 // ask reads the facts about a server.
 func ask(ctx context.Context, server *redis.Client, now func() time.Time) facts {
 	f := facts{server: serverName(server), config: map[string]string{}}
-	// The first TIME may have to dial, which would make the round trip longer, so TIME is sent twice. The
-	// second reply also shows whether this user can reach the server at all.
+	// The first TIME may have to dial, which would make the round trip longer, so TIME is sent twice. If the
+	// second TIME fails, the server cannot be reached, or refuses this user.
 	server.Time(ctx)
 	if f.clock, f.err = readClock(ctx, server, now); f.err != nil {
 		return f
@@ -288,13 +289,15 @@ func (f facts) number(name string) int64 {
 	return n
 }
 
-// tryLocks takes, hands over and frees a lock of each kind, with the rights of the user.
+// tryLocks takes, hands over and frees a lock of each kind, except a latch and a RedLock. It has the rights
+// of the user of the URL.
 func (o *operator) tryLocks(ctx context.Context) judgment {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	var names []string
 	for _, k := range o.kinds {
-		// A RedLock needs no further rights, and its key would stay in Redis for ten minutes.
+		// A latch is no lock. A RedLock needs no further rights, and its key would stay in Redis for ten
+		// minutes.
 		if k.Kind == rlock.KindLatch || k.Kind == rlock.KindRedLock {
 			continue
 		}
@@ -315,8 +318,9 @@ func (o *operator) tryLocks(ctx context.Context) judgment {
 	return judgment{fine, done + strings.Join(names, ", "), ""}
 }
 
-// tryTime limits the trial of all kinds. It is much longer than a trial takes, and shorter than the lease. So
-// if a waiter gets a lock within this time, a message has woken it.
+// tryTime limits the trials of all kinds together. It is much longer than the trials take, and shorter than
+// the lease of the sessions that try. So if a waiter gets a lock within this time, a message has woken the
+// waiter.
 const tryTime = 10 * time.Second
 
 func locksDo(err error) string {
@@ -332,8 +336,8 @@ func locksDo(err error) string {
 	return "see the error"
 }
 
-// trySubscribe subscribes to a channel. If the user has no right to do so, it returns the error. Without this
-// test, the trial would fail only after a long time.
+// trySubscribe subscribes to a channel, and returns the error if that fails, for example because the user has
+// no right to subscribe. Without this test, the trial would fail only after a long time.
 func (o *operator) trySubscribe(ctx context.Context) error {
 	channel := o.prefix + ":s:lockline-doctor"
 	if o.redisson {
@@ -347,7 +351,8 @@ func (o *operator) trySubscribe(ctx context.Context) error {
 	return nil
 }
 
-// tryKind takes a lock, re-enters it, and hands it over to a waiting session.
+// tryKind takes a lock, re-enters it if locks of its kind can be nested, and hands it over to a waiting
+// session.
 func (o *operator) tryKind(ctx context.Context, k lockKind, name string) error {
 	if err := o.trySubscribe(ctx); err != nil {
 		return err

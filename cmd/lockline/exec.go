@@ -160,11 +160,13 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		}
 	}
 	args, line := cmd.Args().Slice(), cmd.Root().Args().Slice()
-	unnamed := line[len(line)-len(args)-1] == "--" // may also be before a name like -x
+	// If -- comes before the first word, NAME is missing, unless a second -- follows that word.
+	unnamed := line[len(line)-len(args)-1] == "--"
 	if len(args) > 0 {
 		o.name, args = args[0], args[1:]
 	}
-	// Without this check, if "--" is missing, an option after NAME would be run as the command.
+	// If -- is missing, the word after NAME begins the command. Without this check, an option that was put
+	// after NAME would be run as the command.
 	if len(args) > 0 && args[0] == "--" {
 		args, unnamed = args[1:], false
 	} else if !unnamed && len(args) > 0 && strings.HasPrefix(args[0], "-") {
@@ -238,9 +240,10 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// If release has already unlocked, a second Unlock does nothing.
+	// This Unlock is for an early return. After guard.release has unlocked the lock, it does nothing.
 	defer func() { _ = unlockBy(hold, leaveBy()) }()
-	// After a hand-over, the first lease is only two seconds, so the guard would end the command at once.
+	// After a hand-over, the first lease is only two seconds. Without Extend, the guard would end the command
+	// at once.
 	extending, cancel := context.WithTimeout(waiting, o.lease)
 	err = hold.Extend(extending, o.lease)
 	if cancel(); err != nil {
@@ -261,8 +264,8 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	return g.release(exit, leaveBy())
 }
 
-// listen returns a channel with the signals that are forwarded. It leaves out signals that the parent process
-// wants to be ignored, as nohup does.
+// listen returns a channel with the signals that exec forwards to the command. It leaves out signals that the
+// parent process has set to be ignored, as nohup does with SIGHUP.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwarded {
@@ -304,8 +307,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// ownersVariable is an environment variable of a command. It has the ids of the sessions under whose locks
-// the command runs.
+// ownersVariable is an environment variable that exec sets for its command. It has the ids of the sessions
+// under whose locks the command runs.
 const ownersVariable = "LOCKLINE_OWNERS"
 
 func owners() []string { return strings.Fields(os.Getenv(ownersVariable)) }
@@ -328,8 +331,8 @@ func environment(name, session string, token int64) []string {
 }
 
 // untilEnded returns a context for the work before the command runs. A signal that normally ends a process
-// ends this context. The caller calls granted when the lock is held. After that, no signal ends the context,
-// because the context of the hold descends from it.
+// ends this context. The caller must call granted when the wait for the lock has ended. After that, no signal
+// ends the context. Otherwise a signal would end the context of the hold, too, which descends from it.
 func untilEnded(ctx context.Context, signals <-chan os.Signal) (waiting context.Context, granted func()) {
 	waiting, interrupt := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -362,7 +365,8 @@ type contender struct {
 }
 
 // refuseOwn returns an error if this process runs under the lock for which it would wait. One look is enough,
-// because no other session gets such a lock while this process runs.
+// because an outer lockline exec has taken its lock before this process began, and holds it while this
+// process runs. For a semaphore, refuseOwn returns nil, because another permit may be free.
 func (c *contender) refuseOwn(ctx context.Context) error {
 	own := owners()
 	if len(own) == 0 || !c.lock.nests() {
@@ -415,7 +419,7 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		cancel()
 		err = fmt.Errorf("lock %q: not free within %v%s", c.name, c.atMost, by)
-		if c.quiet { // the exit code is enough
+		if c.quiet { // with --quiet, the exit code is enough
 			err = nil
 		}
 		return nil, nil, &exitError{c.locked, err}
@@ -430,8 +434,8 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 // silence is the time after which a wait is reported.
 const silence = time.Second
 
-// reportWait writes the present holder once, when the wait has lasted for a second. The function end must be
-// called at the end of the wait.
+// reportWait writes the present holder once, when the wait has lasted for a second. With --quiet, it writes
+// nothing. The caller must call end at the end of the wait.
 func (c *contender) reportWait(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.quiet {
@@ -448,7 +452,7 @@ func (c *contender) reportWait(ctx context.Context) (end func()) {
 		text := "its holder is not known"
 		switch {
 		case ctx.Err() != nil,
-			known && s.Held && s.Holder.Session == c.session.ID(): // the lock has just been granted
+			known && s.Held && s.Holder.Session == c.session.ID(): // exec has just got the lock
 			return
 		case known && s.Held:
 			text = fmt.Sprintf("held by %v, lease %s", s.Holder, short(s.RemainingMS))
@@ -490,7 +494,7 @@ func unlockBy(hold lease, t time.Time) error {
 	return hold.Unlock(ctx)
 }
 
-// lastTrouble is an observer that keeps the errors of the last renewal that failed, and of the loss.
+// lastTrouble is an observer that keeps the error of the last failed renewal and the error of the loss.
 type lastTrouble struct{ err, lost atomic.Pointer[error] }
 
 func (t *lastTrouble) Observe(_ context.Context, e rlock.Event) {

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// dieWithParent does nothing, because this kernel cannot do that.
+// dieWithParent does nothing, because this kernel cannot kill a process when its parent dies.
 func dieWithParent(*syscall.SysProcAttr) {}

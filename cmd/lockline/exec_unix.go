@@ -31,11 +31,11 @@ type group struct {
 	pid      int      // process id of the command, and id of its process group
 	deadline *os.File // pipe to the warden, for new deadlines
 	done     chan report
-	terminal *os.File // terminal whose foreground is the group; nil if there is none
+	terminal *os.File // terminal whose foreground is the group; nil if the group is in the background
 }
 
-// startGroup starts the command, and returns when it runs. The command must have ended at the time until,
-// unless group.until sets a later time.
+// startGroup starts the command, and returns when it runs. The warden kills the command at the time until,
+// unless group.until has set a later time by then.
 func startGroup(path string, command, env []string, until time.Time) (*group, error) {
 	g := &group{done: make(chan report, 1), terminal: foreground()}
 	theirs, deadline, err := os.Pipe()
@@ -49,8 +49,8 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 		return nil, err
 	}
 	defer reported.Close()
-	// The command inherits open files, such as the jobserver of make, under the same numbers. So the pipes
-	// keep their numbers, too, instead of becoming files 3 and 4.
+	// The command inherits open files, such as the jobserver of make, under the same numbers. ExtraFiles
+	// would replace files 3 and 4. So the warden inherits the pipes under their own numbers.
 	terminal := "background"
 	if g.terminal != nil {
 		terminal = "foreground"
@@ -64,12 +64,12 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	g.warden = &exec.Cmd{
 		Path: program, Args: append(args, command...), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the warden gets no signals to exec
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // the warden gets no signals to exec's group
 	}
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
-	reported.Close() // otherwise reading would not end when the warden ends
+	reported.Close() // otherwise reports would not end when the warden ends
 	decoder := json.NewDecoder(reports)
 	var r report
 	if err = decoder.Decode(&r); err != nil {
@@ -102,9 +102,10 @@ func inherited(f *os.File) string {
 	return strconv.Itoa(int(f.Fd()))
 }
 
-// until sends the warden the time at which the group must have ended, unless until is called again. It
-// returns false if the time could not be sent. If the warden was stopped, the pipe may be full, but until
-// does not wait. A write deadline would not help, because it may pass before the write begins.
+// until sends the warden the time t at which the warden must end the group. The next call replaces this time.
+// If the time could not be sent, until returns false. If the warden was stopped, the pipe may be full. until
+// does not wait for room in the pipe. It cannot use a write with a deadline, because the deadline could pass
+// before the write begins.
 func (g *group) until(t time.Time) (sent bool) {
 	pipe, err := g.deadline.SyscallConn()
 	if err != nil {
@@ -123,29 +124,30 @@ func (g *group) ended() <-chan report { return g.done }
 // signal sends a signal to the command's process group.
 func (g *group) signal(s syscall.Signal) { send(-g.pid, s) }
 
-// end sends a signal to the command and all of its descendants. If the warden was stopped, end continues it.
+// end sends a signal to the command and to its descendants, see endTree. If the warden was stopped, end also
+// lets the warden continue.
 func (g *group) end(s syscall.Signal) {
 	endTree(g.warden.Process.Pid, g.pid, s)
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 }
 
-// letGo ends the warden, and makes this process's own group the foreground again. Processes that the command
-// has left behind continue.
+// letGo ends the warden. If the group of the command is the foreground, letGo makes this process's own group
+// the foreground again. Processes that the command has left behind continue.
 func (g *group) letGo() {
 	g.deadline.Close()
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 	_ = g.warden.Wait()
 	if g.terminal != nil {
-		// Otherwise the next call would stop this process, which is in the background.
+		// This process is in the background. If it did not ignore SIGTTOU, the next call would stop it.
 		signal.Ignore(syscall.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		signal.Reset(syscall.SIGTTOU)
 	}
 }
 
-// foreground returns the terminal if stdin and stdout are a terminal in which this process is the foreground.
-// Otherwise it returns nil. So the foreground does not change in a pipeline, because another part of the
-// pipeline, such as a pager, needs the foreground.
+// foreground returns stdin if stdin and stdout are terminals in which the group of this process is the
+// foreground. Otherwise it returns nil. So the foreground does not change if stdin or stdout is a pipe.
+// Another part of the pipeline, such as a pager, may need the foreground.
 func foreground() *os.File {
 	for _, f := range []*os.File{os.Stdin, os.Stdout} {
 		owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

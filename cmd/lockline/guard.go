@@ -12,14 +12,14 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A guard watches a command that runs under a lock, and ends it before the lease ends.
+// A guard watches a command that runs under a lock, and ends the command before the lease ends.
 type guard struct {
 	name     string
 	lease    context.Context // ends when the lock is lost
 	hold     lease
 	grace    time.Duration // time for the command to end after SIGTERM
 	lead     time.Duration // see killLead
-	look     time.Duration // interval at which the deadline of hold is read
+	look     time.Duration // longest time between two readings of the deadline of hold
 	group    commandGroup
 	signals  <-chan os.Signal
 	troubles *lastTrouble // errors of renewals and of the loss
@@ -29,7 +29,7 @@ type guard struct {
 	until    time.Time // the last time that was sent to the warden
 	plan     plan
 	signaled bool // SIGTERM or SIGKILL was sent because the lock is lost or the lease may end
-	killed   bool // SIGKILL was sent for this reason
+	killed   bool // SIGKILL was sent because the lock is lost or the lease may end
 }
 
 // A lease has the methods of *rlock.Hold that the guard needs.
@@ -38,15 +38,16 @@ type lease interface {
 	Unlock(ctx context.Context) error
 }
 
-// A commandGroup is the command and its descendants, with a warden that also ends them.
+// A commandGroup is the command and its descendants, with the warden, which can end them, too.
 type commandGroup interface {
-	// until sends the warden the time at which it must end the group, and reports whether it was sent.
+	// until sends the warden the time t at which the warden must end the group. sent is false if that failed.
 	until(t time.Time) (sent bool)
 
 	// ended returns a channel that gets a report when the command has ended.
 	ended() <-chan report
 
-	// signal sends a signal to the process group, and end sends one to all descendants.
+	// signal sends a signal to the process group. end sends a signal to the process group and to all
+	// descendants.
 	signal(s syscall.Signal)
 	end(s syscall.Signal)
 
@@ -55,12 +56,12 @@ type commandGroup interface {
 }
 
 // A report is a message of the warden to exec. The warden sends one report when the command runs, and one
-// when the command has ended.
+// when the command has ended. If the command cannot be started, the warden sends one report with the error.
 type report struct {
 	PID    int    `json:",omitempty"`
 	Code   int    `json:",omitempty"` // exit code
 	Late   bool   `json:",omitempty"` // the warden has ended the command, because exec sent no later deadline
-	Failed string `json:",omitempty"` // error of the warden
+	Failed string `json:",omitempty"` // error of the warden, or of the start of the command
 }
 
 // A plan has the times of SIGTERM and of SIGKILL.
@@ -69,13 +70,14 @@ type plan struct{ term, kill time.Time }
 // killLead returns the time between SIGKILL and the end of a lease of this length.
 func killLead(lease time.Duration) time.Duration { return min(50*time.Millisecond, lease/20) }
 
-// whileHeld returns the plan for a lease that is not renewed any more.
+// whileHeld returns the plan for the last known deadline. Each renewal moves this plan to a later time.
 func (g *guard) whileHeld() plan {
 	return plan{term: g.deadline.Add(-g.grace), kill: g.deadline.Add(-g.lead)}
 }
 
 // onceLost returns the plan for a lock that is lost before the deadline. Another process may already hold the
-// lock, so the command must end now. But it gets the time of --grace to end in an orderly way.
+// lock, so the command must end now. But it gets the time of --grace, or the rest of the lease if that is
+// shorter, to end in an orderly way.
 func (g *guard) onceLost(now time.Time) plan {
 	kill := now.Add(g.grace)
 	if end := g.whileHeld().kill; end.Before(kill) {
@@ -103,8 +105,8 @@ func (g *guard) watch() report {
 	}
 }
 
-// next sends the signals and deadlines that are due, and returns the time until it must be called again. This
-// time is short, so the warden knows each new deadline soon after the renewal.
+// next sends the signals and deadlines that are due, and returns the time until it must be called again.
+// Before a SIGKILL, this time is short, so that the warden gets each new deadline soon after the renewal.
 func (g *guard) next(now time.Time) time.Duration {
 	if d := g.hold.Deadline(); !d.IsZero() && g.lease.Err() == nil { // the deadline moves with each renewal
 		g.deadline = d
@@ -142,7 +144,8 @@ func (g *guard) endCommand(s syscall.Signal) {
 }
 
 // release frees the lock after the command has ended, and returns the error with the exit code. It does not
-// wait for Redis after the time `by`. If the lock was lost, the exit code of lockline is exitLost.
+// wait for Redis after the time `by`. If the lock was lost, or the guard or the warden has ended the command,
+// the exit code of lockline is exitLost.
 func (g *guard) release(exit report, by time.Time) error {
 	forced := g.signaled || exit.Late
 	if forced {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// A lockKind is a kind of lock.
+// A lockKind is a kind of lock that the commands can look at.
 type lockKind struct {
 	rlock.Kind
 	open func(*rlock.Session, string) subject // returns an exclusive lock or a permit; nil for latches
@@ -35,7 +35,7 @@ var lockKinds = []lockKind{
 	{rlock.KindFair, openFair},
 	{rlock.KindRedLock, openRedLock},
 	{rlock.KindReadWrite, openWriter},
-	{rlock.KindSemaphore, openSemaphore(1)}, // if the semaphore is in use, Redis knows its limit
+	{rlock.KindSemaphore, openSemaphore(1)}, // Redis knows the real limit of a semaphore that is in use
 	{Kind: rlock.KindLatch},
 }
 
@@ -56,7 +56,8 @@ type subject struct {
 }
 
 // operated has the methods of a lock of any kind for operators. ForceUnlock takes the lock from all holders,
-// and ForceUnlockToken takes it from the holder with that token. Both report whether there was such a holder.
+// and reports whether there was a holder. ForceUnlockToken takes the lock from the holder with this token,
+// and reports whether there was a holder with this token.
 type operated interface {
 	Inspect(ctx context.Context) (rlock.State, error)
 	ForceUnlock(ctx context.Context) (bool, error)
@@ -77,7 +78,8 @@ func openFair(s *rlock.Session, name string) subject {
 
 // openRedLock returns the part of a RedLock on the server of the session.
 func openRedLock(s *rlock.Session, name string) subject {
-	longest := multilock.WithServerTimeout(7 * time.Second) // long, because the part is on a single server
+	// The timeout is long, because no other server can replace a slow one.
+	longest := multilock.WithServerTimeout(7 * time.Second)
 	q, err := multilock.NewQuorum([]*rlock.Session{s}, longest)
 	if err != nil { // the timeout may be too long for the lease of the session
 		q, _ = multilock.NewQuorum([]*rlock.Session{s})
@@ -103,7 +105,7 @@ func openReader(s *rlock.Session, name string) subject {
 	return subject{m.RLocker(), both{m}, rlock.KindReadWrite}
 }
 
-// both is a read-write lock whose ForceUnlock takes the lock from its writer or from its readers.
+// both is a read-write lock whose ForceUnlock takes the lock from its writer or from all its readers.
 type both struct{ *rwlock.RWMutex }
 
 func (l both) ForceUnlock(ctx context.Context) (bool, error) {
@@ -141,8 +143,7 @@ func (p permits) ForceUnlockToken(ctx context.Context, token int64) (bool, error
 	return p.ForceRelease(ctx, token)
 }
 
-// nests reports whether locks of this kind can be nested. If so, a command that runs under the lock and waits
-// for the same lock would wait for itself.
+// nests reports whether locks of this kind can be nested. Only permits of a semaphore cannot be nested.
 func (l subject) nests() bool { return l.kind != rlock.KindSemaphore }
 
 func (l subject) state(ctx context.Context) (lockState, error) {
@@ -189,7 +190,7 @@ func notKnown(name string, kind rlock.Kind, why string) lockState {
 	return st
 }
 
-// counted is the looker of a latch.
+// counted makes a looker of a latch.
 type counted struct{ *latch.Latch }
 
 func (l counted) state(ctx context.Context) (lockState, error) {

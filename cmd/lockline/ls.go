@@ -115,7 +115,7 @@ type found struct {
 	name string
 }
 
-// atOnce is the number of locks that are inspected at once, so that the requests share pipelines.
+// atOnce is the number of locks that are inspected at the same time, so that their requests share pipelines.
 const atOnce = 100
 
 // list returns the locks that ls and top show, sorted by name and kind. If some nodes of a Cluster fail, it
@@ -132,7 +132,7 @@ func (o *operator) list(ctx context.Context) ([]lockState, error) {
 	for i, l := range locks {
 		asking.Go(func() (err error) {
 			states[i], err = o.inspect(ctx, l)
-			if err != nil && lacking != nil && ctx.Err() == nil { // the Cluster may serve no slot
+			if err != nil && lacking != nil && ctx.Err() == nil { // perhaps no node serves its slot
 				states[i], err = notKnown(l.name, l.kind, say(err)), nil
 			}
 			return err
@@ -172,9 +172,9 @@ func severalKinds(states []lockState) (names []string) {
 	return names
 }
 
-// scan returns the locks whose keys it finds, on all masters. The result is a set, because SCAN may return a
-// key twice, and slots may move between masters. If some masters of a Cluster fail, scan also returns their
-// errors.
+// scan returns the locks whose keys it finds on all masters, except locks that are known to be free. The
+// result is a set, because SCAN may return a key twice, and slots may move between masters. If some masters
+// of a Cluster fail, scan also returns their errors.
 func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error) {
 	var mu sync.Mutex // guards seen, scanned and lacking
 	seen, scanned := map[found]bool{}, 0
@@ -211,11 +211,12 @@ func (o *operator) scan(ctx context.Context) (map[found]bool, *incomplete, error
 	return seen, nil, err
 }
 
-// scanPage is the number of keys that one request of scan examines.
+// scanPage is the approximate number of keys that Redis examines for one SCAN.
 const scanPage = 1000
 
-// locksOf returns the locks of these keys, except locks that are known to be free. A server may remember the
-// tokens of very many free locks, so they are not inspected one by one.
+// locksOf returns the locks of these keys whose names match the pattern, except locks that are known to be
+// free. A server may remember the tokens of very many free locks. locksOf finds these locks with one
+// pipeline, so that list need not inspect each of them.
 func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []string) map[found]bool {
 	locks, hashes := map[found]bool{}, map[found]*redis.SliceCmd{}
 	pipe := master.Pipeline()
@@ -246,8 +247,8 @@ func (o *operator) locksOf(ctx context.Context, master *redis.Client, keys []str
 }
 
 // isFree reports whether a lock is known to have no holder and no waiters. fields are the values of the
-// fields lives, queued, owner and ends of its hash. now is the Redis time. A zero now means that the time is
-// not known.
+// fields lives, queued, owner and ends of its hash. now is the Redis time. If now is zero, the time is not
+// known.
 func isFree(fields []any, now time.Time) bool {
 	if len(fields) != 4 || fields[0] == nil || fields[1] != nil {
 		return false
@@ -257,7 +258,8 @@ func isFree(fields []any, now time.Time) bool {
 	return fields[2] == nil || err == nil && micros <= now.UnixMicro() && !now.IsZero()
 }
 
-// eachMaster calls do for a server, or for all masters of a Cluster at once. It adds a hint to the error.
+// eachMaster calls do for a single server, or for all masters of a Cluster at the same time. It adds a hint
+// to the error.
 func eachMaster(
 	ctx context.Context, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error,
 ) (err error) {
@@ -273,8 +275,9 @@ func eachMaster(
 	return err
 }
 
-// lockOf returns the lock to which a key belongs. The key prefix:KIND:{tag} is the hash of a lock, and
-// prefix:KIND:{tag}:q is its queue. ok is false for all other keys.
+// lockOf returns the lock to which a key belongs. The key prefix:KIND:{NAME} is the hash of a lock, and the
+// key prefix:KIND:{NAME}:q is the queue of the lock. ok is false for all other keys. With --redisson, lockOf
+// does the same as redissonLockOf.
 func (o *operator) lockOf(key string) (l found, ok bool) {
 	if o.redisson {
 		name, ok := redissonLockOf(key)
@@ -285,19 +288,20 @@ func (o *operator) lockOf(key string) (l found, ok bool) {
 		return l, false
 	}
 	letter, rest, ok := strings.Cut(rest, ":{")
-	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile { // internal locks of Lockline
+	// A kind has no colon. Locks of the kind Turnstile are internal, so they are not shown.
+	if !ok || strings.Contains(letter, ":") || letter == protocol.Turnstile {
 		return l, false
 	}
 	name, ok := strings.CutSuffix(rest, "}")
 	if !ok {
 		name, ok = strings.CutSuffix(rest, "}:q")
 	}
-	// If a name begins with a closing brace or a backslash, its key has a backslash before it.
+	// If a name begins with a closing brace or a backslash, the key has a backslash before the name.
 	return found{rlock.Kind(letter), strings.TrimPrefix(name, `\`)}, ok && name != ""
 }
 
-// redissonLockOf returns the name of a lock. key is the key of the lock's metadata, which ends with {NAME},
-// or with :NAME if NAME has braces.
+// redissonLockOf returns the name of a lock that is shared with Redisson. key is the key of the lock's
+// metadata. It ends with {NAME}, or with :NAME if NAME has braces. ok is false for all other keys.
 func redissonLockOf(key string) (name string, ok bool) {
 	tail, ok := strings.CutPrefix(key, "lockline_lock_memory:")
 	if !ok {
@@ -398,7 +402,7 @@ func table(shown []column, states []lockState) [][]string {
 
 func (o *operator) table(states []lockState) error {
 	if len(states) == 0 {
-		return nil // ls(1) prints nothing either
+		return nil // ls(1) prints nothing for an empty folder either
 	}
 	return writeTable(o.out, table(columns, states))
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// Exit codes. From 124 on, they have the meanings that timeout(1) and env(1) give them.
+// Exit codes. The codes 124 to 127 have the same meanings as for timeout(1). Codes above 128 have the same
+// meanings as in a shell.
 const (
 	exitOK          = 0
 	exitWrong       = 1   // demo or doctor found something wrong, or unlock found no such holder
@@ -28,7 +29,7 @@ const (
 	exitCannotRun   = 126 // exec found the command but could not run it
 	exitNotFound    = 127 // exec did not find the command
 	exitSignalBase  = 128 // signal n ended the command or the wait of exec; n is added
-	exitInterrupted = 130 // ctrl-C ended demo, top or watch
+	exitInterrupted = 130 // ctrl-C, SIGTERM or SIGHUP ended demo, top or watch
 	exitUnread      = 141 // the reader of watch has gone; the same code as after SIGPIPE
 )
 
@@ -46,14 +47,14 @@ func (e *exitError) Error() string {
 }
 func (e *exitError) Unwrap() error { return e.err }
 
-// errInterrupted is the error of a command that ctrl-C or another signal has ended.
+// errInterrupted is the error of demo if ctrl-C or another signal has ended it.
 var errInterrupted = &exitError{exitInterrupted, errors.New("interrupted")}
 
-// untilSignal returns a context that ends with ctx, or with a signal that normally ends a process. The
-// context does not end with signals that the parent process wants to be ignored, as nohup does.
+// untilSignal returns a context that ends with ctx, or with a signal that normally ends a process. Signals
+// that the parent process has set to be ignored, as nohup does with SIGHUP, do not end the context.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ending := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(ending) == 0 { // NotifyContext would take an empty list for all signals
+	if len(ending) == 0 { // NotifyContext would treat an empty list like all signals
 		return context.WithCancel(ctx)
 	}
 	return signal.NotifyContext(ctx, ending...)
@@ -88,7 +89,7 @@ func complain(errOut io.Writer, err error) {
 
 // say returns the text of an error for users of the command line. Errors of the library have a prefix, may
 // begin with the name of an option of the library, and may recommend calls that only a program can make. say
-// replaces all of these.
+// removes or replaces these parts.
 func say(err error) string {
 	text := strings.TrimPrefix(err.Error(), "lockline: ")
 	if m := noHelp.FindStringSubmatch(text); m != nil {
@@ -163,7 +164,7 @@ func program(out, errOut io.Writer) *cli.Command {
 	}
 }
 
-// misused returns the error of a wrong command line. It names the help of the command.
+// misused returns the error of a wrong command line. The error names the help of the command.
 func misused(cmd *cli.Command, format string, args ...any) error {
 	return fmt.Errorf("%w; see %s --help", fmt.Errorf(format, args...), cmd.FullName())
 }

@@ -31,7 +31,7 @@ func manual(root *cli.Command) string {
 	var page strings.Builder
 	line := func(words ...string) { page.WriteString(strings.Join(words, " ") + "\n") }
 	line(`.TH LOCKLINE 1 "" "Lockline" "User Commands"`)
-	line(".nh") // URLs and options stay whole
+	line(".nh") // no hyphenation, so that URLs and options stay whole
 	line(".SH NAME")
 	line(escapeMan("lockline"), `\-`, escapeMan(root.Usage))
 	line(".SH SYNOPSIS")
@@ -71,7 +71,7 @@ func manual(root *cli.Command) string {
 	return page.String()
 }
 
-// synopsis returns how a command is called.
+// synopsis returns the line that shows the use of a command.
 func synopsis(c *cli.Command) string {
 	if c.UsageText != "" {
 		return c.UsageText

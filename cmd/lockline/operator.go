@@ -24,7 +24,7 @@ type operator struct {
 	rdb      redis.UniversalClient
 	session  *rlock.Session
 	at       target
-	down     *unreachable  // the reason, if the doctor has neither rdb nor session
+	down     *unreachable  // set if Redis could not be reached; then rdb and session are nil
 	lease    time.Duration // lease of the programs, for the doctor
 	seen     []facts       // facts of all masters that the doctor has examined
 	prefix   string
@@ -44,8 +44,8 @@ const (
 	onePattern = "[PATTERN]"
 )
 
-// operatorCommand adds the flags that all commands for operators have. When the command runs, it connects to
-// Redis before it calls run.
+// operatorCommand adds the flags that all commands for operators have. The action of the command connects to
+// Redis, and then calls run.
 func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.Command) error) *cli.Command {
 	c.Flags = slices.Concat(redisFlags(), []cli.Flag{&cli.BoolFlag{Name: "redisson",
 		Usage: "look at locks that are shared with Redisson; they have no prefix"}}, c.Flags)
@@ -79,7 +79,8 @@ func operatorCommand(c *cli.Command, run func(context.Context, *operator, *cli.C
 		err := o.open(ctx, at)
 		stop()
 		switch down, ok := errors.AsType[*unreachable](err); {
-		case ok && (c.Name == "doctor" || cmd.IsSet("also")): // both report the error later
+		// The doctor and commands with --also report this error later.
+		case ok && (c.Name == "doctor" || cmd.IsSet("also")):
 			o.down = down
 		case err != nil:
 			return err
@@ -171,7 +172,7 @@ func (o *operator) write(v any) error {
 	return err
 }
 
-// where names the prefix, because a wrong prefix is a likely reason if no locks are found.
+// where returns a text with the prefix, because a wrong prefix is a likely reason if no locks are found.
 func (o *operator) where() string {
 	if o.redisson {
 		return "shared with Redisson"

@@ -44,8 +44,8 @@ func fileOf(w any) *os.File {
 	return file
 }
 
-// widest is the width of the widest cell that makes its column wider. A wider cell only moves the rest of its
-// own row.
+// widest is the largest width that a cell can give to its column. If a cell is wider, it moves only the rest
+// of its own row.
 const widest = 60
 
 // writeTable writes rows with columns of equal widths, two spaces apart.

@@ -67,7 +67,7 @@ type target struct {
 	file              string // name of the file with the URL; "" if the URL is not from a file
 	byDefault         bool   // no option and no variable names Redis
 	noReplica         bool   // true: a connection to a replica is an error
-	wrong             error  // error of the options, if there is no URL
+	wrong             error  // error of the options or of the file; URL is "" then
 }
 
 func targetOf(cmd *cli.Command) target {
@@ -84,8 +84,8 @@ func targetOf(cmd *cli.Command) target {
 // password.
 var quotation = regexp.MustCompile(` ?"[^"]*"`)
 
-// broken returns the error of a text that is not a URL. The error contains the reason of the parser, unless
-// the reason could quote a password.
+// broken returns the error if t.URL is not a URL of Redis. The error contains the reason that the parser
+// gave, unless this reason could quote a password.
 func (t target) broken(reason error) error {
 	text := t.from + " is not a Redis URL such as redis://user:password@host:6379/0"
 	secret := func(part string) bool {
@@ -135,8 +135,9 @@ func (t target) place() string {
 	return t.host()
 }
 
-// located adds the address of Redis to an error that Redis has replied. If the URL may be wrong, it also adds
-// a hint. It returns all other errors unchanged.
+// located adds the address of Redis to an error with which Redis has replied, unless the error names a key or
+// a failed connection. If the password in the URL may be wrong, it also adds a hint. It returns all other
+// errors unchanged.
 func (t target) located(err error) error {
 	ofKey, ofContact := errors.As(err, new(*wire.ValueError)), errors.As(err, new(*unreachable))
 	if err == nil || !refused(err) || ofKey || ofContact || t.URL == "" {
@@ -198,15 +199,16 @@ func (t target) host() string {
 	if err != nil {
 		return "?"
 	}
-	if o, err := redis.ParseURL(t.URL); err == nil { // which knows the default host and port
+	if o, err := redis.ParseURL(t.URL); err == nil { // ParseURL adds the default host and port
 		return o.Addr
 	}
 	return cmp.Or(u.Host, u.Path)
 }
 
 // open returns a client of the server, of the whole Cluster to which a node belongs, or of the master that
-// Sentinels name. It waits for an answer at most until ctx ends, and at most for as long as a Lock would. If
-// nothing answers, the error is an *unreachable.
+// Sentinels name. It waits for an answer at most until ctx ends, and repeats a request only as often as the
+// library does. If nothing answers, the error is an *unreachable. If the URL has ?addr, open sends no
+// request.
 func (t target) open(ctx context.Context) (redis.UniversalClient, error) {
 	redis.SetLogger(quiet{})
 	type result struct {
@@ -277,7 +279,7 @@ func (t target) connect(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s is the port of a Sentinel, which keeps no locks itself: "+
 			"add ?master_name=NAME to the URL of --redis", t.host())
 	}
-	return redis.NewClient(options), nil // also if HELLO was refused: the next request returns the error
+	return redis.NewClient(options), nil // if HELLO was refused, the next request returns the error
 }
 
 // hello returns a field of the reply to HELLO, for example "role". Any user may send HELLO without arguments.
@@ -287,13 +289,13 @@ func (t target) hello(ctx context.Context, send sender, name string) (any, error
 	return cmd.Val()[name], err
 }
 
-// lookingLifetime is the longest time for which a command that looks at locks uses a connection. A longer use
-// could be wrong: the address may lead to another server by then, and the old server may be a replica whose
-// data do not change any more.
+// lookingLifetime is the longest time for which a command that looks at locks uses a connection. After a
+// failover, the address may lead to another server. A connection to the old server would show old data.
 const lookingLifetime = 5 * time.Second
 
 // refuseReplica returns an error if the server is a replica, whose data may be old. It is used as OnConnect.
-// Scripts return an error on a replica, but SCAN does not. Neither does a script of a user who may not write.
+// The scripts notice a replica because it refuses their HDEL, so they notice nothing if the user may not call
+// HDEL. SCAN notices nothing either.
 func (t target) refuseReplica(ctx context.Context, c *redis.Conn) error {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	if err := c.Process(ctx, hello); err == nil && isReplica(hello.Val()) {
@@ -378,8 +380,8 @@ func (t target) openMaster(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(options), nil
 }
 
-// findMaster sends a request to all Sentinels at once, and returns nil as soon as one of them knows the
-// master. go-redis would find the master, too, but returns the same error for all causes.
+// findMaster sends a request to all Sentinels at the same time, and returns nil as soon as one of them knows
+// the master. go-redis would find the master, too, but returns the same error for all causes.
 func (t target) findMaster(ctx context.Context, o *redis.FailoverOptions) error {
 	type answer struct {
 		addr string
@@ -441,8 +443,8 @@ func (once) NoRetry() bool { return true }
 
 type sender = func(ctx context.Context, cmd redis.Cmder) error
 
-// request sends a request as the library does. If there is no reply, it sends the request again. If it cannot
-// connect, it returns the error at once.
+// request sends a request as the library does. If there is no reply, it sends the request again, up to
+// wire.Tries times in all. If it cannot connect, it returns the error at once.
 func (t target) request(ctx context.Context, send sender, cmd redis.Cmder) error {
 	for try := 1; ; try++ {
 		err := wire.Explain(ctx, send(ctx, once{cmd}), strings.HasPrefix(t.URL, "rediss:"), false)

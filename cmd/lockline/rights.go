@@ -10,10 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rightRequests has a request for each right in the ACL rules of docs/operations.md. The rule is the key of
-// the map. KEY and CHANNEL are replaced by names that begin with the prefix. No request changes anything,
-// because KEY does not exist, and requests that would write have arguments that Redis refuses after it has
-// checked the rights.
+// rightRequests has a request for each right that every user of locks needs (docs/operations.md), except for
+// +subscribe and +unsubscribe. The ACL rule of the right is the key of the map. KEY and CHANNEL are replaced
+// by names that begin with the prefix.
+//
+// No request changes anything. KEY does not exist, and CHANNEL has no subscriber. Requests that would write
+// have arguments that Redis refuses after it has checked the rights.
 var rightRequests = map[string]string{
 	"+eval": "EVAL return 0", "+evalsha": "EVALSHA 0123456789012345678901234567890123456789 0",
 	"+ping": "PING", "+time": "TIME", "+hget": "HGET KEY f", "+hgetall": "HGETALL KEY",
@@ -23,11 +25,11 @@ var rightRequests = map[string]string{
 	"+pubsub|numsub": "PUBSUB NUMSUB",
 }
 
-// missingRights returns the ACL rules that the user lacks on any master for the locks with the prefix. It
-// tries single commands, because in the error of a script, Redis 7.0 does not name the command. If no rule is
-// missing, missingRights returns nil.
+// missingRights returns the ACL rules that locks with the prefix need, and that the user lacks on at least
+// one master. It tries single commands, because in the error of a script, Redis 7.0 does not name the
+// command. If no rule is missing, missingRights returns nil.
 func (o *operator) missingRights(ctx context.Context) (rules []string) {
-	if o.redisson { // locks with --redisson have no prefix
+	if o.redisson { // the rules are for keys with the prefix, which these locks do not have
 		return nil
 	}
 	name := "lockline-doctor-" + rand.Text()

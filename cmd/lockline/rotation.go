@@ -16,20 +16,20 @@ import (
 // dialer is the type of Dialer in the options of go-redis.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialTimeout is the default of go-redis.
+// dialTimeout is the DialTimeout that go-redis uses by default.
 const dialTimeout = 5 * time.Second
 
-// keepAlive is the setting of go-redis.
+// keepAlive has the settings that go-redis uses for keep-alive messages.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// secure returns the dialer for the files of --cacert, --cert and --key. It reads them again for each
-// connection, because certificates may be replaced while a command runs. If a file cannot be read, the dialer
-// uses the certificates that it has read last, because a program may be replacing the files. The dialer is
-// nil if no files are given.
+// secure returns a dialer for the files of --cacert, --cert and --key. The dialer reads the files again for
+// each connection, because certificates may be replaced while a command runs. If it cannot read a file, a
+// program may be replacing the file. So the dialer then uses the certificates that it has read last. If no
+// files are given, the dialer is nil.
 //
-// c is the TLS configuration that the URL has made, or nil if the URL has no TLS. If a server without TLS
-// does not answer the handshake, go-redis dials five times, for five seconds each. So secure lowers the
-// number of dials.
+// c is the TLS configuration from the URL, or nil if the URL has no TLS. If a server without TLS does not
+// answer the handshake, go-redis dials five times, for five seconds each. So secure lowers the number of
+// dials to two, unless the URL sets the number.
 func (t target) secure(c *tls.Config, dials *int, timeout time.Duration) (dialer, error) {
 	if c != nil {
 		*dials = cmp.Or(*dials, 2)

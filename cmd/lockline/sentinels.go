@@ -20,16 +20,16 @@ const sentinelTimeout = 2 * time.Second
 // A sentinelView is the reply of one Sentinel about a master.
 type sentinelView struct {
 	addr   string
-	id     string // "" if it is not known
-	err    error
+	id     string              // "" if it is not known
+	err    error               // error of SENTINEL MASTER; then only addr is known
 	master map[string]string   // fields of SENTINEL MASTER
 	others []map[string]string // fields of the other Sentinels
 	quorum error               // error of SENTINEL CKQUORUM
 }
 
 // checkSentinels looks at the Sentinels of the URL, and at further Sentinels that the first ones know. It
-// also returns the address of the master, or "" if they do not agree on one. It returns nothing if the URL
-// names no Sentinels.
+// also returns the address of the master, or "" if they do not agree on a master. It returns nothing if the
+// URL names no Sentinels.
 func (t target) checkSentinels(ctx context.Context, lease time.Duration) (found []finding, master string) {
 	options, err := redis.ParseFailoverURL(t.URL)
 	if err != nil || options.MasterName == "" {
@@ -53,7 +53,7 @@ func (t target) checkSentinels(ctx context.Context, lease time.Duration) (found 
 	return judgeSentinels(options.MasterName, views, lease), masterOfAll(views)
 }
 
-// masterOfAll returns the address of the master if all Sentinels that have answered name the same one.
+// masterOfAll returns the address of the master if all Sentinels that have answered name the same address.
 // Otherwise it returns "".
 func masterOfAll(views []sentinelView) (master string) {
 	for _, v := range views {
@@ -69,15 +69,15 @@ func masterOfAll(views []sentinelView) (master string) {
 	return master
 }
 
-// named reports whether a Sentinel that another Sentinel knows is already in views, perhaps with another
-// address.
+// named reports whether views already has the Sentinel with the fields other, perhaps with another address.
 func named(views []sentinelView, other map[string]string) bool {
 	return slices.ContainsFunc(views, func(v sentinelView) bool {
 		return v.id != "" && v.id == other["runid"]
 	})
 }
 
-// viewsOf sends requests to all of these Sentinels at once.
+// viewsOf sends requests to the Sentinels at these addresses, to all at the same time, and returns their
+// replies.
 func viewsOf(ctx context.Context, options *redis.FailoverOptions, addrs []string) []sentinelView {
 	views := make([]sentinelView, len(addrs))
 	var asking sync.WaitGroup
@@ -179,8 +179,8 @@ func judgeSentinels(name string, views []sentinelView, lease time.Duration) (fin
 	return findings
 }
 
-// judgeOutage compares two times. One is the time after which a master counts as dead. The other is the rest
-// of a lease when renewals begin to fail.
+// judgeOutage compares timeout, after which a master counts as dead, with the shortest rest that a lease can
+// have when renewals begin to fail.
 func judgeOutage(setting string, timeout, lease time.Duration, do string) judgment {
 	left := lease / 3 * 2
 	found := fmt.Sprintf("%s %d, and holders have %v of a lease of %v left at least", setting,

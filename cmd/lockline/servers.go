@@ -58,7 +58,8 @@ func (o *operator) inspectServers(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// partAt returns the state of a RedLock on one server. If the state cannot be read, it has the error.
+// partAt returns the state of a RedLock on one server. If the state cannot be read, the returned state has
+// the error.
 func (o *operator) partAt(ctx context.Context, t target) (s lockState, err error) {
 	at := &operator{prefix: o.prefix}
 	unknown := at.open(ctx, t)

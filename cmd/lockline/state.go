@@ -11,12 +11,12 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// A lockState is the state of a lock that the commands show. --json prints it as JSON.
+// A lockState is the state of a lock, as the commands show it. --json prints it as JSON.
 type lockState struct {
 	Name        string `json:"name"`
 	NameBytes   []byte `json:"name_bytes,omitempty"` // the name, if it is not UTF-8
 	Kind        string `json:"kind"`
-	Server      string `json:"server,omitempty"` // server of a RedLock's part, by inspect --also
+	Server      string `json:"server,omitempty"` // server of a RedLock's part, with inspect --also
 	Held        bool   `json:"held"`
 	Holder      *party `json:"holder,omitempty"`
 	Count       int    `json:"count,omitempty"` // hold count, holders, permits in use, or count of a latch
@@ -42,7 +42,8 @@ type party struct {
 	speaks
 }
 
-// speaks has the versions with which a program was built. It is zero if its session has not stored them.
+// speaks has the versions with which a program was built. It is zero if the session of the program has not
+// stored them.
 type speaks struct {
 	Protocol int    `json:"protocol,omitempty"` // version of the protocol
 	Library  string `json:"library,omitempty"`  // version of the library: a tag, a commit, or "devel"
@@ -67,7 +68,8 @@ type holder struct {
 	age
 }
 
-// An age has the time at which a hold began, and its duration. It is zero if the token is not known.
+// An age has the time at which a hold began, and the duration of the hold. It is zero if the token is not
+// known.
 type age struct {
 	Since  *time.Time `json:"since,omitempty"` // time of the grant by the server's clock
 	HeldMS int64      `json:"held_ms,omitempty"`
@@ -109,7 +111,7 @@ func (s lockState) aged(now time.Time) lockState {
 	return s
 }
 
-// hold adds a holder. The first one is also in the field Holder.
+// hold adds a holder. For the first holder, it also sets Held, Holder, Token and RemainingMS.
 func (s *lockState) hold(h holder) {
 	if !s.Held {
 		s.Held, s.Holder, s.Token, s.RemainingMS = true, &h.party, h.Token, h.RemainingMS
@@ -143,8 +145,8 @@ func (h holder) String() string {
 
 func (w waiter) String() string { return share(w.Side, w.Permits) + w.party.String() }
 
-// share returns the beginning of the text of a holder or waiter, with the part of the lock that the holder
-// has or the waiter wants. For a lock without parts it returns "".
+// share returns the first words of the text about a holder or a waiter. They name the side of a read-write
+// lock, or the number of permits of a semaphore. For other locks, share returns "".
 func share(side string, permits int) string {
 	switch {
 	case side != "":
@@ -157,8 +159,8 @@ func share(side string, permits int) string {
 	return ""
 }
 
-// gone reports whether there is nothing to show: nobody holds the lock or waits for it, and the latch has no
-// run.
+// gone reports whether there is nothing to show. This is so for a lock without a holder and without waiters,
+// and for a latch with the count 0, unless the state has an error.
 func (s lockState) gone() bool { return !s.Held && !s.counts() && len(s.Queue) == 0 && s.Error == "" }
 
 // status returns one or two words about the lock or latch, for people.
@@ -172,7 +174,7 @@ func (s lockState) status() string {
 	return "free"
 }
 
-// counts reports whether this is a latch with a run that has not ended.
+// counts reports whether this is a latch with a count above 0.
 func (s lockState) counts() bool { return s.Kind == rlock.KindLatch.String() && s.Count > 0 }
 
 // leased reports whether there is a lease, which ends after RemainingMS.
@@ -187,7 +189,7 @@ func (s lockState) said() string {
 	return strconv.Quote(*s.Value)
 }
 
-// count returns the text of the count. For a semaphore, this is the number of permits in use and their limit.
+// count returns the count as a text. For a semaphore, the text also has the limit.
 func (s lockState) count() string {
 	if s.Limit > 0 {
 		return fmt.Sprintf("%d/%d", s.Count, s.Limit)

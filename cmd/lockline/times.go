@@ -32,11 +32,11 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 	return checkTime(cmd, flag, protocol.MinTime)
 }
 
-// invalidValue is the error of the flags' parser for a value that it cannot read.
+// invalidValue matches the error of the flags' parser for a value that the parser cannot read.
 var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
 // usageError returns an error of one line, instead of a page of help. If the parser quotes an error of
-// `strconv`, usageError replaces it.
+// strconv or time, usageError replaces it with a text for people.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
 		value, flag, reason := m[1], m[2], m[3]

@@ -63,8 +63,8 @@ const (
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// top looks at the locks at intervals and shows them, until a key or a signal ends it. If the first look
-// fails, top returns its error.
+// top looks at the locks at intervals and shows them, until a key or a signal ends top. If the first look
+// fails, top returns the error of this look.
 func (o *operator) top(ctx context.Context, p *page, out *os.File) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -146,10 +146,10 @@ type page struct {
 	by            int // number of times that the order was changed
 	from          int // index of the first row on the screen
 
-	states  []lockState // result of the last look that succeeded
+	states  []lockState // result of the last look that succeeded, at least on some nodes
 	at      time.Time   // time of that look
 	err     error       // error of the last look
-	failing time.Time   // start of the first look that has failed after at
+	failing time.Time   // start of the first of the looks that failed in a row
 	asked   time.Time   // start of the present look; zero if there is none
 }
 
@@ -264,7 +264,8 @@ func (p *page) table(states []lockState) (lines []string) {
 const wideScreen = 110
 
 // brieflyHeldBy returns a short text with the first holder, so that a narrow column shows the process and its
-// host. If the holder has a remark, the text is not shortened.
+// host. If the process is not known, or if the full text has a remark, such as that the holder may be idle,
+// the text is not shortened.
 func (s lockState) brieflyHeldBy() string {
 	if len(s.Holders) == 0 {
 		return ""

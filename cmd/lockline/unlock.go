@@ -36,7 +36,7 @@ with this --token. It is 125 if lockline failed: arguments, Redis.`
 // freed is the JSON of unlock --force.
 type freed struct {
 	Freed bool      `json:"freed"`
-	Was   lockState `json:"was"` // state before it was freed; if it was not freed, the present state
+	Was   lockState `json:"was"` // state before the lock was freed; the present state if it was not freed
 }
 
 func unlockCommand() *cli.Command {
@@ -110,8 +110,9 @@ func (o *operator) whereOfKind() string {
 	return o.where()
 }
 
-// insteadHeld returns a hint at other locks of this name: held locks whose kind --kind has left out, and a
-// latch that is counted down, which cannot be freed. It returns "" if there are none, or if a request fails.
+// insteadHeld returns a hint if this name has other locks. These are held locks whose kind --kind has left
+// out, and a latch that is counted down and cannot be freed. If there are none, or if a request fails, it
+// returns "".
 func (o *operator) insteadHeld(ctx context.Context) (text string) {
 	if o.redisson {
 		return ""

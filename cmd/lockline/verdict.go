@@ -9,8 +9,8 @@ import (
 // An account has all facts about a demo that has ended.
 type account struct {
 	events []event // in the order in which the store received them
-	stall  moment  // a process was stopped while it held the lock
-	kill   moment  // a process was killed while it held the lock
+	stall  moment  // when a process was stopped while it held the lock
+	kill   moment  // when a process was killed while it held the lock
 	ends   []end
 }
 
@@ -20,7 +20,7 @@ type moment struct {
 	at      time.Time
 }
 
-// An end is the end of a process.
+// An end describes how a process ended.
 type end struct {
 	process int
 	planned bool   // the demo ended the process, or the process ended by itself as it should

@@ -38,12 +38,12 @@ const leastWait = time.Second
 const circleDoubt = "this may be a deadlock, or not: a session has many goroutines, and the " +
 	"goroutine that waits for a lock may not be the goroutine that holds another"
 
-// waits returns all entries of queues and the circles among them. The waits are sorted by lock, and of one
-// lock in the order of its queue. If some nodes of a Cluster fail, it returns the waits at the other nodes,
-// and an *incomplete.
+// waits returns all entries of queues and the circles among them. The entries are sorted by lock. The entries
+// of one lock are in the order of its queue. If some nodes of a Cluster fail, waits returns the entries at
+// the other nodes, and an *incomplete.
 //
-// Locks are inspected one after another. Only waits that began before the first inspection count for a
-// circle, so all waits of a circle lasted at the same time.
+// Locks are inspected at different moments. Only waits that began before the first inspection can be part of
+// a circle, so all waits of a circle lasted at the same time.
 func (o *operator) waits(ctx context.Context) ([]waitEntry, []waitingCircle, error) {
 	begun := time.Now()
 	states, lacking := o.list(ctx)
@@ -54,8 +54,8 @@ func (o *operator) waits(ctx context.Context) ([]waitEntry, []waitingCircle, err
 	return all, found, cmp.Or(err, lacking)
 }
 
-// waitsOf returns the same as waits, for locks that were listed. Waits of less than least are part of no
-// circle.
+// waitsOf returns the same as waits, for locks that are already listed. Waits that are shorter than least are
+// part of no circle.
 func (o *operator) waitsOf(
 	ctx context.Context, states []lockState, least time.Duration,
 ) ([]waitEntry, []waitingCircle, error) {
@@ -91,11 +91,11 @@ func (o *operator) waitsOf(
 // numberCircles sets the Circle of each wait, and returns the circles. It leaves out
 //   - waits shorter than least;
 //   - holders that have unlocked, because the time of HoldAtLeast ends by itself;
-//   - fair locks of elections, because candidates wait as long as another candidate leads. elections has
-//     their names.
+//   - waits for fair locks of elections, because candidates wait as long as another candidate leads.
+//     elections has the names of these locks.
 func numberCircles(all []waitEntry, least time.Duration, elections map[string]bool) (found []waitingCircle) {
 	var edges []edge
-	var of []int // index of the wait of each edge
+	var of []int // edges[i] is for the wait all[of[i]]
 	for i, w := range all {
 		all[i].Circle = 0
 		short := time.Duration(w.Waiter.AgeMS)*time.Millisecond < least
@@ -121,8 +121,8 @@ func numberCircles(all []waitEntry, least time.Duration, elections map[string]bo
 	return found
 }
 
-// inCircle returns one holder, for a column with room for only one. If possible, it is a member of the circle
-// c. inCircle returns false if the lock has no holder.
+// inCircle returns one holder, for a column with room for only one. If possible, this holder is a member of
+// the circle c. inCircle returns false if the lock has no holder.
 func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	member := func(h holder) bool {
 		return h.Session != w.Waiter.Session &&
@@ -137,7 +137,7 @@ func (w waitEntry) inCircle(c waitingCircle) (h holder, ok bool) {
 	return w.Holders[0], true
 }
 
-// since returns the time at which the latest wait has closed the circle.
+// since returns the start of the latest wait, which has closed the circle.
 func (c waitingCircle) since() time.Time {
 	return slices.MaxFunc(c, func(a, b waitEntry) int { return a.Since.Compare(b.Since) }).Since
 }
@@ -224,7 +224,7 @@ func (o *operator) showWaits(
 // waitsPage is the heading of the documentation about circles.
 const waitsPage = operationsPage + "#sessions-wait-for-each-other"
 
-// cells returns the row of lockline ls --waits.
+// cells returns the row for w in the table of lockline ls --waits.
 func (w waitEntry) cells(found []waitingCircle) []string {
 	cells := []string{printable(w.Lock), w.Kind, short(w.Waiter.AgeMS), w.Waiter.String(), "", "", ""}
 	var c waitingCircle
@@ -285,7 +285,7 @@ func newCircleSearch(o *operator) *circleSearch {
 }
 
 // look takes the result of a search that has ended. It begins the next search if the search is due, and if a
-// waiter has waited long for one of these locks. It does not block. If a search has failed, look returns the
+// waiter has waited long for a lock of states. It does not block. If a search has failed, look returns the
 // error, unless the search before has failed, too.
 func (s *circleSearch) look(ctx context.Context, states []lockState) (err error) {
 	select {
@@ -311,7 +311,8 @@ func (s *circleSearch) look(ctx context.Context, states []lockState) (err error)
 	return err
 }
 
-// of returns the circle of the last search to which a present waiter of the lock belongs, or nil.
+// of returns a circle that the last search has found, and to which a present waiter of the lock belongs. If
+// there is no such circle, it returns nil.
 func (s *circleSearch) of(st lockState) waitingCircle {
 	for _, c := range s.last.circles {
 		for _, w := range c {

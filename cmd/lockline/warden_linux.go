@@ -16,7 +16,7 @@ func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 // file.
 func ownProgram() (string, error) { return "/proc/self/exe", nil }
 
-// descendants returns the processes below root that are not in this process group.
+// descendants returns the processes below the process root that are not in the process group `group`.
 func descendants(root, group int) (below []int) {
 	type process struct{ parent, group int }
 	all := map[int]process{}
@@ -26,7 +26,7 @@ func descendants(root, group int) (below []int) {
 		if err != nil { // the process has ended
 			continue
 		}
-		// PID (NAME) STATE PARENT GROUP ..., and a name may have parentheses.
+		// The text is PID (NAME) STATE PARENT GROUP ..., and NAME may contain parentheses.
 		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 		if len(fields) < 3 {
 			continue

@@ -34,19 +34,19 @@ func thisInstant() instant {
 	return instant(t.Nano())
 }
 
-// instantAt converts t to an instant. It reads the clock before it subtracts. So if this process is stopped
-// in between, the result is too early, and not too late.
+// instantAt converts t to an instant. It reads the clock of the kernel before it computes the time until t.
+// So if this process is stopped in between, the result is too early, and not too late.
 func instantAt(t time.Time) instant { return thisInstant() + instant(time.Until(t)) }
 
 func (c instant) String() string { return strconv.FormatInt(int64(c), 10) }
 
 func (c instant) remaining() time.Duration { return time.Duration(c - thisInstant()) }
 
-// runWarden runs the process. Its arguments are
+// runWarden runs the warden. Its arguments are
 //   - the numbers of two files, for messages from exec and to exec;
 //   - the first deadline of the command;
 //   - "foreground" or "background", for the use of the terminal;
-//   - the path of the command, and its words.
+//   - the path of the command, and the words of its command line.
 func runWarden(args []string) error {
 	if len(args) < 6 {
 		return errors.New("exec-warden is started by lockline exec")
@@ -66,8 +66,8 @@ func runWarden(args []string) error {
 		return fmt.Errorf("exec-warden: %w", err)
 	}
 	foreground, path, command := args[3] == "foreground", args[4], args[5:]
-	// Only exec forwards these signals. The warden catches them instead of ignoring them, because the command
-	// would inherit ignored signals.
+	// The warden catches the signals that exec forwards, and does nothing with them. If it ignored them
+	// instead, the command would inherit that, and ignore them, too.
 	defer signal.Stop(listen())
 	adoptOrphans()
 
@@ -117,14 +117,14 @@ func (w *warden) watch(deadline instant, ended <-chan int) {
 
 func (w *warden) kill() { endTree(os.Getpid(), w.command, syscall.SIGKILL) }
 
-// start starts the command in a process group of its own. In the background, it then collects the exit codes
-// of all children, also of orphans. ended gets the exit code of the command.
+// start starts the command in a process group of its own. A goroutine then collects the exit codes of all
+// children, also of orphans. ended gets the exit code of the command.
 func (w *warden) start(path string, command []string, foreground bool) (ended <-chan int, err error) {
-	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // stdin is the terminal
+	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: foreground} // file 0 is the terminal
 	dieWithParent(attr)
 	started, code := make(chan error), make(chan int, 1)
 	go func() {
-		// The kernel kills the command when the thread that started it ends, not when the process ends. So
+		// Because of dieWithParent, the kernel kills the command when the thread that started it ends. So
 		// this goroutine must keep its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -163,7 +163,7 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 }
 
 // send sends a signal to a process, or to a group if pid is negative. It also continues a stopped process,
-// because only a running process receives the signal.
+// because a stopped process does not handle the signal.
 func send(pid int, s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 	if s != syscall.SIGKILL {
@@ -176,8 +176,8 @@ func send(pid int, s syscall.Signal) {
 func endTree(root, group int, s syscall.Signal) {
 	signalled := map[int]bool{-group: true}
 	send(-group, s)
-	// A killed process makes no more children. A process whose parent ends at this moment may be overlooked,
-	// but not twice, so the loop ends when it has found nothing new two times.
+	// A killed process makes no more children. A process whose parent ends during a search may be overlooked,
+	// but not twice. So the loop ends when two searches in a row have found nothing new.
 	for quiet := 0; quiet < 2; quiet++ {
 		for _, pid := range descendants(root, group) {
 			if !signalled[pid] {
@@ -186,7 +186,7 @@ func endTree(root, group int, s syscall.Signal) {
 				quiet = -1
 			}
 		}
-		if s != syscall.SIGKILL { // a handler of the signal may have started processes, which may work
+		if s != syscall.SIGKILL { // processes that a handler of the signal starts must not get the signal
 			return
 		}
 	}

@@ -99,7 +99,7 @@ func (o *operator) show(s lockState, line string, circle waitingCircle) error {
 }
 
 // announceSilence reports that Redis does not answer, when the time `after` has passed. The function stop
-// prevents that. It returns true if the report was already made.
+// prevents the report. If the report was already made, stop returns true.
 func (o *operator) announceSilence(after time.Duration, report func(error)) (stop func() bool) {
 	said := make(chan struct{})
 	timer := time.AfterFunc(after, func() {
@@ -142,7 +142,7 @@ func (s lockState) line() string {
 		if w.PID == 0 {
 			continue
 		}
-		_, attempt, _ := strings.Cut(w.Owner, ":") // a process can wait many times
+		_, attempt, _ := strings.Cut(w.Owner, ":") // a session can have several waiters
 		b.WriteString(" #" + printable(attempt))
 	}
 	return b.String()

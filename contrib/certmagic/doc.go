@@ -1,5 +1,5 @@
-// Package certmagiclock adds locks of Lockline to a storage of certmagic, so that of all instances of a web
-// server one at a time asks the CA for a certificate:
+// Package certmagiclock adds locks of Lockline to a storage of certmagic. Then only one instance of a web
+// server at a time requests a certificate from the CA:
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
@@ -7,5 +7,6 @@
 //
 // The storage keeps the certificates as before. Only its locks are in Redis.
 //
-// To shut down, end what uses the storage, and then close the session. It gives back the locks that are left.
+// To shut down, first stop all code that uses the storage. Then close the session, which releases the locks
+// that are still held.
 package certmagiclock

@@ -12,28 +12,30 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Storage is a certmagic.Storage whose locks are in Redis, wherever it keeps the certificates. It implements
-// certmagic.TryLocker and certmagic.LockLeaseRenewer, too. Of all that have the same Redis and prefix,
-// whatever they keep, one holds a lock of a given name at a time. A lock NAME of certmagic is the lock
-// certmagic:NAME.
+// Storage is a certmagic.Storage whose locks are in Redis. All other data stays in the storage that New was
+// given. A Storage also implements certmagic.TryLocker and certmagic.LockLeaseRenewer.
 //
-// The session renews the locks, so that certmagic may hold one for days, as while a CA refuses to issue. The
-// lock of a process that died is free when its lease is over.
+// In Redis, the lock NAME of certmagic has the name certmagic:NAME. If several Storages use the same Redis
+// and the same prefix, only one of them at a time can hold this lock, even if they keep their certificates in
+// different places.
 //
-// certmagic does not stop work whose lock is lost, and so two instances may rarely do the same. Its
-// documentation demands that code with a lock can bear this. Before each attempt that is repeated, it asks
-// for the lock again, by [Storage.RenewLockLease]. The session logs each loss.
+// The session renews the locks, so certmagic can hold a lock for days, for example while a CA refuses to
+// issue a certificate. If a process dies, its locks are free when their leases have expired.
+//
+// certmagic does not stop its work when the lock of this work is lost. So, in rare cases, two instances may
+// do the same work at the same time. The documentation of certmagic requires code under a lock to tolerate
+// this. The session logs each loss.
 //
 // All methods are safe for concurrent use.
 type Storage struct {
-	// Storage keeps everything but the locks. Of its own methods, no other than those of the interface can
-	// be reached.
+	// Storage keeps everything except the locks. Methods that are not part of this interface cannot be
+	// called.
 	certmagic.Storage
 
 	session *rlock.Session
 
 	mu    sync.Mutex               // guards holds
-	holds map[string][]*rlock.Hold // by name, those that wait for an Unlock; all but the last are lost
+	holds map[string][]*rlock.Hold // by name: holds without an Unlock; all holds but the last are lost
 }
 
 var (
@@ -42,31 +44,32 @@ var (
 	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
 )
 
-// New has a storage use the locks of a session. It does no I/O. The caller closes the session.
+// New returns a Storage that locks by session, and keeps everything else in storage. It does no I/O. The
+// caller must close the session.
 func New(session *rlock.Session, storage certmagic.Storage) *Storage {
 	return &Storage{Storage: storage, session: session, holds: map[string][]*rlock.Hold{}}
 }
 
-// A context without values, which are what locks re-enter by. All calls of Lock exclude each other then,
-// also if the contexts of two goroutines have one owner.
+// ownerless is a context without values. Lockline finds the owner of a call in the values of its context. So
+// calls with an ownerless context never nest, even if the contexts of two goroutines have the same owner.
 type ownerless struct{ context.Context }
 
 func (ownerless) Value(any) any { return nil }
 
 func (s *Storage) lock(name string) *rlock.Mutex { return rlock.New(s.session, "certmagic:"+name) }
 
-// Lock locks a name. It blocks until it has the lock, or ctx ends. The lock is not reentrant: all calls
-// exclude each other, also those of one goroutine. The end of ctx does not end the lock. The errors are those
-// of [rlock.Mutex.Lock], and after one the name is not locked.
+// Lock waits until it holds the lock of this name. It is not reentrant: a second call waits for the Unlock of
+// the first call, even in the same goroutine. ctx bounds only the wait. If ctx ends later, the lock stays
+// held. Lock returns the errors of [rlock.Mutex.Lock]. After an error, the call holds nothing.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	_, hold, err := s.lock(name).Lock(ownerless{ctx})
 	s.keep(name, hold, err)
 	return err
 }
 
-// TryLock is Lock that does not wait. It returns false and no error if another goroutine or process has the
-// lock. certmagic uses it where the work may as well be left to the other one. It blocks for one request, not
-// longer than ctx.
+// TryLock is like Lock, but does not wait for another holder. It returns false and a nil error if the name is
+// locked. certmagic calls TryLock for work that it can leave to the holder. TryLock blocks for one request,
+// but at most until ctx ends.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	_, hold, err := s.lock(name).TryLock(ownerless{ctx})
 	s.keep(name, hold, err)
@@ -76,7 +79,8 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// keep keeps a hold for Unlock, which certmagic calls with the name alone.
+// keep stores the hold for Unlock, because certmagic passes only the name to Unlock. If err is not nil, there
+// is no hold to store.
 func (s *Storage) keep(name string, hold *rlock.Hold, err error) {
 	if err != nil {
 		return
@@ -86,13 +90,14 @@ func (s *Storage) keep(name string, hold *rlock.Hold, err error) {
 	s.holds[name] = append(s.holds[name], hold)
 }
 
-// RenewLockLease is called by certmagic before each attempt to get a certificate in the background. The
-// session renews the lease, whatever duration is asked for. So it returns nil at once while this Storage
-// holds the lock.
+// RenewLockLease checks that this Storage still holds the lock. When certmagic requests a certificate in the
+// background, it calls RenewLockLease before each attempt. RenewLockLease ignores the duration, because the
+// session renews the lease by itself. While this Storage holds the lock, RenewLockLease returns nil at once.
 //
-// If the lock was lost, it is locked again, unless that would have to wait. The error matches
-// [rlock.ErrLocked] then, and certmagic makes no attempt until it has asked once more. It matches
-// [rlock.ErrNotHeld] if the name was not locked.
+// If the lock was lost, RenewLockLease tries to lock it again, without waiting for another holder. If there
+// is another holder, the error matches [rlock.ErrLocked]. certmagic then skips this attempt, and calls
+// RenewLockLease again before the next attempt. If this Storage has not locked the name, the error matches
+// [rlock.ErrNotHeld]. Any other error is an error of [rlock.Mutex.TryLock].
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	s.mu.Lock()
 	known := len(s.holds[name]) > 0
@@ -109,16 +114,16 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 		return err
 	}
 	s.keep(name, hold, nil)
-	return s.Unlock(ctx, name) // of the lost one
+	return s.Unlock(ctx, name) // removes the lost hold, which is older than the new one
 }
 
-// Unlock releases the lock. It blocks for one request, not longer than ctx. If ctx has ended or never ends,
-// that is 5 s. A lock that was lost, or that the session gave back as it was closed, is no error: it is
-// released. The error matches [rlock.ErrNotHeld] if the name was not locked by this Storage. After another
-// one Redis may not know of the release: it is told again until the lease is over.
+// Unlock releases the lock. It blocks for one request, with the same bounds as [rlock.Hold.Unlock]. If the
+// lock was lost, or the session has been closed, Unlock returns nil, because nothing is left to release. If
+// this Storage has not locked the name, the error matches [rlock.ErrNotHeld]. After any other error, Redis
+// may not have received the release. The session then repeats the release, as after [rlock.Hold.Unlock].
 //
-// If one goroutine has lost the lock and another one has it by now, the first of the two to call Unlock ends
-// the hold that is lost. So no other process gets the lock before both have called.
+// Suppose that a goroutine has lost the lock, and that another goroutine of this Storage then locks the name.
+// Then the first Unlock, by either goroutine, ends the lost hold. The second Unlock releases the lock.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	err := s.take(name).Unlock(ctx)
 	if errors.Is(err, rlock.ErrLost) || errors.Is(err, rlock.ErrClosed) {
@@ -127,8 +132,9 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	return err
 }
 
-// take takes the oldest hold, since only the youngest can be live. It returns nil, whose Unlock returns
-// rlock.ErrNotHeld, if there is none.
+// take removes the oldest hold of this name and returns it. The oldest hold is removed first, because all
+// holds but the newest are lost. If there is no hold, take returns nil. Unlock of a nil hold returns
+// rlock.ErrNotHeld.
 func (s *Storage) take(name string) *rlock.Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,29 +13,30 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// pause is between a campaign that failed and the next one.
+// pause is the time between a campaign that failed and the next campaign.
 const pause = time.Second
 
-// Elector is a gocron.Elector. All jobs run in the one process that leads, so clocks that differ matter only
-// where the leader changes. A tick of that moment may be run by both, or by neither. All methods are safe for
-// concurrent use.
+// Elector is a gocron.Elector. All jobs run in the process that leads. So differences between the clocks of
+// the machines matter only when the leader changes. At that moment, both the old and the new leader may run a
+// tick, or neither of them. All methods are safe for concurrent use.
 type Elector struct {
 	election *election.Election
 	value    string
 	state    atomic.Pointer[state]
 }
 
-// state is what the last campaign has brought. The zero state is that there was none yet.
+// state is the outcome of the last campaign that has ended. In the zero state, no campaign has ended yet.
 type state struct {
-	ctx        context.Context // of the leadership
-	leadership *election.Leadership
-	failure    error // of the campaign
+	ctx        context.Context      // context of the leadership; nil without a leadership
+	leadership *election.Leadership // nil without a leadership
+	failure    error                // error of the campaign; nil if the campaign did not fail
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector makes an Elector for gocron.WithDistributedElector. It does no I/O, and does not lead before
-// [Elector.Run] is called. The value is what others see of the leader, by election.Leader: an address, say.
+// NewElector returns an Elector for gocron.WithDistributedElector. It does no I/O. The Elector can lead only
+// while [Elector.Run] runs. While it leads, other processes can read the value, such as an address, by the
+// method Leader of the election.
 func NewElector(e *election.Election, value string) *Elector {
 	elector := &Elector{election: e, value: value}
 	elector.state.Store(&state{})
@@ -43,18 +44,18 @@ func NewElector(e *election.Election, value string) *Elector {
 }
 
 // Run campaigns, leads, and campaigns again when the leadership has ended. It blocks until ctx ends or the
-// session is closed. Then it has resigned, for which it takes 5 s at most. Shut the scheduler down before:
-// then no job is under way when another process leads.
+// session is closed. If it leads, it resigns before it returns, which takes at most 5 s. Shut down the
+// scheduler before you end Run. Otherwise a job of this process may still run when another process leads.
 //
-// A campaign that fails is tried again after a second, and meanwhile [Elector.IsLeader] returns its error.
-// That is also so if the error lasts, for example with a wrong password: then no job ever runs, and gocron
-// logs nothing. So a program should log what IsLeader returns while no process leads.
+// If a campaign fails, Run tries again after a second. Meanwhile, [Elector.IsLeader] returns the error of the
+// failed campaign. Some errors never pass, for example the error of a wrong password. Then this process never
+// leads, and gocron logs nothing. So a program should log the errors of IsLeader.
 //
 // Run never returns nil. It returns
 //   - context.Cause(ctx), if ctx has ended;
 //   - an error that matches [rlock.ErrClosed], if the session is closed;
-//   - at once, the error of an election that cannot work, for example one with a nil session, or with a value
-//     that is too long.
+//   - at once, the error of an election that can never succeed, for example because its session is nil or the
+//     value is too long.
 func (e *Elector) Run(ctx context.Context) error {
 	if err := e.unusable(); err != nil {
 		e.state.Store(&state{failure: err})
@@ -65,14 +66,14 @@ func (e *Elector) Run(ctx context.Context) error {
 		if err == nil {
 			e.state.Store(&state{ctx: leading, leadership: leadership})
 			<-leading.Done()
-			_ = leadership.Resign(leading) // if Redis was not told, it is told again until the lease is over
+			_ = leadership.Resign(leading) // after an error, Resign is repeated in the background
 			continue
 		}
 		e.state.Store(&state{failure: err})
 		if errors.Is(err, rlock.ErrClosed) {
 			return err
 		}
-		select { // Redis is down, say
+		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -80,8 +81,8 @@ func (e *Elector) Run(ctx context.Context) error {
 	}
 }
 
-// unusable returns the error of a campaign that could never succeed. It sends no request: a campaign whose
-// context has ended checks its session, its name and its value, and then returns.
+// unusable returns the error of a campaign that can never succeed, or nil. It sends no request, because it
+// campaigns with a context that has ended. Such a campaign only checks the session, the name and the value.
 func (e *Elector) unusable() error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -92,11 +93,12 @@ func (e *Elector) unusable() error {
 	return err
 }
 
-// IsLeader returns nil while this process leads. gocron skips the ticks for which it returns an error. That
-// matches [rlock.ErrNotHeld], and also the error of the last campaign, if that failed.
+// IsLeader returns nil while this process leads. If IsLeader returns an error, gocron skips the tick. The
+// error matches [rlock.ErrNotHeld]. If the last campaign has failed, the error also matches the error of that
+// campaign.
 //
-// It sends no request and does not block. It looks at the clock, so a process that stood still for longer
-// than its lease does not think that it still leads.
+// IsLeader sends no request and does not block. It compares the end of the lease with the clock. So after a
+// process was paused for longer than its lease, IsLeader returns an error.
 func (e *Elector) IsLeader(context.Context) error {
 	switch s := e.state.Load(); {
 	case s.failure != nil:
@@ -107,9 +109,9 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Task makes a function for gocron.NewTask, whose context also ends with the leadership, with the same cause.
-// It calls work, unless the leadership has ended since gocron called [Elector.IsLeader]: then it returns an
-// error.
+// Task returns a function for gocron.NewTask. The function calls work with a context that also ends when the
+// leadership ends, with the same cause. If the leadership has ended since gocron called [Elector.IsLeader],
+// the function returns an error and does not call work.
 func (e *Elector) Task(work func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		s := e.state.Load()

@@ -13,44 +13,50 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// patience bounds each wait for Redis. A tick that cannot be locked by then is skipped.
+// patience is the longest time for which Lock waits for the reply of Redis. If there is no reply by then,
+// gocron skips the tick.
 const patience = 5 * time.Second
 
 var errNoLock = errors.New("gocronlock: the job was run without its lock: " +
 	"its scheduler must have no Elector, and the job must not disable locks")
 
-// Locker is a gocron.Locker. Of all schedulers that use one, with the same Redis and prefix, only one runs a
-// job of a given name at a time. The session renews the lock, so a run may take longer than the lease. The
-// lock of a process that died is free when its lease is over.
+// Locker is a gocron.Locker. If several schedulers use Lockers with the same Redis and the same prefix, only
+// one scheduler at a time runs a job of a given name. The session renews the lock, so a run may take longer
+// than the lease.
 //
-// gocron unlocks a job as soon as its run has ended. A lock alone does not keep a scheduler whose clock is a
-// second behind from running a job of a millisecond again, for the same tick. So a job stays locked for a
-// while after it has begun, by [rlock.HoldAtLeast], also if the run, the scheduler and the process end
-// before.
+// gocron unlocks a job as soon as its run has ended. Suppose that a run takes a millisecond, and that the
+// clock of another scheduler is a second behind. That scheduler would then run the job again, for the same
+// tick. To prevent this, the Locker uses [rlock.HoldAtLeast]. After a run has ended, the job stays locked
+// until the time that NewLocker was given has passed since the grant of the lock. This is so even if the
+// scheduler shuts down or the process exits.
 //
-// So a tick is run at most once, unless Redis loses the lock. It is not run again if the job fails. If its
-// process dies, the job is free when the lease is over, which is 15 s unless the session has another one.
+// So a tick is run at most once, if the clocks differ by less than that time and the lock is not lost. A tick
+// whose run fails is not run again. If the process dies during a run, the lock is free when its lease
+// expires, even if that time has not passed. The lease is 15 s, unless the session has another one.
 //
 // A job named NAME uses the lock gocron:NAME. All methods are safe for concurrent use.
 type Locker struct {
 	session *rlock.Session
-	apart   time.Duration
+	apart   time.Duration // see NewLocker
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a Locker for gocron.WithDistributedLocker. It does no I/O. The caller closes the session.
+// NewLocker returns a Locker for gocron.WithDistributedLocker. It does no I/O. The caller must close the
+// session.
 //
-// The duration apart is how long a job stays locked at least, from its beginning. Choose it longer than the
-// machines' clocks can differ, and shorter than the time between two ticks. If the jobs are DurationJobs that
-// begin whenever their process does, it is a bit less than their interval. It is from 1 ms to ten years, or
-// 0, with which a job is free as soon as its run has ended. Any other value is an error of [Locker.NewJob]
-// and of each [Locker.Lock].
+// A job stays locked for at least the time apart after the lock was granted for a run. Choose a time that is
+// longer than the largest difference between the clocks of the machines, and shorter than the time between
+// two ticks. For a DurationJob without a start time, each process has ticks of its own, so choose a bit less
+// than the interval.
+//
+// With 0, a job is free as soon as its run has ended. Any other time must be from 1 ms to ten years.
+// Otherwise [Locker.NewJob] and [Locker.Lock] return an error.
 func NewLocker(session *rlock.Session, apart time.Duration) *Locker {
 	return &Locker{session: session, apart: apart}
 }
 
-// check returns the error of an apart that NewLocker must not be given.
+// check returns an error if the time apart is not valid.
 func (l *Locker) check() error {
 	if l.apart == 0 {
 		return nil
@@ -58,16 +64,17 @@ func (l *Locker) check() error {
 	return protocol.CheckDuration("gocronlock.NewLocker", l.apart, protocol.MinTime, protocol.MaxLease)
 }
 
-// NewJob adds a job to a scheduler. The job uses the Locker, whatever Locker the scheduler or the options
-// have. Its context also ends when its lock is lost, with a cause that matches rlock.ErrLost.
+// NewJob adds a job to a scheduler. The job uses this Locker, even if the scheduler or the options have
+// another Locker. The context that work gets also ends when the lock is lost. The cause of the context then
+// matches rlock.ErrLost.
 //
-// The name is that of the lock: jobs of one name exclude each other in all processes. It replaces a name
-// among the options. In one scheduler, no run of the job begins before the last one has ended, even if that
-// one has lost its lock and does not stop. Such a tick is skipped, unless the options have
-// gocron.WithSingletonMode, which can make it wait.
+// The job gets this name, even if the options have another name. Jobs with the same name exclude each other
+// in all processes. In the scheduler, a run of the job begins only after the previous run has ended, even if
+// the previous run has lost its lock and continues. If the previous run has not ended at a tick, the tick is
+// skipped. With the option gocron.WithSingletonMode, the tick can wait instead.
 //
-// NewJob blocks as scheduler.NewJob does, and returns its errors. If the scheduler has an Elector, for which
-// gocron uses no locks, each run of the job fails.
+// NewJob blocks for as long as the NewJob of the scheduler, and returns the errors of that method. A run
+// without a lock fails. So if the scheduler has an Elector, or the options disable locks, each run fails.
 func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, name string,
 	work func(ctx context.Context) error, options ...gocron.JobOption) (gocron.Job, error) {
 	if err := l.check(); err != nil {
@@ -86,21 +93,21 @@ func (l *Locker) NewJob(scheduler gocron.Scheduler, when gocron.JobDefinition, n
 			gocron.WithName(name), gocron.WithDistributedJobLocker(j))...)
 }
 
-// job is the Locker of one job that NewJob has added. gocron passes nothing from Lock to the task, so the job
-// keeps the context of its lock in between.
+// job is the gocron.Locker of one job that NewJob has added. gocron passes no result of Lock to the task. So
+// job stores the lock until the task begins.
 type job struct {
 	locker *Locker
 
-	mu      sync.Mutex // guards what follows
-	locked  bool       // from the beginning of Lock to the end of Unlock, which gocron calls after the run
-	granted *jobLock   // the lock whose run has not begun; nil: there is none
+	mu      sync.Mutex // guards locked and granted
+	locked  bool       // a Lock has begun, and its Unlock has not ended yet
+	granted *jobLock   // lock of a run that has not begun; nil: there is none
 }
 
 var _ gocron.Locker = (*job)(nil)
 
-// Lock locks the job as Locker.Lock does, unless another run of the job has not ended. A gocron singleton
-// would do as well, but gocron keeps a goroutine for each until the scheduler ends, also if the job was
-// removed.
+// Lock locks the job like Locker.Lock. If another run of the job has not ended, it returns an error instead.
+// The singleton mode of gocron could do the same, but it keeps a goroutine for each job until the scheduler
+// shuts down, even if the job was removed.
 func (j *job) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	j.mu.Lock()
 	if j.locked {
@@ -121,8 +128,8 @@ func (j *job) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return j.granted, nil
 }
 
-// begin returns the context of the lock for the run that begins. The error is that there is no lock, or that
-// it was lost before the run began.
+// begin returns the context for a run that is beginning. It returns an error if the run has no lock, or if
+// the lock was lost before the run began.
 func (j *job) begin() (context.Context, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -133,14 +140,15 @@ func (j *job) begin() (context.Context, error) {
 	return l.running, l.hold.Err()
 }
 
-// jobLock is the lock of a run of a job that NewJob has added.
+// jobLock is the lock of one run of a job that NewJob has added.
 type jobLock struct {
 	job     *job
-	running context.Context
+	running context.Context // context for the run
 	hold    *rlock.Hold
 }
 
-// Unlock ends the run's lock, also if the run was called off before it began.
+// Unlock releases the lock of the run. gocron also calls it if a hook has canceled the run before its task
+// began.
 func (l *jobLock) Unlock(ctx context.Context) error {
 	defer func() {
 		l.job.mu.Lock()
@@ -150,15 +158,16 @@ func (l *jobLock) Unlock(ctx context.Context) error {
 	return l.hold.Unlock(ctx)
 }
 
-// Lock is for gocron, which skips the tick if it returns an error. It does not wait for another run: the tick
-// would be late, and done already. It blocks for a request to Redis, and gives up on it after 5 s. The error
-// matches
-//   - [rlock.ErrLocked], if another run is under way, or has begun less than apart ago;
-//   - ctx.Err(), if ctx ended;
+// Lock locks the job of this name for a run. gocron calls Lock at each tick, and skips the tick if Lock
+// returns an error. Lock does not wait for another run to end, because that run may be the run of the same
+// tick. It blocks for one request, for at most 5 s. The error matches
+//   - [rlock.ErrLocked], if another run has not ended, or has begun less than the time apart ago;
+//   - ctx.Err(), if ctx has ended;
 //   - [rlock.ErrClosed], if the session is closed;
-//   - else it is one of go-redis.
+//   - os.ErrDeadlineExceeded, if Redis has not replied within 5 s.
 //
-// After an error the job is not locked.
+// Any other error is an error of go-redis, or names a mistake, such as a time apart that is not valid. After
+// an error, this call has not locked the job.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	_, hold, err := l.lock(ctx, name)
 	if err != nil {
@@ -167,7 +176,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return hold, nil
 }
 
-// lock locks a job for a run that begins now, and returns the context for that run.
+// lock locks a job for a run, and returns the context for that run.
 func (l *Locker) lock(ctx context.Context, name string) (context.Context, *rlock.Hold, error) {
 	if err := l.check(); err != nil {
 		return nil, nil, err

@@ -6,31 +6,34 @@
 // It knows all kinds of locks, [rlock.Locker], elections, and your own functions that return the same results
 // as Lock. It reports
 //
-//   - a context from outside that is used under a lock: the context of a Do in the function literal of the
-//     Do, or the context of a Lock before the Unlock;
+//   - a context from outside that is used under a lock. In the function literal of a Do, this is the context
+//     that the Do was given. Between a Lock and its Unlock, it is the context that the Lock was given;
 //   - a Hold that is discarded, or that is not unlocked on a path to a return;
 //   - the context of a hold that is used after the Unlock;
 //   - a duration without a unit, as in WaitAtMost(2);
 //   - an error of a Lock or a Do that is dropped.
 //
-// It reports no mistake that it is not sure of, so it does not find all of them:
+// It reports only code that is a mistake for certain, so it does not find all mistakes:
 //
-//   - A context counts as used where it, or a context derived from it, is an argument of a call that has a
-//     result. Methods of holds and sessions may have any context, and so may functions that are named Ctx, or
-//     whose names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
-//   - Deferred calls, goroutines, and function literals may use any context, except for the literal of a Do.
-//     So may all code of a package that calls rlock.WithOwner.
+//   - A context counts as used if a call that has a result gets this context, or a context derived from it.
+//     Methods of holds and sessions may have any context, and so may functions that are named Ctx, or whose
+//     names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
+//   - Deferred calls, goroutines, and function literals may use any context. The function literal of a Do is
+//     an exception.
+//   - In a package that calls rlock.WithOwner, a context from outside may be used under a lock.
 //   - A hold that is returned, stored, captured, or passed to a function counts as unlocked. So does any hold
-//     in a function that closes a session. With rlock.WithLease, a hold may be discarded.
-//   - Files of tests, and files that import testing, are not read. A test often plays several holders at
-//     once, and makes mistakes on purpose.
+//     in the function main, or in a function that closes a session. A call with rlock.WithLease may discard
+//     its hold.
+//   - Files of tests, and files that import testing, are not checked. A test often plays several holders at
+//     the same time, and makes mistakes on purpose.
 //
 // The comment //lockvet:ignore REASON hides the reports for its line and for the next line. At a Lock or Do,
 // it hides all reports about this call.
 //
 // # golangci-lint
 //
-// A golangci-lint with lockvet is built by the command golangci-lint custom. It reads .custom-gcl.yml:
+// The command golangci-lint custom builds a golangci-lint that contains lockvet. The command reads the file
+// .custom-gcl.yml:
 //
 //	version: v2.15.0
 //	plugins:
@@ -38,7 +41,7 @@
 //	    import: github.com/lockline/lockline/contrib/lockvet/plugin
 //	    version: latest
 //
-// In .golangci.yml, the linter is a custom one:
+// Enable lockvet as a custom linter in .golangci.yml:
 //
 //	version: "2"
 //	linters:

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// unlocks reports where the context of a hold is passed on after the Unlock. It looks at the statements after
-// the Unlock in the same list, and if this is the body of a loop, then at the statements before the Unlock.
+// unlocks reports where the context of a hold is passed on after the Unlock. It looks at the statements of
+// list after the Unlock. If list is the body of a loop, it also looks at the statements before the Unlock,
+// because they run again.
 func (c *checker) unlocks(list []ast.Stmt, isLoop bool) {
 	for i, statement := range list {
 		for _, hold := range c.unlockedBy(statement) {
@@ -24,7 +25,7 @@ func (c *checker) unlocks(list []ast.Stmt, isLoop bool) {
 	}
 }
 
-// unlockedBy returns the variables of the holds that statement unlocks in any case.
+// unlockedBy returns the variables of the holds that statement unlocks on each of its branches.
 func (c *checker) unlockedBy(statement ast.Stmt) []*types.Var {
 	switch s := statement.(type) {
 	case *ast.ExprStmt, *ast.AssignStmt, *ast.GoStmt:
@@ -38,7 +39,8 @@ func (c *checker) unlockedBy(statement ast.Stmt) []*types.Var {
 	return nil
 }
 
-// inner returns the parts of statement that run after its Unlock.
+// inner returns the branches of an if statement, which run after an Unlock in its condition. It returns nil
+// for other statements.
 func inner(statement ast.Stmt) (list []ast.Stmt) {
 	if s, ok := statement.(*ast.IfStmt); ok {
 		list = append(list, s.Body)
@@ -69,8 +71,9 @@ func (c *checker) acquisitionOf(hold *types.Var, statement ast.Stmt) (last *acqu
 	return last
 }
 
-// ended reports where the statements pass on the context of a hold that was unlocked in the given line. It
-// stops at a statement that assigns another context to the variable.
+// ended reports where the statements of list pass on the context that a has returned. The hold of a was
+// unlocked in the line unlockedIn. ended stops at a statement that assigns another context to the variable of
+// the context.
 func (c *checker) ended(a *acquisition, list []ast.Stmt, unlockedIn int) {
 	held := c.newContexts(a.assign.Lhs[0])
 	for _, statement := range list {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/tools/go/cfg"
 )
 
-// paths checks the paths of a function that begin at its acquisitions. g is nil for a function without a
-// body, and for one with a blank name.
+// paths checks the paths of a function that begin at an acquisition. g is nil if the function has no body, or
+// if its name is blank.
 func (c *checker) paths(body *ast.BlockStmt, g *cfg.CFG, isMain bool) {
 	if g == nil {
 		return
@@ -32,8 +32,8 @@ func (c *checker) paths(body *ast.BlockStmt, g *cfg.CFG, isMain bool) {
 	}
 }
 
-// leak reports a path to a return on which the hold is not unlocked. Any use of its variable may unlock it,
-// except for the call of another method.
+// leak reports a path to a return on which the hold is not unlocked. Any use of the hold's variable counts as
+// an Unlock, except for a call of another method, such as Token.
 func (c *checker) leak(b *cfg.Block, i int, a *acquisition) {
 	release := c.release(a.call)
 	c.walk(b, i, a, func(n ast.Node) bool {
@@ -67,8 +67,8 @@ func (c *checker) uses(n ast.Node, hold *types.Var) (used bool) {
 	return used
 }
 
-// endsElsewhere reports whether the function has a literal before the acquisition that may unlock the hold,
-// or ends a session, which releases all locks of the session.
+// endsElsewhere reports whether other code of the function may end the hold. This code is a function literal
+// before the acquisition that uses the variable of the hold, or a Close or Shutdown of a session.
 func (c *checker) endsElsewhere(body *ast.BlockStmt, a *acquisition) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -84,9 +84,9 @@ func (c *checker) endsElsewhere(body *ast.BlockStmt, a *acquisition) (found bool
 	return found
 }
 
-// escapes reports whether other code may unlock the hold at any time: whether a function literal captures its
-// variable, or the variable is stored, returned or passed to a function. Deferred code unlocks it only at the
-// end.
+// escapes reports whether other code may unlock the hold at any time. This is so if a function literal
+// captures the variable of the hold, or if the variable is stored, returned or passed to a function. Deferred
+// code does not count, because it runs only at the end of the function.
 func (c *checker) escapes(body *ast.BlockStmt, hold *types.Var) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -13,8 +13,9 @@ import (
 
 const library = "github.com/lockline/lockline"
 
-// release returns the name of the method that ends a lock or a leadership, if call acquires one: if its
-// results are a context, a hold or leadership, and an error. It returns "" for another call.
+// release returns the name of the method that ends the hold or the leadership that call acquires, which is
+// "Unlock" or "Resign". A call acquires a hold or a leadership if its results are a context, the hold or the
+// leadership, and an error. For any other call, release returns "".
 func (c *checker) release(call *ast.CallExpr) string {
 	results, ok := c.TypesInfo.TypeOf(call).(*types.Tuple)
 	if !ok || results.Len() != 3 || !isContext(results.At(0).Type()) {
@@ -34,8 +35,8 @@ func releaseOf(t types.Type) string {
 	return ""
 }
 
-// isDo reports whether call runs a function under a lock, as Do of a lock and Run of an election do. The
-// first argument of such a call is a context.
+// isDo reports whether call runs a function under a lock, like Do of a lock and Run of an election. The first
+// argument of such a call is a context.
 func (c *checker) isDo(call *ast.CallExpr) bool {
 	fn := c.funcOf(call)
 	if fn == nil || fn.Pkg() == nil || path.Dir(fn.Pkg().Path()) != library || len(call.Args) < 2 {
@@ -51,9 +52,9 @@ func (c *checker) isDo(call *ast.CallExpr) bool {
 	return false
 }
 
-// needsHeld reports whether call, of a function with this signature, should have the context of the hold
-// under which it runs. It returns false
-//   - for a function without a result, because such functions log and count;
+// needsHeld reports whether call, if it runs under a lock, needs the context of the hold. sig is the
+// signature of the function that it calls. needsHeld returns false
+//   - for functions without a result, because most of them only log or count;
 //   - for functions that only read a context, or derive another one;
 //   - for the methods of a hold or a session.
 func (c *checker) needsHeld(call *ast.CallExpr, sig *types.Signature) bool {
@@ -73,8 +74,9 @@ func (c *checker) needsHeld(call *ast.CallExpr, sig *types.Signature) bool {
 	return !strings.HasSuffix(fn.Name(), "FromContext") && fn.Name() != "Ctx"
 }
 
-// durations reports numbers without a unit that a function of the library takes as durations. Larger numbers
-// can be nanoseconds, so it does not report them.
+// durations reports the numbers without a unit that call passes to Lockline as durations. It reports only
+// numbers below a million, which would be less than 1 ms, because a larger number may be meant in
+// nanoseconds.
 func (c *checker) durations(call *ast.CallExpr) {
 	fn := c.funcOf(call)
 	if fn == nil || fn.Pkg() == nil || !fn.Exported() || !strings.HasPrefix(fn.Pkg().Path(), library+"/") {
@@ -93,7 +95,7 @@ func (c *checker) durations(call *ast.CallExpr) {
 	}
 }
 
-// lacksUnit reports whether e is a constant that consists of numbers alone.
+// lacksUnit reports whether e consists only of numbers, and of constants whose type is not time.Duration.
 func (c *checker) lacksUnit(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.BasicLit:
@@ -161,8 +163,8 @@ func isBlank(e ast.Expr) bool {
 	return ok && id.Name == "_"
 }
 
-// root returns the variable with which e begins: ctx in ctx, r in r.Context(), s in s.ctx. It returns nil for
-// other expressions.
+// root returns the variable with which e begins. For example, it returns r for r.Context(), and s for s.ctx.
+// It returns nil for other expressions.
 func (c *checker) root(e ast.Expr) *types.Var {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:

@@ -26,13 +26,14 @@ var Analyzer = &analysis.Analyzer{
 type checker struct {
 	*analysis.Pass
 	cfgs         *ctrlflow.CFGs
-	acquisitions map[ast.Node]*acquisition // by the field assign
-	hasOwners    bool                      // any context may carry a hold, because of rlock.WithOwner
+	acquisitions map[ast.Node]*acquisition // by their field assign
+	hasOwners    bool                      // rlock.WithOwner is called, so any context may carry a hold
 	hidden       map[line]bool             // lines for which a comment hides reports
 	reported     map[token.Pos]bool        // positions that have a report
 }
 
-// An acquisition is a statement such as held, hold, err := m.Lock(ctx). The field of a blank variable is nil.
+// An acquisition is a statement such as held, hold, err := m.Lock(ctx). If a variable is blank, its field is
+// nil.
 type acquisition struct {
 	assign          *ast.AssignStmt
 	call            *ast.CallExpr
@@ -81,7 +82,7 @@ func (c *checker) collect(n ast.Node) {
 		a := &acquisition{assign: n, call: call}
 		for i, v := range []**types.Var{&a.held, &a.hold, &a.err} {
 			if *v = c.variable(n.Lhs[i]); *v == nil && !isBlank(n.Lhs[i]) {
-				return // a field, for example, which other functions can use
+				return // the result is assigned to a field, for example, which other functions can use
 			}
 		}
 		c.acquisitions[n] = a
@@ -131,7 +132,8 @@ func (c *checker) check(file *ast.File) {
 	})
 }
 
-// dropped reports the error of a Lock that nothing receives. If isDo is true, call is a Do.
+// dropped reports call if call acquires a lock. If isDo is true, call is a Do, and dropped reports it, too.
+// The caller has found that the error of call is dropped.
 func (c *checker) dropped(call *ast.CallExpr, isDo bool) {
 	switch {
 	case isDo:
@@ -143,8 +145,8 @@ func (c *checker) dropped(call *ast.CallExpr, isDo bool) {
 	}
 }
 
-// discarded reports a Lock whose hold is assigned to the blank identifier at. A lock with a fixed lease needs
-// no Unlock.
+// discarded reports call if it acquires a lock. Its hold is assigned to at, which is a blank identifier.
+// discarded does not report a call with WithLease, because a lock with a fixed lease needs no Unlock.
 func (c *checker) discarded(at ast.Expr, call *ast.CallExpr) {
 	release := c.release(call)
 	if release == "" {
@@ -159,7 +161,7 @@ func (c *checker) discarded(at ast.Expr, call *ast.CallExpr) {
 		"and defer its %s, or use %s", c.name(call), release, instead[release])
 }
 
-// instead has the method that a program can use to need no Unlock or Resign.
+// instead has the methods that call Unlock or Resign by themselves.
 var instead = map[string]string{"Unlock": "Do", "Resign": "Run"}
 
 var ignore = regexp.MustCompile(`^//lockvet:ignore\s+\S`)
@@ -175,8 +177,8 @@ func (c *checker) readComments(file *ast.File) {
 	}
 }
 
-// report reports a mistake at a node, unless a comment there or at the call of the Lock or Do hides the
-// report.
+// report reports a mistake at the node at. call is the Lock or Do that the mistake is about. If a comment
+// hides the reports for the line of at or of call, or if at already has a report, report does nothing.
 func (c *checker) report(call *ast.CallExpr, at ast.Node, format string, args ...any) {
 	if !c.hidden[c.line(at)] && !c.hidden[c.line(call)] && !c.reported[at.Pos()] {
 		c.reported[at.Pos()] = true

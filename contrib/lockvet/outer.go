@@ -9,10 +9,11 @@ import (
 	"golang.org/x/tools/go/cfg"
 )
 
-// effect is the effect of a context from outside.
+// effect is the part of a report that describes the harm of a context from outside.
 const effect = "does not end with the lock, and a Lock of the same name waits for its own caller"
 
-// literals reports where a function literal of a Do passes on the context of the Do itself.
+// literals reports where a function literal of a Do passes on the context that the Do itself was given. It
+// does nothing if the call do is not a Do.
 func (c *checker) literals(do *ast.CallExpr) {
 	if !c.isDo(do) || c.hasOwners {
 		return
@@ -37,7 +38,8 @@ func (c *checker) literals(do *ast.CallExpr) {
 	}
 }
 
-// outer reports where the context of a Lock is passed on before the Unlock. The acquisition is node i of b.
+// outer reports where the context that a Lock was given is passed on before the Unlock. The acquisition a is
+// node i of b.
 func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 	at := slices.IndexFunc(a.call.Args, func(e ast.Expr) bool { return isContext(c.TypesInfo.TypeOf(e)) })
 	if at < 0 || c.hasOwners {
@@ -46,7 +48,7 @@ func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 	outer := a.call.Args[at]
 	root := c.root(outer)
 	if root == nil || root == a.held {
-		return // context.Background(), for example, or a variable that is overwritten
+		return // the context is context.Background(), for example, or the Lock overwrites its variable
 	}
 	remedy := "pass on the context that it returned, which is discarded here"
 	if a.held != nil {
@@ -65,7 +67,7 @@ func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 	})
 }
 
-// contexts are a context and the contexts that are derived from it, as far as variables have them.
+// contexts has a context, in the field first, and the variables whose contexts are derived from that context.
 type contexts struct {
 	first   ast.Expr
 	derived map[*types.Var]bool
@@ -75,7 +77,7 @@ func (c *checker) newContexts(first ast.Expr) contexts {
 	return contexts{first, map[*types.Var]bool{}}
 }
 
-// has reports whether e is one of the contexts.
+// has reports whether e is one of the contexts of s, or is derived from one of them.
 func (c *checker) has(s contexts, e ast.Expr) bool {
 	if v := c.variable(e); v != nil && s.derived[v] {
 		return true
@@ -88,8 +90,9 @@ func (c *checker) has(s contexts, e ast.Expr) bool {
 	return c.root(e) == c.root(s.first) && types.ExprString(e) == types.ExprString(s.first)
 }
 
-// passed calls onFound with each call in n that has an argument among the contexts, and adds variables to the
-// contexts. It leaves out calls that may have any context, and code that runs later or in another goroutine.
+// passed calls onFound with each call in n that has one of the contexts of s as an argument. It leaves out
+// calls that may have any context, and code that runs later or in another goroutine. If n assigns a context
+// to a variable, passed updates s.
 func (c *checker) passed(n ast.Node, s contexts, onFound func(*ast.CallExpr, ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

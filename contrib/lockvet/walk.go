@@ -8,11 +8,11 @@ import (
 	"golang.org/x/tools/go/cfg"
 )
 
-// walk calls visit for the statements and conditions that can follow an acquisition, node i of b, if it
-// succeeds. A path ends
-//   - where visit returns false;
-//   - at the acquisition itself;
-//   - where the error is used in a way from which its value in later conditions does not follow.
+// walk calls visit for the statements and conditions that can run after the acquisition a, if a succeeds. The
+// acquisition is node i of b. walk follows each path until
+//   - visit returns false;
+//   - the path comes back to the acquisition;
+//   - the path uses the error of a in a way that walk does not understand.
 func (c *checker) walk(b *cfg.Block, i int, a *acquisition, visit func(n ast.Node) bool) {
 	type place struct {
 		b         *cfg.Block
@@ -41,7 +41,7 @@ func (c *checker) walk(b *cfg.Block, i int, a *acquisition, visit func(n ast.Nod
 				break
 			}
 			switch n := n.(type) {
-			case *ast.DeferStmt: // changes the error only at the end
+			case *ast.DeferStmt: // deferred code changes the error only at the end of the function
 			case *ast.ExprStmt: // log.Print(err), for example
 				p.unchanged = p.unchanged && !c.assigns(n, a.err)
 			case *ast.AssignStmt:
@@ -72,7 +72,7 @@ const (
 	unknown verdict = iota // the condition does not depend on the error
 	yes
 	no
-	opaque // the dependence on the error is not understood
+	opaque // the condition depends on the error in a way that is not understood
 )
 
 func (c *checker) value(cond ast.Expr, a *acquisition) verdict {
@@ -81,11 +81,11 @@ func (c *checker) value(cond ast.Expr, a *acquisition) verdict {
 	}
 	switch e := ast.Unparen(cond).(type) {
 	case *ast.UnaryExpr:
-		return not(c.value(e.X, a)) // ! is the only operator of a condition
+		return not(c.value(e.X, a)) // ! is the only unary operator of a condition
 	case *ast.CallExpr:
 		fn := c.funcOf(e)
 		if fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == "errors" && c.variable(e.Args[0]) == a.err {
-			return no // errors.Is, errors.As
+			return no // errors.Is and errors.As return false for nil
 		}
 	case *ast.BinaryExpr:
 		isNil := c.TypesInfo.Types[e.Y].IsNil() && c.variable(e.X) == a.err

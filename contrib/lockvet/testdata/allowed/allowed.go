@@ -1,4 +1,4 @@
-// Allowed has code that looks like a mistake and is none.
+// Allowed has code that looks like a mistake but is correct.
 package main
 
 import (
@@ -24,7 +24,7 @@ func nameFromContext(context.Context) string { return "name" }
 
 func Ctx(context.Context) *log.Logger { return log.Default() }
 
-// The function of a Do shadows ctx, or uses the outer one where no lock is needed.
+// The function of a Do uses the outer context, but only where that is allowed.
 func outerInDo(ctx context.Context, m *rlock.Mutex) error {
 	return m.Do(ctx, func(held context.Context) error {
 		defer report(ctx, nil)
@@ -174,7 +174,7 @@ func sometimes(ctx context.Context, m rlock.Locker, alone bool) error {
 	return work(ctx)
 }
 
-// Other code unlocks these.
+// In the following functions, other code unlocks the hold.
 func returned(ctx context.Context, m rlock.Locker) (context.Context, *rlock.Hold, error) {
 	held, hold, err := m.Lock(ctx)
 	if err != nil {
@@ -258,7 +258,7 @@ func eachMinute(ctx context.Context, m rlock.Locker) error {
 	return work(held)
 }
 
-// The variable has another context when it is used again.
+// After the Unlock, the variable held gets another context before a function gets it.
 func again(ctx context.Context, m rlock.Locker) error {
 	var held context.Context
 	var hold *rlock.Hold

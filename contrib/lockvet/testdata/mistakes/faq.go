@@ -12,7 +12,7 @@ import (
 
 // The following functions make the mistakes that docs/faq.md describes.
 
-// The result of Lock has overwritten the caller's context, which the next Lock gets.
+// Lock has overwritten the caller's context. So the Do of the other lock gets a context that has ended.
 func overwritten(ctx context.Context, orders, stock *rlock.Mutex) error {
 	ctx, hold, err := orders.Lock(ctx)
 	if err != nil {
@@ -37,7 +37,7 @@ func overwrittenInLoop(ctx context.Context, orders *rlock.Mutex) (err error) {
 	return err
 }
 
-// Lock never returns, because the caller holds the lock and does not pass on the context of its hold.
+// The second Lock never returns, because it does not get the context of the hold that the caller has.
 func waitsForItself(ctx context.Context, orders *rlock.Mutex) error {
 	held, hold, err := orders.Lock(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func waitsForItselfInDo(ctx context.Context, orders *rlock.Mutex) error {
 	})
 }
 
-// The function does not notice that the lock is lost.
+// If the lock is lost, the statement of the database continues.
 func deaf(w http.ResponseWriter, r *http.Request, db *sql.DB, orders *rlock.Mutex) {
 	err := orders.Do(r.Context(), func(ctx context.Context) error {
 		_, err := db.ExecContext(r.Context(), "UPDATE") // want `r.Context\(\) comes from outside of this Do`
@@ -88,7 +88,7 @@ func deafAfterLock(ctx context.Context, orders *rlock.Mutex) error {
 	return work(ctx) // want `ctx is from before this Lock, .*: pass on held`
 }
 
-// The transaction does not end with the lock.
+// If the lock is lost, the transaction continues.
 func transaction(ctx context.Context, db *sql.DB, orders *rlock.Mutex) (err error) {
 	_, hold, err := orders.Lock(ctx)
 	if err != nil {

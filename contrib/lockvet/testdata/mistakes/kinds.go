@@ -1,4 +1,4 @@
-// Package mistakes has each mistake, with each kind of lock.
+// Package mistakes makes each mistake with each kind of lock.
 package mistakes
 
 import (
@@ -193,7 +193,7 @@ func leader(ctx context.Context, s *rlock.Session) error {
 	return work(leading) // want `leading has ended with the Resign`
 }
 
-// lock returns the results of Lock, as functions of programs do.
+// lock returns the results of Lock, like a function of a user's program.
 func lock(ctx context.Context, s *rlock.Session, id string) (context.Context, *rlock.Hold, error) {
 	return rlock.New(s, "order:"+id).Lock(ctx, rlock.WaitAtMost(2)) // want `2 has no unit`
 }

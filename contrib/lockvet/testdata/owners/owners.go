@@ -1,4 +1,4 @@
-// Package owners has layers that share the context of a request.
+// Package owners has the layers of a program, which share an owner by rlock.WithOwner.
 package owners
 
 import (
