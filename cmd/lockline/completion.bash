@@ -3,7 +3,7 @@
 _lockline() {
   local line=${COMP_LINE:0:COMP_POINT} rest word i n=-1
   local -a words=()
-  # bash has cut URLs and names at colons: what no space parts is one word.
+  # bash has split URLs and names at colons. Join the parts that have no space between them.
   for ((i = 0; i <= COMP_CWORD; i++)); do
     rest=${line#"${line%%[![:space:]]*}"}
     word=${COMP_WORDS[i]}
@@ -16,7 +16,7 @@ _lockline() {
     line=${rest:${#word}}
   done
 
-  # Quotes are taken away by hand. To have bash evaluate a half-written line could run what is in it.
+  # Remove quotes without eval, because eval of an unfinished line could run a command in it.
   local quoted=
   case ${words[n]} in [\"\']*) quoted=yes ;; esac
   for ((i = 0; i <= n; i++)); do
@@ -29,7 +29,8 @@ _lockline() {
   local current=${words[n]}
   case $current in -*) ;; *) unset "words[n]" ;; esac
 
-  # What is left of the last colon in the word stays on the line.
+  # bash replaces only the part of the word after its last break character, such as a colon. So leave out the
+  # part before it, which stays on the line.
   local stays=
   if [[ ! $quoted ]]; then
     for ((i = ${#current}; i > 0; i--)); do
@@ -50,7 +51,7 @@ _lockline() {
     [[ $offer && $offer == "$current"* ]] || continue
     offer=${offer#"$stays"}
     [[ $quoted ]] || printf -v offer %q "$offer"
-    if [[ $COMP_TYPE == 63 && $about ]]; then # they are listed
+    if [[ $COMP_TYPE == 63 && $about ]]; then # the completions are only listed
       offer+="  -- ${about#:}"
     fi
     COMPREPLY[${#COMPREPLY[@]}]=$offer

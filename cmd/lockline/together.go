@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 			"or keep a server that crashed off for the longest lease: "+
 			"a server that forgets its vote may give a second holder a majority")
 	}
-	byClock := func(a, b facts) int { return int(a.ahead - b.ahead) }
+	byClock := func(a, b facts) int { return cmp.Compare(a.ahead, b.ahead) }
 	if len(all) > 0 {
 		first, last := slices.MinFunc(all, byClock), slices.MaxFunc(all, byClock)
 		if apart := last.ahead - first.ahead; apart > maxApart {
