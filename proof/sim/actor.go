@@ -345,7 +345,7 @@ func (a *actor) refused(q *lockCall, h way, inside []*entry, err error) {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.As(err, new(*semaphore.LimitError)):
-		if a.counts.Add("over the limit"); h.n == 1 { // one permit is never over the limit
+		if a.counts.Add("over the limit"); h.n == 1 { // the limit is never below 1
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.Is(err, rlock.ErrLocked):
