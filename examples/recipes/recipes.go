@@ -55,7 +55,7 @@ func ready(ctx context.Context, session *rlock.Session) error {
 	return hold.Unlock(ctx)
 }
 
-// once runs a job, unless the table of jobs that are done has its id.
+// once runs a job, unless the table of completed jobs has the id of the job.
 func once(
 	ctx context.Context, db *sql.DB, customer rlock.Locker, id string,
 	work func(context.Context, *sql.Tx) error,
@@ -80,7 +80,7 @@ func once(
 	}, rlock.WaitAtMost(time.Second))
 }
 
-// fenced does work in a transaction, which is rolled back if a later holder has begun one.
+// fenced does work in a transaction. It rolls the transaction back if a later holder has already begun one.
 func fenced(
 	ctx context.Context, db *sql.DB, accounts rlock.Locker, work func(context.Context, *sql.Tx) error,
 ) error {

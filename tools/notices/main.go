@@ -57,7 +57,7 @@ func run(args []string) error {
 		os.WriteFile(filepath.Join(folder, "sbom.cdx.json"), append(bom, '\n'), 0o644))
 }
 
-// own begins the paths of this project's modules, which have the license of the archive.
+// own is the beginning of the paths of this project's modules. The archive has their license.
 const own = "github.com/lockline/lockline"
 
 // systems are the values of GOOS in .goreleaser.yaml.
@@ -70,8 +70,8 @@ type linkedModule struct {
 	licenses           []string        // SPDX ids
 }
 
-// modules returns the modules that are linked into a program on any system, sorted by path, and Go itself as
-// the first one.
+// modules returns the modules that are linked into a program on at least one system, sorted by path. Go
+// itself comes first.
 func modules(program string) ([]*linkedModule, error) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -113,7 +113,7 @@ func modules(program string) ([]*linkedModule, error) {
 }
 
 // licenseFiles returns the files with licenses and notices in the folders of the linked packages, and in all
-// folders above these, up to the module's.
+// folders above these, up to the folder of the module.
 func (m *linkedModule) licenseFiles() ([]string, error) {
 	found := map[string]bool{}
 	for dir := range m.packages {
@@ -145,7 +145,7 @@ func isLicense(e fs.DirEntry) bool {
 		func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
-// notices returns the licenses of all modules, and sets the ids of these.
+// notices returns the texts of the licenses of all modules, and sets the field licenses of each module.
 func notices(linked []*linkedModule) (string, error) {
 	var text strings.Builder
 	text.WriteString("The program lockline contains these works of others.\n")
@@ -189,8 +189,8 @@ func (m *linkedModule) title() string {
 	return ""
 }
 
-// classify returns the SPDX id of a license, or "" if it is not known. It returns false for a file that is no
-// license but a notice beside one.
+// classify returns the SPDX id of a license, or "" if it is not known. grants is false if the file is no
+// license, but a notice beside a license.
 func classify(name, text string) (id string, grants bool) {
 	base := strings.ToUpper(filepath.Base(name))
 	if strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "PATENTS") {

@@ -13,7 +13,7 @@ type recording []moment
 
 // A moment is the appearance of a line.
 type moment struct {
-	at   time.Duration // time since the begin of the recording
+	at   time.Duration // time since the start of the recording
 	line line
 }
 

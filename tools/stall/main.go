@@ -11,7 +11,7 @@ import (
 
 func main() {
 	for {
-		// Idle for three times as long on average: a test machine is busy, and not dead.
+		// Stall is idle for three times as long on average, because a test machine is busy, but not dead.
 		time.Sleep(between(100*time.Millisecond, 1000*time.Millisecond))
 		until := time.Now().Add(between(10*time.Millisecond, 350*time.Millisecond))
 		var wg sync.WaitGroup

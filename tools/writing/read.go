@@ -20,7 +20,7 @@ type text struct {
 	comment  bool   // part of a comment, not of a page
 	item     bool   // an item of a list in a comment
 	trailing bool   // behind code on the same line
-	name     string // of the declaration that the text begins to document; empty: none
+	name     string // name of the declaration whose comment begins with this text; empty: none
 	function bool   // the declaration is a function
 }
 
@@ -50,7 +50,7 @@ type line struct {
 	words  string
 }
 
-// ofFile returns the texts of a file that this program reads, and nothing for other files.
+// ofFile returns the texts of a file of Go, Lua, Markdown or shell. It returns nothing for other files.
 func ofFile(root, file string) ([]text, error) {
 	name := filepath.Base(file)
 	ext := filepath.Ext(name)
