@@ -1,6 +1,7 @@
 // Command cron runs a job once for each tick, although five instances of the program try to run it. The lock
-// keeps two instances from running the job at the same time. A record of the last completed tick keeps them
-// from running the job of this tick again. If an instance fails or dies, another instance runs the tick.
+// keeps two instances from running the job at the same time. A record of the last completed tick keeps the
+// instances from running the job again for this tick. If an instance fails or dies, another instance runs the
+// tick.
 package main
 
 import (
@@ -74,8 +75,8 @@ func instance(
 	return nil
 }
 
-// run starts all instances. For each tick, it returns how many times it was begun and how many times it was
-// completed.
+// run starts all instances. For each tick, begun is the number of times that the job was begun, and done the
+// number of times that it was completed.
 func run(ctx context.Context, url string, out io.Writer) (begun, done map[int64]int, err error) {
 	var mu sync.Mutex // guards begun, done and out
 	begun, done = map[int64]int{}, map[int64]int{}

@@ -47,7 +47,7 @@ func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) er
 	return errFenced
 }
 
-// withdraw takes an amount from an account under the lock, as holders usually do.
+// withdraw takes an amount from an account under the lock. Holders usually work like this.
 func withdraw(ctx context.Context, db *sql.DB, lock *rlock.Mutex, id, amount int) error {
 	held, hold, err := lock.Lock(ctx)
 	if err != nil {

@@ -56,8 +56,8 @@ func (c *carts) set(ctx context.Context, id string, n int) error {
 	})
 }
 
-// add belongs to the layer above, and its lock covers both calls. Like code with many layers, it passes on
-// the context of the request, not the context that Lock returns.
+// add belongs to the layer above, and its lock covers both calls. As is usual in code with many layers, add
+// passes on the context of the request, not the context that Lock returns.
 func (c *carts) add(ctx context.Context, id string) error {
 	_, hold, err := c.lock(id).Lock(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// serve does work under a lock, and writes the status of its outcome.
+// serve does work under a lock, and writes the status code for the result.
 func serve(w http.ResponseWriter, r *http.Request, order rlock.Locker, work func(context.Context) error) {
 	ran, code := false, http.StatusNoContent
 	err := rlock.Do(r.Context(), order, func(ctx context.Context) error {

@@ -33,7 +33,7 @@ const (
 	segments = 5  // segments of an item, if its stock is split
 )
 
-// sale is the figures of one way to lock.
+// sale has the results of one way to lock.
 type sale struct {
 	way           string
 	sold, refused int
@@ -127,7 +127,7 @@ func buy(ctx context.Context, shops []string, way string) sale {
 	return s
 }
 
-// startServers starts this program again, as processes that sell.
+// startServers starts this program again, as processes that sell. stop ends them.
 func startServers(ctx context.Context, url string) (shops []string, stop func(), err error) {
 	var running []*exec.Cmd
 	stop = func() {

@@ -76,8 +76,8 @@ type shop struct {
 	session *rlock.Session
 }
 
-// sell sells a unit of an item. It reports false if the item is sold out. It tries the segments in random
-// order, so that buyers spread over them.
+// sell sells a unit of an item. sold is false if the item is sold out. sell tries the parts of the stock in
+// random order, so that buyers spread over them.
 func (s *shop) sell(ctx context.Context, w way, item int) (paid payment, sold bool, err error) {
 	for _, part := range rand.Perm(w.parts) {
 		key := stockKey(w, item, part)

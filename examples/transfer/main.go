@@ -1,6 +1,6 @@
 // Command transfer moves money between the accounts of two services, each of which can have its locks on its
-// own Redis. A transfer holds the locks of both accounts. It can name them in any order without a deadlock,
-// because it holds no lock while it waits for the other one.
+// own Redis. A transfer holds the locks of both accounts. It can name the locks in any order without a
+// deadlock, because it holds no lock while it waits for another.
 package main
 
 import (

@@ -28,7 +28,8 @@ func (p phase) String() string {
 		"in a nested Unlock", "in Unlock of the outer hold", "in Unlock", "finished"}[p]
 }
 
-// An actor is a goroutine of a process that uses the lock, once for each of its roles.
+// An actor acts as one goroutine of a process. It uses the lock once for each of its roles, one after
+// another.
 type actor struct {
 	name  string
 	p     *process
@@ -41,14 +42,14 @@ type actor struct {
 	cancel    context.CancelFunc
 	canceled  bool            // ctx was canceled while the call waited
 	leftAt    time.Time       // time at which ctx was canceled
-	hold      *rlock.Hold     // nil: the actor has none
+	hold      *rlock.Hold     // present hold; nil: the actor has none
 	held      context.Context // context of hold
 	inner     *rlock.Hold     // nested in hold; nil: there is none
 	below     context.Context // context of inner
 	reduced   bool            // hold was nested in an outer hold, which reduce has unlocked or is unlocking
 	after     []*actor        // waiting actors that must be served before this call
 	attempts  int             // number of the last attempt of the session when the call began
-	contended bool            // during the call, something was a reason to refuse it, see run.contended
+	contended bool            // during the call, there was a reason to refuse it, see run.contended
 }
 
 // role returns the present role.
@@ -106,7 +107,7 @@ func (a *actor) lock() {
 	}()
 }
 
-// returned notes that a call has returned. It locks run.mu, and returns the function that unlocks it.
+// returned notes that a call has returned. It locks run.mu, and returns the function that unlocks run.mu.
 func (a *actor) returned(call string, err error) (unlock func()) {
 	r := a.p.r
 	r.mu.Lock()

@@ -187,11 +187,11 @@ func (r *run) queued(a *actor) bool {
 	return false
 }
 
-// checkEntry checks a hold that an actor has just got: its token, and that it was the actor's turn.
+// checkEntry checks the token of an actor's new hold, and that it was the actor's turn.
 func (r *run) checkEntry(a *actor) {
 	r.checkState()
 	token := a.hold.Token()
-	if r.excused(a) { // even then, its token must be lower than the next grant's
+	if r.excused(a) { // the tokens of a lost grant must be lower than the token of the next grant
 		for _, g := range r.lost {
 			if token >= g.token && g.next > 0 && token >= g.next && !r.faulted(deletions) {
 				r.fail("%s has lost the lock, and has a token as high as the next holder's", a.name)

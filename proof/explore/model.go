@@ -406,8 +406,8 @@ func (m *model) leaseEnd(
 	return ""
 }
 
-// faults returns the faults of the keys of a lock. keep is the time in milliseconds for which the hash must
-// outlive each lease.
+// faults returns texts about the inconsistencies of the keys of a lock. keep is the time in milliseconds for
+// which the hash must outlive each lease.
 func faults(space *keyspace.Space, key string, keep int64) (all []string) {
 	hash, queue, waiters := space.Hash(key), space.Members(key+":q"), space.Hash(key+":w")
 	lives, queued := number(hash["lives"]), number(hash["queued"])
@@ -450,8 +450,8 @@ func faults(space *keyspace.Space, key string, keep int64) (all []string) {
 	return all
 }
 
-// newFault returns a fault of the keys that a request has caused, or "". Faults from before are the work of
-// an operator, or of keys that have expired.
+// newFault returns a text about an inconsistency that a request has caused, or "" if there is none. If the
+// keys were inconsistent before, an operator or the expiry of a key is the cause.
 func newFault(c *command, reply string, before, after *keyspace.Space) string {
 	key, owner := c.keys[0], c.argv[0]
 	keep := map[string]int{"acquire": 5, "release": 3, "renew": 5, "limit": 3, "force": 1}[c.name()]
@@ -473,7 +473,7 @@ func newFault(c *command, reply string, before, after *keyspace.Space) string {
 type verdict struct {
 	wrong   string  // text about the first difference, or "" if there is none
 	granted []int64 // tokens of the new grants, in the order of the grants
-	forced  []share // the grants that an operator has ended
+	forced  []share // the grants that an operator has ended by this request
 }
 
 // judge compares the effect of a request with the correct effect.

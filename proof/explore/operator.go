@@ -15,7 +15,7 @@ import (
 const setBackBy = 5 * time.Second
 
 // operator adds the steps of an operator, who changes the lock or the clock on the server without a session.
-// The function add is the function of this name in faults. The caller must hold run.mu.
+// Its argument add is the function of this name in run.faults. The caller must hold run.mu.
 func (r *run) operator(add func(left *int, name string, do func())) {
 	left := &r.left
 	add(&left.ClockSets, "set the clock back", func() { r.setBack += setBackBy })

@@ -77,7 +77,7 @@ type run struct {
 type step struct {
 	name    string
 	do      func() // called with run.mu held; nil: time passes
-	regular bool   // the step is no fault, and more happens in it than that time passes
+	regular bool   // the step is neither a fault nor the passage of time
 }
 
 // newRun starts the sessions of a world, in the present bubble.
@@ -167,7 +167,7 @@ func (r *run) plain(text string) string {
 
 // original reverts plain. The caller must hold run.mu.
 func (r *run) original(text string) string {
-	for _, a := range slices.Backward(r.aliases) { // nonces first: their names contain names of sessions
+	for _, a := range slices.Backward(r.aliases) { // nonces first, as their names contain session names
 		if strings.Contains(text, a[1]) {
 			text = strings.ReplaceAll(text, a[1], a[0])
 		}

@@ -21,7 +21,7 @@ type Result struct {
 	Took     time.Duration
 	Failure  error    // the first failure, such as a broken promise; nil: there was none
 	Path     []string // names of the steps that lead to the failure
-	Events   []string // only Replay sets it: the steps with their requests, replies and results
+	Events   []string // steps with their requests, replies and results; only Replay sets Events
 }
 
 func (r Result) String() string {

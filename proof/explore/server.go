@@ -98,12 +98,12 @@ type command struct {
 
 func (c *command) name() string { return path.Base(names()[c.digest]) }
 
-// text returns a text that differs for any two different commands.
+// text returns a text that identifies the command.
 func (c *command) text() string {
 	return c.digest + "\x00" + strings.Join(c.keys, "\x00") + "\x00\x00" + strings.Join(c.argv, "\x00")
 }
 
-// A request is one or more commands that a session sends at once.
+// A request has the commands that a session sends together.
 type request struct {
 	p        *process
 	label    string
@@ -232,7 +232,7 @@ func (p *process) command(cmd redis.Cmder) *command {
 	return c
 }
 
-// label returns a name for a command. The name is the same at any time.
+// label returns a name for a command. The name does not depend on the time.
 func (c *command) label(p *process) string {
 	if len(c.argv) > 0 && strings.HasPrefix(c.argv[0], sessionName) {
 		return c.name() + " " + short(c.argv[0])

@@ -10,7 +10,7 @@
 // steps of an operator in operator.go. The promises that each run must keep are in check.go. The
 // specification of the scripts is in model.go.
 //
-// The package is for tests alone. docs/proof.md lists the worlds that were explored.
+// The package is for tests alone. docs/proof.md describes the method and its results.
 package explore
 
 import (
@@ -63,7 +63,7 @@ type Faults struct {
 	ClockSets int // an operator sets the clock of the server back
 }
 
-// A kind is one kind of lock.
+// A kind has the properties of one kind of lock.
 type kind struct {
 	limit  int  // number of permits, or the largest number of readers
 	fair   bool // the lock serves goroutines of all sessions first come, first served

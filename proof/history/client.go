@@ -18,8 +18,8 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Assignment configures a process, which reads it from the first line of its stdin. The end of stdin is the
-// order to stop.
+// Assignment configures a process. The process reads its Assignment from the first line of its stdin, and
+// stops when stdin ends.
 type Assignment struct {
 	Number     int
 	Seed       uint64
@@ -70,8 +70,8 @@ type client struct {
 	reports *json.Encoder
 }
 
-// visit acquires a lock in one of several ways, holds it for a while, and releases it. An error means that
-// the lock was not acquired.
+// visit is a function that acquires a lock in one of several ways, holds it for a while, and releases it. An
+// error means that the lock was not acquired.
 type visit func(u user, ctx context.Context) error
 
 // Work runs in each process that Stage starts. It uses the locks until stdin ends. Then it acquires each lock
@@ -239,7 +239,7 @@ type holding interface {
 }
 
 // stay keeps the lock until the hold is lost or a random time has passed. This time is mostly below 2 ms, but
-// now and then up to a lease, so that renewals happen. It reports new deadlines.
+// now and then up to a lease, so that renewals happen. Meanwhile, stay reports new deadlines.
 func (u user) stay(held context.Context, hold holding) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
@@ -290,9 +290,9 @@ func (u user) entered(call time.Time, hold holding, of Op) {
 	}
 }
 
-// leave unlocks. Before that, it reports the end of each lock's hold. The end is now, or the deadline of a
-// lost hold if the deadline has passed. lost has the locks whose loss was reported before. A loss ends all
-// holds of a lock, so its outer holds are not reported again.
+// leave unlocks a hold. Before that, it reports the end of the hold of each lock. The end is now, or the
+// deadline of a lost hold if the deadline has passed. lost has the locks whose loss was reported before. A
+// loss ends all holds of a lock, so its outer holds are not reported again.
 func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()

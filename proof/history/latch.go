@@ -8,7 +8,7 @@ import (
 
 // Kinds of ops on a latch.
 const (
-	// Set begins a run of a latch, whose count is Permits.
+	// Set begins a run of a latch. Permits of the Op is the count of the run.
 	Set Kind = "set"
 	// Count counts down. If the call failed, Return is the latest instant at which the count down may have
 	// taken effect.
@@ -21,7 +21,8 @@ const (
 // countDowns has the times of the count downs of one latch.
 type countDowns struct{ calls, returns []int64 } // both are sorted
 
-// within returns the largest number of count downs that may have taken effect between the two instants.
+// within returns the largest number of count downs that may have taken effect between the instants from and
+// to.
 func (c countDowns) within(from, to int64) int {
 	before, _ := slices.BinarySearch(c.returns, from)
 	begun, _ := slices.BinarySearch(c.calls, to+1)
@@ -31,8 +32,7 @@ func (c countDowns) within(from, to int64) int {
 // JudgeLatch checks waits and runs. A Wait may not return before the latest run that began before its call is
 // counted down to 0, and a run may not begin before the previous run is counted down. So enough count downs
 // must have been possible in between. JudgeLatch accepts every history of a correct latch. It also accepts
-// some histories of broken latches, because ops do not show which count downs had no effect for lack of a
-// run.
+// some histories of broken latches, because ops do not show which count downs found no run and had no effect.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {

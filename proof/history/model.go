@@ -99,7 +99,7 @@ type Verdict struct {
 	// Overlaps is the number of holds that were granted while another owner relied on a hold that excludes
 	// them. It includes the runs of a latch that began before the previous run ended.
 	Overlaps int
-	Unfenced int    // holds whose token is too small, or the same as another's
+	Unfenced int    // holds whose token is too small, or equals the token of another hold
 	Strange  int    // nested holds with another token, releases without a hold, and the like
 	Early    int    // waits for a latch that ended before the count was 0
 	Example  string // describes the first overlap or early wait

@@ -127,7 +127,7 @@ func JudgeReadWrite(holds []Hold) (v Verdict) {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), compareBool(a.Read, b.Read))
 		})
 		toRead, toWrite := int64(0), int64(0) // the earliest instants at which a reader or a writer may begin
-		var writer, reader Hold               // the holds that ended at toRead or at toWrite
+		var writer, reader Hold               // the holds that ended at toRead and at toWrite
 		for i, h := range holds {
 			free, until, before := toWrite, h.End, reader
 			switch {

@@ -72,7 +72,7 @@ type play struct {
 // actor is a process.
 type actor struct {
 	*child.Child
-	killed int64                 // time right before the kill signal was sent; 0 if none was
+	killed int64                 // time right before the kill signal was sent; 0: no signal was sent
 	inside map[[2]string]*belief // beliefs by lock and owner
 	counts map[string]Op         // count downs in flight, by owner
 }
@@ -333,7 +333,7 @@ func (p *play) leftovers(url string) error {
 }
 
 // memory reports whether a key may stay until it expires. Such a key is the hash of a lock that nobody holds
-// or waits for, the metadata of permits, or the hash of a latch, which remembers its last run.
+// or waits for, or the hash of a latch, which remembers its last run.
 func memory(ctx context.Context, rdb *redis.Client, key string) bool {
 	if strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch) {
 		return true

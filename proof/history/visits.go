@@ -166,8 +166,8 @@ func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	u.report(Event{Op: op})
 }
 
-// late returns a time after which a failed count down cannot take effect any more. Its request is void after
-// a lease by the server's clock, and the session knows this clock only to within a round trip.
+// late returns the time for which a failed count down may still take effect. Its request is void after a
+// lease by the server's clock, and the session knows this clock only to within a round trip.
 func late(lease time.Duration) time.Duration { return 2 * lease }
 
 // visitElection leads for a while, and sometimes changes the value.

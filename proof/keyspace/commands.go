@@ -109,7 +109,7 @@ func (x *execution) call(name string, args []string) any {
 // writing has the commands that a replica refuses.
 var writing = []string{"DEL", "PEXPIRE", "HSET", "HDEL", "ZADD", "ZREM"}
 
-// integer parses an integer as Redis does, which refuses forms such as +1 and 01.
+// integer parses an integer as Redis does. It refuses forms such as +1 and 01.
 func integer(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != s {

@@ -52,7 +52,7 @@ func (s *Space) Hash(name string) map[string]string {
 	return nil
 }
 
-// Scores returns the members of a sorted set with their scores, or nil if there is none.
+// Scores returns the members of a sorted set with their scores, or nil if there is no such set.
 func (s *Space) Scores(name string) map[string]float64 {
 	if k := s.keys[name]; k != nil {
 		return k.scores
@@ -114,7 +114,7 @@ func (s *Space) Delete(names ...string) {
 	}
 }
 
-// Purge deletes the keys that have expired at a Redis time in microseconds.
+// Purge deletes the keys that have expired. now is the Redis time in microseconds.
 func (s *Space) Purge(now int64) {
 	for name, k := range s.keys {
 		if k.expired(now) {

@@ -73,7 +73,8 @@ func protected(pcall *lua.LFunction) lua.LGFunction {
 }
 
 // remembered caches the results of string.match or string.find, because gopher-lua compiles the pattern each
-// time. If there is no match, the function returns nil, where gopher-lua returns no value at all.
+// time. If there is no match, the cached function returns nil, but the function of gopher-lua returns no
+// value at all.
 func remembered(f *lua.LFunction) lua.LGFunction {
 	const most = 10_000
 	type call struct{ text, pattern lua.LString }

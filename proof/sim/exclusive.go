@@ -95,7 +95,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	}
 }
 
-// granted checks a grant: its token, its lease, and that it was owner's turn.
+// granted checks the token and the lease of a grant, and that it was the owner's turn.
 func (l exclusive) granted(owner string, token, now int64) {
 	w := l.w
 	if highest := max(l.highest, l.last); token <= highest && !l.fallen(token, now) {

@@ -234,7 +234,7 @@ func (a *actor) wait(l *latched, ctx context.Context, what string, do func(conte
 	return err
 }
 
-// join joins as a party, works, and counts or gives up.
+// join joins as a party, works, and then counts down or gives up.
 func (a *actor) join(l *latched, la *latch.Latch) {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// latched has the rules of a latch. It is a model of the latch in memory, and applies each request that the
-// server has executed to the model.
+// latched has the rules of a latch. It is a model of the latch in memory, which executes the same requests as
+// the server.
 type latched struct {
 	*lock
 	state   counting               // state in Redis after the last request
@@ -17,11 +17,11 @@ type latched struct {
 	runs    map[string]*run        // all runs so far, by id
 	members map[string]*member     // all parties that have joined, by id
 	found   map[string][]finding   // results of the requests of a process, by its name
-	tallies map[string]*tally      // by process and call
+	tallies map[string]*tally      // tallies by process and call
 	ever    map[string]bool        // ids of all requests that were executed
 	awaited map[*awaiting]struct{} // calls of Wait
 	joined  map[*joined]struct{}   // parties that consider their lease valid
-	joining map[string]*joining    // by process and party
+	joining map[string]*joining    // calls of Join by process and party
 	void    map[string]bool        // requests that came too late, by the arguments ID and NOT-AFTER
 	revived bool                   // a request that was void ran after a step of the clock
 }
@@ -370,7 +370,7 @@ func (l *latched) tally(process, what string) *tally {
 	return l.tallies[key]
 }
 
-// was reports whether the latch was in a state that `so` accepts, at any time since a time.
+// was reports whether the latch was in a state that `so` accepts at the time since, or later.
 func (l *latched) was(since time.Time, so func(moment) bool) bool {
 	for i := len(l.past) - 1; i >= 0; i-- {
 		if so(l.past[i]) {

@@ -35,8 +35,8 @@ type lock struct {
 	highest  int64              // highest token of all grants
 	stayed   string             // owner field with which the lock last stayed taken (HoldAtLeast)
 	stays    time.Time          // time until which the lock stays taken with this owner field
-	left     time.Time          // time at which the hold before that ended
-	excused  bool               // something else has freed the lock since that time
+	left     time.Time          // time at which the hold with HoldAtLeast ended
+	excused  bool               // since left, something else has freed the lock
 	moved    time.Time          // time of the last grant
 	known    int64              // last token that Redis still knew after its last loss of data, or 0
 	wiped    time.Time          // time at which the lock was last deleted by hand
@@ -82,7 +82,7 @@ type rules interface {
 	deleted()
 	// setBack is called when the clock of a server was set back, so that a lease that has ended may continue.
 	setBack(s *server)
-	// due checks that some events have happened. It is called when there have been no faults for a while.
+	// due checks that no event is late. It is called when there have been no faults for a while.
 	due()
 }
 
@@ -261,8 +261,8 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 }
 
 // stored checks that a server keeps the keys of a lock for long enough, and not forever. The hash, with its
-// tokens and tombstones, must outlive the lease, and each key must live for as long as the hash says. stored
-// also checks that the hash says so if there is a queue.
+// tokens and tombstones, must outlive the lease, and each key must live for as long as the hash says. If
+// there is a queue, the hash must say so.
 func (l *lock) stored(s *server) {
 	w, now := l.w, s.tick()
 	if l.memory != "" {
@@ -381,8 +381,8 @@ func (l *lock) granting(e *held) {
 
 const wasEntered = "it was entered"
 
-// beliefs checks that Redis has the lock for each hold that is considered valid. This is the stronger half of
-// mutual exclusion, because a violation shows even if no other holder has entered.
+// beliefs checks that Redis has the lock for each hold that is considered valid. This check is stronger than
+// a check of mutual exclusion, because a violation shows even if no other holder has entered.
 func (l *lock) beliefs() {
 	w := l.w
 	for e := range l.considered {

@@ -57,7 +57,7 @@ func (l *majority) executed(c *call, now int64) {
 		if c.name == "acquire" && now > c.number(2) {
 			w.fail("%s is granted %s by a request that is void", short(owner), l.name)
 		}
-		// A server that has lost the hash since has lost the tombstone, too.
+		// A server that has lost the hash after that has lost the tombstone, too.
 		if end := l.over[here]; end.why != "" && c.server.forgot.IsZero() &&
 			!later(l.wiped, l.forgotAt).After(end.at) {
 			w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, end.why)

@@ -56,9 +56,9 @@ func (l *permits) entry(e, outer *held) {
 		}
 		l.granting(e)
 		// A lane has one place in the queue. Each time that this place comes to the front, one goroutine of
-		// the lane is served. Meanwhile, a goroutine of another session may be served once. So this goroutine
-		// can overtake a waiter once for each goroutine of the waiter's lane, and once more because of its
-		// earlier place in the queue.
+		// the lane is served. Meanwhile, a goroutine of another session may be served once. So the goroutine
+		// of e can overtake a waiter once for each goroutine of the waiter's lane. It can do so once more if
+		// its session was in the queue before.
 		if w.turn == 0 && !w.deaf {
 			l.overtaking(e, w.crowd+1)
 		}

@@ -199,8 +199,8 @@ func (s *server) restore(snap snapshot) {
 	}
 }
 
-// restarts lets the servers of a stream crash and come back, one after another. There are as many streams as
-// streams says, and each stream has the same share of the servers.
+// restarts lets the servers of a stream crash and come back, one after another. streams is the number of
+// streams. Each server belongs to one of them.
 func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 	rnd := w.rand(uint64(50 + stream))
 	var own []*server

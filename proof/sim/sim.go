@@ -15,10 +15,10 @@
 //     majority of a RedLock's servers grants only tokens above the token of the holder. The token of the
 //     holder is at most a minute above the latest clock of the servers.
 //   - Order. Waiters are served in the order in which the server saw their requests. A waiter is passed over
-//     only if it does not count as alive, its session has lost its subscription, or it wants more permits
-//     than the limit. An attempt that does not count as alive is only granted the lock by its own request. An
-//     attempt that counts as alive stays in the queue, unless it wants more permits than the limit. An
-//     attempt that has left does not come into the queue again.
+//     only if it does not count as alive, if its session has lost the subscription, or if it wants more
+//     permits than the limit. An attempt that does not count as alive is only granted the lock by its own
+//     request. An attempt that counts as alive stays in the queue, unless it wants more permits than the
+//     limit. An attempt that has left does not come into the queue again.
 //   - Ends. An attempt that has ended is granted nothing.
 //   - Progress. Once the faults have ended, a lock does not stay free for long while a call waits. Permits do
 //     not stay free for long if they are enough for the first waiter in the queue.
@@ -27,8 +27,7 @@
 //     Unlock and nested calls are true.
 //   - Rest. No key, subscription or goroutine is left.
 //
-// A latch has no holders. Its checker is a model, to which the checker applies each request that the server
-// has executed:
+// A latch has no holders. Its checker has a model, which executes the same requests as the server:
 //
 //   - After each request, Redis has the same count, run, parties and leases as the model.
 //   - The result of a call was true at some time during the call. A call takes effect at most once, and
@@ -41,8 +40,8 @@
 //   - A leadership ends for its leader before the lock is released. A value is only stored and shown for the
 //     leader that has the lock. A value is never replaced by a value that the same leader proclaimed earlier.
 //   - At each step, an observer sees a value that Redis has had since the step before. It never sees an older
-//     token or value than before, and never sees the same twice in a row. Once the faults have ended, the
-//     observer sees each change in time, and a value that Redis has lost is stored again.
+//     token or value than before, and never sees the same value twice in a row. Once the faults have ended,
+//     the observer sees each change in time, and a value that Redis has lost is stored again.
 //
 // A lease ends by Redis' clock, even if its owner is still in the hash. If the clock is set back, a lease
 // that has ended may continue, unless another attempt was granted the lock since. A server keeps the hash of
@@ -73,7 +72,7 @@ type Kind struct {
 	Name    string
 	Seeds   int // number of seeds that run with all tests, in about 4 s of processor time
 	servers int
-	locks   []place       // locks that its processes use
+	locks   []place       // locks that the processes use
 	most    int           // number of locks that one call takes at most
 	latency time.Duration // time that a message takes without faults
 	actors  int           // number of goroutines of each process

@@ -92,7 +92,8 @@ type Failure struct {
 	events []event
 }
 
-// Log returns the last events before the failure, at most `most`, with their times in ms since the start.
+// Log returns the last events before the failure, with their times in ms since the start. most is the largest
+// number of these events.
 func (f *Failure) Log(most int) string {
 	var lines []string
 	for _, e := range f.events[max(0, len(f.events)-most):] {

@@ -10,9 +10,9 @@
 // Links in Markdown must lead to a file, and their anchors to a heading. Of links to other sites, only the
 // form is checked. Commands (```sh) are run, one block after another, by bash -e in the top folder of the
 // checkout. Programs (```go) are run in the module of a reader. This module has only the packages that
-// earlier commands in it have installed. Fragments of programs are compiled there. An embedded server answers
-// at localhost:6379. If this port is taken, the server has another port, and the blocks are changed to use
-// it.
+// earlier commands "in a module of its own" have installed. Fragments of programs are compiled there. An
+// embedded server answers at localhost:6379. If this port is taken, the server has another port, and the
+// blocks are changed to use it.
 //
 // A comment before a block changes how it is checked:
 //

@@ -35,7 +35,7 @@ type stage struct {
 
 	reader    string   // folder with the module of a reader who follows the instructions
 	readerEnv []string // environment with a module proxy that has the checkout; nil before the module is made
-	lockvet   string   // command that vets the programs; empty if the checkout does not have it
+	lockvet   string   // path of the command lockvet; empty if the checkout has no lockvet
 
 	redis     *miniredis.Miniredis
 	redisAddr string

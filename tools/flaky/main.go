@@ -173,7 +173,7 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 }
 
 // failures returns the tests of a failed package that run again. If the package has crashed, further tests
-// have not run, so all of it runs again.
+// have not run, so the whole package runs again.
 func failures(pkg string, tests []string, crashed bool) (all []failure) {
 	if crashed || len(tests) == 0 {
 		return []failure{{pkg: pkg}}

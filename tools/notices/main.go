@@ -6,9 +6,9 @@
 // copyright lines, as these licenses demand. sbom.cdx.json lists these modules in the format CycloneDX 1.5,
 // for scanners.
 //
-// The program is the package in the folder PACKAGE, on all systems of .goreleaser.yaml. A license that is not
-// known is an error, because somebody must read it first. Notices uses the standard library alone, so it
-// needs no module of tools.
+// The program is the package in the folder PACKAGE, on all systems of .goreleaser.yaml. An unknown license is
+// an error, because a person must read it first. Notices uses the standard library alone, so it needs no
+// module of tools.
 package main
 
 import (
@@ -57,7 +57,8 @@ func run(args []string) error {
 		os.WriteFile(filepath.Join(folder, "sbom.cdx.json"), append(bom, '\n'), 0o644))
 }
 
-// own is the beginning of the paths of this project's modules. The archive has their license.
+// own is the beginning of the paths of this project's modules. The archive has their license anyway, so
+// modules leaves them out.
 const own = "github.com/lockline/lockline"
 
 // systems are the values of GOOS in .goreleaser.yaml.

@@ -111,7 +111,7 @@ func (s story) differs(other story) error {
 }
 
 // missing returns the lines of the picture that none of these runs has, although differs finds no difference.
-// Either the machine was too slow, or the demo does not show the lines any more.
+// Either the machine was too slow, or the demo does not show these lines any more.
 func (s story) missing(runs ...story) (all []string) {
 	shown := map[string]bool{}
 	for _, r := range runs {

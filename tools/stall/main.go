@@ -1,5 +1,5 @@
-// Stall occupies all processors for 10 to 350 ms at a time, again and again until it is ended. So other
-// programs run as on a busy machine. Run it with a real-time priority: chrt -f 50 stall.
+// Stall occupies all processors for 10 to 350 ms at a time, again and again until somebody ends it.
+// Meanwhile, other programs run as on a busy machine. Run it with a real-time priority: chrt -f 50 stall.
 package main
 
 import (

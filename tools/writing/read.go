@@ -214,7 +214,7 @@ var (
 	shellFunction = regexp.MustCompile(`^\s*(\w+)\(\)`)
 )
 
-// luaComment returns the index at which the comment in a line of Lua begins; -1 if it has none.
+// luaComment returns the index at which the comment in a line of Lua begins, or -1 if there is no comment.
 func luaComment(line string) int { return commentAt(line, "--", true) }
 
 func shellComment(line string) int {
@@ -228,7 +228,7 @@ func shellComment(line string) int {
 	return at
 }
 
-// commentAt returns the first index of a mark outside strings in quotes; -1 if there is none.
+// commentAt returns the first index of a mark outside strings in quotes, or -1 if there is no such mark.
 func commentAt(line, mark string, escapes bool) int {
 	quote := byte(0)
 	for i := 0; i < len(line); i++ {
@@ -248,8 +248,8 @@ func commentAt(line, mark string, escapes bool) int {
 	return -1
 }
 
-// ofScript returns the texts of the comments of a script. comment returns where in a line a comment begins,
-// and function matches a line that begins a function.
+// ofScript returns the texts of the comments of a script. The argument comment returns the index in a line at
+// which a comment begins, and function matches a line that begins a function.
 func ofScript(src []byte, comment func(string) int, function *regexp.Regexp) (texts []text) {
 	var block []line
 	end := func(next string) {
