@@ -98,8 +98,8 @@ func (r *run) still() bool {
 	return len(r.requests) == 0 && r.left == r.world.Faults && !r.world.Lingers
 }
 
-// contended reports whether a call of TryLock may be refused, because another actor uses the lock, or because
-// a request is in flight or late that does not serve this call.
+// contended reports whether a call of TryLock may be refused. That is so if another actor uses or wants the
+// lock, or if a request that does not serve this call is in flight or late.
 func (r *run) contended(a *actor) bool {
 	own := func(q *request) bool { return q.p == a.p && a.phase == locking }
 	return len(r.late) > 0 ||
@@ -165,7 +165,7 @@ func (r *run) takeTurn(a *actor) {
 }
 
 // queued reports whether an actor certainly waits in the queue in Redis. This is certain if no other actor of
-// the session uses the lock, and an attempt is queued that began after the actor's call.
+// the session uses or wants the lock, and an attempt is queued that began after the actor's call.
 func (r *run) queued(a *actor) bool {
 	for _, other := range r.actors {
 		if other != a && other.p == a.p && other.busy() {

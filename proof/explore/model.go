@@ -368,8 +368,9 @@ func (m *model) notified(c *command, did keyspace.Effect, before []place, after 
 // leaseEnd returns a text about a waiter that must be notified of the end of the present lease, and is not.
 // It returns "" if there is none. If the first waiter leaves the queue and the lock stays held, the new first
 // waiter must be notified. If permits stay taken after an Unlock, the first waiters of two sessions must be
-// notified. Dead waiters, waiters without a subscription, and waiters of the holder's session do not count
-// here. A waiter that sends a heartbeat before the end of the lease needs no message.
+// notified. Dead waiters, waiters that have lost their subscription, and waiters of the holder's session do
+// not count here. A waiter needs no message if its session never had a subscription, or if it sends a
+// heartbeat before the end of the lease.
 func (m *model) leaseEnd(
 	leaves string, before []place, after *model, published func(owner string) bool,
 ) string {

@@ -21,7 +21,7 @@ type Mutant struct {
 	Old  string // text that occurs once in File, and that New replaces
 	New  string
 	// Harmless is the reason why the simulation or the explorer cannot notice the mutant. If Harmless and
-	// Test are empty, they must notice it.
+	// Test are empty, the simulation must notice a mutant of All, and the explorer a mutant of Explored.
 	Harmless string
 	// Test is a package of the library, and a test in this package that notices the mutant. It runs in place
 	// of the simulation, which notices the mutant seldom or never. The explorer need not notice the mutant
@@ -69,8 +69,8 @@ func (m Mutant) Scripts(root string) (text func(name string) string, err error) 
 // these scripts have it.
 const lua = "internal/script/lua/"
 
-// All has the mutants that the simulation or a test must notice. The explorer also tries the mutants of the
-// scripts and of the engine.
+// All has the mutants that the simulation or a test of the library tries. The explorer also tries the mutants
+// of the scripts and of the engine.
 var All = []Mutant{
 	{Name: "an acquisition skips the owner check", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "  if unused(s) > 0 then\n",

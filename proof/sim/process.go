@@ -38,7 +38,7 @@ func (w *world) boot(name string) *process {
 	for i, s := range w.servers {
 		h := s.host(name)
 		rdb := redis.NewClient(&redis.Options{
-			Addr:            fmt.Sprintf("127.0.0.1:%d", 1+i), // only names the server, because Dialer connects
+			Addr:            fmt.Sprintf("127.0.0.1:%d", 1+i), // only a name, because Dialer connects
 			Dialer:          h.Dial,
 			DialTimeout:     300 * time.Millisecond,
 			ReadTimeout:     300 * time.Millisecond,
