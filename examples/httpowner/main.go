@@ -27,8 +27,8 @@ func owners(next http.Handler) http.Handler {
 	})
 }
 
-// carts is the layer that stores carts. Its methods take the lock themselves, because they have several
-// callers.
+// carts is the layer that stores carts. Each method takes the lock of its cart by itself, because the methods
+// have several callers.
 type carts struct {
 	session *rlock.Session
 	items   sync.Map      // number of items by id; the lock of a cart guards its entry

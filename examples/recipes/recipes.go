@@ -43,7 +43,7 @@ func serve(w http.ResponseWriter, r *http.Request, order rlock.Locker, work func
 	w.WriteHeader(code)
 }
 
-// ready returns an error if a lock cannot be taken and released.
+// ready tries to take and release a lock, and returns an error if locks do not work.
 func ready(ctx context.Context, session *rlock.Session) error {
 	_, hold, err := rlock.New(session, "startup").TryLock(ctx)
 	if errors.Is(err, rlock.ErrLocked) {

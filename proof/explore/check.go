@@ -303,18 +303,18 @@ func (r *run) patience() time.Duration {
 	switch {
 	case r.faulted(operations):
 		return 45 * time.Second
-	case r.faulted(cutoffs): // the lease of the session, then the first lease of a waiter of the session
+	case r.faulted(cutoffs): // time for the session's lease, then the first lease of one of its waiters
 		return 45 * time.Second
-	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // a heartbeat, or a read timeout
+	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // time for a heartbeat or a read timeout
 		return 12 * time.Second
-	case r.faulted(messages), r.faulted(cuts): // new connections
+	case r.faulted(messages), r.faulted(cuts): // time for new connections
 		return 3 * time.Second
 	}
 	return 300 * time.Millisecond
 }
 
-// checkRedis checks the data in Redis when all actors are done. Only the hash of a free lock may be left, and
-// this hash must expire.
+// checkRedis checks the data in Redis when all actors are done. Only the hash of a free lock may be left,
+// unless an operator has deleted a key. Each key must expire.
 func (r *run) checkRedis() {
 	space := r.data()
 	for _, key := range space.Keys() {

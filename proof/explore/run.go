@@ -46,7 +46,7 @@ type run struct {
 	server    *server
 	processes []*process
 	actors    []*actor
-	events    *[]string     // nil: no events are kept
+	events    *[]string     // events of the run so far; nil: no events are kept
 	activity  chan struct{} // capacity 1; a value ends the step in which time passes
 
 	mu        sync.Mutex // guards the following, and the fields of processes, actors, requests, subscriptions
@@ -165,7 +165,7 @@ func (r *run) plain(text string) string {
 	return text
 }
 
-// original reverts plain. The caller must hold run.mu.
+// original replaces the names by the random texts again. The caller must hold run.mu.
 func (r *run) original(text string) string {
 	for _, a := range slices.Backward(r.aliases) { // nonces first, as their names contain session names
 		if strings.Contains(text, a[1]) {

@@ -65,7 +65,7 @@ type Faults struct {
 
 // A kind has the properties of one kind of lock.
 type kind struct {
-	limit  int  // number of permits, or the largest number of readers
+	limit  int  // number of permits; a lock with one holder has 1, and a reader takes 1
 	fair   bool // the lock serves goroutines of all sessions first come, first served
 	fences bool // the tokens grow from holder to holder
 	locker func(s *rlock.Session, r role) rlock.Locker

@@ -9,7 +9,7 @@ import (
 // the loss.
 type Hold struct {
 	Lock, Owner       string
-	Read              bool // of a read-write lock: the outermost hold was to read
+	Read              bool // the outermost hold of a read-write lock was to read
 	Permits           int  // number of permits of a semaphore
 	Token             int64
 	Call, Return, End int64

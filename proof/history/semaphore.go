@@ -56,7 +56,7 @@ type change struct {
 
 // JudgeSemaphore judges the holds of a semaphore with this number of permits, and agrees with SemaphoreModel.
 // It assumes the latest possible instant for each grant, because a later grant can only overlap fewer holds.
-// This is the return of the acquisition, or the end of the hold if that is earlier.
+// The latest possible instant is the return of the acquisition, or the end of the hold if the end is earlier.
 func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 	byLock := map[string][]change{}
 	for _, h := range holds {

@@ -166,7 +166,7 @@ func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	u.report(Event{Op: op})
 }
 
-// late returns the time for which a failed count down may still take effect. Its request is void after a
+// late returns the time for which a failed count down may still take effect. The request is void after a
 // lease by the server's clock, and the session knows this clock only to within a round trip.
 func late(lease time.Duration) time.Duration { return 2 * lease }
 

@@ -170,7 +170,7 @@ func (a *actor) stay(e *entry) {
 		d /= 5
 	}
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // longer than the time between two renewals
+		d *= 10 // often longer than the time between two renewals
 	}
 	if a.hurried && e.parts[0].fixed && a.rnd.IntN(4) == 0 {
 		d = longest // longer than the lease
@@ -219,8 +219,8 @@ func (a *actor) sound(e *entry) bool {
 	return true
 }
 
-// outer returns the hold in which a new hold of l is nested: the part in l of the last entry that has such a
-// part. It returns nil if there is none.
+// outer returns the hold in which a new hold of l is nested. This is the part in l of the last entry that has
+// such a part. outer returns nil if there is none.
 func outer(inside []*entry, l *lock) *held {
 	for _, e := range slices.Backward(inside) {
 		if i := slices.Index(e.locks, l); i >= 0 {

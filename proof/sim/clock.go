@@ -127,9 +127,9 @@ func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
 }
 
-// revived handles a request of an attempt that has ended. If the request is not void only because the clock
-// was set back after that end, the attempt's tombstone may have expired. Then the request may be granted, so
-// the attempt is removed from lock.over.
+// revived handles a request of an attempt that has ended. If the clock was set back after that end, a request
+// may be valid that would be void otherwise. The attempt's tombstone may have expired before that. Then the
+// request may be granted, so the attempt is removed from lock.over.
 func (l *lock) revived(c *call, now int64) {
 	if q := c.asked(); q != nil {
 		l.revivedAs(q.attempt, c, now)

@@ -74,7 +74,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	switch {
 	case c.name == "release" && len(c.argv) > 6 && owner == c.argv[0]+"~" &&
 		token >= c.number(1) && token < c.number(1)+protocol.Block && // the block of the grant has the token
-		(l.stayed != owner || l.excused): // a second copy of the request changes nothing
+		(l.stayed != owner || l.excused): // otherwise this is a second copy, which changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
 		left := float64(c.number(6)) * float64(time.Millisecond)

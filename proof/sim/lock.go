@@ -28,7 +28,7 @@ type lock struct {
 	on      []*server // servers of the lock: all if it is a RedLock, otherwise one
 
 	// The fields below describe the lock on the servers, after the requests that the servers have executed.
-	owners   []string           // the attempt that held the lock after the last request, by server
+	owners   []string           // attempts that held the lock after the last request to each server
 	forgot   map[string]bool    // attempts that one server has forgotten (forgetOne)
 	forgotAt time.Time          // time of the last forgetOne
 	token    int64              // token of the present grant; 0: the lock is free

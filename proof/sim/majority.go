@@ -127,7 +127,7 @@ func (l *majority) entry(e, outer *held) {
 }
 
 // safe checks that a majority of servers grants only tokens above the token of e, so all later holders have
-// higher tokens. If a server has forgotten tokens, one such server is enough.
+// higher tokens. If a server has forgotten tokens, it is enough if one server grants only higher tokens.
 func (l *majority) safe(e *held) {
 	higher, forgot := 0, false
 	for _, s := range l.on {

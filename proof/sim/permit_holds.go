@@ -231,7 +231,8 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	return true
 }
 
-// outlives checks that the hold of a reader and its context stay valid after the outer hold was unlocked.
+// outlives checks the holds that are left after an Unlock. As long as the hold of a reader is valid, its
+// context must not end, even if the outer hold was unlocked.
 func (a *actor) outlives(inside []*entry) {
 	for _, e := range inside {
 		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil &&

@@ -150,7 +150,7 @@ func (l *permits) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// describe returns a text for the log.
+// describe returns a text about the holders for the log.
 func (l *permits) describe(all map[string]holding, now int64) string {
 	var s []string
 	for owner, h := range all {
@@ -259,7 +259,7 @@ func (l *permits) forgotten(s *server) {
 	l.voided()
 	l.requeued(s)
 	for _, h := range l.holders {
-		if h.n == engine.All { // a release makes unused tokens free again
+		if h.n == engine.All { // a release frees unused tokens, so a new token can be lower
 			l.known = min(l.known, h.token)
 		}
 	}

@@ -150,8 +150,8 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 
 // past returns the reason for which an attempt must not be granted anything, or "" if there is none.
 func (l *lock) past(attempt string) string {
-	// After the entry of an attempt, a stale copy of its request may be granted. This can happen if the lease
-	// has ended or was forgotten, and the network delays the release.
+	// After the entry of an attempt, a stale copy of its request may be granted. This can happen if the
+	// network delays the release until the lease has ended or was forgotten.
 	g := l.grants[attempt]
 	if over := l.over[attempt].why; over != wasEntered || l.w.well() && (g == nil || g.void.IsZero()) {
 		return over

@@ -80,7 +80,7 @@ func (a *actor) campaign(l *elected) {
 func (a *actor) pause(ctx context.Context) {
 	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // longer than the time between two renewals
+		d *= 10 // often longer than the time between two renewals
 	}
 	t := time.NewTimer(a.clock.Until(d))
 	defer t.Stop()
@@ -150,7 +150,7 @@ func (a *actor) proclaimed(l *elected, t *term, value string, err error, ctx con
 	}
 }
 
-// resign ends a leadership.
+// resign ends a leadership, and checks the results.
 func (a *actor) resign(l *elected, t *term, led context.Context, lead *election.Leadership) {
 	if a.p.crashed.Load() {
 		return

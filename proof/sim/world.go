@@ -394,9 +394,9 @@ func (w *world) forge(rnd *rand.Rand) {
 // forgetOne lets one server forget a RedLock now and then. It does so only if one process has the lock on all
 // servers, and chooses the server where the lease ends first. The other servers are a majority, and have the
 // lock for as long as the holder may consider it valid, even if the holder cannot renew it. If another server
-// forgot the lock, it could be the second one without it, after a server that the holder did not reach for a
-// whole lease. A RedLock does not promise to withstand this. For one lease after a clock was set back,
-// forgetOne does nothing, because the lease on another server may end first.
+// forgot the lock, two servers could be without the lock, because the holder may not have reached one of the
+// others for a whole lease. A RedLock does not promise to withstand this. For one lease after a clock was set
+// back, forgetOne does nothing, because the lease on another server may end first.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
 	set := func(s *server) bool { return s.setSince(time.Now().Add(-longest)) > 0 }

@@ -2,10 +2,11 @@
 //
 //	go run ./tools/flaky go test -race ./...
 //
-// A test that passes both times is flaky. Its name is printed at the end, after the word FLAKY, and appended
-// to the file $LOCKLINE_FLAKY if that is set. If a package failed without a failed test, or panicked, the
-// whole package is run again. The exit code is 1 if a test fails again, or if a package does not build. Write
-// flags with an equals sign before the value, because each argument without a dash counts as a package.
+// A test that passes both times is flaky. At the end, its name is printed after the word FLAKY. If the
+// variable LOCKLINE_FLAKY names a file, the name is appended to this file, too. If a package failed without a
+// failed test, or panicked, the whole package is run again. The exit code is 1 if a test fails again, or if a
+// package does not build. Write flags with an equals sign before the value, because each argument without a
+// dash counts as a package.
 package main
 
 import (

@@ -218,7 +218,7 @@ func classify(name, text string) (id string, grants bool) {
 	return "", true
 }
 
-// component is a component in the format of CycloneDX.
+// component is an entry of a document in the format of CycloneDX.
 type component struct {
 	Type     string    `json:"type"`
 	Ref      string    `json:"bom-ref"`

@@ -29,8 +29,8 @@ const Library = "github.com/lockline/lockline"
 var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "contrib/lockvet",
 	"cmd/lockline"}
 
-// Snapshot makes a git repository in the folder to. It has the files that the repository in the folder from
-// would have if all changes were committed.
+// Snapshot makes a git repository in the folder to. The new repository has the files that the repository in
+// the folder from would have if all changes were committed.
 func Snapshot(ctx context.Context, from, to string) error {
 	list, err := git(ctx, from, "ls-files", "-z", "--cached", "--others", "--exclude-standard",
 		"--deduplicate")
@@ -114,8 +114,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 			return fmt.Errorf("go mod download in %s: %w\n%s", folder, err, out)
 		}
 	}
-	// The go.sum of the other modules has the checksum of the library. It is known before the commit, because
-	// the commit changes no file of the library.
+	// The go.sum of the other modules has the checksum of the library. This checksum is known before the
+	// commit, because the commit changes no file of the library.
 	if err := publish(ctx, repo, "HEAD", ".", version, proxy); err != nil {
 		return err
 	}
