@@ -72,7 +72,7 @@ const lua = "internal/script/lua/"
 // All has the mutants that the simulation or a test of the library tries. The explorer also tries the mutants
 // of the scripts and of the engine.
 var All = []Mutant{
-	{Name: "an acquisition skips the owner check", Kind: "rlock", File: lua + "lock/acquire.lua",
+	{Name: "lock skips the owner check", Kind: "rlock", File: lua + "lock/acquire.lua",
 		Old: "  if unused(s) > 0 then\n",
 		New: "  s.owner = nil\n  if true then\n"},
 	{Name: "the end of a lease is not compared with the time of Redis", Kind: "rlock", File: lua + "lock.lua",
@@ -164,7 +164,7 @@ var All = []Mutant{
 			"TestAReleaseThatIsPublishedBeforeTheRefusalArrivesIsNews of redisson notices it"},
 	{Name: "attempts reuse an id", Kind: "rlock", File: "internal/session/session.go",
 		Old: "s.attempts.Add(1), 10", New: "s.attempts.Load(), 10"},
-	{Name: "a waiter that sends its request again gets another place", Kind: "fairlock",
+	{Name: "one that asks again gets another place", Kind: "fairlock",
 		File: lua + "queue.lua",
 		Old:  "redis.call('ZADD', KEYS[2], 'NX', ticket, me)",
 		New:  "redis.call('ZADD', KEYS[2], ticket, me)"},
@@ -243,7 +243,7 @@ var All = []Mutant{
 		Old: "return ARGV[3] == token or ARGV[3] ==", New: "return ARGV[3] == token or '' =="},
 	{Name: "a hand-over sends no message", Kind: "fairlock", File: lua + "queue.lua",
 		Old: "elseif w.session ~= options.asking then", New: "elseif false then"},
-	{Name: "a hand-over of an rlock sends no message", Kind: "rlock", File: lua + "queue.lua",
+	{Name: "a hand-over sends no message, of rlock", Kind: "rlock", File: lua + "queue.lua",
 		Old: "elseif w.session ~= options.asking then", New: "elseif false then"},
 	{Name: "a waiter whose session has a subscription is passed over", Kind: "rlock", File: lua + "queue.lua",
 		Old: "or has[w.channel] ~= false", New: "or has[w.channel] == nil"},
