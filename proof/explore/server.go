@@ -252,8 +252,8 @@ func (refused) RedisError()     {}
 var _ redis.Error = refused("")
 
 // drop ends a request with an error for its sender. If the server has not run the request, it may still run
-// the request later, unless the world's number of late requests is used up or Close of the session has
-// returned. The caller must hold run.mu.
+// the request later. But it does not if the world's number of late requests is used up, or if Close of the
+// session has returned. The caller must hold run.mu.
 func (r *run) drop(q *request, err error) {
 	r.remove(q)
 	if !q.ran && r.left.Late > 0 && !q.p.gone {

@@ -75,7 +75,7 @@ type client struct {
 type visit func(u user, ctx context.Context) error
 
 // Work runs in each process that Stage starts. It uses the locks until stdin ends. Then it acquires each lock
-// once more, and reports a Stuck event if that fails, and a Left event if a goroutine still runs at the end.
+// once more. It reports a Stuck event if this fails, and a Left event if a goroutine still runs at the end.
 func Work(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {

@@ -29,10 +29,11 @@ func (c countDowns) within(from, to int64) int {
 	return max(0, begun-before)
 }
 
-// JudgeLatch checks waits and runs. A Wait may not return before the latest run that began before its call is
-// counted down to 0, and a run may not begin before the previous run is counted down. So enough count downs
-// must have been possible in between. JudgeLatch accepts every history of a correct latch. It also accepts
-// some histories of broken latches, because ops do not show which count downs found no run and had no effect.
+// JudgeLatch checks waits and runs. A Wait may not return before its run is counted down to 0. Its run is the
+// latest run that began before the call of the Wait. Likewise, a run may not begin before the previous run is
+// counted down. So enough count downs must have been possible in between. JudgeLatch accepts every history of
+// a correct latch. It also accepts some histories of broken latches, because ops do not show which count
+// downs found no run and had no effect.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {

@@ -120,8 +120,8 @@ func (l *lock) fallen(token, now int64) bool {
 	return true
 }
 
-// fellLately reports whether a session may still have, by its own clock, a grant that Redis has forgotten and
-// that has a higher token than new grants. Such a session ignores the new grants as stale. The caller must
+// fellLately reports whether a session may still have, by its own clock, a grant that Redis has forgotten. If
+// this grant has a higher token than new grants, the session ignores the new grants as stale. The caller must
 // hold world.mu.
 func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()

@@ -426,8 +426,8 @@ func (l *latched) believe(now int64) {
 	}
 }
 
-// due checks that a wait returns if its run has ended or a party has died, and that a lease is released if
-// its process did not want it.
+// due checks that a wait returns if its run has ended or a party has died. It also checks that a lease is
+// released if its process did not want it.
 func (l *latched) due() {
 	w, now := l.w, time.Now()
 	clock := l.on[0].tick()

@@ -301,8 +301,9 @@ func (s *server) free(key string) bool {
 }
 
 // endsFirst returns the index of the server where the lease of a RedLock ends first. ok is false unless one
-// process has the lock on all servers, its session knows this, and no call of this process may be about to
-// nest in the hold. endsFirst reads the keys, because a lease may have ended since the last request.
+// process has the lock on all servers, and its session knows this. ok is also false if a call of this process
+// may be about to nest in the hold. endsFirst reads the keys, because a lease may have ended since the last
+// request.
 func (l *lock) endsFirst() (at int, ok bool) {
 	var one string
 	var least float64

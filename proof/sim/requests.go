@@ -22,8 +22,8 @@ type call struct {
 
 func (c *call) number(i int) int64 { return number(c.argv[i]) }
 
-// served passes the calls of scripts in a message of a client to the rules of their locks, after the server
-// has executed these calls.
+// served passes calls of scripts to the rules of their locks, after the server has executed these calls. The
+// message of a client can have several calls.
 func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,10 +15,10 @@
 //     majority of a RedLock's servers grants only tokens above the token of the holder. The token of the
 //     holder is at most a minute above the latest clock of the servers.
 //   - Order. Waiters are served in the order in which the server saw their requests. A waiter is passed over
-//     only if it does not count as alive, if its session has lost the subscription, or if it wants more
-//     permits than the limit. An attempt that does not count as alive is only granted the lock by its own
-//     request. An attempt that counts as alive stays in the queue, unless it wants more permits than the
-//     limit. An attempt that has left does not come into the queue again.
+//     only for one of three reasons. It does not count as alive, its session has lost the subscription, or it
+//     wants more permits than the limit. An attempt that does not count as alive is only granted the lock by
+//     its own request. An attempt that counts as alive stays in the queue, unless it wants more permits than
+//     the limit. An attempt that has left does not come into the queue again.
 //   - Ends. An attempt that has ended is granted nothing.
 //   - Progress. Once the faults have ended, a lock does not stay free for long while a call waits. Permits do
 //     not stay free for long if they are enough for the first waiter in the queue.

@@ -32,8 +32,8 @@ const (
 	// margin for drift.
 	drift = 0.008
 
-	// grace is the time until the last effects of faults have ended, such as leases of dead processes,
-	// delayed messages, and subscriptions that are lost without notice.
+	// grace is the time after which the last effects of faults have ended. Such effects are leases of dead
+	// processes, delayed messages, and subscriptions that are lost without notice.
 	grace = 10 * time.Second
 )
 
@@ -234,8 +234,8 @@ func (w *world) run() {
 		working.Go(func() { w.forgetOne(rnd) })
 	}
 	if restarts {
-		// At most a minority of the servers of a RedLock is down at the same time, because each stream has
-		// servers of its own, and stops one of them at a time.
+		// Each stream has servers of its own, and stops one of them at a time. So at most a minority of the
+		// servers of a RedLock is down at the same time.
 		streams := w.Kind.servers
 		if w.redlock() {
 			streams = (w.Kind.servers - 1) / 2

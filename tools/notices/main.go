@@ -2,9 +2,9 @@
 //
 //	go run ./notices VERSION PACKAGE FOLDER
 //
-// THIRD_PARTY_NOTICES.txt has the license of Go and of each module that is linked into the program, with the
-// copyright lines, as these licenses demand. sbom.cdx.json lists these modules in the format CycloneDX 1.5,
-// for scanners.
+// THIRD_PARTY_NOTICES.txt has the licenses of Go and of each module that is linked into the program. It
+// includes the copyright lines, as these licenses demand. sbom.cdx.json lists these modules in the format
+// CycloneDX 1.5, for scanners.
 //
 // The program is the package in the folder PACKAGE, on all systems of .goreleaser.yaml. An unknown license is
 // an error, because a person must read it first. Notices uses the standard library alone, so it needs no
