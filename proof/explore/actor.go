@@ -15,10 +15,10 @@ const (
 	idle phase = iota
 	locking
 	holding
-	nesting // in a nested Lock
+	nesting // the actor is in a nested Lock
 	nested
-	unnesting // in the Unlock of the nested hold
-	reducing  // in the Unlock of the outer hold, while the nested hold stays held
+	unnesting // the actor is in the Unlock of the nested hold
+	reducing  // the actor is in the Unlock of the outer hold, and the nested hold stays held
 	unlocking
 	finished
 )
@@ -44,7 +44,7 @@ type actor struct {
 	leftAt    time.Time       // time at which ctx was canceled
 	hold      *rlock.Hold     // present hold; nil: the actor has none
 	held      context.Context // context of hold
-	inner     *rlock.Hold     // nested in hold; nil: there is none
+	inner     *rlock.Hold     // nested hold; nil: there is none
 	below     context.Context // context of inner
 	reduced   bool            // hold was nested in an outer hold, which reduce has unlocked or is unlocking
 	after     []*actor        // waiting actors that must be served before this call

@@ -24,7 +24,7 @@ type model struct {
 	limit      int64 // number of permits; 0: neither Redis nor the request has it
 	limitKnown bool  // Redis has the limit
 	hadQueue   bool
-	holders    map[string]share // by owner fields; a holder whose lease has ended is left out
+	holders    map[string]share // holders whose lease has not ended, by owner field
 	queue      []place
 
 	// apply sets the following.

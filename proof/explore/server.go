@@ -27,8 +27,8 @@ import (
 // runs begin with the same steps.
 type server struct {
 	text    func(name string) string
-	scripts map[string]*keyspace.Script // by digest
-	spaces  map[string]int              // index in content, by Space.Encode
+	scripts map[string]*keyspace.Script // compiled scripts, by digest
+	spaces  map[string]int              // indexes in content, by the text of Space.Encode
 	content []*keyspace.Space
 	effects map[cause]effect
 }

@@ -21,7 +21,7 @@ import (
 // Stage configures a run of processes that use locks among faults.
 type Stage struct {
 	Assignment                     // assignment of each process, except for Number and Redis
-	T          testing.TB          // for the proxies
+	T          testing.TB          // test that the proxies belong to
 	URLs       []string            // URLs of the servers, which begin with redis://
 	Servers    []*testredis.Server // the same servers; nil if Faults has no faults of servers
 	Command    func() *exec.Cmd    // returns the command of a process that calls Work
@@ -41,7 +41,7 @@ type Record struct {
 	Gone   int           // number of holds that Redis did not know at an Unlock before their deadline
 	Faults map[Fault]int // number of faults of each kind
 	Last   Fault
-	Wrong  []Event // Stuck, Left, Died
+	Wrong  []Event // events of the kinds Stuck, Left and Died
 	Begun  time.Time
 }
 

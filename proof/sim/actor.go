@@ -35,7 +35,7 @@ type entry struct {
 
 // A way is a way to call Lock.
 type way struct {
-	try      bool          // TryLock
+	try      bool          // the call is TryLock
 	most     time.Duration // WaitAtMost; 0: the wait has no limit
 	canceled time.Duration // time after which the context is canceled; 0: never
 	lease    time.Duration // WithLease; 0: the lease is renewed

@@ -13,7 +13,7 @@ type latched struct {
 	*lock
 	state   counting               // state in Redis after the last request
 	ran     map[string]bool        // ids of the requests that Redis remembers
-	past    []moment               // all states of the count, in order
+	past    []moment               // all states of the count, in the order of time
 	runs    map[string]*run        // all runs so far, by id
 	members map[string]*member     // all parties that have joined, by id
 	found   map[string][]finding   // results of the requests of a process, by its name
@@ -30,14 +30,14 @@ type latched struct {
 type counting struct {
 	run     string            // id of the run; "": there is none
 	n, q    int64             // the count, and the number of parties that have not counted
-	leases  map[string]leased // by the name of the party
+	leases  map[string]leased // leases, by the name of the party
 	counted map[string]bool   // ids of the parties that have counted
 	ended   map[string]byte   // Z (the count was 0) or D (deleted), by id of the run
 }
 
 // A leased is the lease of a party.
 type leased struct {
-	till int64 // end by the server's clock in µs
+	till int64 // end of the lease by the server's clock in µs
 	id   string
 }
 

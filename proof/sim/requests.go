@@ -83,7 +83,7 @@ type asked struct {
 	attempt  string
 	n        int64  // number of permits, or of goroutines behind the attempt
 	until    int64  // Redis time in µs after which the request is void
-	lease    int64  // in ms
+	lease    int64  // requested lease in ms
 	liveness int64  // waiter timeout in ms
 	joins    string // attempt whose permits the request joins; "": none
 }

@@ -149,7 +149,7 @@ type snapshot map[string]record
 type record struct {
 	fields  map[string]string
 	scores  map[string]float64
-	expires time.Time // by the server's clock
+	expires time.Time // time of the expiry by the server's clock
 }
 
 func (s *server) save() snapshot {

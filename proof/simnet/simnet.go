@@ -103,8 +103,8 @@ type Host struct {
 type Direction int
 
 const (
-	Up   Direction = iota // to the server
-	Down                  // from the server
+	Up   Direction = iota // direction to the server
+	Down                  // direction from the server
 )
 
 func (n *Net) Host(name string) *Host {

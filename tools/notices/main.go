@@ -68,7 +68,7 @@ var systems = []string{"linux", "darwin", "windows", "freebsd"}
 type linkedModule struct {
 	Path, Version, Dir string
 	packages           map[string]bool // folders of linked packages
-	licenses           []string        // SPDX ids
+	licenses           []string        // SPDX ids of the licenses
 }
 
 // modules returns the modules that are linked into a program on at least one system, sorted by path. Go

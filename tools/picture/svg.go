@@ -15,7 +15,7 @@ const (
 	cellWidth, cellHeight = 8, 17
 	fontSize              = 13.3
 	padding               = 16
-	baseline              = 13 // below the top of a line
+	baseline              = 13 // distance from the top of a line to its baseline
 
 	startup = time.Second      // time in which only the command shows
 	rest    = 10 * time.Second // time to read all lines before the animation begins again

@@ -13,13 +13,13 @@ import (
 
 // A text is a paragraph of a comment or of a page, an item of a list or a cell of a table.
 type text struct {
-	file     string // slash-separated, from the root of the repository
+	file     string // path with slashes, from the root of the repository
 	words    string // lines joined by spaces, without the marks of comments
 	starts   []int  // index in words at which each line begins
 	lines    []int  // number of each line in the file
-	comment  bool   // part of a comment, not of a page
-	item     bool   // an item of a list in a comment
-	trailing bool   // behind code on the same line
+	comment  bool   // the text is part of a comment, not of a page
+	item     bool   // the text is an item of a list in a comment
+	trailing bool   // the text is behind code on the same line
 	name     string // name of the declaration whose comment begins with this text; empty: none
 	function bool   // the declaration is a function
 }
