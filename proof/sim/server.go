@@ -32,7 +32,7 @@ type server struct {
 	down  bool
 	lives int // number of crashes, which end all connections
 
-	known  map[string]bool // digests of the scripts that it knows; guarded by world.mu
+	known  map[string]bool // digests of the scripts that the server knows; guarded by world.mu
 	forgot time.Time       // time of the last restart without data or with old data; guarded by world.mu
 }
 

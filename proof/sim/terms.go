@@ -76,7 +76,7 @@ func (a *actor) campaign(l *elected) {
 	a.resign(l, t, ctx, led)
 }
 
-// pause works as a leader for a while.
+// pause works for a while, as a leader or as a party of a latch.
 func (a *actor) pause(ctx context.Context) {
 	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
 	if a.rnd.IntN(25) == 0 {
