@@ -1,7 +1,7 @@
-// Command cron runs a job once for each tick though five instances of the program
-// all want to. The lock keeps two from running at once; a record of the last tick
-// that is done keeps the others from running it after. An instance that fails, or
-// dies, leaves the tick to the next one.
+// Command cron runs a job once for each tick, although five instances of the program try to run it. The lock
+// keeps two instances from running the job at the same time. A record of the last completed tick keeps the
+// instances from running the job again for this tick. If an instance fails or dies, another instance runs the
+// tick.
 package main
 
 import (
@@ -27,9 +27,9 @@ const (
 	period    = 200 * time.Millisecond
 )
 
-// once runs work for a tick unless that is done already, by whichever instance.
-// It blocks while another instance is at it. A tick can be worked at twice only
-// if the work fails, or its instance dies before it is recorded.
+// once runs work for a tick, unless an instance has already completed the tick. It waits while another
+// instance runs work. If work fails, if the lock is lost, or if the instance dies before it records the tick,
+// work can run twice for this tick.
 func once(
 	ctx context.Context, rdb *redis.Client, lock *rlock.Mutex, tick int64, work func(context.Context) error,
 ) error {
@@ -42,14 +42,14 @@ func once(
 		if last >= tick {
 			return nil
 		}
-		if err := work(ctx); err != nil { // ctx ends if the lock is lost: stop then
+		if err := work(ctx); err != nil { // ctx ends if the lock is lost, and then work must stop
 			return err
 		}
 		return rdb.Set(ctx, done, tick, 0).Err()
 	})
 }
 
-// instance is one process of the program, of which there are many.
+// instance acts as one process of the program. It calls once for each tick.
 func instance(
 	ctx context.Context, url string, number int, begin time.Time,
 	work func(ctx context.Context, instance int, tick int64) error,
@@ -75,7 +75,8 @@ func instance(
 	return nil
 }
 
-// run reports how often each tick was begun and how often it was done.
+// run starts all instances. For each tick, begun is the number of times that the job was begun, and done the
+// number of times that it was completed.
 func run(ctx context.Context, url string, out io.Writer) (begun, done map[int64]int, err error) {
 	var mu sync.Mutex // guards begun, done and out
 	begun, done = map[int64]int{}, map[int64]int{}

@@ -1,6 +1,6 @@
-// Command fencing guards a row of a database against a holder that has lost its lock
-// and does not know it: a process that was frozen between its check and its write.
-// The row remembers the largest fencing token that has written it, and refuses less.
+// Command fencing guards a row of a database against a holder that has lost its lock and does not know it. An
+// example is a process that was frozen between a read and a write. The row stores the highest fencing token
+// with which it was written, and refuses writes with a lower token.
 package main
 
 import (
@@ -33,8 +33,8 @@ func balance(ctx context.Context, db *sql.DB, id int) (amount int, err error) {
 	return amount, err
 }
 
-// setBalance writes under a lock. One statement compares and writes, so nothing
-// gets between; a holder may write more than once, hence <= and not <.
+// setBalance writes a balance with the token of a hold. One statement compares the tokens and writes, so no
+// other write can come in between. A holder may write more than once, so the comparison is <= and not <.
 func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) error {
 	result, err := db.ExecContext(ctx, `UPDATE account SET balance = ?, `+
 		`token = ? WHERE id = ? AND token <= ?`, amount, token, id, token)
@@ -47,7 +47,7 @@ func setBalance(ctx context.Context, db *sql.DB, id, amount int, token int64) er
 	return errFenced
 }
 
-// withdraw is how it is usually done.
+// withdraw takes an amount from an account under the lock. Holders usually work like this.
 func withdraw(ctx context.Context, db *sql.DB, lock *rlock.Mutex, id, amount int) error {
 	held, hold, err := lock.Lock(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func result(err error) string {
 	return "done"
 }
 
-// outcome is what became of the two withdrawals.
+// outcome has the results of the two withdrawals.
 type outcome struct {
 	fast, frozen error
 	balance      int
@@ -96,8 +96,8 @@ func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) 
 	defer session.Close()
 	account := rlock.New(session, "account:1")
 
-	// The first one takes the lock, reads, and stands still until its lease is over.
-	//lockvet:ignore it does not look at the context that it gets
+	// The first holder takes the lock, reads the balance, and does nothing until its lease has ended.
+	//lockvet:ignore this holder does not look at its context
 	lost, frozen, err := account.Lock(ctx, rlock.WithLease(50*time.Millisecond))
 	if err != nil {
 		return o, err
@@ -109,11 +109,11 @@ func run(ctx context.Context, url string, out io.Writer) (o outcome, err error) 
 	}
 	<-lost.Done()
 
-	// Meanwhile the second one takes 30.
+	// Meanwhile, the second holder withdraws 30.
 	o.fast = withdraw(ctx, db, account, 1, 30)
 	fmt.Fprintln(out, "second holder withdraws 30:", result(o.fast))
 
-	// The first one goes on, unaware (it does not look at its context), with what it saw.
+	// The first holder does not look at its context, so it continues with the balance that it has read.
 	o.frozen = setBalance(ctx, db, 1, seen-50, frozen.Token())
 	fmt.Fprintln(out, "first holder withdraws 50:", result(o.frozen))
 

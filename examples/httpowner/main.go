@@ -1,7 +1,6 @@
-// Command httpowner serves HTTP with a middleware that makes each request one owner
-// of the locks that are taken below it. So the layers of a program can each lock what
-// they need without knowing of each other, and without handing down more than the
-// request's context.
+// Command httpowner serves HTTP with a middleware that makes each request one owner of the locks that are
+// taken below it. So each layer of a program can take the locks that it needs without knowing the other
+// layers. The layers only pass on the context of the request.
 package main
 
 import (
@@ -21,18 +20,19 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// owners is the middleware.
+// owners returns the middleware.
 func owners(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(rlock.WithOwner(r.Context())))
 	})
 }
 
-// carts is the layer that keeps them. It locks by itself: it has other callers, too.
+// carts is the layer that stores carts. Each method takes the lock of its cart by itself, because the methods
+// have several callers.
 type carts struct {
 	session *rlock.Session
-	items   sync.Map      // id -> int; each guarded by the lock of its cart
-	wait    time.Duration // for a cart, at most
+	items   sync.Map      // number of items by id; the lock of a cart guards its entry
+	wait    time.Duration // longest wait for a lock
 }
 
 func (c *carts) lock(id string) *rlock.Mutex {
@@ -56,8 +56,8 @@ func (c *carts) set(ctx context.Context, id string, n int) error {
 	})
 }
 
-// add is the layer above: its lock spans both calls. It passes on the request's
-// context and not the one that Lock returns, as code with many layers does.
+// add belongs to the layer above, and its lock covers both calls. As is usual in code with many layers, add
+// passes on the context of the request, not the context that Lock returns.
 func (c *carts) add(ctx context.Context, id string) error {
 	_, hold, err := c.lock(id).Lock(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *carts) routes() http.Handler {
 	return mux
 }
 
-// fail tells the client apart what it can do about it.
+// fail writes a status that shows the client whether it should try again.
 func fail(w http.ResponseWriter, err error) {
 	if errors.Is(err, rlock.ErrLocked) {
 		w.Header().Set("Retry-After", "1")
@@ -101,8 +101,8 @@ func fail(w http.ResponseWriter, err error) {
 	http.Error(w, "internal error", http.StatusInternalServerError)
 }
 
-// run has n clients put something into one cart at once, and returns how many
-// succeeded and what is in it then.
+// run lets n clients add an item to one cart at the same time. It returns how many clients succeeded, and how
+// many items the cart has then.
 func run(
 	ctx context.Context, url string, n int, middleware func(http.Handler) http.Handler, wait time.Duration,
 	out io.Writer,

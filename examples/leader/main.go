@@ -1,6 +1,6 @@
-// Command leader keeps one worker at work in a group of three. The first leader is
-// cut off from Redis: its context ends before its lease does, so it has stopped
-// when another one takes over. The second one is shut down: the third leads at once.
+// Command leader lets one worker of a group of three work at a time. The first leader is cut off from Redis.
+// Its context ends before its lease, so it has stopped when another worker takes over. The second leader is
+// shut down, so the third worker leads at once.
 package main
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// lease is short, for the show. The default of 15 s is better for real ones.
+// lease is short, so that the example does not take long. For real programs, the default of 15 s is better.
 const lease = time.Second
 
-// lead runs work whenever this process is the leader, until ctx ends. work must
-// return when its own context does: then the lock is lost, or about to be.
+// lead runs work whenever this process is the leader, until ctx ends or the session is closed. work must
+// return when its own context ends, because then the lock is lost, or about to be.
 func lead(ctx context.Context, lock *rlock.Mutex, work func(ctx context.Context)) error {
 	for ctx.Err() == nil {
 		leading, hold, err := lock.Lock(ctx)
 		switch {
 		case errors.Is(err, rlock.ErrClosed):
 			return err
-		case err != nil: // Redis is down, say
+		case err != nil: // for example, Redis is down
 			select {
 			case <-time.After(lease / 4):
 			case <-ctx.Done():
@@ -43,7 +43,7 @@ func lead(ctx context.Context, lock *rlock.Mutex, work func(ctx context.Context)
 	return ctx.Err()
 }
 
-// worker is one of the group.
+// worker is one member of the group.
 type worker struct {
 	number  int
 	rdb     *redis.Client
@@ -60,11 +60,11 @@ func newWorker(url string, number int) (*worker, error) {
 	return &worker{number, rdb, session}, err
 }
 
-// change is news of the leadership.
+// change is the beginning or the end of a leadership.
 type change struct {
 	worker  int
 	leading bool
-	why     error // that it ended
+	why     error // reason for which the leadership ended
 }
 
 func (c change) String() string {
@@ -74,7 +74,7 @@ func (c change) String() string {
 	return fmt.Sprintf("worker %d has stopped: %v", c.worker, c.why)
 }
 
-// run plays it through and returns what happened, in order.
+// run lets three workers lead one after another, and returns the changes in their order.
 func run(ctx context.Context, url string, out io.Writer) (history []change, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -98,8 +98,8 @@ func run(ctx context.Context, url string, out io.Writer) (history []change, err 
 			})
 		})
 	}
-	// next waits until the leader before has stopped and another one leads. News of that may come in either
-	// order.
+	// next waits until the previous leader has stopped and another worker leads. The two changes may arrive
+	// in either order.
 	next := func() (*worker, error) {
 		stopped, leads := len(history) == 0, (*change)(nil)
 		for !stopped || leads == nil {
@@ -126,7 +126,7 @@ func run(ctx context.Context, url string, out io.Writer) (history []change, err 
 	if err != nil {
 		return history, err
 	}
-	_ = first.rdb.Close() // as if the network were gone: no renewal gets through
+	_ = first.rdb.Close() // now no renewal reaches Redis, as if the network were gone
 	second, err := next()
 	if err != nil {
 		return history, err

@@ -14,7 +14,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// serve does work under a lock, and writes the status of its outcome.
+// serve does work under a lock, and writes the status code for the result.
 func serve(w http.ResponseWriter, r *http.Request, order rlock.Locker, work func(context.Context) error) {
 	ran, code := false, http.StatusNoContent
 	err := rlock.Do(r.Context(), order, func(ctx context.Context) error {
@@ -43,7 +43,7 @@ func serve(w http.ResponseWriter, r *http.Request, order rlock.Locker, work func
 	w.WriteHeader(code)
 }
 
-// ready returns an error if a lock cannot be taken and released.
+// ready tries to take and release a lock, and returns an error if locks do not work.
 func ready(ctx context.Context, session *rlock.Session) error {
 	_, hold, err := rlock.New(session, "startup").TryLock(ctx)
 	if errors.Is(err, rlock.ErrLocked) {
@@ -55,7 +55,7 @@ func ready(ctx context.Context, session *rlock.Session) error {
 	return hold.Unlock(ctx)
 }
 
-// once runs a job, unless the table of jobs that are done has its id.
+// once runs a job, unless the table of completed jobs has the id of the job.
 func once(
 	ctx context.Context, db *sql.DB, customer rlock.Locker, id string,
 	work func(context.Context, *sql.Tx) error,
@@ -80,7 +80,7 @@ func once(
 	}, rlock.WaitAtMost(time.Second))
 }
 
-// fenced does work in a transaction, which is rolled back if a later holder has begun one.
+// fenced does work in a transaction. It rolls the transaction back if a later holder has already begun one.
 func fenced(
 	ctx context.Context, db *sql.DB, accounts rlock.Locker, work func(context.Context, *sql.Tx) error,
 ) error {

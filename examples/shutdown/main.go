@@ -1,6 +1,6 @@
-// Command shutdown works on jobs under locks and ends gracefully on SIGTERM: it takes
-// no new job, gives those under way a moment, and gives back what is then still
-// held or waited for, so that no other process has to wait for its leases to end.
+// Command shutdown works on jobs under locks, and ends gracefully on SIGTERM. It starts no new job, and gives
+// the running jobs a moment to finish. Then it releases all remaining holds and ends all remaining waits, so
+// that no other process has to wait until a lease ends.
 package main
 
 import (
@@ -20,27 +20,27 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// grace is what jobs under way get. An orchestrator must wait longer than that and
-// the second that Shutdown takes at most.
+// grace is the time in which running jobs may finish. An orchestrator must wait for longer than grace and the
+// second that Shutdown takes at most.
 const grace = time.Second
 
-// job works until it is done or its context ends, and reports which.
+// job works for the time needs. If its context ends before that, it returns the cause.
 func job(ctx context.Context, needs time.Duration) error {
 	select {
 	case <-time.After(needs):
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx) // rlock.ErrClosed, rlock.ErrLost
+		return context.Cause(ctx) // rlock.ErrClosed or rlock.ErrLost
 	}
 }
 
-// serve works until stop ends.
+// serve works on jobs until stop ends.
 func serve(stop context.Context, url string, out io.Writer) error {
 	rdb, err := exampleredis.Connect(url)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() // after the session, which needs it
+	defer rdb.Close() // after the session, which needs the client
 	session, err := rlock.NewSession(rdb, rlock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func serve(stop context.Context, url string, out io.Writer) error {
 		defer mu.Unlock()
 		fmt.Fprintf(out, format+"\n", values...)
 	}
-	// Jobs have a context of their own: the end of stop is no reason to drop them.
+	// Jobs have a context of their own, because they may finish after stop has ended.
 	start := func(name string, needs time.Duration) {
 		working.Go(func() {
 			err := rlock.New(session, name).Do(context.Background(), func(ctx context.Context) error {
@@ -74,7 +74,7 @@ func serve(stop context.Context, url string, out io.Writer) error {
 	}
 	start("short job", grace/10)
 	start("long job", time.Hour)
-	start("long job", time.Hour) // waits for the first
+	start("long job", time.Hour) // waits for the first long job
 
 	<-stop.Done() // from here on, no new jobs
 	say("stopping")

@@ -1,8 +1,8 @@
-// Command stock sells limited stock through two server processes, to 400 clients that
-// ask at once, and compares what the locks are put around: the whole stock, an item, or
-// a segment of an item's stock. Selling is to read, to wait for the payment, and to
-// write: without a lock, units are sold twice. The more locks there are, the more
-// payments are under way at once.
+// Command stock sells limited stock through two server processes to 400 clients, which all come at the same
+// time. It compares sales without a lock, with one lock for the whole stock, with a lock for each item, and
+// with a lock for each segment of an item's stock. A sale reads the stock, waits for the payment, and writes
+// the stock. Without a lock, units are sold twice. The more locks there are, the more payments can run at the
+// same time.
 package main
 
 import (
@@ -29,24 +29,24 @@ const (
 	servers  = 2
 	requests = 400
 	items    = 4
-	units    = 50 // of each item: twice as many want one
-	segments = 5  // of an item, where it is split
+	units    = 50 // units of each item; twice as many clients want one
+	segments = 5  // segments of an item, if its stock is split
 )
 
-// sale is the figures of one way to lock.
+// sale has the results of one way to lock.
 type sale struct {
 	way           string
 	sold, refused int
 	failed        int
 	left          int // units in stock afterwards
-	atOnce        int // most payments that were under way at one instant
+	atOnce        int // largest number of payments that ran at the same time
 	took          time.Duration
-	waits         []time.Duration // of the clients, sorted
+	waits         []time.Duration // waits of the clients, sorted
 }
 
 func (s sale) oversold() int { return s.sold + s.left - items*units }
 
-// run sells the stock once for each way.
+// run sells the stock once for each way to lock.
 func run(ctx context.Context, url string, out io.Writer) (sales []sale, err error) {
 	rdb, err := exampleredis.Connect(url)
 	if err != nil {
@@ -84,7 +84,7 @@ func print(out io.Writer, sales []sale) {
 	_ = w.Flush()
 }
 
-// buy has all clients ask at once, half of them each server.
+// buy lets all clients send their requests at the same time, half of them to each server.
 func buy(ctx context.Context, shops []string, way string) sale {
 	s := sale{way: way}
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: requests}}
@@ -127,7 +127,7 @@ func buy(ctx context.Context, shops []string, way string) sale {
 	return s
 }
 
-// startServers starts this program again, as processes that sell.
+// startServers starts this program again, as processes that sell. stop ends them.
 func startServers(ctx context.Context, url string) (shops []string, stop func(), err error) {
 	var running []*exec.Cmd
 	stop = func() {
@@ -175,7 +175,7 @@ func fill(ctx context.Context, rdb *redis.Client, w way) error {
 	return nil
 }
 
-// left counts what is in stock, and clears it away.
+// left returns the number of units in stock, and deletes the stock.
 func left(ctx context.Context, rdb *redis.Client, w way) (sum int, err error) {
 	for item := range items {
 		for part := range w.parts {

@@ -16,13 +16,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// serverEnv makes the program a server; it is the Redis URL.
+// serverEnv is the environment variable that makes the program a server. Its value is the URL of Redis.
 const serverEnv = "EXAMPLE_STOCK_SERVER"
 
-// way is what a lock is put around.
+// way is one way to lock.
 type way struct {
 	name  string
-	parts int // that an item's stock is split into
+	parts int // number of parts of an item's stock
 	lock  func(item, part int) string
 }
 
@@ -37,7 +37,7 @@ func stockKey(w way, item, part int) string {
 	return fmt.Sprintf("example:stock:%s:%d:%d", w.name, item, part)
 }
 
-// payment is when one began and ended, in nanoseconds of the machine's clock.
+// payment has the times at which a payment began and ended, in Unix nanoseconds.
 type payment struct{ begin, end int64 }
 
 const (
@@ -56,7 +56,7 @@ func paymentOf(h http.Header) (p payment) {
 	return p
 }
 
-// atOnce counts the payments at the instant when most are under way.
+// atOnce returns the largest number of payments that ran at the same time.
 func atOnce(payments []payment) (most int) {
 	for _, p := range payments {
 		n := 0
@@ -76,12 +76,12 @@ type shop struct {
 	session *rlock.Session
 }
 
-// sell reports false if the item is sold out. It begins with any segment, so that
-// buyers spread over them, and tries the others where that is empty.
+// sell sells a unit of an item. sold is false if the item is sold out. sell tries the parts of the stock in
+// random order, so that buyers spread over them.
 func (s *shop) sell(ctx context.Context, w way, item int) (paid payment, sold bool, err error) {
 	for _, part := range rand.Perm(w.parts) {
 		key := stockKey(w, item, part)
-		// Stock only falls: a buyer that sees none needs no lock.
+		// Stock only decreases, so a buyer that finds none needs no lock.
 		if n, err := s.rdb.Get(ctx, key).Int(); err != nil {
 			return paid, false, err
 		} else if n == 0 {
@@ -112,7 +112,7 @@ func (s *shop) sellFrom(ctx context.Context, key string) (paid payment, sold boo
 	time.Sleep(20 * time.Millisecond)
 	paid.end = time.Now().UnixNano()
 	if err := context.Cause(ctx); err != nil {
-		return paid, false, err // the lock is lost: do not write
+		return paid, false, err // the lock is lost, so do not write
 	}
 	return paid, true, s.rdb.Set(ctx, key, n-1, 0).Err()
 }

@@ -1,7 +1,6 @@
-// Command transfer moves money between the accounts of two services, each with locks on
-// a Redis of its own. A transfer holds the locks of both accounts. They are named in
-// whatever order the transfer goes, and nothing deadlocks: while it waits for one, it
-// holds none.
+// Command transfer moves money between the accounts of two services, each of which can have its locks on its
+// own Redis. A transfer holds the locks of both accounts. It can name the locks in any order without a
+// deadlock, because it holds no lock while it waits for another.
 package main
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// account is guarded by its lock alone.
+// account is guarded by its lock, and by no mutex.
 type account struct {
 	lock    *rlock.Mutex
 	balance int
 }
 
-// transfer moves an amount, or says why not.
+// transfer moves an amount from one account to another, or returns an error.
 func transfer(ctx context.Context, from, to *account, amount int) error {
 	return multilock.New(from.lock, to.lock).Do(ctx, func(ctx context.Context) error {
 		if from.balance < amount {
@@ -32,20 +31,20 @@ func transfer(ctx context.Context, from, to *account, amount int) error {
 		}
 		from.balance -= amount
 		to.balance += amount
-		return context.Cause(ctx) // not nil if a lock was lost on the way
+		return context.Cause(ctx) // not nil if a lock was lost meanwhile
 	})
 }
 
 var errTooLittle = errors.New("the balance is too small")
 
 const (
-	accounts  = 3 // of each service
+	accounts  = 3 // number of accounts of each service
 	opening   = 100
 	tellers   = 8
-	transfers = 25 // of each teller
+	transfers = 25 // number of transfers of each teller
 )
 
-// run plays it through and returns what all accounts hold in the end.
+// run makes all transfers, and returns the sum of all balances in the end.
 func run(ctx context.Context, banks, shops string, out io.Writer) (total int, err error) {
 	var all []*account
 	for prefix, url := range map[string]string{"bank": banks, "shop": shops} {

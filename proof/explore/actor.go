@@ -15,10 +15,10 @@ const (
 	idle phase = iota
 	locking
 	holding
-	nesting // in a nested Lock
+	nesting // the actor is in a nested Lock
 	nested
-	unnesting // in the Unlock of the nested hold
-	reducing  // in the Unlock of the outer hold, while the nested one stays held
+	unnesting // the actor is in the Unlock of the nested hold
+	reducing  // the actor is in the Unlock of the outer hold, and the nested hold stays held
 	unlocking
 	finished
 )
@@ -28,7 +28,8 @@ func (p phase) String() string {
 		"in a nested Unlock", "in Unlock of the outer hold", "in Unlock", "finished"}[p]
 }
 
-// An actor is a goroutine of a process that uses the lock, once for each of its roles.
+// An actor acts as one goroutine of a process. It uses the lock once for each of its roles, one after
+// another.
 type actor struct {
 	name  string
 	p     *process
@@ -37,24 +38,24 @@ type actor struct {
 	// run.mu guards the following.
 	at        int // index of the present role
 	phase     phase
-	ctx       context.Context // of the present call of Lock
+	ctx       context.Context // context of the present call of Lock
 	cancel    context.CancelFunc
 	canceled  bool            // ctx was canceled while the call waited
-	leftAt    time.Time       // time at which it was canceled
-	hold      *rlock.Hold     // nil: the actor has none
+	leftAt    time.Time       // time at which ctx was canceled
+	hold      *rlock.Hold     // present hold; nil: the actor has none
 	held      context.Context // context of hold
-	inner     *rlock.Hold     // nested in hold; nil: there is none
+	inner     *rlock.Hold     // nested hold; nil: there is none
 	below     context.Context // context of inner
-	reduced   bool            // hold was the nested one of two holds, and the outer one is unlocked
+	reduced   bool            // hold was nested in an outer hold, which reduce has unlocked or is unlocking
 	after     []*actor        // waiting actors that must be served before this call
 	attempts  int             // number of the last attempt of the session when the call began
-	contended bool            // another actor used the lock during the call
+	contended bool            // during the call, there was a reason to refuse it, see run.contended
 }
 
 // role returns the present role.
 func (a *actor) role() role { return a.roles[a.at] }
 
-// takes returns the number of permits of the present role.
+// takes returns the number of permits that the actor has or wants.
 func (a *actor) takes() int {
 	if a.reduced {
 		return 1
@@ -68,7 +69,8 @@ func (a *actor) takes() int {
 // busy reports whether the actor uses the lock, or wants to.
 func (a *actor) busy() bool { return a.phase != idle && a.phase != finished }
 
-// lives reports whether the actor may believe that it has the lock. The caller must hold run.mu.
+// lives reports whether the actor has a hold that has not ended, and that the actor is not unlocking. The
+// caller must hold run.mu.
 func (a *actor) lives() bool {
 	return a.hold != nil && a.phase != unlocking && a.held.Err() == nil && a.hold.Err() == nil
 }
@@ -105,7 +107,7 @@ func (a *actor) lock() {
 	}()
 }
 
-// returned notes that a call has returned. It locks run.mu, and returns the function that unlocks it.
+// returned notes that a call has returned. It locks run.mu, and returns the function that unlocks run.mu.
 func (a *actor) returned(call string, err error) (unlock func()) {
 	r := a.p.r
 	r.mu.Lock()
@@ -126,7 +128,7 @@ func (a *actor) next() {
 	}
 }
 
-// nest locks again below the hold, in a new goroutine. The caller must hold run.mu.
+// nest locks again with the context of the hold, in a new goroutine. The caller must hold run.mu.
 func (a *actor) nest() {
 	r, now, held := a.p.r, a.role(), a.held
 	now.reads = now.reduces
@@ -184,8 +186,8 @@ func (a *actor) unlock() {
 	}()
 }
 
-// steps returns the next step of the actor, or none while a call is in progress. The caller must hold
-// run.mu.
+// steps returns the next step of the actor. It returns none while a call is in progress, and after the last
+// role. An idle actor of a closed session becomes finished. The caller must hold run.mu.
 func (a *actor) steps() []step {
 	one := func(what string, do func()) []step { return []step{{name: a.name + ": " + what, do: do}} }
 	switch now := a.phase; {

@@ -13,9 +13,9 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// This file has the promises that are checked. The callers of all its functions must hold run.mu.
+// This file checks the promises. The caller of each method of run in this file must hold run.mu.
 
-// faulted reports whether one of the faults that a function counts has happened.
+// faulted reports whether a fault has happened in this run, among the faults that the function number counts.
 func (r *run) faulted(number func(f Faults) int) bool {
 	return number(r.left) < number(r.world.Faults)
 }
@@ -30,8 +30,8 @@ func closures(f Faults) int { return f.Closures }
 func operations(f Faults) int { return f.Forces + f.Deletions + f.Limits + f.ClockSets }
 func deletions(f Faults) int  { return f.Deletions }
 
-// checkState checks the present state. No more is held than there is. Redis has the lock for each hold, until
-// the deadline of the hold. No hold is lost without a reason.
+// checkState checks that no more permits are held than there are, that Redis has the lock for each hold until
+// its deadline, and that no hold is lost without a reason. It also notes which waiting calls are contended.
 func (r *run) checkState() {
 	held := 0
 	var holders []string
@@ -49,7 +49,7 @@ func (r *run) checkState() {
 			r.fail("%s has lost the lock: %w", a.name, a.hold.Err())
 		}
 	}
-	var granted int64 // in Redis: more than the limit, if the limit was lowered
+	var granted int64 // permits that are held in Redis; they can be more than a limit that was lowered
 	for _, s := range r.holders() {
 		granted += s.permits
 	}
@@ -63,8 +63,8 @@ func (r *run) checkState() {
 	}
 }
 
-// checkRoom checks, when all goroutines have come to rest, that no call waits for the end of a hold beside
-// which there is room for all that wait.
+// checkRoom checks that no call waits for the end of a hold although there are enough permits for all holds
+// and all waiting calls. All goroutines must have come to rest.
 func (r *run) checkRoom() {
 	held, wanted := 0, 0
 	var who []string
@@ -82,8 +82,8 @@ func (r *run) checkRoom() {
 	}
 }
 
-// still reports whether nothing is in flight, all other actors hold the lock or are done with it, and no
-// fault has happened.
+// still reports whether no fault has happened, nothing is in flight, and each actor waits for the lock, holds
+// it or does not use it. In a world with Lingers, it returns false.
 func (r *run) still() bool {
 	for _, a := range r.actors {
 		if a.busy() && a.phase != locking && !a.lives() {
@@ -98,8 +98,8 @@ func (r *run) still() bool {
 	return len(r.requests) == 0 && r.left == r.world.Faults && !r.world.Lingers
 }
 
-// contended reports whether a call of TryLock may be refused because of another actor, or of a request that
-// an actor has left in flight.
+// contended reports whether a call of TryLock may be refused. That is so if another actor uses or wants the
+// lock, or if a request that does not serve this call is in flight or late.
 func (r *run) contended(a *actor) bool {
 	own := func(q *request) bool { return q.p == a.p && a.phase == locking }
 	return len(r.late) > 0 ||
@@ -107,7 +107,8 @@ func (r *run) contended(a *actor) bool {
 		slices.ContainsFunc(r.requests, func(q *request) bool { return !own(q) })
 }
 
-// known reports whether Redis has a grant of the actor's session that lasts until the deadline of its hold.
+// known reports whether Redis has a grant of the actor's session that lasts until the deadline of the actor's
+// hold.
 func (r *run) known(a *actor) bool {
 	if a.p.closed {
 		return true // the session releases its grants, and is about to end the hold
@@ -163,8 +164,8 @@ func (r *run) takeTurn(a *actor) {
 	}
 }
 
-// queued reports whether an actor certainly waits in the queue in Redis. No other goroutine of its session
-// uses the lock, and an attempt that began after its call is queued.
+// queued reports whether an actor certainly waits in the queue in Redis. This is certain if no other actor of
+// the session uses or wants the lock, and an attempt is queued that began after the actor's call.
 func (r *run) queued(a *actor) bool {
 	for _, other := range r.actors {
 		if other != a && other.p == a.p && other.busy() {
@@ -186,11 +187,11 @@ func (r *run) queued(a *actor) bool {
 	return false
 }
 
-// checkEntry checks a hold that an actor has just got: its token, and that it was the actor's turn.
+// checkEntry checks the token of an actor's new hold, and that it was the actor's turn.
 func (r *run) checkEntry(a *actor) {
 	r.checkState()
 	token := a.hold.Token()
-	if r.excused(a) { // the tokens of the next holders must be higher all the same
+	if r.excused(a) { // the tokens of a lost grant must be lower than the token of the next grant
 		for _, g := range r.lost {
 			if token >= g.token && g.next > 0 && token >= g.next && !r.faulted(deletions) {
 				r.fail("%s has lost the lock, and has a token as high as the next holder's", a.name)
@@ -211,7 +212,7 @@ func (r *run) checkEntry(a *actor) {
 		r.excluded = max(r.excluded, token)
 	}
 	if slices.ContainsFunc([]func(Faults) int{messages, cuts, cutoffs, closures, operations}, r.faulted) {
-		return // a waiter without a subscription is passed over, and a request that was cut is late
+		return // faults change the order: a waiter without a subscription is passed over, for example
 	}
 	for _, other := range a.after {
 		if other.phase == locking && !other.canceled && a.takes()+other.takes() > r.world.kind.limit {
@@ -220,8 +221,8 @@ func (r *run) checkEntry(a *actor) {
 	}
 }
 
-// checkError checks the error of a Lock or a TryLock. A wait outlasts a broken connection. A single try, and
-// requests whose replies take longer than the client waits, may fail.
+// checkError checks the error of a Lock or a TryLock. If a connection breaks, Lock must continue to wait, but
+// TryLock may fail. Both may fail if a reply takes longer than the client waits.
 func (r *run) checkError(a *actor, err error) {
 	switch {
 	case a.role().tries && errors.Is(err, rlock.ErrLocked):
@@ -229,8 +230,9 @@ func (r *run) checkError(a *actor, err error) {
 			r.fail("%s is refused a free lock: %w", a.name, err)
 		}
 	case a.canceled && errors.Is(err, context.Canceled):
-		// A canceled call for permits may have been granted some in memory before, while the attempt that it
-		// no longer needed leaves the queue in the background.
+		// Only a lock with one holder is checked. If there are more permits, the call may have got some in
+		// memory before it was canceled. Its attempt, which is not needed any more, may then still be leaving
+		// the queue in the background.
 		queued := r.world.kind.limit == 1 && time.Since(a.leftAt) < call.LeavingTime && r.queued(a)
 		if queued && !r.faulted(cuts) && !r.faulted(cutoffs) {
 			r.fail("%s has left, and is still queued", a.name)
@@ -251,7 +253,7 @@ func (r *run) checkNested(a *actor, err error) {
 	}
 }
 
-// checkUnlock checks the result of an Unlock. lived means that the hold had not ended before.
+// checkUnlock checks the result of an Unlock. If lived is true, the hold had not ended before this Unlock.
 func (r *run) checkUnlock(a *actor, err error, lived bool) {
 	switch {
 	case err == nil || a.p.closed || r.excused(a) || r.faulted(cutoffs) || r.faulted(waits):
@@ -269,8 +271,8 @@ func (r *run) checkClose(p *process, err error, took time.Duration) {
 	}
 }
 
-// checkStall checks that calls do not wait for long for something that happens by itself. took is the time
-// that has just passed, because no other step was possible.
+// checkStall checks that calls do not wait for long for a timer. took is the time that has just passed,
+// because no other step was possible.
 func (r *run) checkStall(took time.Duration) {
 	var waiting []string
 	for _, a := range r.actors {
@@ -288,8 +290,8 @@ func (r *run) checkStall(took time.Duration) {
 	}
 }
 
-// patience returns the longest time in which no call need return, after the faults that have happened. Only
-// a timer ends such a time.
+// patience returns the longest time in which no call need return, if only a timer can end this time. The time
+// depends on the faults that have happened.
 func (r *run) patience() time.Duration {
 	for _, a := range r.actors {
 		for _, one := range a.roles {
@@ -301,18 +303,18 @@ func (r *run) patience() time.Duration {
 	switch {
 	case r.faulted(operations):
 		return 45 * time.Second
-	case r.faulted(cutoffs): // the lease of a session, and the first lease of a waiter of that session
+	case r.faulted(cutoffs): // time for the session's lease, then the first lease of one of its waiters
 		return 45 * time.Second
-	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // a heartbeat, or a read timeout
+	case r.left.Losses < r.world.Faults.Losses, r.faulted(waits): // time for a heartbeat or a read timeout
 		return 12 * time.Second
-	case r.faulted(messages), r.faulted(cuts): // new connections
+	case r.faulted(messages), r.faulted(cuts): // time for new connections
 		return 3 * time.Second
 	}
 	return 300 * time.Millisecond
 }
 
-// checkRedis checks the data in Redis when all actors are done. Only the hash of a free lock may be left, and
-// it must expire.
+// checkRedis checks the data in Redis when all actors are done. Only the hash of a free lock may be left,
+// unless an operator has deleted a key. Each key must expire.
 func (r *run) checkRedis() {
 	space := r.data()
 	for _, key := range space.Keys() {

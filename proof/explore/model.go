@@ -12,27 +12,27 @@ import (
 	"github.com/lockline/lockline/proof/keyspace"
 )
 
-// A model is a lock as a request finds it, and as the request must leave it. After each script, the explorer
-// applies the correct effect to a model of the lock before, and compares the model with the lock after. So
-// this file is a specification of the scripts in internal/script/lua/lock. It has none of the special cases
-// that make the scripts fast.
+// A model is the state of a lock. For each request, the explorer reads the state before the request, applies
+// the correct effect, and compares the result with the state after the request. So this file is a
+// specification of the scripts in internal/script/lua/lock. It has none of the special cases that make the
+// scripts fast.
 type model struct {
 	now        int64 // Redis time in microseconds
 	subscribed func(channel string) bool
 	hash       map[string]string
-	hasPermits bool  // of which a holder can have some; the holder of any other lock has protocol.All
-	limit      int64 // number of permits; 0 if neither Redis nor the request says it
+	hasPermits bool  // a holder can have some of the permits; false: each holder has protocol.All
+	limit      int64 // number of permits; 0: neither Redis nor the request has it
 	limitKnown bool  // Redis has the limit
 	hadQueue   bool
-	holders    map[string]share // by owner fields; a holder whose lease has ended is left out
+	holders    map[string]share // holders whose lease has not ended, by owner field
 	queue      []place
 
 	// apply sets the following.
 	channels string   // beginning of the names of all sessions' channels
-	session  string   // the session of the request, which its reply notifies; "" for an operator
-	attempt  string   // the attempt of an acquire request, which is alive even if its entry says otherwise
+	session  string   // session that sent the request and is notified by the reply; "": an operator
+	attempt  string   // attempt of an acquire request; counts as alive, even if its entry has a past time
 	granted  []string // owner fields of the attempts that get permits by this request, in their order
-	stays    bool     // the request leaves permits taken after an Unlock
+	stays    bool     // after this Unlock, permits stay taken, because of HoldAtLeast
 }
 
 // A share is the permits and the lease of one holder.
@@ -45,12 +45,12 @@ type share struct {
 type place struct {
 	owner         string
 	permits       int64
-	alive         int64 // Redis time in microseconds until which the waiter is known to live
-	lease         int64 // lease that it wants, in milliseconds
+	alive         int64 // Redis time in microseconds until which the waiter counts as alive
+	lease         int64 // lease that the waiter wants, in milliseconds
 	hasSubscribed bool  // the session had a subscription when the waiter last sent its request
 }
 
-// staysTaken is the last letter of the owner field of permits that stay taken after an Unlock.
+// staysTaken is the last character of the owner field of permits that stay taken after an Unlock.
 const staysTaken = "~"
 
 // newModel reads the lock whose hash has this key.
@@ -99,7 +99,8 @@ func (m *model) used() (n int64) {
 }
 
 // next returns the index of the first waiter that may be served, or -1 if there is none. Such a waiter is
-// alive, and its session is not known to lack a subscription. The waiter of the request needs neither.
+// alive, and its session is not known to lack a subscription. The attempt that sent the request counts as
+// alive, and its session needs no subscription.
 func (m *model) next() int {
 	return slices.IndexFunc(m.queue, func(p place) bool {
 		alive := p.alive >= m.now || p.owner == m.attempt
@@ -114,8 +115,8 @@ func (m *model) reaches(p place) bool {
 }
 
 // serve grants permits to the waiters in the order of the queue, as long as there are enough for the next
-// one. A waiter that wants more than the limit leaves the queue. But behind a waiter that gets all permits
-// there are, the request looks at no further waiter. Without the limit, nobody can be served.
+// waiter. A waiter that wants more than the limit is removed from the queue. After a grant of all permits,
+// serve looks at no further waiter. If the limit is not known, serve does nothing.
 func (m *model) serve() {
 	if m.limit == 0 {
 		return
@@ -142,8 +143,9 @@ func (m *model) leave(owner string) {
 	m.queue = slices.DeleteFunc(m.queue, func(p place) bool { return p.owner == owner })
 }
 
-// apply applies the correct effect of a request. It returns the first letters of the correct replies, which
-// is "" if any reply is right. The headers of the scripts describe the arguments: argv[0] is ARGV[1].
+// apply applies the correct effect of a request. A correct reply begins with one of the characters that apply
+// returns. If apply returns "", any reply is right. The headers of the scripts describe the arguments:
+// argv[0] is ARGV[1].
 func (m *model) apply(c *command) (replies string) {
 	argv := slices.Concat(c.argv, make([]string, 13)) // missing arguments are empty
 	switch c.name() {
@@ -278,15 +280,15 @@ func (m *model) release(argv []string) (replies string) {
 	return replies
 }
 
-// difference returns a difference between the model and the lock after a request, or "". The map before has
-// the holders before the request.
+// difference returns a difference between the model and the lock after a request, or "" if there is none. The
+// map before has the holders before the request.
 func (m *model) difference(before map[string]share, after *model) string {
 	for _, owner := range slices.Sorted(maps.Keys(after.holders)) {
 		if _, ok := m.holders[owner]; !ok {
 			return fmt.Sprintf("%s has the lock now, and must not", owner)
 		}
 	}
-	var last int64 // the highest token of the holders from before, and of the grants that were compared
+	var last int64 // highest token of the earlier holders that remain, and of the grants that were compared
 	for owner, s := range before {
 		if _, still := m.holders[owner]; still {
 			last = max(last, s.token)
@@ -334,8 +336,8 @@ func (m *model) living() (owners []string) {
 	return owners
 }
 
-// notified returns a text that names a session to which the request must report a grant, or the end of a
-// lease, and does not. It returns "" if there is none.
+// notified checks that a request notifies the sessions of new holders, and the waiters that must know when
+// the lease ends. It returns a text about the first missing notification, or "" if there is none.
 func (m *model) notified(c *command, did keyspace.Effect, before []place, after *model) string {
 	published := func(owner, rest string) bool {
 		return slices.ContainsFunc(did.Published, func(msg keyspace.Message) bool {
@@ -363,11 +365,12 @@ func (m *model) notified(c *command, did keyspace.Effect, before []place, after 
 	return ""
 }
 
-// leaseEnd returns a text that names a waiter which must be notified of the end of the present lease, and is
-// not. It returns "" if there is none. When an attempt leaves and the lock stays held, the next waiter must
-// be notified: the first waiter behind the attempt that is alive, subscribed, and of another session than the
-// holder. When the lock stays taken after an Unlock, the first waiters of two sessions must be. A waiter that
-// sends a heartbeat before the end of the lease needs no message.
+// leaseEnd returns a text about a waiter that must be notified of the end of the present lease, and is not.
+// It returns "" if there is none. If the first waiter leaves the queue and the lock stays held, the new first
+// waiter must be notified. If permits stay taken after an Unlock, the first waiters of two sessions must be
+// notified. Dead waiters, waiters that have lost their subscription, and waiters of the holder's session do
+// not count here. A waiter needs no message if its session never had a subscription, or if it sends a
+// heartbeat before the end of the lease.
 func (m *model) leaseEnd(
 	leaves string, before []place, after *model, published func(owner string) bool,
 ) string {
@@ -404,8 +407,8 @@ func (m *model) leaseEnd(
 	return ""
 }
 
-// faults returns the faults of the keys of a lock. keep is the time in milliseconds for which the hash must
-// outlive each lease.
+// faults returns texts about the inconsistencies of the keys of a lock. keep is the time in milliseconds for
+// which the hash must outlive each lease.
 func faults(space *keyspace.Space, key string, keep int64) (all []string) {
 	hash, queue, waiters := space.Hash(key), space.Members(key+":q"), space.Hash(key+":w")
 	lives, queued := number(hash["lives"]), number(hash["queued"])
@@ -448,8 +451,8 @@ func faults(space *keyspace.Space, key string, keep int64) (all []string) {
 	return all
 }
 
-// newFault returns a fault of the keys that a request has caused, or "". Faults from before are the work of
-// an operator, or of keys that have expired.
+// newFault returns a text about an inconsistency that a request has caused, or "" if there is none. If the
+// keys were inconsistent before, an operator or the expiry of a key is the cause.
 func newFault(c *command, reply string, before, after *keyspace.Space) string {
 	key, owner := c.keys[0], c.argv[0]
 	keep := map[string]int{"acquire": 5, "release": 3, "renew": 5, "limit": 3, "force": 1}[c.name()]
@@ -469,12 +472,12 @@ func newFault(c *command, reply string, before, after *keyspace.Space) string {
 
 // A verdict is the result of comparing a request with the model.
 type verdict struct {
-	wrong   string  // the first difference, or ""
-	granted []int64 // tokens of the grants, in their order
-	forced  []share // the grants that an operator has ended
+	wrong   string  // text about the first difference, or "" if there is none
+	granted []int64 // tokens of the new grants, in the order of the grants
+	forced  []share // the grants that an operator has ended by this request
 }
 
-// judge compares the effect of a request with the correct one.
+// judge compares the effect of a request with the correct effect.
 func judge(env keyspace.Env, c *command, before *keyspace.Space, did keyspace.Effect) (v verdict) {
 	if did.Err != nil {
 		v.wrong = did.Err.Error()

@@ -14,12 +14,12 @@ import (
 // setBackBy is the time by which the clock of the server is set back.
 const setBackBy = 5 * time.Second
 
-// operator calls add for each step of an operator, who works on the server by other means than the sessions.
-// The function add is the local one of faults. The caller must hold run.mu.
+// operator adds the steps of an operator, who changes the lock or the clock on the server without a session.
+// Its argument add is the function of this name in run.faults. The caller must hold run.mu.
 func (r *run) operator(add func(left *int, name string, do func())) {
 	left := &r.left
 	add(&left.ClockSets, "set the clock back", func() { r.setBack += setBackBy })
-	if r.keys == nil { // no session has sent a request
+	if r.keys == nil { // no session has sent an acquire request yet
 		return
 	}
 	data := r.data()
@@ -83,10 +83,10 @@ func (r *run) holders() (all []share) {
 	return all
 }
 
-// A lostGrant is a grant that an operator has ended.
+// A lostGrant is a grant that an operator has ended, or whose key an operator has deleted.
 type lostGrant struct {
 	share
-	next int64 // token of the next grant; 0 before that
+	next int64 // token of the next grant; 0: there was none yet
 }
 
 // lose notes that the grants with these shares are lost. The caller must hold run.mu.
@@ -96,8 +96,9 @@ func (r *run) lose(shares []share) {
 	}
 }
 
-// excused reports whether an operator has ended the grant of an actor's hold. The session does not know that
-// until its next request. Until then, it may also pass the lock on in memory. The caller must hold run.mu.
+// excused reports whether an operator has ended the grant of an actor's hold. The session does not notice
+// this before its next request. Until then, the session may also pass the lock on in memory, with further
+// tokens of the same grant. The caller must hold run.mu.
 func (r *run) excused(a *actor) bool {
 	return a.hold != nil && slices.ContainsFunc(r.lost, func(s lostGrant) bool {
 		block := int64(1)

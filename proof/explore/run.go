@@ -21,7 +21,8 @@ import (
 )
 
 // sessionName is the beginning of a session's id, as the server sees the id. Ids and nonces are random. The
-// network replaces them by names that are the same in each run, so that the runs can be compared.
+// simulated network replaces ids and nonces by names that are the same in each run, so that the runs can be
+// compared.
 const sessionName = "Session."
 
 // A process has one session.
@@ -31,7 +32,7 @@ type process struct {
 	session *rlock.Session
 
 	// run.mu guards the following.
-	subscription *subscription // the last one; nil: there was none
+	subscription *subscription // the session's last connection for messages; nil: there was none
 	attempts     int           // number of the last attempt that has sent a request
 	away         bool          // the process is cut off from the server
 	closed       bool          // Close was called
@@ -39,32 +40,32 @@ type process struct {
 	slow         bool          // time has passed while a request of the process was in flight
 }
 
-// A run lives through one order of steps, in a bubble of testing/synctest.
+// A run takes the steps of one order, in a bubble of testing/synctest.
 type run struct {
 	world     *World
 	server    *server
 	processes []*process
 	actors    []*actor
-	events    *[]string     // nil: no events are kept
-	activity  chan struct{} // cap 1: something has happened, perhaps because of a timer
+	events    *[]string     // events of the run so far; nil: no events are kept
+	activity  chan struct{} // capacity 1; a value ends the step in which time passes
 
 	mu        sync.Mutex // guards the following, and the fields of processes, actors, requests, subscriptions
-	over      bool       // all requests fail
+	over      bool       // the run is being stopped, so all requests fail
 	space     int        // the data in Redis, as an index of server.content
 	requests  []*request // requests without a reply
-	late      []*request // requests whose senders have left, and that the server may still run
+	late      []*request // requests that the server may still run, although no sender waits for a reply
 	left      Faults     // number of faults that may still happen
 	aliases   [][2]string
 	token     int64         // highest token of all holds so far
-	excluded  int64         // highest token of the holds that excluded all others
-	shared    int64         // token of the last writer that became a reader, which other readers may share
+	excluded  int64         // highest token of all exclusive holds so far
+	shared    int64         // token of the last writer that became a reader; other readers may share it
 	granted   int64         // highest token of all grants of Redis
 	lost      []lostGrant   // grants that an operator has ended, or whose keys an operator has deleted
 	limit     int64         // number of permits
-	setBack   time.Duration // by which the clock of the server was set back
-	keys      []string      // of the lock
+	setBack   time.Duration // time by which the clock of the server was set back
+	keys      []string      // keys of the lock; nil: no session has sent an acquire request yet
 	channels  string        // beginning of the names of all sessions' channels
-	retention string        // milliseconds for which a hash is kept
+	retention string        // milliseconds for which Redis keeps the hash after the lease
 	stalled   time.Duration
 	failure   error
 
@@ -76,7 +77,7 @@ type run struct {
 type step struct {
 	name    string
 	do      func() // called with run.mu held; nil: time passes
-	regular bool   // the step is no fault
+	regular bool   // the step is neither a fault nor the passage of time
 }
 
 // newRun starts the sessions of a world, in the present bubble.
@@ -121,7 +122,8 @@ func newRun(w *World, s *server, clients []*client) *run {
 	return r
 }
 
-// warm has a process lock and unlock another name, so that its session knows the clock of Redis.
+// warm locks and unlocks another lock in the session of a process, so that the session knows the clock of
+// Redis.
 func (r *run) warm(p *process) {
 	done := make(chan error, 1)
 	go func() {
@@ -163,9 +165,9 @@ func (r *run) plain(text string) string {
 	return text
 }
 
-// original reverts plain. The caller must hold run.mu.
+// original replaces the names by the random texts again. The caller must hold run.mu.
 func (r *run) original(text string) string {
-	for _, a := range slices.Backward(r.aliases) { // the name of a nonce contains the name of a session
+	for _, a := range slices.Backward(r.aliases) { // nonces first, as their names contain session names
 		if strings.Contains(text, a[1]) {
 			text = strings.ReplaceAll(text, a[1], a[0])
 		}
@@ -190,7 +192,8 @@ func (r *run) log(format string, args ...any) {
 	}
 }
 
-// fail notes that a promise is broken, unless another one was before. The caller must hold run.mu.
+// fail records that a promise is broken. Only the first failure of a run is kept. The caller must hold
+// run.mu.
 func (r *run) fail(format string, args ...any) {
 	if r.failure == nil {
 		r.failure = fmt.Errorf(format, args...)
@@ -198,7 +201,7 @@ func (r *run) fail(format string, args ...any) {
 	}
 }
 
-// happened ends a step in which time passes.
+// happened ends the step in which time passes, if the run is in such a step.
 func (r *run) happened() {
 	select {
 	case r.activity <- struct{}{}:
@@ -213,7 +216,7 @@ func (r *run) answer(q *request) {
 }
 
 // steps returns the steps of the present state, the preferred one first. It returns none if all actors are
-// done. The caller must hold run.mu.
+// done, nothing is in flight, and no session is cut off. The caller must hold run.mu.
 func (r *run) steps() []step {
 	r.checkState()
 	r.checkRoom()
@@ -233,7 +236,7 @@ func (r *run) steps() []step {
 	return unique(all)
 }
 
-// unique numbers steps that have the same name.
+// unique adds numbers to the names of steps, so that the names differ.
 func unique(all []step) []step {
 	for i := range all {
 		same := 1
@@ -249,7 +252,8 @@ func unique(all []step) []step {
 	return all
 }
 
-// regular returns the steps that are no faults, except for the passage of time. The caller must hold run.mu.
+// regular returns the steps that are no faults, except for the step in which time passes. Postponed steps
+// come last. The caller must hold run.mu.
 func (r *run) regular() (all []step) {
 	add := func(name string, do func()) { all = append(all, step{name: name, do: do}) }
 	slices.SortStableFunc(r.requests, func(a, b *request) int { return strings.Compare(a.label, b.label) })
@@ -298,9 +302,10 @@ func (r *run) regular() (all []step) {
 // wait is the name of the step in which time passes until something happens by itself.
 const wait = "wait"
 
-// otherwise returns the step that is taken if there is no regular step. Time passes, or a session that was
-// cut off comes back because the actors of all other sessions are done. If all actors are done, otherwise
-// returns the zero step. The caller must hold run.mu.
+// otherwise returns the preferred step of a state that has no regular step. While a session that is not cut
+// off has actors that are not done, this is the step in which time passes. After that, a session that was cut
+// off comes back. If there is no such session, either, the function returns the zero step. The caller must
+// hold run.mu.
 func (r *run) otherwise() step {
 	for _, a := range r.actors {
 		if a.phase != finished && !a.p.away {
@@ -320,7 +325,7 @@ func (r *run) otherwise() step {
 	return step{}
 }
 
-// faults returns the steps that the world still has, see Faults. The caller must hold run.mu.
+// faults returns the faults that may still happen in this run, see Faults. The caller must hold run.mu.
 func (r *run) faults() (all []step) {
 	add := func(left *int, name string, do func()) {
 		if *left > 0 {
@@ -376,8 +381,8 @@ func (r *run) faults() (all []step) {
 // longestWait is the longest time that passes in one step.
 const longestWait = 2 * time.Minute
 
-// take takes one of the steps of a state, and returns when all goroutines have come to rest. The caller must
-// not hold run.mu.
+// take takes the step steps[n], and returns when all goroutines have come to rest. The caller must not hold
+// run.mu.
 func (r *run) take(steps []step, n int) {
 	r.mu.Lock()
 	s, chosen := steps[n], n > 0
@@ -402,7 +407,7 @@ func (r *run) take(steps []step, n int) {
 	}
 	r.mu.Unlock()
 	select {
-	case <-r.activity: // from before
+	case <-r.activity: // an activity from before this step
 	default:
 	}
 	began := time.Now()
@@ -466,8 +471,8 @@ func (r *run) finish() {
 	}
 }
 
-// calm takes regular steps until done returns true, or until nothing has happened for a time. The caller must
-// not hold run.mu.
+// calm takes regular steps until done returns true, the run has failed, or nothing has happened for the time
+// rest. The caller must not hold run.mu.
 func (r *run) calm(rest time.Duration, done func() bool) {
 	for range 1000 {
 		r.mu.Lock()
@@ -517,13 +522,13 @@ func (r *run) stop() {
 	}
 	synctest.Wait()
 	for _, a := range r.actors {
-		if a.hold != nil { // otherwise the garbage collector finds a forgotten Hold
+		if a.hold != nil { // otherwise the garbage collector reports a forgotten Hold
 			_ = a.hold.Unlock(context.Background())
 		}
 	}
 }
 
-// A client is the client of one process, in all runs.
+// A client is the go-redis client of one process. All runs use the same clients.
 type client struct {
 	rdb  *redis.Client
 	hook *hook

@@ -14,14 +14,14 @@ import (
 type Result struct {
 	States   int // number of different states
 	Runs     int
-	Steps    int  // number of steps of all runs, with the steps that repeat an earlier run
+	Steps    int  // number of steps of all runs, including the steps that repeat an earlier run
 	Depth    int  // number of steps of the longest run
 	Diverged int  // number of runs in which a step of an earlier run was not possible any more
 	Complete bool // all orders within the bounds were tried
 	Took     time.Duration
-	Failure  error    // the first broken promise; nil: none
-	Path     []string // the steps that lead to the failure
-	Events   []string // of Replay: the steps with their requests, replies and results
+	Failure  error    // the first failure, such as a broken promise; nil: there was none
+	Path     []string // names of the steps that lead to the failure
+	Events   []string // steps with their requests, replies and results; only Replay sets Events
 }
 
 func (r Result) String() string {
@@ -40,10 +40,10 @@ type fork struct {
 	detours int      // number of detours that are left in this state
 }
 
-// An explorer makes runs until it has tried all orders. The orders are a tree, which it searches depth
-// first. A run repeats the steps of the run before, up to the last fork with another step, and takes that
-// step. Then it takes the preferred step of each state, until all actors are done or the state was visited
-// before. So each state is also the beginning of a run in which nothing more goes wrong.
+// An explorer makes runs until it has tried all orders. It searches the tree of orders depth first. A run
+// repeats the steps of the run before up to the last fork that has an untried step, and takes this step. Then
+// the run takes the preferred step of each state, until all actors are done or the run reaches a state that
+// was visited before.
 type explorer struct {
 	t       *testing.T
 	world   *World
@@ -72,8 +72,9 @@ func (e *explorer) close() {
 	}
 }
 
-// Explore tries all orders of a world. It stops at the first failure, when it has visited most states, or
-// after atMost. The function text returns the texts of scripts: script.Text, or a function that breaks them.
+// Explore tries all orders of a world. It stops at the first failure, after it has visited as many states as
+// most says, or after the time atMost. The function text returns the text of a script. It is script.Text, or
+// a function that returns some scripts with a mistake.
 func Explore(t *testing.T, w World, text func(name string) string, most int, atMost time.Duration) Result {
 	e := newExplorer(t, &w, text)
 	defer e.close()
@@ -146,8 +147,8 @@ func (e *explorer) once() {
 	})
 }
 
-// look returns the steps of the present state. If done is true, the run has failed, or all actors are done
-// and look has finished the run.
+// look returns the steps of the present state. If done is true, the run has ended. Either the run has failed,
+// or all actors were done, and look has called finish.
 func (e *explorer) look(r *run) (steps []step, done bool) {
 	r.mu.Lock()
 	steps = r.steps()
@@ -163,7 +164,7 @@ func (e *explorer) look(r *run) (steps []step, done bool) {
 	return steps, false
 }
 
-// takeNamed takes the step with this name. It returns false if there is none.
+// takeNamed takes the step with this name. It returns false if no step has this name.
 func (r *run) takeNamed(steps []step, name string) bool {
 	for i, s := range steps {
 		if s.name == name {
@@ -174,8 +175,8 @@ func (r *run) takeNamed(steps []step, name string) bool {
 	return false
 }
 
-// bubble starts a run in a bubble of its own, calls live, stops the run, and notes the failure. If a
-// goroutine remains in the bubble, that is a failure, too.
+// bubble starts a run in a bubble of its own, calls live, stops the run, and keeps the failure. A goroutine
+// that remains in the bubble is a failure, too.
 func (e *explorer) bubble(live func(r *run)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -198,7 +199,7 @@ func (e *explorer) bubble(live func(r *run)) {
 	})
 }
 
-// keep keeps the path of a failure.
+// keep stores e.path as the path of the failure, unless the result has a path already.
 func (e *explorer) keep() {
 	if e.result.Path == nil {
 		for _, f := range e.path {
@@ -207,8 +208,8 @@ func (e *explorer) keep() {
 	}
 }
 
-// back turns e.path to the next step of the last fork that has another one. It returns false if there is
-// none.
+// back cuts e.path after the last fork that has an untried step, and selects this step. It returns false if
+// no fork has one.
 func (e *explorer) back() bool {
 	for n := len(e.path); n > 0; n = len(e.path) {
 		if f := &e.path[n-1]; f.next+1 < len(f.steps) {
@@ -220,7 +221,8 @@ func (e *explorer) back() bool {
 	return false
 }
 
-// Simplest looks for a failure with fewer detours than the failure of r. It returns r if it finds none.
+// Simplest explores w with 1 detour, then with 2 and so on, as long as they are fewer than w.Detours. It
+// returns the result of the first of these explorations that fails. It returns r if none of them fails.
 func Simplest(t *testing.T, w World, text func(name string) string, r Result) Result {
 	for detours := 1; detours < w.Detours; detours++ {
 		few := w
@@ -233,7 +235,8 @@ func Simplest(t *testing.T, w World, text func(name string) string, r Result) Re
 }
 
 // Replay makes one run. The run takes the steps with the names in path, and then the preferred step of each
-// state. The result has all events. Replay fails if a step of path is not possible.
+// state. The result has all events. It has a Failure if a promise is broken, or if a step of path is not
+// possible.
 func Replay(t *testing.T, w World, text func(name string) string, path []string) Result {
 	e := newExplorer(t, &w, text)
 	defer e.close()

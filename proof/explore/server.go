@@ -27,8 +27,8 @@ import (
 // runs begin with the same steps.
 type server struct {
 	text    func(name string) string
-	scripts map[string]*keyspace.Script // by digest
-	spaces  map[string]int              // index in content, by Space.Encode
+	scripts map[string]*keyspace.Script // compiled scripts, by digest
+	spaces  map[string]int              // indexes in content, by the text of Space.Encode
 	content []*keyspace.Space
 	effects map[cause]effect
 }
@@ -92,18 +92,18 @@ type command struct {
 	digest     string
 	keys, argv []string
 	reply      string // "" before the server has run the command
-	err        error  // the error that the server replies
+	err        error  // the error in the server's reply
 	cmd        redis.Cmder
 }
 
 func (c *command) name() string { return path.Base(names()[c.digest]) }
 
-// text returns a text that differs for any two different commands.
+// text returns a text that identifies the command.
 func (c *command) text() string {
 	return c.digest + "\x00" + strings.Join(c.keys, "\x00") + "\x00\x00" + strings.Join(c.argv, "\x00")
 }
 
-// A request is one or more commands that a session sends at once.
+// A request has the commands that a session sends together.
 type request struct {
 	p        *process
 	label    string
@@ -132,7 +132,7 @@ func (h *hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h.p.Load().send(ctx, cmds) }
 }
 
-// readTimeout is the ReadTimeout of the clients, which is the default of go-redis.
+// readTimeout is the time after which a client stops waiting for a reply.
 const readTimeout = 3 * time.Second
 
 // send blocks until the explorer has answered the commands, or until the client would give up.
@@ -232,7 +232,7 @@ func (p *process) command(cmd redis.Cmder) *command {
 	return c
 }
 
-// label returns a name for a command that does not depend on the time.
+// label returns a name for a command. The name does not depend on the time.
 func (c *command) label(p *process) string {
 	if len(c.argv) > 0 && strings.HasPrefix(c.argv[0], sessionName) {
 		return c.name() + " " + short(c.argv[0])
@@ -243,7 +243,7 @@ func (c *command) label(p *process) string {
 // short returns an owner field without the beginning that all owner fields have.
 func short(owner string) string { return strings.TrimPrefix(owner, sessionName) }
 
-// A refused is an error that the server replies.
+// A refused is the error in a reply of the server.
 type refused string
 
 func (e refused) Error() string { return string(e) }
@@ -251,8 +251,9 @@ func (refused) RedisError()     {}
 
 var _ redis.Error = refused("")
 
-// drop ends a request with an error for its sender. If the server has not run the request, the server may
-// still do so later. The caller must hold run.mu.
+// drop ends a request with an error for its sender. If the server has not run the request, it may still run
+// the request later. But it does not if the world's number of late requests is used up, or if Close of the
+// session has returned. The caller must hold run.mu.
 func (r *run) drop(q *request, err error) {
 	r.remove(q)
 	if !q.ran && r.left.Late > 0 && !q.p.gone {

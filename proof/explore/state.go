@@ -17,26 +17,27 @@ import (
 	"github.com/lockline/lockline/internal/inner"
 )
 
-// A fingerprint identifies a state by everything that can affect the next steps. That is the data in Redis,
-// the requests and messages in flight, and the actors. It is also the memory of each session, and the stack
-// of each goroutine. The memory is read by reflection, from the session down, so the engine can change
-// without a change here.
+// A fingerprint identifies a state by everything that can affect the next steps. This includes the data in
+// Redis, the requests and messages in flight, and the actors. It also includes the memory of each session,
+// and the stack of each goroutine. A walker reads the memory by reflection, beginning at the session. So this
+// file need not be changed when the engine changes.
 //
 // Two states with the same fingerprint can still differ, and then the explorer skips orders that it should
 // try:
-//   - Times are compared in cells of 10 ms, because the pauses between the copies of a request are random.
+//   - Of times, only their order and their cell of 10 ms count, because the pauses between the copies of a
+//     request are random.
 //   - Of a goroutine, the functions on its stack count, but not their variables. The session refers to nearly
 //     everything that matters in these variables.
-//   - Of channels, only the number of values counts. Functions, mutexes and types of other modules do not
-//     count, except for times, atomic values and the end of contexts.
+//   - Of channels, only the number of values counts, and of functions, only whether they are nil. Mutexes and
+//     types of other modules do not count, except for times, atomic values and the end of contexts.
 //
-// Conversely, two states that differ in nothing that matters can have different fingerprints. That only costs
-// time.
+// Conversely, two states can have different fingerprints although they differ in nothing that matters. Then
+// the explorer only takes longer.
 type fingerprint [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// cell is the length of the cells in which times are compared, in microseconds.
+// cell is the length of a cell of time in microseconds, see fingerprint.
 const cell = 10_000
 
 // fingerprint returns the fingerprint of the present state. All goroutines must have come to rest. The caller
@@ -52,7 +53,7 @@ func (r *run) fingerprint() fingerprint {
 	}
 	k.word("run", r.left.list()...)
 	k.word("stalled", int64(r.stalled/time.Millisecond)/(cell/1000))
-	if r.world.Detours > 0 { // without a bound, all steps are tried in any order
+	if r.world.Detours > 0 { // without a bound, postponed steps are tried like any other steps
 		for _, name := range slices.Sorted(maps.Keys(r.postponed)) {
 			k.word(name)
 		}
@@ -102,26 +103,27 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// A walker writes a state as bytes. Pointers become numbers in the order in which the walker finds the
-// objects.
+// A walker writes a state as bytes. For a pointer, it writes the number of the object. The objects are
+// numbered in the order in which the walker finds them.
 type walker struct {
 	r     *run
 	now   int64
 	b     []byte
 	seen  map[visit]int             // numbers of the objects
-	names map[unsafe.Pointer]string // names of the contexts of actors
+	names map[unsafe.Pointer]string // names of actors, by the addresses of their contexts
 	times []stamp
 }
 
-// A visit is an object. A structure and its first field have the same address, so the type is part of it.
+// A visit identifies an object by its address and its type. The address is not enough, because a structure
+// and its first field have the same one.
 type visit struct {
 	at unsafe.Pointer
 	of reflect.Type
 }
 
-// A stamp is a place in the bytes for a time, in microseconds since 1970. The place gets the cell of the
-// time, relative to the present, and its rank among all times. Tokens are such times, too, and differ in
-// their rank.
+// A stamp is a time in microseconds since 1970, and its place in the bytes. There, end writes the cell of the
+// time, relative to the present cell, and the rank of the time among all times. Tokens are such numbers, too.
+// Tokens of the same cell still differ in their rank.
 type stamp struct {
 	at    int
 	value int64
@@ -151,26 +153,26 @@ func (k *walker) end() []byte {
 	all = slices.Compact(all)
 	for _, t := range k.times {
 		rank, _ := slices.BinarySearch(all, t.value)
-		// Each run begins at the beginning of a cell.
+		// Each run begins at the beginning of a cell, so the cells of different runs can be compared.
 		binary.LittleEndian.PutUint32(k.b[t.at:], uint32(t.value/cell-k.now/cell))
 		binary.LittleEndian.PutUint16(k.b[t.at+4:], uint16(rank))
 	}
 	return k.b
 }
 
-// integer writes a number. By its size, it may be a time.
+// integer writes a number. A number of a certain size counts as a time.
 func (k *walker) integer(n int64) {
 	switch {
-	case n > 1e17 || n < -1e17: // nanoseconds since wire.epoch, or a constant
+	case n > 1e17 || n < -1e17: // a time in nanoseconds since wire.epoch, or a constant
 		k.b = binary.AppendVarint(k.b, n/(cell*1000))
-	case n > 1e14 && n < 1e16: // microseconds since 1970, or a token
+	case n > 1e14 && n < 1e16: // a time in microseconds since 1970, or a token
 		k.time(n)
 	default:
 		k.b = binary.AppendVarint(k.b, n)
 	}
 }
 
-// text writes a text. Numbers in the text may be times.
+// text writes a text. A number of 15 digits in the text counts as a time or a token.
 func (k *walker) text(s string) {
 	s = k.r.plain(s)
 	k.b = binary.AppendUvarint(k.b, uint64(len(s)))
@@ -185,7 +187,7 @@ func (k *walker) text(s string) {
 		for n < len(s) && digit(rune(s[n])) {
 			n++
 		}
-		if n == 15 { // microseconds of these years
+		if n == 15 { // microseconds since 1970, for times from 1973 to 2001; a bubble begins in 2000
 			v, _ := strconv.ParseInt(s[:n], 10, 64)
 			k.time(v)
 		} else {
@@ -247,7 +249,8 @@ func (k *walker) network() {
 	}
 }
 
-// goroutines writes the stack of each goroutine that runs code of the library, without the explorer's own.
+// goroutines writes a hash of the stack of each goroutine that runs code of the library, except for the
+// explorer's own goroutine.
 func (k *walker) goroutines() {
 	records := make([]runtime.StackRecord, 200)
 	n, ok := runtime.GoroutineProfile(records)
@@ -272,7 +275,7 @@ func (k *walker) goroutines() {
 	}
 }
 
-// A part is a part of the program.
+// A part is the part of the program to which a function belongs.
 type part uint8
 
 const (
@@ -281,9 +284,9 @@ const (
 	explorers
 )
 
-var parts = map[uintptr]part{} // the results of partOf
+var parts = map[uintptr]part{} // the results of partOf, by address
 
-// partOf returns the part of the code at this address.
+// partOf returns the part to which the code at an address belongs.
 func partOf(pc uintptr) part {
 	p, ok := parts[pc]
 	if !ok {
@@ -306,10 +309,10 @@ var (
 	contextType  = reflect.TypeFor[context.Context]()
 )
 
-// module is the module of the library.
+// module is the beginning of the import paths of all packages of the library.
 const module = "github.com/lockline/lockline"
 
-// ours reports whether the walker looks into a type.
+// ours reports whether a type belongs to the library, or to no package.
 func ours(t reflect.Type) bool {
 	path := t.PkgPath()
 	return path == "" || strings.HasPrefix(path, module)
@@ -364,7 +367,8 @@ func (k *walker) value(v reflect.Value) {
 	}
 }
 
-// pointer writes a pointer, and the object to which it points if that was not written before.
+// pointer writes a pointer. If the walker has not written the object of the pointer before, pointer writes
+// the object, too.
 func (k *walker) pointer(v reflect.Value) {
 	if v.IsNil() {
 		k.b = append(k.b, 0)

@@ -23,7 +23,7 @@ type subscription struct {
 	// run.mu guards the following.
 	ended    bool
 	wanted   []string        // channels of SUBSCRIBE commands that the server has not run
-	channels map[string]bool // channels that the server has subscribed
+	channels map[string]bool // channels to which the connection is subscribed
 	queue    []keyspace.Message
 }
 
@@ -137,8 +137,8 @@ func (c *subscription) deliver(lose bool) {
 	}
 }
 
-// listener returns the connection with a channel. It returns nil if there is none. The caller must hold
-// run.mu.
+// listener returns the connection that is subscribed to a channel. It returns nil if there is none. The
+// caller must hold run.mu.
 func (r *run) listener(channel string) *subscription {
 	for _, p := range r.processes {
 		if c := p.subscription; c != nil && c.channels[channel] {

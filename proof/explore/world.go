@@ -1,16 +1,16 @@
-// Package explore explores the code that ships. It runs the sessions of two or three processes, with the
-// engine and everything below it, against the library's own Lua scripts, in the fake time of
-// testing/synctest. At each step, one thing happens: the server runs a request, a reply or a message arrives
-// or is lost, a goroutine calls Lock or Unlock, a context ends, or time passes. The explorer tries every
-// order of these steps, up to a bound.
+// Package explore tries the possible orders of events around one lock. It runs the sessions of two or three
+// processes in the fake time of testing/synctest. The sessions run the library's own engine, and the server
+// runs the library's own Lua scripts. At each step, one thing happens: the server runs a request, a reply or
+// a message arrives or is lost, a goroutine calls Lock or Unlock, a context ends, or time passes. The
+// explorer tries every order of these steps within a bound, see World.Detours.
 //
-// Begin with World in this file. A run (run.go) lives through one order of steps. The explorer (search.go)
-// chooses the orders, and ends a run that reaches a state which an earlier run has visited (state.go). The
+// Begin with World in this file. A run (run.go) takes the steps of one order. The explorer (search.go)
+// chooses the orders. It usually ends a run that reaches a state which was visited before (state.go). The
 // server and the network are in server.go, subscriptions in subscription.go, goroutines in actor.go, and the
 // steps of an operator in operator.go. The promises that each run must keep are in check.go. The
 // specification of the scripts is in model.go.
 //
-// The package is for tests alone. docs/proof.md lists the worlds that were explored.
+// The package is for tests alone. docs/proof.md describes the method and its results.
 package explore
 
 import (
@@ -25,33 +25,33 @@ import (
 // A World has a few sessions, whose goroutines use one lock.
 type World struct {
 	Name  string
-	Small bool // the world is explored with all tests
+	Small bool // the main tests explore the world; the nightly tests explore all worlds
 
-	// Cast has an element for each session. Each word in it is a goroutine, and each letter of the word is
-	// one use of the lock, see roles. For example, the session "LT R" has a goroutine that calls Lock and
-	// later TryLock, and a goroutine that locks for reading.
+	// Cast has one string for each session. Each word of the string is a goroutine, and each letter of the
+	// word is one use of the lock by this goroutine, see roles. For example, the session "LT R" has a
+	// goroutine that calls Lock and later TryLock, and a goroutine that locks for reading.
 	Cast    []string
-	Options []rlock.SessionOption // of each session
-	Lingers bool                  // each session may keep a grant for 100 ms while no goroutine has it
+	Options []rlock.SessionOption // options of each session
+	Lingers bool                  // each session may keep an unused grant for 100 ms, by WithLinger
 	Faults  Faults
 
-	// Detours bounds the number of detours of an order. The steps of a state have an order of preference:
-	// replies arrive before further requests run, and nothing goes wrong. A detour is a step that is not the
-	// first. Regular steps that a detour has passed over are postponed until there are no others, so an order
-	// in which one request is late is one detour, however much happens before the request. Zero means that
-	// there is no bound.
+	// Detours is the largest number of detours in an order. In each state, the explorer prefers one step:
+	// replies arrive before further requests run, and nothing goes wrong. Any other step is a detour. If the
+	// detour is no fault, the steps that the explorer would have preferred come after all other steps that
+	// are no faults. So one detour makes a request late, however much happens before the server runs the
+	// request. Zero means that there is no bound.
 	Detours int
 
 	kind         kind
 	withoutModel bool // the effects of scripts are not compared with the model, see model.go
 }
 
-// Faults bounds the number of times that something is lost, delayed or ended in one run.
+// Faults has the largest number of faults of each sort in one run.
 type Faults struct {
-	Cuts     int // a connection breaks under a request, before or after the server has run the request
-	Late     int // the server runs a request although its connection has broken
+	Cuts     int // a connection breaks before or after the server has run a request, and the reply is lost
+	Late     int // the server may run a request after its sender has got an error
 	Losses   int // a message does not arrive
-	Breaks   int // a subscription breaks, with the messages in it
+	Breaks   int // a subscription ends, and its messages are lost
 	Cancels  int // the context of a waiting call is canceled
 	Cutoffs  int // a session cannot reach the server until the goroutines of all other sessions are done
 	Waits    int // time passes until something happens by itself, although another step was possible
@@ -63,9 +63,9 @@ type Faults struct {
 	ClockSets int // an operator sets the clock of the server back
 }
 
-// A kind is one kind of lock.
+// A kind has the properties of one kind of lock.
 type kind struct {
-	limit  int  // number of permits, or the largest number of readers
+	limit  int  // number of permits; a lock with one holder has 1, and a reader takes 1
 	fair   bool // the lock serves goroutines of all sessions first come, first served
 	fences bool // the tokens grow from holder to holder
 	locker func(s *rlock.Session, r role) rlock.Locker
@@ -97,15 +97,15 @@ var (
 type role struct {
 	letter  byte
 	tries   bool // the goroutine calls TryLock
-	nests   bool // the goroutine locks again below its hold, and unlocks the nested hold first
-	reduces bool // the goroutine locks for reading below its hold, and unlocks the outer hold first
+	nests   bool // the goroutine takes a nested hold, and unlocks the nested hold first
+	reduces bool // the goroutine takes a nested hold for reading, and unlocks the outer hold first
 	reads   bool
 	takes   int           // number of permits; 0: all
 	lease   time.Duration // the fixed lease; 0: the lease is renewed
 	stays   time.Duration // HoldAtLeast; 0: without it
 }
 
-// roles are the letters of a Cast.
+// roles has the role for each letter of a Cast.
 var roles = map[byte]role{
 	'L': {},
 	'T': {tries: true},

@@ -18,17 +18,17 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// Assignment configures a process, which reads it from the first line of its stdin. The end of stdin is the
-// order to stop.
+// Assignment configures a process. The process reads its Assignment from the first line of its stdin, and
+// stops when stdin ends.
 type Assignment struct {
 	Number     int
 	Seed       uint64
 	Redis      []string // URLs of the servers
 	Prefix     string
 	Kinds      []string // kinds of locks, a subset of the result of the function Kinds
-	Names      int      // locks of each kind
+	Names      int      // number of locks of each kind
 	Lease      time.Duration
-	Linger     time.Duration // above 0, sessions keep released locks so long, and processes use them by turns
+	Linger     time.Duration // WithLinger of the sessions; above 0: processes use the locks by turns
 	Goroutines int
 }
 
@@ -36,13 +36,13 @@ type Assignment struct {
 const (
 	failed  Kind = "failed"  // an acquisition that returned an error
 	renewed Kind = "renewed" // a hold whose deadline may have moved
-	gone    Kind = "gone"    // a hold that Redis did not know, before its deadline
+	gone    Kind = "gone"    // an Unlock before the deadline of a hold that Redis did not know any more
 	counts  Kind = "counts"  // a count down that is about to be sent
 )
 
 // Kinds of events that are errors by themselves, without a model.
 const (
-	Stuck Kind = "stuck" // the faults had ended, and a lock could not be acquired
+	Stuck Kind = "stuck" // a lock could not be acquired after the faults had ended
 	Left  Kind = "left"  // a goroutine, a key or a subscription was left behind
 	Died  Kind = "died"  // a process ended by itself
 )
@@ -50,15 +50,14 @@ const (
 // Event is a line of a process's stdout.
 type Event struct {
 	Op
-	Until int64  `json:",omitempty"` // deadline of an Acquire or a renewed one
+	Until int64  `json:",omitempty"` // deadline of the hold, for Acquire and renewed
 	Error string `json:",omitempty"`
 }
 
 const (
 	// patience is the time limit of an acquisition after the faults have ended.
 	patience = 30 * time.Second
-	// latchLifetime is so long that a waiter that misses a notification does not look at its latch within
-	// patience.
+	// latchLifetime is so long that a waiter which misses a notification still waits after patience.
 	latchLifetime = 10 * time.Minute
 )
 
@@ -71,12 +70,12 @@ type client struct {
 	reports *json.Encoder
 }
 
-// visit acquires a lock in one of several ways, holds it for a while, and releases it. An error means that it
-// was not acquired.
+// visit is a function that acquires a lock in one of several ways, holds it for a while, and releases it. An
+// error means that the lock was not acquired.
 type visit func(u user, ctx context.Context) error
 
 // Work runs in each process that Stage starts. It uses the locks until stdin ends. Then it acquires each lock
-// once more, and reports a Stuck event if that fails, and a Left event if a goroutine still runs at the end.
+// once more. It reports a Stuck event if this fails, and a Left event if a goroutine still runs at the end.
 func Work(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {
@@ -139,7 +138,7 @@ func (c *client) open() (end func(), err error) {
 			return nil, err
 		}
 		sessions = append(sessions, s)
-		// A release that does not reach a server is left to the lease.
+		// If a release does not reach a server, the lock is free when the lease ends.
 		ends = append(ends, func() { _ = s.Close(); _ = rdb.Close() })
 	}
 	for _, kind := range c.Kinds {
@@ -161,7 +160,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 func (c *client) report(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.reports.Encode(e) // fails only when the parent has ended
+	_ = c.reports.Encode(e) // Encode fails only when the parent has ended
 }
 
 // use runs in each goroutine and visits locks at random as one owner.
@@ -174,7 +173,7 @@ func (c *client) use(goroutine int) {
 		}
 		wait := patience
 		if rnd.IntN(10) == 0 {
-			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // may end during a request
+			wait = time.Duration(rnd.Int64N(int64(20 * time.Millisecond))) // can end during a request
 		}
 		if u.visit(c.visits[rnd.IntN(len(c.visits))], wait) != nil {
 			c.report(Event{Op: Op{Kind: failed}})
@@ -187,7 +186,7 @@ func (c *client) use(goroutine int) {
 	}
 }
 
-// hasTurn reports whether it is this process's turn to use the locks: processes take turns of half a second,
+// hasTurn reports whether it is this process's turn to use the locks. Processes take turns of half a second,
 // by their number modulo 3.
 func (c *client) hasTurn() bool {
 	return time.Now().UnixMilli()/500%3 == int64(c.Number%3)
@@ -216,8 +215,8 @@ func (u user) visit(v visit, wait time.Duration) error {
 	return v(u, ctx)
 }
 
-// getIn makes a visit, and repeats a failed one until patience has passed, as a program would. On a busy
-// machine, an attempt may fail because all servers are slow for a moment.
+// getIn makes a visit. If the visit fails, getIn repeats it until patience has passed, as a program would. On
+// a busy machine, an attempt may fail because all servers are slow for a moment.
 func (u user) getIn(v visit, patience time.Duration) error {
 	end, pause := time.Now().Add(patience), u.Lease/4
 	for {
@@ -239,8 +238,8 @@ type holding interface {
 	Unlock(context.Context) error
 }
 
-// stay keeps the lock until the hold is lost or a random time has passed, mostly below 2 ms and now and then
-// up to a lease, so that renewals happen. It reports new deadlines.
+// stay keeps the lock until the hold is lost or a random time has passed. This time is mostly below 2 ms, but
+// now and then up to a lease, so that renewals happen. Meanwhile, stay reports new deadlines.
 func (u user) stay(held context.Context, hold holding) {
 	most := 2 * time.Millisecond
 	if u.rnd.IntN(100) == 0 {
@@ -280,8 +279,8 @@ func parts(h holding) (all []holding) {
 	return all
 }
 
-// entered reports a hold that was acquired by a call at the time call. Of a read-write lock and a semaphore,
-// of has Read or Permits.
+// entered reports a hold. call is the time at which the call of Lock began. For a read-write lock, of has
+// Read, and for a semaphore, of has Permits.
 func (u user) entered(call time.Time, hold holding, of Op) {
 	at := time.Now().UnixNano()
 	for _, h := range parts(hold) {
@@ -291,9 +290,9 @@ func (u user) entered(call time.Time, hold holding, of Op) {
 	}
 }
 
-// leave unlocks. Before that, it reports the end of each lock's hold. The end is now, or the deadline of a
-// lost hold if that has passed. lost has the locks whose loss was reported before: a loss ends all holds of a
-// lock, so its outer holds are not reported again.
+// leave unlocks a hold. Before that, it reports the end of the hold of each lock. The end is now, or the
+// deadline of a lost hold if the deadline has passed. lost has the locks whose loss was reported before. A
+// loss ends all holds of a lock, so its outer holds are not reported again.
 func (u user) leave(hold holding, of Op, lost map[string]bool) {
 	now, all := time.Now(), parts(hold)
 	deadline := hold.Deadline()

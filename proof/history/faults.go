@@ -19,7 +19,7 @@ const (
 	LostRequests  Fault = "requests lost"
 	Latency       Fault = "network slow"
 	ServerFreeze  Fault = "server frozen"
-	ServerRestart Fault = "server restarted" // with SIGKILL
+	ServerRestart Fault = "server restarted" // stopped by SIGKILL, then started
 )
 
 // Faults has all faults, in the order in which a report lists them. Elsewhere has the faults of processes and
@@ -51,7 +51,7 @@ func (p *play) heal(now time.Time) {
 func (p *play) disturb() {
 	a := p.pick()
 	if a == nil {
-		return // all were killed, and their successors have not started
+		return // all processes were killed, and their successors have not started
 	}
 	if len(p.due) == 0 {
 		for _, i := range p.rnd.Perm(len(p.Stage.Faults)) {
@@ -69,7 +69,7 @@ func (p *play) disturb() {
 	until := func(do func()) { p.heals = append(p.heals, heal{time.Now().Add(lasts), do}) }
 	at := p.rnd.IntN(len(p.proxies))
 	proxy := p.proxies[at]
-	each := func(action faultproxy.Action) { // of every tenth request
+	each := func(action faultproxy.Action) { // each applies an action to every tenth request
 		proxy.OnRequest(func(r *faultproxy.Request) faultproxy.Action {
 			if r.Seq%10 == 0 {
 				return action

@@ -5,17 +5,18 @@ import (
 	"slices"
 )
 
-// Hold is the time during which an owner holds a lock, from the outermost acquisition to the last release.
+// Hold is the time during which an owner holds a lock, from the outermost acquisition to the last release or
+// the loss.
 type Hold struct {
 	Lock, Owner       string
-	Read              bool // of a read-write lock: the outermost hold was to read
-	Permits           int  // of a semaphore
+	Read              bool // the outermost hold of a read-write lock was to read
+	Permits           int  // number of permits of a semaphore
 	Token             int64
 	Call, Return, End int64
-	Nested            int   // nested holds
+	Nested            int   // number of nested holds
 	Downgrade         int64 // time of a writer's downgrade to reader; 0 means none
-	// The number of nested holds with another token, nested write holds within a read hold, and releases
-	// without a hold.
+	// Strange is the number of nested holds with another token, of nested write holds within a read hold, and
+	// of releases or losses without a hold.
 	Strange int
 	Lost    bool // ended by a Lose, not by a Release
 }
@@ -56,8 +57,8 @@ func (h *open) release(op Op) bool {
 	return h.reads+h.writes == 0
 }
 
-// Holds combines ops to holds, sorted by Call. The ops of one owner and lock must be in the order of their
-// calls. Ops of latches are left out.
+// Holds combines ops to holds, and sorts the holds by Call. The ops of one owner and lock must be in the
+// order of their calls. Ops of latches are left out.
 func Holds(ops []Op) (holds []Hold) {
 	type key struct{ lock, owner string }
 	inside := map[key]*open{}
@@ -84,7 +85,7 @@ func Holds(ops []Op) (holds []Hold) {
 			delete(inside, k)
 		}
 	}
-	for _, h := range inside { // without an end: valid until the acquisition returned, at least
+	for _, h := range inside { // a hold without an end was valid at least until its acquisition returned
 		h.End = max(h.Return, h.Downgrade)
 		holds = append(holds, h.Hold)
 	}

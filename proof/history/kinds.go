@@ -15,8 +15,8 @@ import (
 	"github.com/lockline/lockline/semaphore"
 )
 
-// The kinds of locks and of other primitives. All but Red use the first server. A Multi has a member on the
-// second server as well, if there is one.
+// The kinds of locks and of other primitives. A Red uses all servers, and the other kinds use the first
+// server. A Multi also has a member on the second server, if there is one.
 const (
 	Reentrant = "rlock"
 	Fair      = "fairlock"
@@ -89,7 +89,7 @@ func KindOf(name string) string {
 	return kind
 }
 
-// Kinds returns the kinds that need at most so many servers.
+// Kinds returns the kinds that need at most this number of servers.
 func Kinds(servers int) (kinds []string) {
 	for _, p := range primitives {
 		if p.servers <= servers {
@@ -109,7 +109,8 @@ func primitiveOf(kind string) (primitive, bool) {
 
 func judgeMutex(ops []Op) Verdict { return Judge(Holds(ops)) }
 
-// JudgeAll judges ops of all kinds, each by the judge of its kind. Ops on a name of no kind count as Strange.
+// JudgeAll judges ops of all kinds, each by the judge of its kind. If the name of a lock has no known kind,
+// its ops count as Strange.
 func JudgeAll(ops []Op) (all Verdict) {
 	byKind := map[string][]Op{}
 	for _, op := range ops {

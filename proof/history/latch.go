@@ -8,28 +8,32 @@ import (
 
 // Kinds of ops on a latch.
 const (
-	// Set begins a run with the count Permits.
+	// Set begins a run of a latch. Permits of the Op is the count of the run.
 	Set Kind = "set"
-	// Count counts down. If its call failed, Return is the latest instant at which it may have taken effect.
+	// Count counts down. If the call failed, Return is the latest instant at which the count down may have
+	// taken effect.
 	Count Kind = "count"
-	// Wait waits for the end of the current run and returns without error, at once if there is none.
+	// Wait waits for the end of the current run and returns without error. If there is no run, it returns at
+	// once.
 	Wait Kind = "wait"
 )
 
 // countDowns has the times of the count downs of one latch.
-type countDowns struct{ calls, returns []int64 } // in order
+type countDowns struct{ calls, returns []int64 } // both are sorted
 
-// within returns the largest number of count downs that may have taken effect from one instant to another.
+// within returns the largest number of count downs that may have taken effect between the instants from and
+// to.
 func (c countDowns) within(from, to int64) int {
 	before, _ := slices.BinarySearch(c.returns, from)
 	begun, _ := slices.BinarySearch(c.calls, to+1)
 	return max(0, begun-before)
 }
 
-// JudgeLatch checks waits and runs. A Wait may not return before the latest run that began before its call is
-// counted down to 0, and a run may not begin before the previous run is counted down. So enough count downs
-// must have been possible in between. JudgeLatch accepts every history of a correct latch, and some of broken
-// ones: ops do not show which count downs had no effect because there was no run.
+// JudgeLatch checks waits and runs. A Wait may not return before its run is counted down to 0. Its run is the
+// latest run that began before the call of the Wait. Likewise, a run may not begin before the previous run is
+// counted down. So enough count downs must have been possible in between. JudgeLatch accepts every history of
+// a correct latch. It also accepts some histories of broken latches, because ops do not show which count
+// downs found no run and had no effect.
 func JudgeLatch(ops []Op) (v Verdict) {
 	byLock := map[string][]Op{}
 	for _, o := range ops {
@@ -59,7 +63,7 @@ func JudgeLatch(ops []Op) (v Verdict) {
 			}
 			before := sets[i-1]
 			n := before.Permits
-			if s.Call <= before.Return { // in unknown order
+			if s.Call <= before.Return { // the runs may have begun in any order
 				n = min(n, s.Permits)
 			}
 			if c.within(min(s.Call, before.Call), s.Return) < n {

@@ -13,22 +13,23 @@ import (
 type Kind string
 
 const (
-	// Acquire returned a hold, which may be nested, with a token.
+	// Acquire is a call that returned a hold, which may be nested.
 	Acquire Kind = "acquire"
 	// Release is the instant before an owner unlocks one of its holds.
 	Release Kind = "release"
-	// Lose ends all holds of an owner: they were lost or had expired, or the process was killed.
+	// Lose ends all holds of an owner, because they were lost or had expired, or because the process was
+	// killed.
 	Lose Kind = "lose"
 )
 
 // Op is an operation of a client, from Call to Return in Unix nanoseconds. In a Release and a Lose, both are
-// the instant from which the owner no longer relies on the lock, which is free at some later time. A failed
-// acquisition is no Op, as it promises nothing.
+// the instant from which the owner no longer relies on the lock. The lock is free at some later time. A
+// failed acquisition is no Op, because it promises nothing.
 type Op struct {
 	Lock    string `json:",omitempty"`
-	Owner   string `json:",omitempty"` // owner of a reentrant lock
+	Owner   string `json:",omitempty"` // goroutine that uses the lock
 	Kind    Kind
-	Read    bool  `json:",omitempty"` // of a read-write lock: a hold to read, not to write
+	Read    bool  `json:",omitempty"` // in a read-write lock, a hold to read, not to write
 	Permits int   `json:",omitempty"` // permits of an Acquire of a semaphore, or the count of a Set
 	Token   int64 `json:",omitempty"`
 	Call    int64 `json:",omitempty"`
@@ -39,12 +40,12 @@ type Op struct {
 type mutex struct {
 	owner string
 	count int
-	last  int64 // token
+	last  int64 // token of the last owner
 }
 
 // Model returns the model of a mutex, which only its owner can release. The owner of a reentrant mutex may
-// acquire it again. A fenced mutex grants a token above all earlier ones, and nested holds have the token of
-// the outermost. These are the four models of the Jepsen tests of Hazelcast's CP subsystem.
+// acquire it again. A fenced mutex grants a token above all earlier tokens, and nested holds have the token
+// of the outermost hold. The Jepsen tests of Hazelcast's CP subsystem have the same four models.
 func Model(reentrant, fenced bool) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -95,17 +96,17 @@ func Operations(ops []Op) []porcupine.Operation {
 
 // Verdict counts the violations in a history.
 type Verdict struct {
-	// The number of holds that were granted while another owner relied on a hold that excludes them, and of
-	// a latch's runs that began before the previous run ended.
+	// Overlaps is the number of holds that were granted while another owner relied on a hold that excludes
+	// them. It includes the runs of a latch that began before the previous run ended.
 	Overlaps int
-	Unfenced int    // holds whose token is too small
+	Unfenced int    // holds whose token is too small, or equals the token of another hold
 	Strange  int    // nested holds with another token, releases without a hold, and the like
-	Early    int    // waits for a latch that ended before its count was 0
+	Early    int    // waits for a latch that ended before the count was 0
 	Example  string // describes the first overlap or early wait
 }
 
 // Judge judges the holds of a history. It agrees with Model(true, true) and counts violations, but takes no
-// longer than sorting. That is enough because the tokens give the order of the grants.
+// longer than sorting. Sorting is enough because the tokens give the order of the grants.
 func Judge(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -116,7 +117,7 @@ func Judge(holds []Hold) (v Verdict) {
 		v.Unfenced += unfenced(holds)
 		slices.SortStableFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Token, b.Token) })
 		free := int64(0) // the earliest instant at which all earlier holds can have ended
-		var latest Hold  // the hold that ended then
+		var latest Hold  // the hold that ended at that instant
 		for i, h := range holds {
 			if i > 0 && h.Token == holds[i-1].Token {
 				v.Unfenced++
@@ -153,7 +154,7 @@ func unfenced(holds []Hold) (n int) {
 	return n
 }
 
-// Outermost returns the ops without nested ones, for the model of a mutex that is not reentrant.
+// Outermost returns the ops without the ops of nested holds, for the model of a mutex that is not reentrant.
 func Outermost(ops []Op) []Op {
 	var all []Op
 	for _, h := range Holds(ops) {

@@ -13,7 +13,7 @@ type readWrite struct {
 	inside []inside // sorted by owner
 	writer int64    // highest token of a writer
 	last   int64    // highest token of all
-	went   bool     // whether the writer of that token has downgraded to a reader
+	went   bool     // whether the writer with the highest token has downgraded to a reader
 }
 
 // inside counts the holds of an owner.
@@ -66,8 +66,8 @@ func (st readWrite) acquire(op Op) (bool, readWrite) {
 
 // ReadWriteModel returns the model of a reentrant fenced read-write lock, which only its owners can release.
 // All nested holds of an owner have one token. A writer's token is above all earlier tokens. A reader's token
-// is above the tokens of earlier writers, and may be that of a writer that has downgraded to a reader. An
-// owner that only reads cannot acquire the lock to write.
+// is above the tokens of earlier writers, but may be the token of a writer that has downgraded to a reader.
+// An owner that only reads cannot acquire the lock to write.
 func ReadWriteModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -114,7 +114,7 @@ func ReadWriteModel() porcupine.Model {
 }
 
 // JudgeReadWrite judges the holds of a read-write lock as Judge does, and agrees with ReadWriteModel. The
-// tokens give the order of the writers, and between which of them each reader comes.
+// tokens give the order of the writers. They also show between which two writers each reader comes.
 func JudgeReadWrite(holds []Hold) (v Verdict) {
 	byLock := map[string][]Hold{}
 	for _, h := range holds {
@@ -126,8 +126,8 @@ func JudgeReadWrite(holds []Hold) (v Verdict) {
 		slices.SortStableFunc(holds, func(a, b Hold) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), compareBool(a.Read, b.Read))
 		})
-		toRead, toWrite := int64(0), int64(0) // the earliest instants at which a reader and a writer may come
-		var writer, reader Hold               // the holds that ended then
+		toRead, toWrite := int64(0), int64(0) // the earliest instants at which a reader or a writer may begin
+		var writer, reader Hold               // the holds that ended at toRead and at toWrite
 		for i, h := range holds {
 			free, until, before := toWrite, h.End, reader
 			switch {
@@ -169,8 +169,9 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// unfencedReadWrite counts the holds of one lock whose token is too small. That is a writer's if its call
-// began after a hold with a larger token was granted, and a reader's if that hold is a writer's.
+// unfencedReadWrite counts the holds of one lock whose token is too small. A writer's token is too small if
+// its call began after a hold with a larger token was granted. A reader's token is too small if its call
+// began after a writer with a larger token was granted the lock.
 func unfencedReadWrite(holds []Hold) (n int) {
 	granted := slices.Clone(holds)
 	slices.SortFunc(granted, func(a, b Hold) int { return cmp.Compare(a.Return, b.Return) })

@@ -14,8 +14,9 @@ type counting struct {
 	inside []Op // current acquisitions, sorted by owner
 }
 
-// SemaphoreModel returns the model of a semaphore of so many permits. An owner acquires all permits of its
-// request at once, one time, and releases or loses all of them. The tokens of simultaneous holds differ.
+// SemaphoreModel returns the model of a semaphore with this number of permits. An owner has at most one hold.
+// It acquires all permits of the hold at the same time, and releases or loses all of them. The tokens of
+// simultaneous holds differ.
 func SemaphoreModel(permits int) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition,
@@ -53,9 +54,9 @@ type change struct {
 	Hold
 }
 
-// JudgeSemaphore judges the holds of a semaphore of so many permits, and agrees with SemaphoreModel. It takes
-// the latest possible instant for each grant, the return of the acquisition, as a later grant can only
-// overlap fewer holds.
+// JudgeSemaphore judges the holds of a semaphore with this number of permits, and agrees with SemaphoreModel.
+// It assumes the latest possible instant for each grant, because a later grant can only overlap fewer holds.
+// The latest possible instant is the return of the acquisition, or the end of the hold if the end is earlier.
 func JudgeSemaphore(holds []Hold, permits int) (v Verdict) {
 	byLock := map[string][]change{}
 	for _, h := range holds {

@@ -20,28 +20,28 @@ import (
 
 // Stage configures a run of processes that use locks among faults.
 type Stage struct {
-	Assignment                     // of each process, but for Number and Redis
-	T          testing.TB          // for the proxies
-	URLs       []string            // of the servers, redis:// only
-	Servers    []*testredis.Server // the same, for faults of servers; nil if Faults has none
-	Command    func() *exec.Cmd    // a process that calls Work
-	Processes  int                 // number of them at one time
-	Faults     []Fault             // caused in rounds, each with all of them in random order
-	Pace       time.Duration       // from fault to fault, on average
-	// Alone gives each process a prefix of its own, so that nothing excludes the others: the judges must find
-	// overlaps.
+	Assignment                     // assignment of each process, except for Number and Redis
+	T          testing.TB          // test that the proxies belong to
+	URLs       []string            // URLs of the servers, which begin with redis://
+	Servers    []*testredis.Server // the same servers; nil if Faults has no faults of servers
+	Command    func() *exec.Cmd    // returns the command of a process that calls Work
+	Processes  int                 // number of processes at one time
+	Faults     []Fault             // faults to cause, in rounds; each round has all faults in random order
+	Pace       time.Duration       // average time from fault to fault
+	// Alone gives each process a prefix of its own, so that the processes do not exclude each other. Then the
+	// judges must find overlaps.
 	Alone bool
 }
 
 // Record has the events and faults of a run.
 type Record struct {
 	Ops    []Op
-	Got    int           // acquisitions among them, nested ones, too
-	Failed int           // acquisitions that ended without the lock
-	Gone   int           // holds that Redis did not know when they were unlocked, before their deadline
-	Faults map[Fault]int // number of each
+	Got    int           // number of acquisitions, including nested ones, and of sets and waits of latches
+	Failed int           // number of acquisitions that ended without the lock
+	Gone   int           // number of holds that Redis did not know at an Unlock before their deadline
+	Faults map[Fault]int // number of faults of each kind
 	Last   Fault
-	Wrong  []Event // Stuck, Left, Died
+	Wrong  []Event // events of the kinds Stuck, Left and Died
 	Begun  time.Time
 }
 
@@ -61,7 +61,7 @@ type play struct {
 	proxies []*faultproxy.Proxy
 	via     []string // URLs through the proxies
 	heals   []heal
-	due     []Fault // the rest of a round
+	due     []Fault // faults that are left in the present round
 	news    chan child.News[Event]
 	actors  map[int]*actor
 	last    int // number of the latest actor
@@ -72,9 +72,9 @@ type play struct {
 // actor is a process.
 type actor struct {
 	*child.Child
-	killed int64                 // time right before the kill signal was sent; 0 if none was
-	inside map[[2]string]*belief // by lock and owner
-	counts map[string]Op         // by owner: count downs in flight
+	killed int64                 // time right before the kill signal was sent; 0: no signal was sent
+	inside map[[2]string]*belief // beliefs by lock and owner
+	counts map[string]Op         // count downs in flight, by owner
 }
 
 // belief is the state of an owner's holds of a lock, as the owner's events show it.
@@ -90,9 +90,9 @@ const (
 	backlog = 1 << 14
 )
 
-// Run has the processes use locks among faults until enough returns true or ctx ends. It calls enough up to
-// 50 times a second. Then it ends the faults, has each process acquire each lock once more, and looks for
-// leftovers on the servers. An error is not a violation by a lock: it means that the run proves nothing.
+// Run starts the processes and causes faults until enough returns true or ctx ends. It calls enough up to 50
+// times a second. Then it ends the faults, lets each process acquire each lock once more, and looks for
+// leftovers on the servers. An error does not mean that a lock has failed, but that the run proves nothing.
 func (s *Stage) Run(ctx context.Context, enough func(*Record) bool) (*Record, error) {
 	p := &play{Stage: s, rnd: rand.New(rand.NewPCG(s.Seed, 0)), news: make(chan child.News[Event], backlog),
 		actors: map[int]*actor{}, names: map[string]string{}}
@@ -150,7 +150,7 @@ func (p *play) act(ctx context.Context, enough func(*Record) bool) error {
 		}
 		now := time.Now()
 		p.heal(now)
-		for len(p.actors) < p.Processes { // replaces killed ones
+		for len(p.actors) < p.Processes { // replaces killed processes
 			if err := p.start(); err != nil {
 				return err
 			}
@@ -224,18 +224,19 @@ func (p *play) take(n child.News[Event]) {
 		if a.killed == 0 && (n.Err != nil || !p.stopped || len(a.inside) > 0) {
 			p.wrong(Died, "process %d ended (%v), with %d locks", n.Child, n.Err, len(a.inside))
 		}
-		// A killed process relies on no lock, nor does a process that was frozen past its deadline before.
+		// A process relied on its holds until it was killed, or until their deadlines, if it was frozen
+		// before that.
 		for k, b := range a.inside {
 			at := max(min(a.killed, b.until), b.last.Return)
 			p.Ops = append(p.Ops, Op{Lock: k[0], Owner: k[1], Kind: Lose, Token: b.last.Token,
 				Call: at, Return: at})
 		}
-		for _, op := range a.counts { // count downs of unknown effect
+		for _, op := range a.counts { // count downs that may have taken effect
 			op.Kind, op.Return = Count, time.Now().Add(late(p.Lease)).UnixNano()
 			p.Ops = append(p.Ops, op)
 		}
 	case n.Err != nil:
-		if a.killed == 0 { // a killed process may end within a line
+		if a.killed == 0 { // a killed process may have written half a line
 			p.wrong(Died, "process %d: %v", n.Child, n.Err)
 		}
 	case e.Kind == failed:
@@ -290,7 +291,7 @@ func (p *play) see(a *actor, e Event) {
 	p.Ops = append(p.Ops, e.Op)
 }
 
-// name returns one copy of equal strings, as there are millions of events.
+// name returns the same copy of equal strings, because there are millions of events.
 func (p *play) name(s string) string {
 	if n, ok := p.names[s]; ok {
 		return n
@@ -331,8 +332,8 @@ func (p *play) leftovers(url string) error {
 	}
 }
 
-// memory reports whether a key may stay for a while. It is the hash of a lock that nobody holds or waits for,
-// the metadata of permits, or the hash of a latch, which remembers its last run.
+// memory reports whether a key may stay until it expires. Such a key is the hash of a lock that nobody holds
+// or waits for, or the hash of a latch, which remembers its last run.
 func memory(ctx context.Context, rdb *redis.Client, key string) bool {
 	if strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch) {
 		return true

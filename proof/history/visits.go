@@ -43,8 +43,8 @@ func visitWriter(m *rwlock.RWMutex) visit {
 	return func(u user, ctx context.Context) error { return u.readWrite(m, false, ctx) }
 }
 
-// readWrite acquires a read-write lock, sometimes with nested holds, and releases the holds in random order:
-// if its last holds are to read, a writer downgrades to a reader. A reader sometimes tries to write, which
+// readWrite acquires a read-write lock, sometimes with nested holds, and releases the holds in random order.
+// A writer that has only holds to read left downgrades to a reader. A reader sometimes tries to write, which
 // must fail.
 func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error {
 	type part struct {
@@ -86,8 +86,8 @@ func (u user) readWrite(m *rwlock.RWMutex, read bool, ctx context.Context) error
 	return nil
 }
 
-// visitSemaphore acquires n permits, and sometimes a further one. It does not wait for the further one, as
-// all owners might wait for each other.
+// visitSemaphore acquires n permits, and sometimes a further permit. It does not wait for the further permit,
+// because all owners might wait for each other.
 func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	return func(u user, ctx context.Context) error {
 		call := time.Now()
@@ -98,7 +98,7 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 		u.entered(call, hold, Op{Permits: n})
 		if u.rnd.IntN(3) == 0 {
 			beside := u
-			beside.owner += "+" // an owner of its own
+			beside.owner += "+" // the further permit has an owner of its own
 			call := time.Now()
 			if _, further, err := s.TryAcquire(held, 1); err == nil {
 				beside.entered(call, further, Op{Permits: 1})
@@ -112,8 +112,8 @@ func visitSemaphore(s *semaphore.Semaphore, n int) visit {
 	}
 }
 
-// visitLatch sets a latch, unless there is a run already, and counts it down until its own Wait has returned.
-// So a run ends even if all its other users were killed.
+// visitLatch sets a latch, unless there is a run already. Then it counts down until its own Wait has
+// returned, so a run ends even if all other users of the latch were killed.
 func visitLatch(l *latch.Latch) visit {
 	return func(u user, ctx context.Context) error {
 		saw := func(kind Kind, n int, call time.Time) {
@@ -153,8 +153,8 @@ func visitLatch(l *latch.Latch) visit {
 	}
 }
 
-// countDown counts down. It reports that before the call as well: if the process is killed meanwhile, nothing
-// shows whether the count down took effect.
+// countDown counts down. It reports the count down before the call, too. If the process is killed during the
+// call, the parent process still knows that the count down may have taken effect.
 func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	op := Op{Lock: l.Name(), Owner: u.owner, Kind: counts, Call: time.Now().UnixNano()}
 	u.report(Event{Op: op})
@@ -166,9 +166,8 @@ func (u user) countDown(ctx context.Context, l *latch.Latch) {
 	u.report(Event{Op: op})
 }
 
-// late returns a limit on the time after which a count down whose call has failed takes no effect any more.
-// Its request is void after a lease by the server's clock, which the session only knows to within a round
-// trip.
+// late returns the time for which a failed count down may still take effect. The request is void after a
+// lease by the server's clock, and the session knows this clock only to within a round trip.
 func late(lease time.Duration) time.Duration { return 2 * lease }
 
 // visitElection leads for a while, and sometimes changes the value.
@@ -180,7 +179,7 @@ func visitElection(e *election.Election) visit {
 			return err
 		}
 		hold := &leader{Leadership: l, name: e.Name()}
-		if hold.Deadline().IsZero() { // lost before the first look, so no time of leadership is known
+		if hold.Deadline().IsZero() { // lost before the first call of Deadline, so its end is not known
 			ctx, cancel := context.WithTimeout(context.Background(), u.Lease)
 			defer cancel()
 			_ = l.Resign(ctx)
@@ -188,7 +187,7 @@ func visitElection(e *election.Election) visit {
 		}
 		u.entered(call, hold, Op{})
 		if u.rnd.IntN(3) == 0 {
-			// An error is due to a fault, or to a loss, which leave reports.
+			// An error is the effect of a fault or of a loss. leave reports a loss.
 			_ = l.Proclaim(led, u.owner+" again")
 		}
 		u.stay(led, hold)
@@ -197,8 +196,8 @@ func visitElection(e *election.Election) visit {
 	}
 }
 
-// leader is a leadership as a holding. A leadership has no deadline, so Deadline returns the time of the last
-// call at which the leadership was not lost, or zero.
+// leader lets a leadership be used as a holding. A leadership has no deadline, so Deadline returns the time
+// of its last call at which the leadership was not lost, or zero if there was no such call.
 type leader struct {
 	*election.Leadership
 	name string

@@ -12,13 +12,13 @@ import (
 // Message is a published message.
 type Message struct {
 	Channel, Text string
-	Sharded       bool // by SPUBLISH
+	Sharded       bool // published by SPUBLISH
 }
 
 // Env has the state of the server except for its keys.
 type Env struct {
 	Now       int64                               // Redis time in microseconds
-	Listening func(channel string) int            // number of subscribers of a channel; nil for none
+	Listening func(channel string) int            // number of subscribers of a channel; nil: always 0
 	Replica   bool                                // the server is a replica, which refuses to write
 	OnCall    func(command string, args []string) // called before each command of the script, unless nil
 }
@@ -37,7 +37,8 @@ type execution struct {
 	published []Message
 }
 
-// Replies are int64, string, nil for none, []any, or an error that a script can catch.
+// The reply of a command is an int64, a string, a []any, nil if there is no value, or an error. A script can
+// catch these errors.
 var (
 	errType      = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
 	errCount     = errors.New("ERR Wrong number of args calling Redis command from script")
@@ -53,10 +54,10 @@ var (
 // unbounded means that a command may have any number of arguments.
 const unbounded = math.MaxInt
 
-// command is a command that the scripts use. All other commands of Redis are errors here, so that no script
-// uses a command that was not compared with a real server.
+// command is a Redis command that the scripts use. Any other command fails, so no script can use a command
+// that was not compared with a real server.
 type command struct {
-	least, most int // number of arguments
+	least, most int // bounds of the number of arguments
 	run         func(x *execution, args []string) any
 }
 
@@ -108,7 +109,7 @@ func (x *execution) call(name string, args []string) any {
 // writing has the commands that a replica refuses.
 var writing = []string{"DEL", "PEXPIRE", "HSET", "HDEL", "ZADD", "ZREM"}
 
-// integer parses an integer as Redis does, which refuses forms such as +1 and 01.
+// integer parses an integer as Redis does. It refuses forms such as +1 and 01.
 func integer(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != s {
@@ -117,7 +118,7 @@ func integer(s string) (int64, error) {
 	return n, nil
 }
 
-// read returns a key for reading, or nil if there is none.
+// read returns a key for reading, or nil if there is no such key.
 func (x *execution) read(name string) *key {
 	k := x.space.keys[name]
 	if k != nil && k.expired(x.env.Now) {
@@ -127,7 +128,8 @@ func (x *execution) read(name string) *key {
 	return k
 }
 
-// write returns a key for changes, or nil if there is none.
+// write returns a key for changes, or nil if there is no such key. If another Space shares the key, write
+// makes a copy of the key first.
 func (x *execution) write(name string) *key {
 	k := x.read(name)
 	if k == nil || !k.shared {
@@ -256,7 +258,7 @@ func (x *execution) hlen(args []string) any {
 	return int64(len(k.hash))
 }
 
-// hash returns a hash for changes, which it makes if there is no such key.
+// hash returns a hash for changes. If there is no such key, hash makes an empty hash.
 func (x *execution) hash(name string) (*key, any) {
 	k := x.write(name)
 	if k == nil {
@@ -324,7 +326,7 @@ func (x *execution) zadd(args []string) any {
 		if !exact || math.IsNaN(f) {
 			return errFloat
 		}
-		scores[i] = f + 0 // makes 0 of -0, as a small sorted set does
+		scores[i] = f + 0 // turns -0 into 0, as Redis does in a small sorted set
 	}
 	k := x.write(args[0])
 	if k == nil {
@@ -415,7 +417,8 @@ func (x *execution) zrange(args []string) any {
 	return reply
 }
 
-// bound parses an end of a range of scores: -inf, +inf, a number, or ( before a number that is excluded.
+// bound parses an end of a range of scores: -inf, +inf or a number. A ( before the end excludes it from the
+// range.
 func bound(s string) (f float64, open, ok bool) {
 	s, open = strings.CutPrefix(s, "(")
 	f, _, ok = strtod(s)

@@ -1,6 +1,6 @@
 // Package keyspace models the keys of a Redis server as a value that can be copied and compared. It runs the
-// library's scripts on them, with the Redis commands and the Lua that these use. The time is an argument. The
-// tests compare the model with a real server.
+// library's scripts on these keys, and has the Redis commands and the parts of Lua that the scripts need. The
+// caller of a script sets the time. The tests compare the model with a real server.
 package keyspace
 
 import (
@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// A Space has all keys of a server. Scripts change a copy of it.
+// A Space has all keys of a server. A script does not change the Space that it gets, but a copy.
 type Space struct{ keys map[string]*key }
 
-// key is a hash or a sorted set with at least one member. Once a second Space shares it, it does not change.
+// key is a hash or a sorted set with at least one member. When a second Space has the key, too, the key does
+// not change any more.
 type key struct {
 	hash    map[string]string
 	scores  map[string]float64
 	expires int64 // Redis time in milliseconds after which the key has expired; 0 if it never expires
-	shared  bool  // with another Space
+	shared  bool  // another Space has the key, too
 }
 
 func (k *key) size() int { return len(k.hash) + len(k.scores) }
@@ -29,7 +30,7 @@ func (k *key) size() int { return len(k.hash) + len(k.scores) }
 // New returns an empty Space.
 func New() *Space { return &Space{keys: map[string]*key{}} }
 
-// Clone makes a copy, at the cost of its number of keys.
+// Clone returns a copy. The time that it takes depends on the number of keys, but not on their sizes.
 func (s *Space) Clone() *Space {
 	for _, k := range s.keys {
 		k.shared = true
@@ -43,7 +44,7 @@ func (s *Space) Len() int { return len(s.keys) }
 // Keys returns the sorted names of all keys.
 func (s *Space) Keys() []string { return slices.Sorted(maps.Keys(s.keys)) }
 
-// Hash returns the fields of a hash, or nil if there is none.
+// Hash returns the fields of a hash, or nil if there is no such hash.
 func (s *Space) Hash(name string) map[string]string {
 	if k := s.keys[name]; k != nil {
 		return k.hash
@@ -51,7 +52,7 @@ func (s *Space) Hash(name string) map[string]string {
 	return nil
 }
 
-// Scores returns the members of a sorted set with their scores, or nil if there is none.
+// Scores returns the members of a sorted set with their scores, or nil if there is no such set.
 func (s *Space) Scores(name string) map[string]float64 {
 	if k := s.keys[name]; k != nil {
 		return k.scores
@@ -59,7 +60,7 @@ func (s *Space) Scores(name string) map[string]float64 {
 	return nil
 }
 
-// Members returns the members of a sorted set, in its order.
+// Members returns the members of a sorted set in the order of the set.
 func (s *Space) Members(name string) []string {
 	if k := s.keys[name]; k != nil {
 		return k.members()
@@ -82,7 +83,8 @@ func (s *Space) Expires(name string) int64 {
 	return 0
 }
 
-// LastExpiry returns the latest Expires of all keys, or MaxInt64 if some key never expires.
+// LastExpiry returns the latest Expires of all keys, or MaxInt64 if some key never expires. It returns 0 if
+// there are no keys.
 func (s *Space) LastExpiry() int64 {
 	var last int64
 	for _, k := range s.keys {
@@ -94,12 +96,13 @@ func (s *Space) LastExpiry() int64 {
 	return last
 }
 
-// PutHash makes a hash that expires at a Redis time in milliseconds, or never if that is negative.
+// PutHash makes a hash, in place of any key of this name. expires is the Redis time in milliseconds after
+// which the hash has expired. If expires is 0 or negative, the hash never expires.
 func (s *Space) PutHash(name string, fields map[string]string, expires int64) {
 	s.keys[name] = &key{hash: fields, expires: max(0, expires)}
 }
 
-// PutScores makes a sorted set that expires as with PutHash.
+// PutScores makes a sorted set, in place of any key of this name. For expires, see PutHash.
 func (s *Space) PutScores(name string, scores map[string]float64, expires int64) {
 	s.keys[name] = &key{scores: scores, expires: max(0, expires)}
 }
@@ -111,7 +114,7 @@ func (s *Space) Delete(names ...string) {
 	}
 }
 
-// Purge deletes the keys that have expired at a Redis time in microseconds.
+// Purge deletes the keys that have expired. now is the Redis time in microseconds.
 func (s *Space) Purge(now int64) {
 	for name, k := range s.keys {
 		if k.expired(now) {
@@ -120,11 +123,12 @@ func (s *Space) Purge(now int64) {
 	}
 }
 
-// expired reports whether a script does not see the key any more. As in Redis, it still sees the key in the
-// millisecond in which the key expires, although Redis 8 may delete it in the background then.
+// expired reports whether the key does not exist any more for a script. As in Redis, a script still sees the
+// key in the millisecond of the expiry. But Redis 8 may already delete the key in the background in this
+// millisecond.
 func (k *key) expired(now int64) bool { return k.expires != 0 && now/1000 > k.expires }
 
-// Encode returns a text that is equal for two Spaces exactly if they are equal.
+// Encode returns a text. Two Spaces have the same text exactly if they are equal.
 func (s *Space) Encode() string {
 	b := make([]byte, 0, 256)
 	text := func(t string) {
@@ -149,10 +153,10 @@ func (s *Space) Encode() string {
 	return string(b)
 }
 
-// decimal formats a score, or a number that is an argument, as Redis does.
+// decimal formats a score, or a number that is an argument of a command, as Redis does.
 func decimal(f float64) string { return written(f, 17) }
 
-// written formats a number as C's printf does with %g and so many digits.
+// written formats a number as C's printf does with %g and this number of digits.
 func written(f float64, digits int) string {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(f, 'g', digits, 64), "+"))

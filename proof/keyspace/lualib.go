@@ -12,8 +12,8 @@ import (
 )
 
 // This file replaces functions in which gopher-lua differs from the Lua of Redis, mainly conversions between
-// strings and numbers. A number that the operator .. converts still differs, unless it is an integer below
-// 1e14, from which on Redis rounds.
+// strings and numbers. One difference is left: when the operator .. converts a number, the text can differ
+// from the text in Redis. Integers below 1e14 do not differ. Redis rounds larger integers.
 
 // strtod parses a whole string as C's strtod does, for example "1e3", "010" (ten), "0x10" or "inf". exact is
 // false if the number is out of range.
@@ -58,7 +58,7 @@ func toNumber(l *lua.LState) int {
 	return 1
 }
 
-// protected implements pcall, which in Redis returns the text of an error of a command.
+// protected implements pcall. If a command has failed, pcall returns the text of the error, as in Redis.
 func protected(pcall *lua.LFunction) lua.LGFunction {
 	return func(l *lua.LState) int {
 		n := pcall.GFunction(l)
@@ -72,8 +72,9 @@ func protected(pcall *lua.LFunction) lua.LGFunction {
 	}
 }
 
-// remembered caches the results of string.match or string.find, as gopher-lua compiles the pattern each time.
-// It returns nil, and not no result at all, if there is no match.
+// remembered caches the results of string.match or string.find, because gopher-lua compiles the pattern each
+// time. If there is no match, the cached function returns nil, but the function of gopher-lua returns no
+// value at all.
 func remembered(f *lua.LFunction) lua.LGFunction {
 	const most = 10_000
 	type call struct{ text, pattern lua.LString }
@@ -105,7 +106,7 @@ func remembered(f *lua.LFunction) lua.LGFunction {
 	}
 }
 
-// arithmetic has the operators, for the case that an operand is a string.
+// arithmetic has the operators for operands that include a string.
 var arithmetic = map[string]func(a, b float64) float64{
 	"__add": func(a, b float64) float64 { return a + b },
 	"__sub": func(a, b float64) float64 { return a - b },
@@ -200,7 +201,7 @@ func concat(l *lua.LState) int {
 	return 1
 }
 
-// encode implements cjson.encode, with the members of objects in order.
+// encode implements cjson.encode. It sorts the members of objects by name.
 func encode(l *lua.LState) int {
 	l.Push(lua.LString(encoded(l, nil, l.CheckAny(1))))
 	return 1

@@ -10,20 +10,20 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A Script is a compiled script, for one goroutine at a time.
+// A Script is a compiled script. Only one goroutine at a time may use it.
 type Script struct {
 	Name    string
 	state   *lua.LState
 	body    *lua.LFunction
 	running *execution
-	args    []string // of the running command; the slice is reused
+	args    []string // words of the running command; each command uses the same slice
 }
 
 // Effect is the result of a script.
 type Effect struct {
-	Space     *Space // after the script
+	Space     *Space // all keys after the script
 	Reply     string // the reply as a string; "" if there is none
-	Err       error  // the reply, if it is an error; earlier writes stay
+	Err       error  // the reply, if the reply is an error; the writes before the error stay
 	Published []Message
 }
 
@@ -37,7 +37,7 @@ func Compile(name, text string) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	body.IsVarArg &^= lua.VarArgNeedsArg // saves the table arg in each run, which no script reads
+	body.IsVarArg &^= lua.VarArgNeedsArg // runs need not make the table arg, because no script reads it
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
 	s := &Script{Name: name, state: l, body: l.NewFunctionFromProto(body)}
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
@@ -46,7 +46,7 @@ func Compile(name, text string) (*Script, error) {
 	l.SetTop(0)
 	l.SetGlobal("tonumber", l.NewFunction(toNumber))
 	l.SetGlobal("pcall", l.NewFunction(protected(l.GetGlobal("pcall").(*lua.LFunction))))
-	texts := l.GetGlobal("string").(*lua.LTable) // also the metatable of strings
+	texts := l.GetGlobal("string").(*lua.LTable) // the library of strings, and also their metatable
 	l.SetFuncs(texts, map[string]lua.LGFunction{"format": format,
 		"match": remembered(texts.RawGetString("match").(*lua.LFunction)),
 		"find":  remembered(texts.RawGetString("find").(*lua.LFunction))})
@@ -95,7 +95,7 @@ func (s *Script) Run(space *Space, env Env, keys, argv []string) Effect {
 	return e
 }
 
-// replied converts the result of a script to the reply of a client.
+// replied converts the result of a script to the reply that a client gets.
 func replied(v lua.LValue) (string, error) {
 	switch v := v.(type) {
 	case lua.LString:
@@ -161,14 +161,14 @@ func (s *Script) execute(l *lua.LState) any {
 	return s.running.call(args[0], args[1:])
 }
 
-// failed converts an error for Lua.
+// failed converts the text of an error to a Lua table.
 func failed(l *lua.LState, text string) *lua.LTable {
 	t := l.NewTable()
 	t.RawSetString("err", lua.LString(text))
 	return t
 }
 
-// value converts a reply for Lua.
+// value converts a reply to a Lua value.
 func value(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:

@@ -35,12 +35,12 @@ type entry struct {
 
 // A way is a way to call Lock.
 type way struct {
-	try      bool          // TryLock
+	try      bool          // the call is TryLock
 	most     time.Duration // WaitAtMost; 0: the wait has no limit
 	canceled time.Duration // time after which the context is canceled; 0: never
 	lease    time.Duration // WithLease; 0: the lease is renewed
 	nested   bool
-	n        int64 // number of permits; 0: the lock has none
+	n        int64 // number of permits; 0: the lock has no permits
 }
 
 func (h way) String() string {
@@ -104,7 +104,7 @@ func (w *world) act(p *process, name string, rnd *rand.Rand) {
 
 // choose picks locks at random.
 func (a *actor) choose() []*lock {
-	if a.alike && a.rnd.IntN(3) > 0 { // all but fair locks can be passed on in memory
+	if a.alike && a.rnd.IntN(3) > 0 { // fair locks are seldom passed on in memory
 		return slices.DeleteFunc(slices.Clone(a.locks), func(l *lock) bool { return l.kind == 'f' })
 	}
 	n := 1 + a.rnd.IntN(a.most)
@@ -170,7 +170,7 @@ func (a *actor) stay(e *entry) {
 		d /= 5
 	}
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // longer than a renewal takes
+		d *= 10 // often longer than the time between two renewals
 	}
 	if a.hurried && e.parts[0].fixed && a.rnd.IntN(4) == 0 {
 		d = longest // longer than the lease
@@ -209,7 +209,7 @@ func (a *actor) extend(e *entry) {
 	}
 }
 
-// sound reports whether the hold is valid, and was not taken away. The caller must hold a.mu.
+// sound reports whether all parts of the hold are valid and not void. The caller must hold a.mu.
 func (a *actor) sound(e *entry) bool {
 	for i, h := range e.parts {
 		if _, ok := e.locks[i].considered[h]; !ok || h.void() || !h.valid() {
@@ -219,7 +219,8 @@ func (a *actor) sound(e *entry) bool {
 	return true
 }
 
-// outer returns the part of the entries inside in which a new hold of l is nested, or nil.
+// outer returns the hold in which a new hold of l is nested. This is the part in l of the last entry that has
+// such a part. outer returns nil if there is none.
 func outer(inside []*entry, l *lock) *held {
 	for _, e := range slices.Backward(inside) {
 		if i := slices.Index(e.locks, l); i >= 0 {
@@ -245,7 +246,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 	case 0:
 		call, h.try = m.TryLock, true
 	case 1, 2:
-		h.most = max(time.Millisecond, wait) // the least that WaitAtMost takes
+		h.most = max(time.Millisecond, wait) // the least that WaitAtMost accepts
 		options = append(options, rlock.WaitAtMost(h.most))
 	case 3, 4:
 		// The context is also the parent of the hold's context, so it is canceled only during the wait.
@@ -312,7 +313,7 @@ func (a *actor) enter(locks []*lock, ctx context.Context, inside []*entry) (*ent
 }
 
 // shortened reports whether the deadline of a hold is earlier than `before`, its deadline at an earlier time.
-// It returns false if a server has lost the hold, because such a server grants a lease of its own at the next
+// It returns false if a server has lost the hold, because such a server grants a new lease at the next
 // request. The deadline of a RedLock is the median, so it can be earlier even if all servers have the hold
 // again.
 func (e *entry) shortened(before time.Time) bool {
@@ -344,7 +345,7 @@ func (a *actor) refused(q *lockCall, h way, inside []*entry, err error) {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.As(err, new(*semaphore.LimitError)):
-		if a.counts.Add("over the limit"); h.n == 1 { // the limit is at least 1
+		if a.counts.Add("over the limit"); h.n == 1 { // the limit is never below 1
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
 	case errors.Is(err, rlock.ErrLocked):
@@ -352,7 +353,7 @@ func (a *actor) refused(q *lockCall, h way, inside []*entry, err error) {
 		if !h.try && h.most == 0 {
 			a.fail("%s: %s: %v", a.name, h, err)
 		}
-	case h.try && len(locks[0].on) > 1 && locks[0].wiped.After(q.since): // the parts were deleted
+	case h.try && len(locks[0].on) > 1 && locks[0].wiped.After(q.since): // deleted during the try
 		a.counts.Add("failed")
 	default:
 		a.counts.Add("failed")
@@ -363,8 +364,8 @@ func (a *actor) refused(q *lockCall, h way, inside []*entry, err error) {
 	}
 }
 
-// gaveUp checks that no waiter of a process is in a queue after its last goroutine has given up. The caller
-// must hold a.mu.
+// gaveUp checks that no waiter of a process is in a queue after the last goroutine of this process has given
+// up. The caller must hold a.mu.
 func (a *actor) gaveUp(q *lockCall, h way) {
 	if h.nested || h.try || a.Kind.most > 1 || a.p.over() || !a.well() || !q.since.After(a.quiet) {
 		return
@@ -377,15 +378,15 @@ func (a *actor) gaveUp(q *lockCall, h way) {
 		}
 	}
 	for _, l := range q.locks {
-		// When another goroutine has entered, a place in the queue that is not needed any more is released in
-		// the background.
+		// Only fair locks and permits are checked. If another goroutine has just entered, the session may
+		// still be leaving a place in the queue, in the background.
 		if l.kind != 'f' && l.initial == 0 || time.Since(l.entered[a.p]) < 200*time.Millisecond {
 			continue
 		}
 		a.counts.Add("gave up")
 		session, now := a.p.sessions[l.on[0].number].ID(), l.on[0].tick()
 		for attempt, e := range l.waiting {
-			// A waiter that came back with old data is removed when it is the first one, because it is dead.
+			// A waiter that old data have brought back is dead, and is removed when it becomes the first one.
 			if strings.HasPrefix(attempt, session) && e.alive > now {
 				a.fail("%s: gave up, and %s stands in the queue of %s", a.name, short(attempt), l.name)
 			}
@@ -457,7 +458,8 @@ func (a *actor) leave(e *entry, inside []*entry) {
 		a.fail("%s: Unlock: %v", a.name, err)
 	case err == nil:
 		for i, l := range e.locks {
-			// A MultiLock that gave up may still release a member.
+			// This is not checked if the session may keep the lock or pass it on. In a world of MultiLocks, a
+			// call that gave up may still be releasing the lock.
 			if l.kind == 'q' || next[i] || a.most > 1 || a.linger > 0 {
 				continue
 			}

@@ -27,8 +27,9 @@ func (s *server) tick() int64 {
 	return now.UnixMicro()
 }
 
-// setBack sets the server's clock back by d. Redis stores the time at which a key expires, so keys live
-// longer. As miniredis stores the remaining time, setBack adds d to it. No request may be in flight.
+// setBack sets the server's clock back by d. Redis stores the time at which a key expires, so this step makes
+// keys live longer. miniredis stores the remaining time instead, so setBack adds d to it. No request may be
+// in flight.
 func (s *server) setBack(d time.Duration) {
 	s.tick()
 	keys := s.Keys() // expired keys are gone after tick
@@ -76,10 +77,11 @@ func (w *world) setClocks(stop <-chan struct{}) {
 			if l.on[0] != s || l.kind == 'q' {
 				continue
 			}
-			// Waiters whose time has ended would count as alive again, so they are removed now.
+			// Waiters that have left the queue are checked now. By the clock after the step, they would seem
+			// to have been dropped while they were alive.
 			l.dropped(s.scores(l.key+":q"), now)
 			if p, ok := l.rules.(*permits); ok {
-				p.holders, _, _ = p.read() // removes holders whose time has ended, too
+				p.holders, _, _ = p.read() // without the holders whose keys have expired
 			}
 		}
 		s.setBack(d)
@@ -94,8 +96,8 @@ func (w *world) setClocks(stop <-chan struct{}) {
 	}
 }
 
-// setMost returns the most by which a clock was set back so far. Times by a server's clock may end later by
-// as much.
+// setMost returns the most by which a clock was set back so far. A time that a server measures by its clock
+// may end later by as much.
 func (w *world) setMost() (most time.Duration) {
 	for _, s := range w.servers {
 		most = max(most, s.setSince(w.start))
@@ -103,8 +105,9 @@ func (w *world) setMost() (most time.Duration) {
 	return most
 }
 
-// fallen reports whether a token may be lower than earlier ones, because the server has forgotten these and
-// its clock was set back. From then on, tokens must grow again. The caller must hold world.mu.
+// fallen reports whether a token may be lower than earlier tokens, because the server has forgotten them and
+// its clock was set back. If so, later tokens need only be higher than this token. The caller must hold
+// world.mu.
 func (l *lock) fallen(token, now int64) bool {
 	s := l.on[0]
 	// now is a little later than the request.
@@ -117,15 +120,16 @@ func (l *lock) fallen(token, now int64) bool {
 	return true
 }
 
-// fellLately reports whether a session may still hold, by its own clock, a grant that Redis has forgotten,
-// with a higher token than new grants. The session ignores these new grants as stale. The caller must hold
-// world.mu.
+// fellLately reports whether a session may still have, by its own clock, a grant that Redis has forgotten. If
+// this grant has a higher token than new grants, the session ignores the new grants as stale. The caller must
+// hold world.mu.
 func (l *lock) fellLately() bool {
 	return !l.fell.IsZero() && time.Since(l.fell) < longest+l.w.setMost()
 }
 
-// revived handles a request of an attempt that has ended. If the request would be void without a clock that
-// was set back since, the attempt's tombstone has expired, so the request may be granted.
+// revived handles a request of an attempt that has ended. If the clock was set back after that end, a request
+// may be valid that would be void otherwise. The attempt's tombstone may have expired before that. Then the
+// request may be granted, so the attempt is removed from lock.over.
 func (l *lock) revived(c *call, now int64) {
 	if q := c.asked(); q != nil {
 		l.revivedAs(q.attempt, c, now)

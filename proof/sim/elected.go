@@ -22,11 +22,11 @@ type elected struct {
 	lost      time.Time           // time at which Redis last lost a value
 	owner     map[int64]string    // attempt that was granted a token, by token
 	leads     map[string]*held    // leaderships by attempt
-	terms     map[string]*term    // by name
-	looks     map[sight]time.Time // time at which a process last found a leader
+	terms     map[string]*term    // terms, by name
+	looks     map[sight]time.Time // time at which a process last found this leader
 	observers map[*observer]struct{}
 	shown     election.Leader // leader that an observer could see at the last call of due
-	since     time.Time       // time since which that is so
+	since     time.Time       // time since which observers can see shown
 }
 
 // said is the value of a leader in Redis.
@@ -46,11 +46,11 @@ type sight struct {
 type term struct {
 	name   string
 	values int       // number of values that were proclaimed; each value ends with its number
-	since  time.Time // time of the last one
-	part   *held     // nil if the call does not lead yet
+	since  time.Time // time at which the last value was made
+	part   *held     // the leadership; nil: the call does not lead yet
 }
 
-// next returns the next value, which must be proclaimed at once. The caller must hold world.mu.
+// next returns the next value, which the caller must proclaim at once. The caller must hold world.mu.
 func (t *term) next() string {
 	t.values, t.since = t.values+1, time.Now()
 	return t.newest()
@@ -63,11 +63,11 @@ type observer struct {
 	p      *process
 	since  time.Time       // start of the call, or end of the last step
 	busy   bool            // the body of the loop runs
-	begun  bool            // there was a step
+	begun  bool            // the loop has had a step
 	shown  election.Leader // leader of the last step
 	token  int64           // highest token of a step
-	value  int             // number of the last value of that leader
-	behind time.Time       // time since which it has not seen the present leader; zero: it has
+	value  int             // number of the last value of the leader with this token
+	behind time.Time       // time since which the present leader is missing; zero: the observer has seen it
 }
 
 func newElected(l *lock) *elected {
@@ -139,7 +139,7 @@ func (l *elected) executed(c *call, now int64) {
 			l.owner[l.token], _ = l.present(c.server)
 		}
 	}
-	if after != want && after != (said{}) { // without a leader, the hash expires
+	if after != want && after != (said{}) { // the value is gone if the hash expires
 		w.fail("a request to %s made the value %s, number %d under %d, and not %s, number %d under %d",
 			c.name, after.value, after.number, after.token, want.value, want.number, want.token)
 	} else if after != want && want.token == token {
@@ -306,7 +306,7 @@ func (l *elected) due() {
 		l.shown, l.since = view, now
 	}
 	for o := range l.observers {
-		switch { // with the next renewal, a newer value replaces an old one
+		switch { // an older value in Redis is excused, because the next renewal stores the newer one
 		case o.busy || o.p.over() || o.begun && (o.shown == view || o.shown.None() && view.Token < o.token ||
 			view.Token == o.token && numberOf(view.Value) < o.value):
 			o.behind = time.Time{}

@@ -68,18 +68,18 @@ func (l exclusive) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// remains checks that a lock that stays taken after its hold (HoldAtLeast) does so for the right time.
+// remains checks that a lock with HoldAtLeast stays taken for the right time after its hold.
 func (l exclusive) remains(c *call, owner string, token int64) {
 	w, s := l.w, l.on[0]
 	switch {
 	case c.name == "release" && len(c.argv) > 6 && owner == c.argv[0]+"~" &&
-		token >= c.number(1) && token < c.number(1)+protocol.Block && // the block of the grant
-		(l.stayed != owner || l.excused): // a second copy of the request changes nothing
+		token >= c.number(1) && token < c.number(1)+protocol.Block && // the block of the grant has the token
+		(l.stayed != owner || l.excused): // otherwise this is a second copy, which changes nothing
 		l.stayed = owner
 		w.counts.Add("stays taken")
 		left := float64(c.number(6)) * float64(time.Millisecond)
 		l.left, l.stays, l.excused = time.Now(), time.Now().Add(time.Duration(left/s.rate)), false
-	case c.name == "force" && owner != l.stayed: // otherwise the token was of another holder
+	case c.name == "force" && owner != l.stayed: // otherwise the operator named another token
 		l.excused = true
 	}
 	const slack = 50 * time.Millisecond // because clocks differ
@@ -95,7 +95,7 @@ func (l exclusive) remains(c *call, owner string, token int64) {
 	}
 }
 
-// granted checks a grant: its token, its lease, and that it was owner's turn.
+// granted checks the token and the lease of a grant, and that it was the owner's turn.
 func (l exclusive) granted(owner string, token, now int64) {
 	w := l.w
 	if highest := max(l.highest, l.last); token <= highest && !l.fallen(token, now) {
@@ -154,7 +154,8 @@ func (l exclusive) doubt(e *held) string {
 }
 
 func (l exclusive) busy() bool {
-	// If the waiter leaves that would send a request at the end, the next one notices with its heartbeat.
+	// One waiter sends a request when the lock is not taken any more. If this waiter leaves, the next waiter
+	// notices with its heartbeat.
 	stays := time.Now().Before(l.stays.Add(l.on[0].setSince(l.left) + liveness))
 	if stays {
 		l.free = time.Now()
@@ -187,7 +188,7 @@ func (l exclusive) setBack(s *server) { l.owners[slices.Index(l.on, s)], l.token
 
 func (l exclusive) deleted() {
 	l.excused = true
-	if l.kind == 'j' { // waiters notice it when the lease would have ended
+	if l.kind == 'j' { // waiters notice the deletion when the lease would have ended
 		l.blind = time.Now().Add(longest)
 	}
 	l.owners[0] = ""

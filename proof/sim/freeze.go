@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// freeze stops a process for up to some leases, mostly while it holds a lock. In half of the cases, the
-// process is stopped for moments before, and continues in between. Its goroutines do nothing all that time,
-// and do not look at their contexts. Unlike the timers of a process that is really stopped, its timers fire
-// in this time.
+// freeze stops a process for up to three leases, mostly while it holds a lock. In half of the cases, the
+// process is first stopped several times for moments, and continues in between. Its goroutines do nothing all
+// that time, and do not look at their contexts. Unlike the timers of a process that is really stopped, its
+// timers fire in this time.
 func (w *world) freeze(p *process, rnd *rand.Rand) {
 	var stops, runs []time.Duration
 	var all time.Duration

@@ -37,7 +37,7 @@ type joining struct {
 	ended time.Time // time of the last return
 }
 
-// count makes one call of a random sort, or a few.
+// count makes a random call, or a few calls.
 func (a *actor) count(l *latched) {
 	la := latch.New(a.p.sessions[0], l.name, latch.WithLifetime(time.Minute+upTo(a.rnd, 4*time.Minute)))
 	ctx, cancel := context.WithCancel(bg)
@@ -234,7 +234,7 @@ func (a *actor) wait(l *latched, ctx context.Context, what string, do func(conte
 	return err
 }
 
-// join joins as a party, works, and counts or gives up.
+// join joins as a party, works, and then counts down or gives up.
 func (a *actor) join(l *latched, la *latch.Latch) {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
@@ -281,7 +281,7 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 		case errors.Is(err, latch.ErrNoCount):
 			ok = outcomes("F") != nil
 		case errors.Is(err, latch.ErrPartyDied):
-			// The process may have been stopped after the reply that it has joined.
+			// The process may have been stopped after the reply, until the lease had ended.
 			ok = outcomes("X") != nil || outcomes("J") != nil && time.Since(since) >= protocol.Valid(lease)
 		default:
 			ok = a.excused(err, ctx, since)
@@ -318,7 +318,7 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 	a.abandon(l, of, party)
 }
 
-// arrive counts as a party.
+// arrive counts down as a party.
 func (a *actor) arrive(l *latched, of *joined, party *latch.Party) error {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
@@ -426,14 +426,14 @@ func (l *latched) believe(now int64) {
 	}
 }
 
-// due checks that a wait returns if its run has ended or a party has died, and that a lease is released if
-// its process did not want it.
+// due checks that a wait returns if its run has ended or a party has died. It also checks that a lease is
+// released if its process did not want it.
 func (l *latched) due() {
 	w, now := l.w, time.Now()
 	clock := l.on[0].tick()
 	l.believe(clock)
 	gap, from := w.gap, w.quiet
-	if w.deaf { // the loss of a message is noticed when the subscription is silent
+	if w.deaf { // a session notices a lost message only when its subscription is silent for long
 		gap, from = w.lossGap, w.quiet.Add(lateBy-grace)
 	}
 	for a := range l.awaited {
@@ -468,7 +468,7 @@ func (l *latched) due() {
 }
 
 // crashOne lets the process of a party crash, after all other faults have ended. It reports whether there was
-// one.
+// such a process.
 func (l *latched) crashOne() (crashed bool) {
 	for j := range l.joined {
 		if !j.p.over() {
@@ -484,7 +484,7 @@ func (l *latched) crashOne() (crashed bool) {
 // runsOf returns findings with the runs for which a call may be waiting.
 func (l *latched) runsOf(a *awaiting) []finding {
 	all := l.findings(a.p, a.since, a.what)
-	within := 5 * time.Second // a request may take as long while there are faults
+	within := 5 * time.Second // with faults, a request may take this long
 	if l.w.well() && a.since.After(l.w.quiet) {
 		within = 2*l.w.latency + 100*time.Millisecond
 	}
@@ -495,7 +495,8 @@ func (l *latched) runsOf(a *awaiting) []finding {
 	return all
 }
 
-// overSince returns the time since which there is nothing to wait for, or zero if there still is.
+// overSince returns the time since which the run of f is no reason to wait any more. It returns zero if the
+// run still is a reason.
 func (l *latched) overSince(f finding, clock int64) time.Time {
 	r := l.runs[f.run]
 	switch {

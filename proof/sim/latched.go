@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// latched has the rules of a latch. It is a model of the latch in memory, which goes through all requests as
-// the server has executed them.
+// latched has the rules of a latch. It is a model of the latch in memory, which executes the same requests as
+// the server.
 type latched struct {
 	*lock
 	state   counting               // state in Redis after the last request
 	ran     map[string]bool        // ids of the requests that Redis remembers
-	past    []moment               // all states of the count, in order
+	past    []moment               // all states of the count, in the order of time
 	runs    map[string]*run        // all runs so far, by id
 	members map[string]*member     // all parties that have joined, by id
 	found   map[string][]finding   // results of the requests of a process, by its name
-	tallies map[string]*tally      // by process and call
+	tallies map[string]*tally      // tallies by process and call
 	ever    map[string]bool        // ids of all requests that were executed
 	awaited map[*awaiting]struct{} // calls of Wait
 	joined  map[*joined]struct{}   // parties that consider their lease valid
-	joining map[string]*joining    // by process and party
-	void    map[string]bool        // requests that came too late, as their ID and NOT-AFTER
+	joining map[string]*joining    // calls of Join by process and party
+	void    map[string]bool        // requests that came too late, by the arguments ID and NOT-AFTER
 	revived bool                   // a request that was void ran after a step of the clock
 }
 
@@ -30,14 +30,14 @@ type latched struct {
 type counting struct {
 	run     string            // id of the run; "": there is none
 	n, q    int64             // the count, and the number of parties that have not counted
-	leases  map[string]leased // by the name of the party
+	leases  map[string]leased // leases, by the name of the party
 	counted map[string]bool   // ids of the parties that have counted
-	ended   map[string]byte   // Z or D, by run
+	ended   map[string]byte   // Z (the count was 0) or D (deleted), by id of the run
 }
 
 // A leased is the lease of a party.
 type leased struct {
-	till int64 // end by the server's clock in µs
+	till int64 // end of the lease by the server's clock in µs
 	id   string
 }
 
@@ -370,7 +370,7 @@ func (l *latched) tally(process, what string) *tally {
 	return l.tallies[key]
 }
 
-// was reports whether the latch was in a state that `so` accepts, at any time since then.
+// was reports whether the latch was in a state that `so` accepts at the time since, or later.
 func (l *latched) was(since time.Time, so func(moment) bool) bool {
 	for i := len(l.past) - 1; i >= 0; i-- {
 		if so(l.past[i]) {
@@ -380,7 +380,7 @@ func (l *latched) was(since time.Time, so func(moment) bool) bool {
 			return false
 		}
 	}
-	return so(moment{}) // before the first
+	return so(moment{}) // the state before the first moment
 }
 
 // findings returns the findings of one sort that a process has had since a time.
@@ -408,7 +408,7 @@ func (l *latched) forgotten(*server) {
 	l.mark()
 }
 
-// A latch has no holders, so these rules do nothing.
+// A latch has no holders, so nearly all of these rules do nothing.
 
 func (*latched) entry(*held, *held)    {}
 func (*latched) doubt(*held) string    { return "" }

@@ -23,26 +23,26 @@ type lock struct {
 	name  string
 	key   string
 
-	memory  string    // key of the metadata of a lock of package redisson; others have everything in one hash
+	memory  string    // key of the metadata of a lock of package redisson; "": everything is in one hash
 	initial int64     // number of permits at first; 0: the lock has no permits
 	on      []*server // servers of the lock: all if it is a RedLock, otherwise one
 
-	// The fields below describe the lock on the servers, by the requests that these have executed.
-	owners   []string           // the attempt that held the lock after the last request, by server
+	// The fields below describe the lock on the servers, after the requests that the servers have executed.
+	owners   []string           // attempts that held the lock after the last request to each server
 	forgot   map[string]bool    // attempts that one server has forgotten (forgetOne)
 	forgotAt time.Time          // time of the last forgetOne
 	token    int64              // token of the present grant; 0: the lock is free
 	highest  int64              // highest token of all grants
-	stayed   string             // the last owner field that stayed taken (HoldAtLeast)
-	stays    time.Time          // time until which that owner field stays taken
-	left     time.Time          // time at which the hold of that owner field ended
-	excused  bool               // something else has freed the lock since
+	stayed   string             // owner field with which the lock last stayed taken (HoldAtLeast)
+	stays    time.Time          // time until which the lock stays taken with this owner field
+	left     time.Time          // time at which the hold with HoldAtLeast ended
+	excused  bool               // since left, something else has freed the lock
 	moved    time.Time          // time of the last grant
 	known    int64              // last token that Redis still knew after its last loss of data, or 0
 	wiped    time.Time          // time at which the lock was last deleted by hand
-	evicted  time.Time          // time at which its queue, or the hash of the waiters, was last deleted alone
-	fell     time.Time          // time from which on tokens are lower than before (fallen)
-	grants   map[string]*grant  // by attempt
+	evicted  time.Time          // time at which the queue or the hash of the waiters was last deleted
+	fell     time.Time          // time at which tokens last became lower than before, see fallen
+	grants   map[string]*grant  // grants of Redis, by attempt
 	waiting  map[string]*waiter // attempts in the queue
 	asked    map[string]int64   // leases that attempts have requested, in milliseconds
 	arrived  int                // number of attempts that have come into the queue
@@ -51,27 +51,28 @@ type lock struct {
 	// The fields below describe the lock as the clients see it.
 	considered map[*held]struct{}     // holds that their holders consider valid
 	lost       map[string]bool        // attempts with holds that were considered valid and then lost
-	entered    map[*process]time.Time // last entry of any goroutine of a process
+	entered    map[*process]time.Time // time of the last entry of a goroutine of a process
 	last       int64                  // highest token of an entry whose hold was not void
 	free       time.Time              // end of the last hold for which somebody may have had to wait
-	first      string                 // an attempt that waits although Redis could serve it
-	stuck      time.Time              // time since which that is so
+	first      string                 // attempt that waits although Redis could serve it; "": there is none
+	stuck      time.Time              // time since which first has its value
 	blind      time.Time              // time until which nobody need notice that the lock is free
 }
 
-// rules has the promises of a kind of lock, and reads its keys. world.mu is held during all calls.
+// rules has the promises of a kind of lock, and reads its keys. The caller of each method must hold world.mu.
 type rules interface {
 	// executed is called after a server has executed a script.
 	executed(c *call, now int64)
 	// entry checks a new hold. outer is the hold in which e is nested, or nil.
 	entry(e, outer *held)
-	// doubt returns the reason for which Redis does not have the lock for a hold, or "" if it has.
+	// doubt returns "" if Redis has the lock for a hold. Otherwise, it returns a text about the state in
+	// Redis.
 	doubt(e *held) string
 	// busy reports whether a call may have to wait for the present holders.
 	busy() bool
 	// stuck returns an attempt that waits although Redis could serve it, or "" if there is none.
 	stuck() string
-	// waits reports whether the waiter could not be served at present even without holders.
+	// waits reports whether the waiter could not be served at present even if the lock had no holder.
 	waits(e *waiter) bool
 	// forgotten is called when a server has come back without its data, or with old data.
 	forgotten(s *server)
@@ -81,30 +82,30 @@ type rules interface {
 	deleted()
 	// setBack is called when the clock of a server was set back, so that a lease that has ended may continue.
 	setBack(s *server)
-	// due checks events that must have happened. It is called when there were no faults for a while.
+	// due checks that no event is late. It is called when there have been no faults for a while.
 	due()
 }
 
-// A grant is a grant to an attempt.
+// A grant is a grant of the lock, or of permits, to an attempt.
 type grant struct {
-	token int64 // first token of its block; 0 for a RedLock
-	limit int64 // number of permits at that time
+	token int64 // first token of the block of the grant; 0 for a RedLock
+	limit int64 // limit of the lock at the time of the grant
 	at    time.Time
 
-	// void is the time at which Redis forgot the grant, or an operator took it away. Its holder may consider
-	// it valid for one more lease at most. Zero means that neither has happened.
+	// void is the time at which Redis forgot the grant, or an operator took it away. The holder may consider
+	// the grant valid for one more lease at most. Zero means that the grant is not void.
 	void time.Time
 }
 
-// lost notes that Redis has forgotten the grant, or that an operator took it away. An attempt can be granted
-// the lock again after that, if its tombstone is forgotten, too.
+// lost notes that Redis has forgotten the grant, or that an operator took it away. If the tombstone of the
+// attempt is forgotten, too, the attempt can be granted the lock again.
 func (g *grant) lost() {
 	if g.void.IsZero() || g.void.Before(g.at) {
 		g.void = time.Now()
 	}
 }
 
-// An ended is the end of an attempt.
+// An ended has the reason and the time of the end of an attempt.
 type ended struct {
 	why string
 	at  time.Time
@@ -117,7 +118,7 @@ type waiter struct {
 	number int     // grows in the order of arrival
 	alive  int64   // time until which the attempt counts as alive, by the server's clock in µs
 	ticket float64 // score in the queue
-	n      int64   // number of permits that it wants
+	n      int64   // number of permits that the attempt wants
 }
 
 // A claim is a hold or a leadership.
@@ -144,7 +145,7 @@ func (h *held) valid() bool { return h.hold.Err() == nil || h.ctx.Err() == nil }
 
 func (h *held) void() bool { return !h.grant.void.IsZero() }
 
-// A lockCall is a call of Lock that has not returned yet.
+// A lockCall is a call of Lock or TryLock that has not returned yet.
 type lockCall struct {
 	p     *process
 	locks []*lock
@@ -194,7 +195,7 @@ func (*lock) due() {}
 
 func (*lock) setBack(*server) {}
 
-// grantOf returns the grant of an attempt. It makes a new one if none is known.
+// grantOf returns the grant of an attempt. If the attempt has no grant, grantOf makes one.
 func (l *lock) grantOf(attempt string) *grant {
 	g := l.grants[attempt]
 	if g == nil {
@@ -246,7 +247,7 @@ func (l *lock) lastKnown(s *server) int64 {
 // A queueEntry is the entry of a waiting attempt on a server.
 type queueEntry struct {
 	alive int64 // time until which the attempt counts as alive, by the server's clock in µs
-	n     int64 // number of permits that it wants, or of goroutines behind it
+	n     int64 // number of permits that the attempt wants, or of goroutines behind the attempt
 	seen  bool  // the session had a subscription at the server
 }
 
@@ -260,8 +261,8 @@ func (l *lock) entryOf(s *server, attempt string) (e queueEntry) {
 }
 
 // stored checks that a server keeps the keys of a lock for long enough, and not forever. The hash, with its
-// tokens and tombstones, must outlive the lease, and each key must live for as long as the hash says. It also
-// checks that the hash mentions a queue.
+// tokens and tombstones, must outlive the lease, and each key must live for as long as the hash says. If
+// there is a queue, the hash must say so.
 func (l *lock) stored(s *server) {
 	w, now := l.w, s.tick()
 	if l.memory != "" {
@@ -292,37 +293,39 @@ func (l *lock) stored(s *server) {
 	}
 }
 
-// free reports whether a key is the hash of a lock that nobody holds or waits for, on this server.
+// free reports whether a key on this server is the hash of a lock without holders and waiters.
 func (s *server) free(key string) bool {
 	now := s.tick()
 	return s.Type(key) == "hash" && s.HGet(key, "lives") != "" && number(s.HGet(key, "queued")) <= now &&
 		(s.HGet(key, "owner") == "" || number(s.HGet(key, "ends")) <= now)
 }
 
-// endsFirst returns the server where the lease of a RedLock ends first. ok is false unless one attempt has
-// the lock on all servers. endsFirst reads the keys, because a lease may have ended since the last request.
+// endsFirst returns the index of the server where the lease of a RedLock ends first. ok is false unless one
+// process has the lock on all servers, and its session knows this. ok is also false if a call of this process
+// may be about to nest in the hold. endsFirst reads the keys, because a lease may have ended since the last
+// request.
 func (l *lock) endsFirst() (at int, ok bool) {
 	var one string
 	var least float64
 	for i, s := range l.on {
 		owner, _, lease := l.lease(s)
-		again := l.forgot[owner] // granted to a stale copy, so no session knows it
+		again := l.forgot[owner] // the server granted it to a stale copy, so no session knows it
 		owner = holderOf(owner)
 		if again || owner == "" || i > 0 && owner != one {
 			return 0, false
 		}
-		if left := float64(lease) / s.rate; i == 0 || left < least { // converted to one clock
+		if left := float64(lease) / s.rate; i == 0 || left < least { // the rates of the clocks differ
 			at, least = i, left
 		}
 		one = owner
 	}
-	for e := range l.considered { // the session may not know yet that a server has the lock for it
+	for e := range l.considered { // the session may not know yet that it has the lock on a server
 		if e.attempt == one && !l.onAll(e.hold) {
 			return 0, false
 		}
 		for _, under := range []map[*lockCall]struct{}{l.w.asking, l.w.trying} {
 			for a := range under {
-				if a.p == e.p && e.attempt == one { // a goroutine may be about to nest in it
+				if a.p == e.p && e.attempt == one { // the call may be about to nest in this hold
 					return 0, false
 				}
 			}
@@ -354,12 +357,13 @@ func (l *lock) granting(e *held) {
 	if first == 0 {
 		w.fail("%s: %s was never granted to %s", e.who, l.name, short(e.attempt))
 	}
-	// Old data may grant the same attempt again.
+	// A server with old data may grant the lock to the same attempt again.
 	if !e.void() && (e.token < first || e.token >= first+protocol.Block) {
 		w.fail("%s: entered with %d, which is not in the block of its grant, %d", e.who, e.token, first)
 	}
 	for attempt, g := range l.grants {
-		// Old data may grant the same attempt again, and its session notices that with its next renewal.
+		// After a restart with old data, a server may grant the lock to the same attempt again. The session
+		// notices this with its next renewal.
 		if g.token > first && e.token >= g.token && (g.void.IsZero() || !g.void.Before(l.fell)) &&
 			!(e.void() && l.fellLately()) {
 			w.fail("%s: entered with %d of the grant %d, and %d was granted to %s",
@@ -369,8 +373,8 @@ func (l *lock) granting(e *held) {
 	if e.token > first {
 		w.counts.Add("handed in memory")
 	}
-	// The attempt may already have ended, together with a lease that its client did not know. If an old
-	// snapshot has the attempt in the queue again, it may also be granted the lock once more.
+	// If the attempt has already ended, the first reason is kept. If an old snapshot has brought the attempt
+	// back into the queue, it may be granted the lock once more, so it does not count as ended.
 	if l.over[e.attempt].why == "" && (!e.void() || l.on[0].forgot.IsZero()) {
 		l.end(e.attempt, wasEntered)
 	}
@@ -378,8 +382,8 @@ func (l *lock) granting(e *held) {
 
 const wasEntered = "it was entered"
 
-// beliefs checks that Redis has the lock for each hold that is considered valid. This is the stronger half of
-// mutual exclusion, because a violation shows even if no other holder has entered.
+// beliefs checks that Redis has the lock for each hold that is considered valid. This check is stronger than
+// a check of mutual exclusion, because a violation shows even if no other holder has entered.
 func (l *lock) beliefs() {
 	w := l.w
 	for e := range l.considered {
@@ -412,8 +416,8 @@ func (l *lock) beliefs() {
 	}
 }
 
-// lastMoment calls beliefs just before the deadline of the hold. If the lease ends too early in Redis, even
-// by little, it has ended by then.
+// lastMoment calls beliefs just before the deadline of the hold. A lease that ends too early in Redis, even
+// by little, has ended by then.
 func (l *lock) lastMoment(e *held) {
 	const before = time.Microsecond
 	time.AfterFunc(time.Until(e.hold.Deadline())-before, func() {
@@ -431,7 +435,7 @@ func (l *lock) lastMoment(e *held) {
 	})
 }
 
-// progress checks that no call waits for long for locks that have no holder. The caller must hold w.mu.
+// progress checks that no call waits for long for free locks or permits. The caller must hold w.mu.
 func (w *world) progress() {
 	for _, l := range w.locks {
 		l.beliefs()
@@ -464,7 +468,7 @@ func (w *world) progress() {
 			continue
 		}
 		idle := time.Since(since)
-		if len(a.locks) == 1 { // the lock may be granted to waiters that have gone
+		if len(a.locks) == 1 { // Redis may still grant the lock to waiters that have given up
 			idle = min(idle, time.Since(moved))
 		}
 		if idle > gap || time.Since(since) > 6*gap {
@@ -473,7 +477,7 @@ func (w *world) progress() {
 	}
 }
 
-// overtaking checks that no goroutine overtakes a waiting call more often than most.
+// overtaking checks that the goroutine of e has overtaken no waiting call more often than the number most.
 func (l *lock) overtaking(e *held, most int) {
 	w := l.w
 	if time.Now().Before(l.blind) {
@@ -499,7 +503,8 @@ func (l *lock) voided() {
 
 // requeued reads the queue of a server that came back with other data.
 func (l *lock) requeued(s *server) {
-	// Tombstones and waiters may be forgotten, or attempts that have left may be in the queue again.
+	// The server may have forgotten tombstones and waiters, and attempts that have left may be in the queue
+	// again.
 	l.over, l.waiting = map[string]ended{}, map[string]*waiter{}
 	l.known = l.lastKnown(s)
 	queue := s.scores(l.key + ":q")
@@ -515,7 +520,7 @@ func (l *lock) requeued(s *server) {
 	}
 }
 
-// deleted deletes the lock by hand, as an operator may, and breaks no connection.
+// deleted deletes the hash of the lock on all its servers, as an operator may do by hand.
 func (l *lock) deleted() {
 	for _, s := range l.on {
 		s.tick()
@@ -532,8 +537,8 @@ func (l *lock) deleted() {
 }
 
 // dequeued deletes the queue of the lock on a server by hand, or the hash of the waiters, but not the lock's
-// hash. No second attempt gets the lock by that. Waiters have lost their places, or do not count as alive any
-// more. They are in the queue again as soon as they send their heartbeats.
+// hash. No second attempt gets the lock because of this. Waiters lose their places, or do not count as alive
+// any more. They are in the queue again as soon as they send their heartbeats.
 func (l *lock) dequeued(s *server, what string) {
 	s.tick()
 	if !s.Del(l.key + what) {
@@ -556,7 +561,7 @@ func (l *lock) dequeued(s *server, what string) {
 func (a *actor) newHeld(ctx context.Context, hold *rlock.Hold, l *lock, h way) *held {
 	attempt := engine.OwnerField((*handle.Hold)(hold))
 	grant := attempt
-	if l.kind == 'q' { // the attempt is a process, so the token tells its grants apart
+	if l.kind == 'q' { // attempt names only the process, so the token tells its grants apart
 		grant = fmt.Sprint(attempt, " ", hold.Token())
 	}
 	return &held{who: a.name, ctx: ctx, hold: hold, n: h.n, token: hold.Token(), attempt: attempt,

@@ -9,15 +9,15 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 )
 
-// majority has the rules of RedLocks. A holder is a process. Its owner fields on all servers begin in the
-// same way.
+// majority has the rules of RedLocks. A holder is a process. The owner fields of a process begin in the same
+// way on all servers.
 type majority struct {
 	*lock
 	set   time.Time            // time at which lock.last was set
 	taken map[string]time.Time // time at which an operator took or deleted the lock of a process
 }
 
-// holderOf returns the process that has an owner field.
+// holderOf returns the beginning of an owner field, which identifies the process.
 func holderOf(owner string) string {
 	id, _, _ := strings.Cut(owner, ":")
 	return id[:max(0, len(id)-1)]
@@ -57,7 +57,7 @@ func (l *majority) executed(c *call, now int64) {
 		if c.name == "acquire" && now > c.number(2) {
 			w.fail("%s is granted %s by a request that is void", short(owner), l.name)
 		}
-		// A server that has lost the hash since has lost the tombstone, too.
+		// A server that has lost the hash after that has lost the tombstone, too.
 		if end := l.over[here]; end.why != "" && c.server.forgot.IsZero() &&
 			!later(l.wiped, l.forgotAt).After(end.at) {
 			w.fail("%s is granted by server %d, but %s", short(owner), c.server.number, end.why)
@@ -126,13 +126,13 @@ func (l *majority) entry(e, outer *held) {
 	l.beliefs()
 }
 
-// safe checks that all later holders have higher tokens, because a majority of servers grants only higher
-// tokens. Servers that have forgotten tokens are excused.
+// safe checks that a majority of servers grants only tokens above the token of e, so all later holders have
+// higher tokens. If a server has forgotten tokens, it is enough if one server grants only higher tokens.
 func (l *majority) safe(e *held) {
 	higher, forgot := 0, false
 	for _, s := range l.on {
 		last := l.lastKnown(s)
-		if s.HGet(l.key, "token") != s.HGet(l.key, "released") { // all tokens of the block may be used
+		if s.HGet(l.key, "token") != s.HGet(l.key, "released") { // the grant is not released
 			last += protocol.Block - 1
 		}
 		if last >= e.token {
@@ -140,7 +140,7 @@ func (l *majority) safe(e *held) {
 		}
 		forgot = forgot || !s.forgot.IsZero()
 	}
-	// Some parts may be older than the deletion of the hash by hand.
+	// Some parts may be older than the deletion of the lock.
 	forgot = forgot || !l.wiped.IsZero() && time.Since(l.wiped) < longest
 	if higher < l.need() && !forgot || higher == 0 {
 		l.w.fail("%s entered %s with %d, and %d servers grant only higher ones",

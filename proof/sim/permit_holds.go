@@ -16,8 +16,8 @@ import (
 // write reports whether the hold excludes others.
 func (h *held) write() bool { return h.n == engine.All }
 
-// taken returns the number of permits that holders consider theirs, and the latest of their grants. Readers
-// of one session share one permit.
+// taken returns the number of permits of all valid holds that the function counts accepts, and the latest
+// grant of these holds. Readers that share a grant share one permit.
 func (l *permits) taken(counts func(*held) bool) (n int64, latest *grant) {
 	most := map[string]int64{}
 	for h := range l.considered {
@@ -56,9 +56,9 @@ func (l *permits) entry(e, outer *held) {
 		}
 		l.granting(e)
 		// A lane has one place in the queue. Each time that this place comes to the front, one goroutine of
-		// the lane is served, and another session in between. So a goroutine is overtaken once for each
-		// goroutine before it in the lane, once for itself, and once by a waiter that was in the queue
-		// before.
+		// the lane is served. Meanwhile, a goroutine of another session may be served once. So the goroutine
+		// of e can overtake a waiter once for each goroutine of the waiter's lane. It can do so once more if
+		// its session was in the queue before.
 		if w.turn == 0 && !w.deaf {
 			l.overtaking(e, w.crowd+1)
 		}
@@ -152,8 +152,8 @@ func (l *permits) locker(s *rlock.Session, n int64) rlock.Locker {
 	return rwlock.New(s, l.name).RLocker()
 }
 
-// force takes permits from all holders, or from a holder that was seen some time before, as an operator
-// would.
+// force takes the permits of the writer, of all readers, or of a holder that Inspect has shown some time
+// before, as an operator would.
 func (l *permits) force(ctx context.Context, p *process, rnd *rand.Rand) {
 	w, s := l.w, p.sessions[l.on[0].number]
 	m, sem := rwlock.New(s, l.name), semaphore.New(s, l.name, int(min(l.initial, semaphore.MaxLimit)))
@@ -231,7 +231,8 @@ func (a *actor) upgrade(h way, inside []*entry, err error) bool {
 	return true
 }
 
-// outlives checks that the hold of a reader and its context stay valid after the outer hold was unlocked.
+// outlives checks the holds that are left after an Unlock. As long as the hold of a reader is valid, its
+// context must not end, even if the outer hold was unlocked.
 func (a *actor) outlives(inside []*entry) {
 	for _, e := range inside {
 		if p := e.parts[0]; e.locks[0].kind == 'w' && !p.write() && p.hold.Err() == nil &&

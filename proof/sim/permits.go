@@ -30,11 +30,12 @@ type holding struct {
 	till     int64 // end of the lease by the server's clock in µs
 }
 
-// in reports whether the lease has not ended.
+// in reports whether the lease has not ended at the time now.
 func (h holding) in(now int64) bool { return h.till > now }
 
-// read returns all holders on the server. It also returns the number of permits that the further holders
-// have: counted is the sum in the hash, and used is the sum of their fields.
+// read returns all holders on the server. The first holder has fields of its own in the hash, and each
+// further holder has one field. counted is the number of permits of all further holders by the hash, and used
+// is the sum of their fields.
 func (l *permits) read() (all map[string]holding, counted, used int64) {
 	s := l.on[0]
 	ends := s.scores(l.key + ":h")
@@ -149,7 +150,7 @@ func (l *permits) executed(c *call, now int64) {
 	l.beliefs()
 }
 
-// describe returns a text for the log.
+// describe returns a text about the holders for the log.
 func (l *permits) describe(all map[string]holding, now int64) string {
 	var s []string
 	for owner, h := range all {
@@ -223,7 +224,7 @@ func (l *permits) forced(which string, before map[string]holding, now int64) (an
 	return any
 }
 
-// limited checks that a limit was set.
+// limited checks the effect of a request that sets the limit.
 func (l *permits) limited(c *call, before, now int64) {
 	w := l.w
 	if now > c.number(5) { // the request was void
@@ -258,7 +259,7 @@ func (l *permits) forgotten(s *server) {
 	l.voided()
 	l.requeued(s)
 	for _, h := range l.holders {
-		if h.n == engine.All { // a release returns tokens that were not used
+		if h.n == engine.All { // a release frees unused tokens, so a new token can be lower
 			l.known = min(l.known, h.token)
 		}
 	}
@@ -311,15 +312,15 @@ func (l *permits) choose(rnd *rand.Rand, nested bool) (n int64, ways int) {
 		}
 	default:
 		n = 1 + rnd.Int64N(l.limit+1)
-		if nested || n > l.limit && rnd.IntN(4) != 0 { // a holder that waits for more needs a limit
+		if nested || n > l.limit && rnd.IntN(4) != 0 { // the wait may last forever, so it has a limit
 			ways = 5
 		}
 	}
 	return n, ways
 }
 
-// lingering returns the keys with leases that have ended by the clocks of their holders, but not yet in
-// Redis.
+// lingering returns the keys of the lock if all leases in Redis belong to holds that were lost. These leases
+// have ended by the clocks of their holders, but not yet in Redis.
 func (l *permits) lingering() []string {
 	l.on[0].tick()
 	all, _, _ := l.read()

@@ -25,7 +25,7 @@ type process struct {
 	hosts    []*simnet.Host
 	clients  []*redis.Client
 	sessions []*rlock.Session
-	quorum   *multilock.Quorum // of all sessions; nil if no lock is a RedLock
+	quorum   *multilock.Quorum // quorum of all sessions; nil: no lock is a RedLock
 	crashed  atomic.Bool
 	closing  atomic.Bool
 	still    atomic.Int64 // time until which its goroutines do nothing, in ns since 1970
@@ -38,13 +38,13 @@ func (w *world) boot(name string) *process {
 	for i, s := range w.servers {
 		h := s.host(name)
 		rdb := redis.NewClient(&redis.Options{
-			Addr:            fmt.Sprintf("127.0.0.1:%d", 1+i), // never dialed, but looked up
+			Addr:            fmt.Sprintf("127.0.0.1:%d", 1+i), // only a name, because Dialer connects
 			Dialer:          h.Dial,
 			DialTimeout:     300 * time.Millisecond,
 			ReadTimeout:     300 * time.Millisecond,
 			DialerRetries:   1,
 			DisableIdentity: true,
-			Protocol:        2, // needs no request at the start of a connection
+			Protocol:        2, // protocol 2 needs no request at the start of a connection
 			ReadBufferSize:  4096,
 			// The buffer is so large that each write has whole requests, even of a long pipeline.
 			WriteBufferSize: 1 << 20,
@@ -86,7 +86,7 @@ func (c ways) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// called reports whether an actor has called the function that calls called, in the same goroutine.
+// called reports whether the present goroutine is the goroutine of an actor.
 func called() bool {
 	pcs := make([]uintptr, 100)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -113,7 +113,7 @@ func (c ways) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// An operated is a lock of any kind with the calls of operators.
+// An operated is a lock with the methods for operators.
 type operated interface {
 	rlock.Locker
 	Inspect(ctx context.Context) (rlock.State, error)
@@ -134,15 +134,15 @@ func (p *process) mutex(l *lock) operated {
 	return p.quorum.New(l.name)
 }
 
-// afflict makes a fault happen to a process, or nothing. It returns false if the process has ended, so that
-// another one takes its place.
+// afflict lets a process crash, closes it, disturbs its connections, or does nothing. It returns false if the
+// process has ended, so that another process takes its place.
 func (w *world) afflict(p *process, rnd *rand.Rand, harsh float64) (alive bool) {
 	switch r := rnd.Float64(); {
 	case r < 0.15:
 		w.say("%s crashes", p.name)
 		w.counts.Add("crashes")
 		p.crash()
-		go func() { // a crashed process does not do this, but its goroutines must end at last
+		go func() { // a real crash would end the goroutines at once, but here they need a Close
 			w.sleep(10 * time.Second)
 			p.shut()
 		}()

@@ -22,8 +22,8 @@ type call struct {
 
 func (c *call) number(i int) int64 { return number(c.argv[i]) }
 
-// served passes the calls of scripts in a message to the rules of their locks, after the server has executed
-// them.
+// served passes calls of scripts to the rules of their locks, after the server has executed these calls. The
+// message of a client can have several calls.
 func (w *world) served(s *server, from *simnet.Host, message []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ type asked struct {
 	attempt  string
 	n        int64  // number of permits, or of goroutines behind the attempt
 	until    int64  // Redis time in µs after which the request is void
-	lease    int64  // in ms
+	lease    int64  // requested lease in ms
 	liveness int64  // waiter timeout in ms
 	joins    string // attempt whose permits the request joins; "": none
 }
@@ -148,10 +148,10 @@ func (l *lock) dropped(queue map[string]float64, now int64) {
 	}
 }
 
-// past returns the reason for which an attempt must not be granted anything, or "" if it may.
+// past returns the reason for which an attempt must not be granted anything, or "" if there is none.
 func (l *lock) past(attempt string) string {
-	// After the entry of an attempt, a stale copy of its request may be granted. This needs a lease that has
-	// ended or was forgotten, and a release that the network delays.
+	// After the entry of an attempt, a stale copy of its request may be granted. This can happen if the
+	// network delays the release until the lease has ended or was forgotten.
 	g := l.grants[attempt]
 	if over := l.over[attempt].why; over != wasEntered || l.w.well() && (g == nil || g.void.IsZero()) {
 		return over
@@ -160,7 +160,8 @@ func (l *lock) past(attempt string) string {
 	return ""
 }
 
-// handedOver checks that a waiter counts as alive if the request of another session has granted it the lock.
+// handedOver checks that the owner counts as alive, because the request of another attempt has granted it the
+// lock.
 func (l *lock) handedOver(owner string, now int64) {
 	l.w.counts.Add("handed over")
 	const slack = 1000 // now is a little later than the request
@@ -169,7 +170,8 @@ func (l *lock) handedOver(owner string, now int64) {
 	}
 }
 
-// turn checks that owner may be granted the lock, and that it was its turn.
+// turn checks that the owner may be granted the lock, and that no waiter should have been served before the
+// owner.
 func (l *lock) turn(owner string, token, now int64) {
 	w := l.w
 	if why := l.past(owner); why != "" {

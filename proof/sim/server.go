@@ -16,7 +16,7 @@ import (
 	"github.com/lockline/lockline/proof/simnet"
 )
 
-// A server is a Redis with a clock of its own, and the network around it.
+// A server is a miniredis with a clock of its own and its own network.
 type server struct {
 	*miniredis.Miniredis
 	other  *miniredis.Miniredis // another server behind the same endpoint, whose data never change
@@ -26,14 +26,14 @@ type server struct {
 	rate   float64 // rate of its clock; 1 is right
 
 	mu    sync.Mutex    // guards the fields below; no other mutex is locked while it is held
-	ahead time.Duration // how far the clock was ahead at the start, less all steps
+	ahead time.Duration // how far the clock was ahead at the start, less the time by which it was set back
 	steps []step
 	hosts []*simnet.Host
 	down  bool
 	lives int // number of crashes, which end all connections
 
-	known  map[string]bool // digests of the scripts that it knows; guarded by world.mu
-	forgot time.Time       // time at which it last came back without its data; guarded by world.mu
+	known  map[string]bool // digests of the scripts that the server knows; guarded by world.mu
+	forgot time.Time       // time of the last restart without data or with old data; guarded by world.mu
 }
 
 func newServer(w *world, number int, faults simnet.Faults, rnd *rand.Rand) *server {
@@ -115,8 +115,8 @@ func (s *server) crash() {
 	}
 }
 
-// restart starts the server again. If from is nil, it has the data from before, and otherwise the data of
-// that snapshot.
+// restart starts the server again. If from is nil, the server has its data from before. Otherwise, it has the
+// data of the snapshot from.
 func (s *server) restart(from snapshot) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.Dial() }})
@@ -149,7 +149,7 @@ type snapshot map[string]record
 type record struct {
 	fields  map[string]string
 	scores  map[string]float64
-	expires time.Time // by the server's clock
+	expires time.Time // time of the expiry by the server's clock
 }
 
 func (s *server) save() snapshot {
@@ -199,7 +199,8 @@ func (s *server) restore(snap snapshot) {
 	}
 }
 
-// restarts lets servers crash and come back, one after another. A stream has every streams-th server.
+// restarts lets the servers of a stream crash and come back, one after another. streams is the number of
+// streams. Each server belongs to one of them.
 func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 	rnd := w.rand(uint64(50 + stream))
 	var own []*server
@@ -239,7 +240,7 @@ func (w *world) restarts(stream, streams int, stop <-chan struct{}) {
 	}
 }
 
-// Close ends both servers.
+// Close closes the server, and the other server behind the same endpoint.
 func (s *server) Close() {
 	s.Miniredis.Close()
 	s.other.Close()

@@ -1,54 +1,56 @@
-// Package sim runs locks in a simulated world. It has processes, networks and servers whose faults a seed
-// decides, in the fake time of testing/synctest. While the processes lock and unlock, checkers compare the
-// holds and the data on the servers with the promises of the locks. Ten minutes of such a world take about a
-// second.
+// Package sim runs locks in simulated worlds. A world has processes, networks and servers, and runs in the
+// fake time of testing/synctest. A seed decides which faults happen in the world. While the processes lock
+// and unlock, checkers compare the holds and the data on the servers with the promises of the locks. Ten
+// minutes of fake time take about a second.
 //
 // For each lock, the checkers verify:
 //
-//   - Mutual exclusion. No two holds are valid, except nested ones. The stronger half of it is that Redis, or
-//     a majority of the servers of a RedLock, has the lock for each hold that is considered valid.
-//   - Permits. No more are held than the limit at the last grant. (The limit of a semaphore may have been
-//     reduced since.) A reader of a read-write lock has one permit, and a writer has all. A holder loses its
-//     permits only by its own release, by the end of its lease, and by force.
-//   - Tokens. They grow from grant to grant and from holder to holder, and nested holds share one. A majority
-//     of a RedLock's servers grants only tokens above the token of the holder, which is not far above their
-//     clocks.
-//   - Order. Waiters are served first come, first served, as the server saw their requests. An attempt that
-//     does not count as alive is only granted the lock by its own request. An attempt that counts as alive
-//     stays in the queue, and an attempt that has left does not get into it. A waiter is passed over only if
-//     it wants more permits than the limit.
+//   - Mutual exclusion. No two holds of a lock with one holder are valid at the same time, except for nested
+//     holds. A stronger check is that Redis, or a majority of the servers of a RedLock, has the lock for each
+//     hold that its holder considers valid.
+//   - Permits. No more permits are held than the limit at the last grant. (The limit of a semaphore may have
+//     been reduced since.) A reader of a read-write lock has one permit, and a writer has all. A holder loses
+//     its permits only if it releases them, its lease ends, or an operator frees them by force.
+//   - Tokens. Tokens grow from grant to grant and from holder to holder, and nested holds share a token. A
+//     majority of a RedLock's servers grants only tokens above the token of the holder. The token of the
+//     holder is at most a minute above the latest clock of the servers.
+//   - Order. Waiters are served in the order in which the server saw their requests. A waiter is passed over
+//     only for one of three reasons. It does not count as alive, its session has lost the subscription, or it
+//     wants more permits than the limit. An attempt that does not count as alive is only granted the lock by
+//     its own request. An attempt that counts as alive stays in the queue, unless it wants more permits than
+//     the limit. An attempt that has left does not come into the queue again.
 //   - Ends. An attempt that has ended is granted nothing.
-//   - Progress. Once the faults have ended, a lock does not stay free for long while a call waits, and
-//     neither do enough permits for the first waiter in the queue.
+//   - Progress. Once the faults have ended, a lock does not stay free for long while a call waits. Permits do
+//     not stay free for long if they are enough for the first waiter in the queue.
 //   - Renewal. A renewed hold is not lost without a fault.
-//   - Errors. The documentation names each error, and the reason is true. The results of Extend,
+//   - Errors. Each error of a call is documented, and its documented reason is true. The results of Extend,
 //     Unlock and nested calls are true.
 //   - Rest. No key, subscription or goroutine is left.
 //
-// Nobody holds a latch. Its checker is a model, which goes through all requests as the server has executed
-// them:
+// A latch has no holders. Its checker has a model, which executes the same requests as the server:
 //
 //   - After each request, Redis has the same count, run, parties and leases as the model.
-//   - The result of a call was true at a time between its begin and its end. A call takes effect at most
-//     once, and exactly once if it returns no error.
-//   - Once the faults have ended, a live party keeps its lease, and a party whose Join has failed has none. A
-//     Wait returns soon after its run has ended or a party has died.
+//   - The result of a call was true at some time during the call. A call takes effect at most once, and
+//     exactly once if it reports success.
+//   - Once the faults have ended, a live party keeps its lease, and a party whose Join has failed has no
+//     lease. A Wait returns soon after its run has ended or a party has died.
 //
-// An election is a fair lock with all of these promises, and with more about its values:
+// An election is a fair lock, and has all promises of locks. There are further promises about its values:
 //
 //   - A leadership ends for its leader before the lock is released. A value is only stored and shown for the
-//     leader that has the lock. It is never replaced by a value that was proclaimed before it.
-//   - An observer sees the values that Redis had since the step before. It never sees an older token or
-//     value, and nothing twice. Once the faults have ended, it sees each change in time, and a value that
-//     Redis has lost is stored again.
+//     leader that has the lock. A value is never replaced by a value that the same leader proclaimed earlier.
+//   - At each step, an observer sees a value that Redis has had since the step before. It never sees an older
+//     token or value than before, and never sees the same value twice in a row. Once the faults have ended,
+//     the observer sees each change in time, and a value that Redis has lost is stored again.
 //
-// A lease has ended when Redis' clock says so, although its owner is still in the hash. If the clock is set
-// back, such a lease may continue, unless somebody was granted the lock since. A server keeps the hash of a
-// lock for longer than the lease, and nothing forever.
+// A lease ends by Redis' clock, even if its owner is still in the hash. If the clock is set back, a lease
+// that has ended may continue, unless another attempt was granted the lock since. A server keeps the hash of
+// a lock for longer than the lease, but keeps no key forever.
 //
-// An operator may delete the hash of a lock, its queue, or the hash of its waiters, each alone. The first of
-// these makes the present hold void, and forgets the tokens. The other two change no hold. Waiters may lose
-// their places to others, but they are in the queue again after a heartbeat at most.
+// An operator may delete the hash of a lock, its queue, or the hash of its waiters, each alone. Without the
+// hash, the present hold is void, and the tokens are forgotten. The deletion of the queue or of the waiters
+// changes no hold. Waiters may lose their places to others, but they are in the queue again after a heartbeat
+// at most.
 //
 // Redis may forget acknowledged writes, because it comes back empty or with an old snapshot. After that, and
 // after a ForceUnlock, former holders may consider their holds valid for the rest of their leases. These
@@ -70,26 +72,26 @@ type Kind struct {
 	Name    string
 	Seeds   int // number of seeds that run with all tests, in about 4 s of processor time
 	servers int
-	locks   []place       // locks that its processes use
+	locks   []place       // locks that the processes use
 	most    int           // number of locks that one call takes at most
 	latency time.Duration // time that a message takes without faults
 	actors  int           // number of goroutines of each process
-	crowd   int           // the same number, for seeds in which all of them lock at once
+	crowd   int           // the same number, for seeds in which these goroutines lock at the same time
 
 	// gap is the longest time for which a lock may be free while somebody waits, without faults.
 	gap time.Duration
 
-	// lossGap is the same time if messages are lost, because then only the end of a lease or a heartbeat
-	// serves waiters. A lossGap of 0 means that the world loses no messages.
+	// lossGap takes the place of gap if messages are lost. Then waiters may be served only at the end of a
+	// lease, or by a heartbeat. A lossGap of 0 means that the world loses no messages.
 	lossGap time.Duration
 
 	elects bool     // the fair lock belongs to an election
-	vital  []string // counts that must not be 0 after many seeds, because otherwise these would prove nothing
+	vital  []string // counts that must not be 0 after many seeds, otherwise the seeds prove nothing
 }
 
 // A place is a lock with its server.
 type place struct {
-	kind   byte // letter of its keys
+	kind   byte // letter of the kind in the keys of the lock
 	name   string
 	server int
 }
@@ -163,7 +165,8 @@ func (k Kind) Vital() []string {
 	return append(all, k.vital...)
 }
 
-// Run runs the world of one seed, and adds its events to counts. It returns the first broken promise, or nil.
+// Run runs the world of one seed, and adds its events to counts. It returns the first broken promise or a
+// panic, or nil if there was no failure.
 func Run(t *testing.T, k Kind, seed int64, counts *Counts) (failure *Failure) {
 	var w *world
 	defer func() { // synctest panics if goroutines are left in the bubble
@@ -181,6 +184,6 @@ func Run(t *testing.T, k Kind, seed int64, counts *Counts) (failure *Failure) {
 	return failure
 }
 
-// wrecks has the worlds in which a goroutine was left. They are kept, because otherwise the library would
-// unlock their forgotten Holds from outside of the bubble, which ends the program.
+// wrecks has the worlds in which a goroutine was left. They are never freed. Otherwise, the library would
+// unlock their forgotten Holds from outside of the bubble, which would end the program.
 var wrecks sync.Map

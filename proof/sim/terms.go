@@ -11,7 +11,7 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// leads makes a claim of a leadership.
+// leads lets a Leadership be used as a claim.
 type leads struct{ *election.Leadership }
 
 // Deadline returns the present time, because the deadline of a leadership is not known.
@@ -76,11 +76,11 @@ func (a *actor) campaign(l *elected) {
 	a.resign(l, t, ctx, led)
 }
 
-// pause works as a leader for a while.
+// pause works for a while, as a leader or as a party of a latch.
 func (a *actor) pause(ctx context.Context) {
 	d := upTo(a.rnd, 20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond)
 	if a.rnd.IntN(25) == 0 {
-		d *= 10 // longer than a renewal takes
+		d *= 10 // often longer than the time between two renewals
 	}
 	t := time.NewTimer(a.clock.Until(d))
 	defer t.Stop()
@@ -91,7 +91,8 @@ func (a *actor) pause(ctx context.Context) {
 	a.thawed(a.p)
 }
 
-// proclaim changes the value, in a random way, or twice at the same time.
+// proclaim changes the value, by Proclaim or by a nested Campaign. Sometimes it makes two such calls at the
+// same time.
 func (a *actor) proclaim(
 	l *elected, e *election.Election, t *term, led context.Context, lead *election.Leadership,
 ) {
@@ -149,7 +150,7 @@ func (a *actor) proclaimed(l *elected, t *term, value string, err error, ctx con
 	}
 }
 
-// resign ends a leadership.
+// resign ends a leadership, and checks the results.
 func (a *actor) resign(l *elected, t *term, led context.Context, lead *election.Leadership) {
 	if a.p.crashed.Load() {
 		return

@@ -20,18 +20,20 @@ const (
 	lease    = 3 * time.Second // WithWatchdogTimeout of all sessions
 	liveness = 2 * time.Second // WithWaiterTimeout of all sessions
 
-	// heartbeat is the longest time between two requests of a waiter, with time to send one again.
+	// heartbeat is the longest time between two requests of a waiter, including the time to send a request
+	// again.
 	heartbeat = liveness * 3 / 4
 
 	longest  = 4 * time.Second        // longest lease that is requested
 	together = 250 * time.Millisecond // interval at which the goroutines of a process lock at the same time
 	lateBy   = 3 * time.Second        // longest delay of a message
 
-	// drift is the most by which a server's clock is fast or slow. It is less than the margin of 1 %.
+	// drift is the largest difference of the rate of a server's clock from 1. It stays below the library's
+	// margin for drift.
 	drift = 0.008
 
-	// grace is the time until the last effects of faults have ended, such as leases of dead processes,
-	// delayed messages, and subscriptions that are lost without notice.
+	// grace is the time after which the last effects of faults have ended. Such effects are leases of dead
+	// processes, delayed messages, and subscriptions that are lost without notice.
 	grace = 10 * time.Second
 )
 
@@ -40,7 +42,7 @@ var (
 	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 )
 
-// A world is the world of one seed.
+// A world is the simulation of one seed.
 type world struct {
 	Kind
 	counts   *Counts
@@ -53,10 +55,10 @@ type world struct {
 	turn     time.Duration // WithHandover of the sessions
 	linger   time.Duration // WithLinger of the sessions
 	batching int           // see testlock.Batching
-	alike    bool          // many goroutines want the same of several locks
+	alike    bool          // many goroutines want the same set of locks
 	deaf     bool          // messages are lost even after the faults have ended
-	operated bool          // locks are forced now and then
-	greedy   bool          // goroutines lock again at once, so that a waiter starves if others are preferred
+	operated bool          // operators free locks by force now and then
+	greedy   bool          // goroutines lock again at once, so a waiter starves if it is always overtaken
 	stepped  bool          // the clocks of servers are set back now and then
 	freezing bool          // processes are stopped and continued now and then
 
@@ -69,9 +71,9 @@ type world struct {
 	failure *Failure               // the first failure
 	ending  bool                   // actors must stop
 	quiet   time.Time              // time from which on nothing may be late; zero: there may still be faults
-	asking  map[*lockCall]struct{} // calls of Lock
+	asking  map[*lockCall]struct{} // calls of Lock, except for nested calls
 	trying  map[*lockCall]struct{} // TryLock and nested calls, of RedLocks and locks with permits
-	kept    []claim                // all holds, so that none of a crashed process is collected
+	kept    []claim                // all holds, so that the garbage collector frees none of a crashed process
 }
 
 type event struct {
@@ -90,7 +92,8 @@ type Failure struct {
 	events []event
 }
 
-// Log returns the last events before the failure, at most `most`, with their times in ms since the start.
+// Log returns the last events before the failure, with their times in ms since the start. most is the largest
+// number of these events.
 func (f *Failure) Log(most int) string {
 	var lines []string
 	for _, e := range f.events[max(0, len(f.events)-most):] {
@@ -139,13 +142,13 @@ func (w *world) well() bool { return !w.quiet.IsZero() && !time.Now().Before(w.q
 
 func (w *world) run() {
 	rnd := w.rand(0)
-	// Some seeds have few faults, because a fault can hide another one.
+	// Some seeds have few faults, because a fault can hide the effect of another fault.
 	harsh := rnd.Float64() * rnd.Float64()
 	actors := w.actors
 	if rnd.IntN(2) == 0 {
 		w.asTeam, actors = true, w.crowd
 	}
-	w.turn = max(100*time.Microsecond, upTo(rnd, 2*time.Second)) // the least that WithHandover takes
+	w.turn = max(100*time.Microsecond, upTo(rnd, 2*time.Second)) // the least that WithHandover accepts
 	if w.Kind.locks[0].permits() && rnd.IntN(3) == 0 {
 		w.turn = 0
 		w.greedy = w.asTeam
@@ -153,12 +156,12 @@ func (w *world) run() {
 	if rnd := w.rand(1 << 40); rnd.IntN(2) == 0 {
 		w.linger = max(time.Millisecond, upTo(rnd, 2*time.Second))
 	}
-	w.batching = w.rand(1<<32).IntN(2) - 1 // requests always or never share pipelines
+	w.batching = w.rand(1<<32).IntN(2) - 1 // requests share pipelines as often as possible, or never
 	w.alike = w.most > 1 && rnd.IntN(2) == 0
 	w.deaf = w.lossGap != 0 && rnd.IntN(2) == 0
 	w.operated = rnd.IntN(3) == 0
 	w.hurried = w.rand(1<<36).IntN(4) == 0
-	near := w.rand(1<<39).IntN(3) == 0 // servers answer at once
+	near := w.rand(1<<39).IntN(3) == 0 // the network takes 1 ms
 	if near {
 		w.batching = -1
 	}
@@ -182,7 +185,7 @@ func (w *world) run() {
 	}
 
 	var afflicted, working sync.WaitGroup
-	stop := make(chan struct{}) // no more faults
+	stop := make(chan struct{}) // closed when the faults end
 	var mu sync.Mutex           // guards living
 	living := map[int]*process{}
 	for i := range 3 {
@@ -231,7 +234,8 @@ func (w *world) run() {
 		working.Go(func() { w.forgetOne(rnd) })
 	}
 	if restarts {
-		// Of a RedLock, at most a minority is down at one time: each stream has servers of its own.
+		// Each stream has servers of its own, and stops one of them at a time. So at most a minority of the
+		// servers of a RedLock is down at the same time.
 		streams := w.Kind.servers
 		if w.redlock() {
 			streams = (w.Kind.servers - 1) / 2
@@ -245,10 +249,10 @@ func (w *world) run() {
 	}
 	w.sleep(8*time.Second + upTo(rnd, 14*time.Second))
 
-	// From here on all is well...
+	// From here on, there are no faults.
 	close(stop)
 	afflicted.Wait()
-	// ...except that in some seeds messages are still lost.
+	// But in some seeds, messages are still lost.
 	faults = simnet.Faults{Latency: faults.Latency / 2}
 	if w.deaf {
 		faults.LosePush = 0.2
@@ -304,7 +308,7 @@ func (w *world) run() {
 	for _, l := range w.locks {
 		memories = append(memories, l.memory)
 		memories = append(memories, l.rules.lingering()...)
-		if !l.evicted.IsZero() { // waiters whose places were deleted may have entries there
+		if !l.evicted.IsZero() { // waiters whose places were deleted may have entries in :w
 			memories = append(memories, l.key+":w")
 		}
 	}
@@ -326,7 +330,7 @@ func (w *world) run() {
 		w.counts.add("faults: belated by black holes", n.Belated.Load())
 	}
 	w.counts.add("seconds of simulated time", int64(w.events[len(w.events)-1].at/time.Second))
-	for _, hold := range w.kept { // otherwise the cleanup of a hold of a crashed process would keep the world
+	for _, hold := range w.kept { // otherwise the cleanup of a forgotten hold would keep the world
 		switch hold := hold.(type) {
 		case *rlock.Hold:
 			_ = hold.Unlock(bg)
@@ -387,12 +391,12 @@ func (w *world) forge(rnd *rand.Rand) {
 	})
 }
 
-// forgetOne lets one server forget a RedLock now and then. It does so only if one attempt has the lock on all
-// servers, and chooses the server where the lease ends first. So a majority of the others has the lock for as
-// long as a holder may consider it valid, even a holder that cannot renew it. Any other server could be the
-// second to lose it, after a server that was not reached for a whole lease. A RedLock does not promise to
-// withstand that. forgetOne does nothing after a clock was set back, because then the lease on another server
-// may end first.
+// forgetOne lets one server forget a RedLock now and then. It does so only if one process has the lock on all
+// servers, and chooses the server where the lease ends first. The other servers are a majority, and have the
+// lock for as long as the holder may consider it valid, even if the holder cannot renew it. If another server
+// forgot the lock, two servers could be without the lock, because the holder may not have reached one of the
+// others for a whole lease. A RedLock does not promise to withstand this. For one lease after a clock was set
+// back, forgetOne does nothing, because the lease on another server may end first.
 func (w *world) forgetOne(rnd *rand.Rand) {
 	l := w.locks[0]
 	set := func(s *server) bool { return s.setSince(time.Now().Add(-longest)) > 0 }
@@ -409,8 +413,8 @@ func (w *world) forgetOne(rnd *rand.Rand) {
 }
 
 // dequeue deletes by hand the queue of one lock on one server, or the hash of its waiters. While there are
-// faults, it may delete the hash of the lock instead. Then the clock takes the place of the last token, so
-// the clock must not have been set back.
+// faults, it may delete the hash of the lock instead. Then only the clock makes new tokens higher, so dequeue
+// does this only in worlds that set no clock back.
 func (w *world) dequeue(rnd *rand.Rand) {
 	l := w.locks[rnd.IntN(len(w.locks))]
 	switch {
@@ -424,8 +428,8 @@ func (w *world) dequeue(rnd *rand.Rand) {
 
 func (w *world) redlock() bool { return w.Kind.locks[0].kind == 'q' }
 
-// leftBehind checks that no key of the locks is left, except for these keys and, if free is true, the hashes
-// of free locks.
+// leftBehind checks that no key and no subscription is left on the servers. The keys in except may be left,
+// and if free is true, the hashes of free locks, too.
 func (w *world) leftBehind(free bool, except ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

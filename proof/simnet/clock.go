@@ -13,12 +13,12 @@ type Clock struct {
 
 func NewClock() *Clock { return &Clock{taken: map[int64]struct{}{}} }
 
-// Until returns the duration from now to an instant that no other event has, at least d.
+// Until returns the duration from now to an instant that no other event has. The duration is at least d.
 func (c *Clock) Until(d time.Duration) time.Duration {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // even, as Net.After comes at the next odd one
+	at := (now.Add(max(d, 2)).UnixNano() + 1) &^ 1 // even, because Net.After is called at an odd one
 	for {
 		if _, ok := c.taken[at]; !ok {
 			break

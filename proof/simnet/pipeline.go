@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// split splits a pipeline into its requests. Other bytes stay together.
+// split splits a pipeline into its requests. Bytes that are no request stay together.
 func split(p []byte) (requests [][]byte) {
 	for len(p) > 0 {
 		n := requestLen(p)
@@ -14,9 +14,9 @@ func split(p []byte) (requests [][]byte) {
 	return requests
 }
 
-// requestLen returns the length of the request at the beginning of p, or len(p) if there is none.
+// requestLen returns the length of the request at the beginning of p, or len(p) if there is no request.
 func requestLen(p []byte) int {
-	number := func(at int) (n, rest int) { // of "*3\r\n" and "$5\r\n"
+	number := func(at int) (n, rest int) { // reads 3 from "*3\r\n" and 5 from "$5\r\n"
 		if end := bytes.IndexByte(p[min(at, len(p)):], '\n'); end > 1 {
 			if n, err := strconv.Atoi(string(p[at+1 : at+end-1])); err == nil {
 				return n, at + end + 1

@@ -1,11 +1,10 @@
-// Package simnet is an in-memory network for simulations in fake time
-// (testing/synctest): connections to one server, with latency, losses, cuts and
-// black holes that a seed decides.
+// Package simnet is an in-memory network for simulations in fake time (testing/synctest). It has connections
+// to one server, with latency, losses, cuts and black holes that a seed decides.
 //
-// As with TCP, a direction of a connection loses everything from some byte on,
-// never a piece in the middle. Messages arrive in order, some of them long after
-// their sender has closed the connection. Every delivery has an instant of its
-// own, so that the order of deliveries does not depend on the scheduler.
+// As with TCP, a direction of a connection loses everything from some byte on, never a piece in the middle.
+// The messages of a direction arrive in order, some of them long after their sender has closed the
+// connection. Each delivery has an instant of its own, so that the order of deliveries does not depend on the
+// scheduler.
 //
 // A message is one Write of a client or of the server.
 package simnet
@@ -30,12 +29,12 @@ type Faults struct {
 	Spike   float64       // the message takes up to SpikeTo instead
 	SpikeTo time.Duration
 
-	CutRequest float64 // the request is lost, and the connection is cut
-	CutReply   float64 // the request arrives, its reply is lost, and the connection is cut
-	Deafen     float64 // the reply and all later ones are lost, without a cut
-	LosePush   float64 // the same for a pub/sub message; in half of the cases with a cut soon after
+	CutRequest float64 // the request does not arrive, and the connection is cut
+	CutReply   float64 // the request arrives, but its reply is lost, and the connection is cut
+	Deafen     float64 // the reply and all later replies are lost, without a cut
+	LosePush   float64 // a pub/sub message and all later ones are lost; in half of the cases, a cut follows
 	Mislead    float64 // a connection that subscribes leads to the network's other server from then on
-	Late       float64 // a message in a black hole arrives up to LateBy after its end
+	Late       float64 // a message in a black hole arrives up to LateBy after the end of the black hole
 	LateBy     time.Duration
 }
 
@@ -43,7 +42,7 @@ type Faults struct {
 type Counts struct {
 	Messages                                      atomic.Int64
 	CutRequests, CutReplies, Deafened, LostPushes atomic.Int64 // see Faults
-	Spikes, Swallowed, Belated                    atomic.Int64 // the last two in black holes
+	Spikes, Swallowed, Belated                    atomic.Int64 // numbers of messages, see transit
 	Misled                                        atomic.Int64
 }
 
@@ -67,7 +66,8 @@ type Net struct {
 	hosts  uint64
 }
 
-// New makes a network. dial makes a connection to the server, whose writes may block until they are read.
+// New makes a network. dial makes a connection to the server. On this connection, the server's writes may
+// block until the network has read them.
 func New(seed uint64, clock *Clock, faults Faults, dial func() (net.Conn, error)) *Net {
 	return &Net{dial: dial, clock: clock, seed: seed, faults: faults}
 }
@@ -94,8 +94,8 @@ type Host struct {
 	mu    sync.Mutex // guards the fields below; locked after link.mu
 	dials uint64
 	dead  bool
-	dark  [2]time.Time // each Direction is in a black hole until then
-	still time.Time    // the host neither reads nor writes until then
+	dark  [2]time.Time // time until which each Direction is in a black hole
+	still time.Time    // time until which the host neither reads nor writes
 	links map[*link]struct{}
 }
 
@@ -103,8 +103,8 @@ type Host struct {
 type Direction int
 
 const (
-	Up   Direction = iota // to the server
-	Down                  // from the server
+	Up   Direction = iota // direction to the server
+	Down                  // direction from the server
 )
 
 func (n *Net) Host(name string) *Host {
@@ -122,7 +122,7 @@ func (h *Host) Kill() {
 	h.Cut()
 }
 
-// BlackHole loses the messages in these directions for d, or delays them until after that.
+// BlackHole makes a black hole in these directions for d. Messages in it are lost, or arrive after its end.
 func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,10 +131,10 @@ func (h *Host) BlackHole(d time.Duration, directions ...Direction) {
 	}
 }
 
-// Freeze stops the host for d and loses nothing. The host's earlier messages arrive. It reads the messages
-// that arrive meanwhile all at once after d, and its own writes leave after d. Unlike in a stopped process,
-// neither a Write nor Close blocks: the client may have a mutex locked, and a goroutine that waits for a
-// mutex stops the bubble's clock.
+// Freeze stops the host for d and loses nothing. The host's earlier messages arrive. After d, the host reads
+// all messages that have arrived meanwhile, and its own writes leave. Unlike in a stopped process, neither a
+// Write nor Close blocks. The client may have a mutex locked, and a goroutine that waits for a mutex would
+// stop the bubble's clock.
 func (h *Host) Freeze(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +195,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	wait := h.frozen() + within(up, h.n.current().Latency)
 	dead, dark := h.state(Up)
 	if _, down := h.state(Down); dark > 0 || down > 0 {
-		wait = time.Hour // until ctx ends
+		wait = time.Hour // the dial waits until ctx ends
 	}
 	t := time.NewTimer(h.n.clock.Until(wait))
 	defer t.Stop()
@@ -217,7 +217,7 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	h.links[l] = struct{}{}
 	h.mu.Unlock()
 	go l.listen(server)
-	if dead, _ := h.state(Up); dead { // killed while it dialed
+	if dead, _ := h.state(Up); dead { // the host was killed while it dialed
 		l.cut()
 	}
 	return l, nil
@@ -237,11 +237,11 @@ type link struct {
 	mu        sync.Mutex
 	server    net.Conn
 	sent      [][]byte // all messages up to SUBSCRIBE
-	silent    bool     // drops replies of the other server that repeat the first server's
+	silent    bool     // replies of the other server are dropped, because they repeat earlier replies
 	up, down  side
 	subscribe bool
 	in        []byte
-	err       error // returned by Read and Write once the link is closed or cut
+	err       error // Read and Write return this error after the link is closed or cut
 	gone      bool  // the server's side is closed
 	deadline  time.Time
 	changed   chan struct{} // closed, and replaced, by each change that a Read may wait for
@@ -255,15 +255,15 @@ type side struct {
 	lost bool      // all later messages are lost
 }
 
-// due returns the time that a message takes, d or more, so that it comes after the previous one. link.mu
-// held.
+// due returns the time that a message takes. It is at least d, and the message comes after the previous
+// message. The caller must hold link.mu.
 func (l *link) due(s *side, d time.Duration) time.Duration {
 	d = l.h.n.clock.Until(max(d, time.Until(s.last)+1))
 	s.last = time.Now().Add(d)
 	return d
 }
 
-// transit decides at random whether a message is lost, and how long it takes. link.mu held.
+// transit decides at random whether a message is lost, and how long it takes. The caller must hold link.mu.
 func (l *link) transit(s *side) (after time.Duration, lost bool) {
 	f := l.h.n.current()
 	dead, dark := l.h.state(s.way)
@@ -326,16 +326,16 @@ func (l *link) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deliver delivers the requests of one Write to the server, each at an instant of its own, so that requests
-// of others may come between. link.mu held.
+// deliver delivers the requests of one Write to the server. Each request has an instant of its own, so
+// requests of other clients may come in between. The caller must hold link.mu.
 func (l *link) deliver(requests [][]byte, after time.Duration) {
 	for _, r := range requests {
 		time.AfterFunc(l.due(&l.up, after), func() { l.arrive(r) })
 	}
 }
 
-// mislead makes the connection lead to the other server, to which it sends the earlier messages again.
-// link.mu held.
+// mislead makes the connection lead to the other server, and sends the earlier messages to this server again.
+// The caller must hold link.mu.
 func (l *link) mislead() {
 	other, err := l.h.n.Other()
 	if err != nil {
@@ -356,7 +356,7 @@ func (l *link) mislead() {
 	})
 }
 
-// arrive delivers a message to the server, even if its sender is gone.
+// arrive delivers a message to the server, even if the sender of the message is gone.
 func (l *link) arrive(message []byte) {
 	l.mu.Lock()
 	server := l.server
@@ -425,7 +425,7 @@ func (l *link) depart(server net.Conn, message []byte) {
 	})
 }
 
-// change wakes each waiting Read. link.mu held.
+// change wakes each waiting Read. The caller must hold link.mu.
 func (l *link) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -440,7 +440,7 @@ func (l *link) broken() bool {
 // cut ends the connection for both sides. Messages that are in flight to the server still arrive.
 func (l *link) cut() { l.end(io.EOF) }
 
-// Close ends the connection. The server sees that after all earlier messages.
+// Close ends the connection. The server sees the end after all earlier messages.
 func (l *link) Close() error {
 	l.end(net.ErrClosed)
 	return nil
@@ -481,7 +481,7 @@ func (l *link) Read(p []byte) (int, error) {
 			continue
 		}
 		late := !deadline.IsZero() && !time.Now().Before(deadline)
-		if frozen && late && l.down.rnd.IntN(2) == 0 { // the deadline or the message, by chance
+		if frozen && late && l.down.rnd.IntN(2) == 0 { // by chance, the deadline comes before the message
 			l.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		}

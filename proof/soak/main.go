@@ -1,5 +1,5 @@
-// Command soak has processes share all primitives of the library while processes, network and servers fail,
-// and checks their history against the guarantees. Run it from the repository's folder:
+// Command soak runs processes that use all primitives of the library while processes, network and servers
+// fail. It checks the history of the calls against the guarantees. Run it from the repository's folder:
 //
 //	go run ./proof/soak -for 10m
 package main
@@ -43,19 +43,19 @@ remembered until the end, in some hundred bytes.
 
 const (
 	exitOK          = 0
-	exitWrong       = 1 // by the verdict
-	exitTrouble     = 2 // with arguments, or with the servers
+	exitWrong       = 1 // the verdict found a violation
+	exitTrouble     = 2 // trouble with arguments, or with the servers
 	exitInterrupted = 130
 )
 
-// childEnv has this program run as one of the processes.
+// childEnv is the environment variable that makes this program run as one of the processes.
 const childEnv = "LOCKLINE_SOAK_PROCESS"
 
-// servers is the number of servers that it starts.
+// servers is the number of servers that soak starts.
 const servers = 5
 
 type options struct {
-	redis     string // URL; empty for servers of its own
+	redis     string // URL of a server; "": soak starts servers
 	processes int
 	duration  time.Duration
 	lease     time.Duration
@@ -66,7 +66,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run runs the program and returns its exit code.
 func run(args []string, out, errOut io.Writer) int {
 	if os.Getenv(childEnv) != "" {
-		// A terminal sends ctrl-C and hang-up to all processes, and only the parent reacts.
+		// A terminal sends ctrl-C and hang-up to all processes, but only the parent must react.
 		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		if err := history.Work(os.Stdin, out); err != nil {
 			fmt.Fprintln(errOut, "soak:", err)
@@ -131,14 +131,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 // the signal to be ignored.
 func untilSignal() (context.Context, context.CancelFunc) {
 	asks := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(asks) == 0 { // NotifyContext without signals would mean all
+	if len(asks) == 0 { // NotifyContext without signals would mean all signals
 		return context.WithCancel(context.Background())
 	}
 	return signal.NotifyContext(context.Background(), asks...)
 }
 
-// soak runs the processes, prints the verdict, and reports whether it is right. If err is not nil, the
-// verdict is about the time until then, or there is none.
+// soak runs the processes, prints the verdict, and reports whether the verdict has no violation. If err is
+// not nil, the verdict is about the time until the error, or there is no verdict.
 func soak(ctx context.Context, h *standin.Host, o options, out io.Writer) (right bool, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -218,8 +218,8 @@ func open(ctx context.Context, url string) (*redis.Client, error) {
 	return rdb, nil
 }
 
-// sweep deletes leftover keys in a user's Redis until it finds none twice in a row, as requests of killed
-// processes may be in flight. It gives up after two seconds, as the keys expire by themselves.
+// sweep deletes leftover keys in a user's Redis until it finds none twice in a row, because requests of
+// killed processes may be in flight. It gives up after two seconds, because the keys expire by themselves.
 func sweep(rdb *redis.Client, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -36,12 +36,12 @@ func (v verdict) show(out io.Writer) {
 	}
 }
 
-// judge checks a record. A record without any use of one of the kinds fails.
+// judge checks a record. The check named use fails if one of the kinds was never used.
 func judge(r *history.Record, kinds []string) verdict {
 	holds := history.Holds(r.Ops)
 	judged := history.JudgeAll(r.Ops)
 	lost, nested, runs, waits := 0, 0, 0, 0
-	uses := map[string]int{} // by kind
+	uses := map[string]int{} // number of uses, by kind
 	for _, h := range holds {
 		if h.Lost {
 			lost++

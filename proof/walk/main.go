@@ -1,5 +1,6 @@
-// Command walk counts the functions, files and packages of the library that run in a warm cycle of a lock:
-// the distance that its reader has to go. It must be built with -cover, as tools/dev walk does.
+// Command walk counts the functions, files and packages of the library that run in a Lock and an Unlock.
+// These numbers show how much code a reader must follow. The command must be built with -cover, as tools/dev
+// walk does.
 package main
 
 import (
@@ -72,8 +73,8 @@ func cycle(l rlock.Locker) {
 	check(hold.Unlock(context.Background()))
 }
 
-// walk counts the code that runs in f after two warm-up runs and prints the numbers, and with all also the
-// names of the functions.
+// walk calls f twice to warm up, and then counts the code that runs in a third call. It prints the numbers
+// and, if all is true, the names of the packages and functions.
 func walk(name string, all bool, f func()) {
 	f()
 	f()

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Docs checks the documentation of the project, from a clean checkout of its files:
+// Docs checks the documentation of the project in a clean checkout of its files:
 //
 //	go run ./tools/docs          # links, commands and programs
 //	go run ./tools/docs -links   # links alone
@@ -9,9 +9,10 @@
 //
 // Links in Markdown must lead to a file, and their anchors to a heading. Of links to other sites, only the
 // form is checked. Commands (```sh) are run, one block after another, by bash -e in the top folder of the
-// checkout. Programs (```go) are run in the module of a reader, which has only the packages that marked
-// commands have installed. Fragments of programs are compiled there. An embedded server answers at
-// localhost:6379, or at another port if that one is taken.
+// checkout. Programs (```go) are run in the module of a reader. This module has only the packages that
+// earlier commands "in a module of its own" have installed. Fragments of programs are compiled there. An
+// embedded server answers at localhost:6379. If this port is taken, the server has another port, and the
+// blocks are changed to use it.
 //
 // A comment before a block changes how it is checked:
 //
@@ -55,8 +56,8 @@ func main() {
 	}
 }
 
-// run checks the documentation of the repository whose working tree dir is; only names the pages whose blocks
-// are run, or none for all.
+// run checks the documentation of the repository in the folder dir. If only is not empty, it names the pages
+// whose blocks are run. Otherwise, the blocks of all pages are run.
 func run(ctx context.Context, dir string, linksAlone bool, done, only []string, out io.Writer) error {
 	s, err := newStage(ctx, dir, out)
 	if err != nil {

@@ -29,13 +29,13 @@ const (
 
 // A stage is the environment in which blocks are checked.
 type stage struct {
-	dir      string // folder with everything below
+	dir      string // temporary folder with all files of the stage
 	checkout string // clean checkout of the project
 	out      io.Writer
 
 	reader    string   // folder with the module of a reader who follows the instructions
 	readerEnv []string // environment with a module proxy that has the checkout; nil before the module is made
-	lockvet   string   // command that vets the programs; empty if the checkout does not have it
+	lockvet   string   // path of the command lockvet; empty if the checkout has no lockvet
 
 	redis     *miniredis.Miniredis
 	redisAddr string
@@ -67,7 +67,8 @@ func (s *stage) close() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// check runs a block of commands, or runs or compiles one of Go. Blocks of other languages are text.
+// check runs a block of commands, and runs or compiles a block of Go. It leaves out blocks of other
+// languages.
 func (s *stage) check(ctx context.Context, b block) error {
 	code, err := s.withRedis(b.text)
 	if err != nil {
@@ -96,8 +97,8 @@ func (s *stage) check(ctx context.Context, b block) error {
 	case b.language == "go" && b.directive == "package":
 		return s.program(ctx, b, "build", []byte(code))
 	case b.language == "go" && fragment:
-		// Process removes this import if the fragment does not use it. Without it, Process could choose
-		// any package of that name on this machine.
+		// Process removes this import if the fragment does not use it. Without the import, Process could
+		// choose any package of that name on this machine.
 		const client = `import redis "github.com/redis/go-redis/v9"`
 		whole := fmt.Sprintf("package main\n\n"+client+
 			"\n\nvar _ = %s {\n%s\npanic(\"the fragment's end\")\n}\n\nfunc main() {}\n", function, code)
@@ -149,7 +150,8 @@ func (s *stage) program(ctx context.Context, b block, how string, source []byte)
 	return s.execute(ctx, s.reader, "go", "vet", "-vettool="+s.lockvet, "./"+name)
 }
 
-// readerModule makes the module, once, and releases the checkout to it.
+// readerModule makes the module of the reader at its first call, with a module proxy that has the checkout as
+// a release.
 func (s *stage) readerModule(ctx context.Context) error {
 	if s.readerEnv != nil {
 		return nil
@@ -174,7 +176,7 @@ func (s *stage) readerModule(ctx context.Context) error {
 		release.Library+"/contrib/lockvet/cmd/lockvet@"+published)
 }
 
-// execute ends the command's whole process group if it takes too long.
+// execute runs a command. If the command takes longer than patience, execute kills its whole process group.
 func (s *stage) execute(ctx context.Context, dir, name string, args ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
 	defer cancel()
@@ -195,8 +197,8 @@ func (s *stage) execute(ctx context.Context, dir, name string, args ...string) e
 	return nil
 }
 
-// withRedis starts a server if a block has the address localhost:6379, and replaces it by the server's
-// address.
+// withRedis looks for the address localhost:6379 in a block. If it finds the address, it starts a server,
+// unless one is running, and puts the server's address in its place.
 func (s *stage) withRedis(code string) (string, error) {
 	if !strings.Contains(code, redisInText) {
 		return code, nil
@@ -205,7 +207,7 @@ func (s *stage) withRedis(code string) (string, error) {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		err := m.StartAddr("127.0.0.1:6379")
-		if s.redisAddr = redisInText; err != nil { // somebody's: it is left alone
+		if s.redisAddr = redisInText; err != nil { // another server has the port
 			err = m.StartAddr("127.0.0.1:0")
 			s.redisAddr = m.Addr()
 			fmt.Fprintf(s.out, "\nport 6379 is taken: %s is read as %s\n", redisInText, s.redisAddr)

@@ -1,11 +1,12 @@
-// Flaky runs a go test command, and each test that failed again, alone and twice:
+// Flaky runs a go test command. Then it runs each failed test alone, twice:
 //
 //	go run ./tools/flaky go test -race ./...
 //
-// A test that passes both times is flaky. Its name is printed at the end, after the word FLAKY, and appended
-// to the file $LOCKLINE_FLAKY if that is set. A package that failed without a failed test, or panicked, is
-// run again whole. The exit code is 1 if a test fails again, or if a package does not build. Write flags with
-// an equals sign before the value, because each argument without a dash counts as a package.
+// A test that passes both times is flaky. At the end, its name is printed after the word FLAKY. If the
+// variable LOCKLINE_FLAKY names a file, the name is appended to this file, too. If a package failed without a
+// failed test, or panicked, the whole package is run again. The exit code is 1 if a test fails again, or if a
+// package does not build. Write flags with an equals sign before the value, because each argument without a
+// dash counts as a package.
 package main
 
 import (
@@ -52,8 +53,8 @@ func note(file string, flaky []string) error {
 	return err
 }
 
-// run runs go test with these arguments and returns the names of tests that failed once and then passed
-// twice.
+// run runs go test with these arguments. It returns the names of the tests and packages that failed once and
+// then passed twice.
 func run(args []string, out io.Writer) (flaky []string, err error) {
 	first, err := test(args, out)
 	if err != nil {
@@ -95,8 +96,8 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// test runs go test once, and prints the line of each package and all that failed tests printed. The error
-// says that something could not be built or run.
+// test runs go test once. It prints the line of each package, and the output of failed tests. It returns an
+// error if a package could not be built, or go test could not be run.
 func test(args []string, out io.Writer) (failed []failure, err error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = out
@@ -107,9 +108,9 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	printed := map[failure]*strings.Builder{} // output of each test with its subtests
+	printed := map[failure]*strings.Builder{} // output of each test and its subtests
 	names := map[string][]string{}            // names of failed tests by package
-	crashed := map[string]bool{}              // packages
+	crashed := map[string]bool{}              // packages that have crashed
 	built := true
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 1<<24)
@@ -147,7 +148,7 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 		case "fail":
 			if top == "" {
 				failed = append(failed, failures(e.Package, names[e.Package], crashed[e.Package])...)
-				for at, text := range printed { // of tests that a crash has cut short
+				for at, text := range printed { // output of tests that a crash has cut short
 					if at.pkg == e.Package {
 						fmt.Fprint(out, text)
 						delete(printed, at)
@@ -173,7 +174,7 @@ func test(args []string, out io.Writer) (failed []failure, err error) {
 }
 
 // failures returns the tests of a failed package that run again. If the package has crashed, further tests
-// have not run, so all of it runs again.
+// have not run, so the whole package runs again.
 func failures(pkg string, tests []string, crashed bool) (all []failure) {
 	if crashed || len(tests) == 0 {
 		return []failure{{pkg: pkg}}

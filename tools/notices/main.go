@@ -2,13 +2,13 @@
 //
 //	go run ./notices VERSION PACKAGE FOLDER
 //
-// THIRD_PARTY_NOTICES.txt has the license of Go and of each module that is linked into the program, with the
-// copyright lines, as these licenses demand. sbom.cdx.json lists these modules in the format CycloneDX 1.5,
-// for scanners.
+// THIRD_PARTY_NOTICES.txt has the licenses of Go and of each module that is linked into the program. It
+// includes the copyright lines, as these licenses demand. sbom.cdx.json lists these modules in the format
+// CycloneDX 1.5, for scanners.
 //
-// The program is the package in the folder PACKAGE, on all systems of .goreleaser.yaml. A license that is not
-// known is an error, because somebody must read it first. Notices uses the standard library alone, so it
-// needs no module of tools.
+// The program is the package in the folder PACKAGE, on all systems of .goreleaser.yaml. An unknown license is
+// an error, because a person must read it first. Notices uses the standard library alone, so it needs no
+// module of tools.
 package main
 
 import (
@@ -57,7 +57,8 @@ func run(args []string) error {
 		os.WriteFile(filepath.Join(folder, "sbom.cdx.json"), append(bom, '\n'), 0o644))
 }
 
-// own begins the paths of this project's modules, which have the license of the archive.
+// own is the beginning of the paths of this project's modules. The archive has their license anyway, so
+// modules leaves them out.
 const own = "github.com/lockline/lockline"
 
 // systems are the values of GOOS in .goreleaser.yaml.
@@ -67,11 +68,11 @@ var systems = []string{"linux", "darwin", "windows", "freebsd"}
 type linkedModule struct {
 	Path, Version, Dir string
 	packages           map[string]bool // folders of linked packages
-	licenses           []string        // SPDX ids
+	licenses           []string        // SPDX ids of the licenses
 }
 
-// modules returns the modules that are linked into a program on any system, sorted by path, and Go itself as
-// the first one.
+// modules returns the modules that are linked into a program on at least one system, sorted by path. Go
+// itself comes first.
 func modules(program string) ([]*linkedModule, error) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -113,7 +114,7 @@ func modules(program string) ([]*linkedModule, error) {
 }
 
 // licenseFiles returns the files with licenses and notices in the folders of the linked packages, and in all
-// folders above these, up to the module's.
+// folders above these, up to the folder of the module.
 func (m *linkedModule) licenseFiles() ([]string, error) {
 	found := map[string]bool{}
 	for dir := range m.packages {
@@ -145,7 +146,7 @@ func isLicense(e fs.DirEntry) bool {
 		func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
-// notices returns the licenses of all modules, and sets the ids of these.
+// notices returns the texts of the licenses of all modules, and sets the field licenses of each module.
 func notices(linked []*linkedModule) (string, error) {
 	var text strings.Builder
 	text.WriteString("The program lockline contains these works of others.\n")
@@ -189,8 +190,8 @@ func (m *linkedModule) title() string {
 	return ""
 }
 
-// classify returns the SPDX id of a license, or "" if it is not known. It returns false for a file that is no
-// license but a notice beside one.
+// classify returns the SPDX id of a license, or "" if it is not known. grants is false if the file is no
+// license, but a notice beside a license.
 func classify(name, text string) (id string, grants bool) {
 	base := strings.ToUpper(filepath.Base(name))
 	if strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "PATENTS") {
@@ -217,7 +218,7 @@ func classify(name, text string) (id string, grants bool) {
 	return "", true
 }
 
-// component is a component in the format of CycloneDX.
+// component is an entry of a document in the format of CycloneDX.
 type component struct {
 	Type     string    `json:"type"`
 	Ref      string    `json:"bom-ref"`

@@ -11,7 +11,7 @@ import (
 // A story is the part of the demo that is the same in each run: its lines and their order.
 type story struct {
 	beats []beat
-	seen  map[string]bool // cells of rows
+	seen  map[string]bool // cells of the rows of the table
 }
 
 // A beat is a line without the parts that differ from run to run. Successive lines that are equal without
@@ -29,9 +29,9 @@ var (
 
 const row = "(a row)"
 
-// storyOf returns the lines of a run without the parts that differ from run to run. These are the ports in
-// the lines before the clock runs, and all numbers in later ones. Durations without a blank, such as 2s,
-// stay, as they are constants.
+// storyOf returns the lines of a run without the parts that differ from run to run. These parts are the ports
+// in the lines before the clock runs, and all numbers in later lines. Durations without a blank, such as 2s,
+// stay, because they are constants.
 func storyOf(lines []line) story {
 	s := story{seen: map[string]bool{}}
 	begun := false
@@ -84,8 +84,8 @@ func stripped(text string) string {
 }
 
 // differs returns the first difference between the story of another run and the story of the picture, or nil.
-// If the picture repeats a line, the other story may have it any number of times, or not at all. So a slow
-// machine makes no difference.
+// If the picture repeats a line, the other story may have this line any number of times, or not at all. So a
+// slow machine makes no difference.
 func (s story) differs(other story) error {
 	for _, cell := range slices.Sorted(maps.Keys(other.seen)) {
 		if !s.seen[cell] {
@@ -110,8 +110,8 @@ func (s story) differs(other story) error {
 	return nil
 }
 
-// missing returns the lines of the picture that none of these runs has, although none of them differs. Either
-// the machine was too slow, or the demo does not show the lines any more.
+// missing returns the lines of the picture that none of these runs has, although differs finds no difference.
+// Either the machine was too slow, or the demo does not show these lines any more.
 func (s story) missing(runs ...story) (all []string) {
 	shown := map[string]bool{}
 	for _, r := range runs {

@@ -2,8 +2,8 @@
 //
 //	go run ./tools/picture
 //
-// A test runs the demo again, and fails if it shows something else than the picture. Times, counts, ports and
-// process ids differ from run to run, and are not compared.
+// A test runs the demo again, and fails if the demo does not show the same as the picture. Times, counts,
+// ports and process ids differ from run to run, and are not compared.
 package main
 
 import (

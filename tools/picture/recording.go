@@ -11,9 +11,9 @@ import (
 // A recording has the lines of a terminal. Each line is added at the bottom, and stays.
 type recording []moment
 
-// A moment is the appearance of a line.
+// A moment is a line with the time at which it appears.
 type moment struct {
-	at   time.Duration // time since the begin of the recording
+	at   time.Duration // time since the start of the recording
 	line line
 }
 

@@ -11,12 +11,11 @@ import (
 )
 
 const (
-	// All lengths are in user units. Text is put on a grid of cells, and is made as wide as its cells with
-	// any font.
+	// All lengths are in user units. Text is put on a grid of cells, and is as wide as its cells in any font.
 	cellWidth, cellHeight = 8, 17
 	fontSize              = 13.3
 	padding               = 16
-	baseline              = 13 // below the top of a line
+	baseline              = 13 // distance from the top of a line to its baseline
 
 	startup = time.Second      // time in which only the command shows
 	rest    = 10 * time.Second // time to read all lines before the animation begins again
@@ -25,7 +24,7 @@ const (
 // style is a class of the picture's style sheet.
 type style string
 
-// styleOf has the codes of the terminal.
+// styleOf has the style for each code of the terminal.
 var styleOf = map[string]style{"0": "", "1": "bold", "2": "faint", "31": "red", "32": "green", "33": "yellow"}
 
 // A theme has the colors of the styles and of the window.
@@ -55,8 +54,8 @@ func (t theme) css() string {
 	return b.String()
 }
 
-// svg draws all lines. A cover moves down and lets them appear. If the reader's program has no animations, or
-// the reader does not want any, the cover is below the picture, so that all lines show.
+// svg draws all lines. A cover moves down, so that one line after another appears. If the reader's program
+// has no animations, or the reader does not want any, the cover is below the picture, so that all lines show.
 func (r recording) svg() []byte {
 	columns := 0
 	for _, m := range r {

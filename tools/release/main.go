@@ -3,9 +3,10 @@
 //
 //	go run ./tools/release v0.1.0
 //
-// The tags are on a commit beside HEAD. There, the other modules require this version of the library and
-// replace nothing, because go install refuses modules with replacements. Nothing is pushed. At the end, the
-// command prints the refs to push. The workflow of the forge then builds the binaries.
+// The tags name a new commit on top of HEAD, which is on no branch. In this commit, the other modules require
+// this version of the library and replace nothing, because go install refuses modules with replacements.
+// Nothing is pushed. At the end, the command prints the refs to push. The workflow of the forge then builds
+// the binaries.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Stall occupies all processors for 10 to 350 ms at a time, again and again until it is ended. So other
-// programs run as on a busy machine. Run it with a real-time priority: chrt -f 50 stall.
+// Stall occupies all processors for 10 to 350 ms at a time, again and again until somebody ends it.
+// Meanwhile, other programs run as on a busy machine. Run it with a real-time priority: chrt -f 50 stall.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 
 func main() {
 	for {
-		// Idle for three times as long on average: a test machine is busy, and not dead.
+		// Stall is idle for three times as long on average, because a test machine is busy, but not dead.
 		time.Sleep(between(100*time.Millisecond, 1000*time.Millisecond))
 		until := time.Now().Add(between(10*time.Millisecond, 350*time.Millisecond))
 		var wg sync.WaitGroup

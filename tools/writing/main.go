@@ -2,9 +2,9 @@
 // docs/writing.md. It reads Markdown and all comments of Go, Lua and shell scripts: above declarations, in
 // functions, and behind code.
 //
-//	tools/dev words              compares the findings of each folder with tools/writing/debts.txt
-//	tools/dev words -update      lowers the numbers there that are too high; never raises one
-//	tools/dev words FOLDER...    prints all findings in these folders, or files
+//	tools/dev words compares the findings of each folder with tools/writing/debts.txt tools/dev words -update
+//	lowers the numbers in this file that are too high, and raises none tools/dev words FOLDER... prints all
+//	findings in these folders, or files
 package main
 
 import (
@@ -41,7 +41,8 @@ func main() {
 	}
 }
 
-// run checks, updates or lists the repository at root. ok is false if a number is too high or too low.
+// run checks, updates or lists the repository at root. ok is false if a folder has more or fewer findings of
+// a rule than debtsFile says.
 func run(root string, out io.Writer, update bool, folders []string) (ok bool, err error) {
 	found, err := findAll(root)
 	if err != nil {
@@ -97,14 +98,15 @@ func run(root string, out io.Writer, update bool, folders []string) (ok bool, er
 	return ok, err
 }
 
-// A debt is a folder and a rule that it breaks.
+// A debt is a folder and a rule that the folder breaks.
 type debt struct{ folder, rule string }
 
 func (d debt) compare(other debt) int {
 	return cmp.Or(strings.Compare(d.folder, other.folder), strings.Compare(d.rule, other.rule))
 }
 
-// readDebts reads lines of a folder, a number and a rule. An absent file has none.
+// readDebts reads debtsFile. Each line has a folder, a number and a rule. If there is no such file, there are
+// no debts.
 func readDebts(root string) (map[debt]int, error) {
 	src, err := os.ReadFile(filepath.Join(root, debtsFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +154,7 @@ func writeDebts(root string, debts map[debt]int) error {
 	return os.WriteFile(filepath.Join(root, debtsFile), b.Bytes(), 0o644)
 }
 
-// skipped has files that are generated: the benchmark writes the measurements.
+// skipped has the files that a program generates. The benchmark writes the measurements.
 var skipped = []string{"docs/measurements.md"}
 
 // findAll returns the findings in all files below root, sorted by file and line. It leaves out hidden folders

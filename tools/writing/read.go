@@ -13,14 +13,14 @@ import (
 
 // A text is a paragraph of a comment or of a page, an item of a list or a cell of a table.
 type text struct {
-	file     string // slash-separated, from the root of the repository
+	file     string // path with slashes, from the root of the repository
 	words    string // lines joined by spaces, without the marks of comments
 	starts   []int  // index in words at which each line begins
 	lines    []int  // number of each line in the file
-	comment  bool   // part of a comment, not of a page
-	item     bool   // an item of a list in a comment
-	trailing bool   // behind code on the same line
-	name     string // of the declaration that the text begins to document; empty: none
+	comment  bool   // the text is part of a comment, not of a page
+	item     bool   // the text is an item of a list in a comment
+	trailing bool   // the text is behind code on the same line
+	name     string // name of the declaration whose comment begins with this text; empty: none
 	function bool   // the declaration is a function
 }
 
@@ -50,7 +50,7 @@ type line struct {
 	words  string
 }
 
-// ofFile returns the texts of a file that this program reads, and nothing for other files.
+// ofFile returns the texts of a file of Go, Lua, Markdown or shell. It returns nothing for other files.
 func ofFile(root, file string) ([]text, error) {
 	name := filepath.Base(file)
 	ext := filepath.Ext(name)
@@ -214,7 +214,7 @@ var (
 	shellFunction = regexp.MustCompile(`^\s*(\w+)\(\)`)
 )
 
-// luaComment returns the index at which the comment in a line of Lua begins; -1 if it has none.
+// luaComment returns the index at which the comment in a line of Lua begins, or -1 if there is no comment.
 func luaComment(line string) int { return commentAt(line, "--", true) }
 
 func shellComment(line string) int {
@@ -228,7 +228,7 @@ func shellComment(line string) int {
 	return at
 }
 
-// commentAt returns the first index of a mark outside strings in quotes; -1 if there is none.
+// commentAt returns the first index of a mark outside strings in quotes, or -1 if there is no such mark.
 func commentAt(line, mark string, escapes bool) int {
 	quote := byte(0)
 	for i := 0; i < len(line); i++ {
@@ -248,8 +248,8 @@ func commentAt(line, mark string, escapes bool) int {
 	return -1
 }
 
-// ofScript returns the texts of the comments of a script. comment returns where in a line a comment begins,
-// and function matches a line that begins a function.
+// ofScript returns the texts of the comments of a script. The argument comment returns the index in a line at
+// which a comment begins, and function matches a line that begins a function.
 func ofScript(src []byte, comment func(string) int, function *regexp.Regexp) (texts []text) {
 	var block []line
 	end := func(next string) {

@@ -181,7 +181,7 @@ func (t text) match(rule string, p pattern, plain string, s span) (found []findi
 		part = p.except.ReplaceAllStringFunc(part, blank)
 	}
 	if rule == "what" && strings.HasSuffix(strings.TrimRight(part, ` )"'*_`), "?") {
-		return nil // a question
+		return nil // the word is fine in a question
 	}
 	for _, at := range p.bad.FindAllStringIndex(part, -1) {
 		from := s.from + at[0]
@@ -209,7 +209,7 @@ var docLink = regexp.MustCompile(`\[\*?[A-Za-z]\w*\]`)
 // mask replaces code by letters. The result has the same length and still reads as words.
 func mask(s string) string { return code.ReplaceAllStringFunc(s, blank) }
 
-// blank keeps the first and the last character if they are no letters or digits: words end there.
+// blank keeps the first and the last character if they are no letters or digits, because words end there.
 func blank(s string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -1,5 +1,5 @@
-// Package release makes releases of the modules that others import or install, and
-// serves them as the public module proxy would.
+// Package release makes releases of the modules that users import or install, and serves these releases as
+// the public module proxy would.
 package release
 
 import (
@@ -24,13 +24,13 @@ import (
 // Library is the path of the library's module. The paths of the other modules begin with it.
 const Library = "github.com/lockline/lockline"
 
-// folders has the folders of the modules that are released. The first one is the library, and the others
-// require only the library.
+// folders has the folders of the modules that are released. The first module is the library. Each of the
+// others requires the library, and no other module of this list.
 var folders = []string{".", "otel", "contrib/gocron", "contrib/certmagic", "contrib/lockvet",
 	"cmd/lockline"}
 
-// Snapshot makes a git repository of the files that another one would have in its next commit with all
-// changes.
+// Snapshot makes a git repository in the folder to. The new repository has the files that the repository in
+// the folder from would have if all changes were committed.
 func Snapshot(ctx context.Context, from, to string) error {
 	list, err := git(ctx, from, "ls-files", "-z", "--cached", "--others", "--exclude-standard",
 		"--deduplicate")
@@ -84,9 +84,9 @@ func present(repo string) (found []string) {
 	return found
 }
 
-// Make tags a version of all modules in a git repository, from the commit HEAD. The tags name
-// a commit of their own, in which the other modules require that version of the library and replace nothing.
-// HEAD and the work tree stay as they are. It runs go mod tidy, which may download modules.
+// Make tags a version of all modules in a git repository, from the commit HEAD. The tags name a new commit,
+// in which the other modules require this version of the library and replace nothing. HEAD and the work tree
+// stay as they are. Make runs go mod tidy, which may download modules.
 func Make(ctx context.Context, repo, version string) (err error) {
 	if semver.Canonical(version) != version || semver.Major(version) > "v1" {
 		return fmt.Errorf("not a version such as v0.1.0: %q", version) // v2 would need other paths
@@ -105,8 +105,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 		err = errors.Join(err, undo)
 	}()
 
-	// The modules go into the module cache of this machine, from which Env serves them. So later commands
-	// need no list of versions.
+	// The required modules go into the module cache of this machine, from which Env serves them. So later
+	// commands need no list of versions.
 	for _, folder := range present(tree) {
 		download := exec.CommandContext(ctx, "go", "mod", "download")
 		download.Dir, download.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=off")
@@ -114,8 +114,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 			return fmt.Errorf("go mod download in %s: %w\n%s", folder, err, out)
 		}
 	}
-	// The go.sum of the other modules has the checksum of the library. It is known before the commit, because
-	// the commit changes no file of the library.
+	// The go.sum of the other modules has the checksum of the library. This checksum is known before the
+	// commit, because the commit changes no file of the library.
 	if err := publish(ctx, repo, "HEAD", ".", version, proxy); err != nil {
 		return err
 	}
@@ -151,7 +151,8 @@ func Make(ctx context.Context, repo, version string) (err error) {
 	return nil
 }
 
-// requireLibrary has a go.mod require a version of the library instead of replacing it.
+// requireLibrary changes a go.mod, so that it requires a version of the library instead of replacing the
+// library.
 func requireLibrary(file, version string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Three workers queue at a fair lock, and somebody who can't wait for long does not get it.
+// Three workers wait for a fair lock in order, and a caller that does not wait for long does not get the
+// lock.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// A lock is used while OpenTelemetry observes it, and Prometheus scrapes that.
+// OpenTelemetry observes a lock, and Prometheus scrapes the metrics.
 package main
 
 import (
