@@ -22,7 +22,8 @@ type guard struct {
 const alone = 1 << 16
 
 // sharers is the value of `most` for readers, any number of which may be in shared sections at once. With
-// this value, together still notices an exclusive section.
+// this value, the method together counts no overlap of readers, but it still counts an overlap with an
+// exclusive section.
 const sharers = alone - 1
 
 // section runs an exclusive section that takes the time linger. It counts an overlap if another goroutine is

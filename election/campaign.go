@@ -95,9 +95,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		return ctx, nil, err
 	}
 	for lost := 1; ; lost++ {
-		// A grant with a fixed lease is never passed on to another goroutine in memory, so Redis knows each
-		// leader. The hold is added to no owner, even if ctx has one (rlock.WithOwner). Otherwise other
-		// goroutines of that owner would nest in this hold, and would lead, too.
+		// The lease is fixed only because such a grant is never passed on in memory. So each leader has its
+		// own grant in Redis. The function assume switches the renewal of the lease on. The hold is added to
+		// no owner, even if ctx has one (rlock.WithOwner). Otherwise other goroutines of that owner would
+		// nest in this hold, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, ofCampaign(err)

@@ -53,7 +53,8 @@ type request struct {
 	answer     answer
 }
 
-// Request returns the next copy.
+// Request returns a copy of the request that is to be sent now. If the request has an id, and notAfter is not
+// set yet, Request sets notAfter, unless the Redis time is not known.
 func (r *request) Request(now time.Time) *wire.Request {
 	argv := r.argv
 	if r.id != "" {

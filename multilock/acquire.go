@@ -69,8 +69,9 @@ func (a *acquisition) run() error {
 			a.l.restarted(restarts + 1)
 		}
 		first = taken.Index
-		// From the third restart on, wait for the member that caused this restart, because another caller may
-		// hold it for a long time.
+		// At the first two restarts, wait for the member that memberToAwait chooses, so that calls wait in
+		// one queue. Later, and after an outage, wait for the member that caused the restart. Another caller
+		// may hold that member for a long time.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.memberToAwait(first)
 		}
@@ -293,7 +294,8 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 	return taken, taken
 }
 
-// isOutage reports whether err comes from an outage. In an outage, the Lock of a member keeps waiting.
+// isOutage reports whether err comes from an outage. After such an error of a member, a Lock of the MultiLock
+// starts over, because the Lock of a member keeps waiting in an outage.
 func isOutage(err error) bool {
 	if outage, known := outageOf(err); known {
 		return outage

@@ -10,9 +10,8 @@
 //	})
 //
 // Members can be of any kind and use any clients. The context of the hold ends when any member is lost, and
-// the cause names that member. The Token of the Hold is 0, because no single number grows with every holder
-// of every member. Parts returns the holds of the members, each with its token. Deadline returns the earliest
-// deadline of the members.
+// the cause names that member. Parts returns the holds of the members, each with its own token. The Token of
+// the Hold itself is 0. Deadline returns the earliest deadline of the members.
 //
 // # Why a MultiLock cannot deadlock
 //

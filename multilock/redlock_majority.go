@@ -68,7 +68,7 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 		m.local.held.Store(m)
 	}
 	m.mu.Unlock()
-	if !held { // passTurn is not called, because the call still has the turn
+	if !held { // no passTurn, because no hold has begun, and waitForTurn passes the turn on
 		e.cancel(failure.ErrLost)
 		return nil
 	}

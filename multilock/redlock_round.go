@@ -23,10 +23,11 @@ type round struct {
 	m                    *majority
 }
 
-// round makes one round. It returns when a majority has granted the lock, or when it is known why there can
-// be none. It also returns when its time limit has passed, or the wait of the call has ended. If there is a
-// majority, grants that arrive later join the hold. Otherwise, they are released. A try is refused by servers
-// on which others have the lock. A round that is not a try waits in the queues of these servers.
+// round makes one round. The round is decided when a majority has granted the lock, or when it is known why
+// no majority is possible. It then waits a little for the servers that have not answered. It ends earlier if
+// all of these are known to fail, if its time limit has passed, or if the wait of the call has ended. If
+// there is a majority, grants that arrive later join the hold. Otherwise, they are released. A try is refused
+// by servers on which others have the lock. A round that is not a try waits in the queues of these servers.
 //
 // The round does not wait for slow servers forever. Its time limit is
 //   - for a try, the server timeout from the beginning;
@@ -34,7 +35,7 @@ type round struct {
 //     holders out;
 //   - for a round that is not a try, when no majority is possible any more: the server timeout from then on,
 //     for answers that explain why (tally.explained);
-//   - once there is a majority, or it is known why there can be none: as long again as the round has waited,
+//   - once the round is decided: as long again as the round has waited,
 //     but at least settleTime, and at most the server timeout. A round that is not a try counts this wait
 //     from the first grant, if there is one.
 func (c *lockCall) round(try bool) (*entry, error) {

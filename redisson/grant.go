@@ -129,8 +129,9 @@ func (g *grant) detach(why handle.State) {
 	}
 }
 
-// terminate ends a grant that is held, see end. The caller must hold l.mu. After the caller has unlocked
-// l.mu, it must call the returned function, which ends the contexts of the holds.
+// terminate does the work of end, with the same parameters. The grant must be held, and the caller must hold
+// l.mu. After the caller has unlocked l.mu, it must call the returned function, which ends the contexts of
+// the holds.
 func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
@@ -162,8 +163,8 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				l.observe(s.Ctx, *event)
 			}
 		}
-		// Begin is called before the contexts end, because the user may close the session as soon as they
-		// have ended.
+		// Begin makes Shutdown wait for report. It is called before the contexts end, because the user may
+		// then close the session, and a closed session counts nothing any more.
 		counted := why == handle.Lost && s.Begin()
 		// Nested holds end first.
 		for _, h := range slices.Backward(holds) {
@@ -262,7 +263,7 @@ type update struct {
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
 	l.mu.Lock()
-	change, count := g.change, max(len(g.holds), 1) // if no hold is left, the release follows
+	change, count := g.change, max(len(g.holds), 1) // not 0, because the last Unlock sends a release instead
 	l.mu.Unlock()
 	return l.n.keys.RequestFew(scripts.keep, g.owner, g.boxed, change, count, u.ms, l.s.Args.Retention,
 		l.n.channel, l.n.how)
@@ -322,8 +323,8 @@ func (g *grant) RenewalFailed(err error) {
 }
 
 // release returns the request that ends an attempt in Redis, even if the attempt does not hold the lock.
-// token is the token of its grant, or "" if the token does not matter. late is the field late of the attempt
-// or the grant.
+// token is the token of its grant, or "" if the token does not matter. late is the Redis time in µs until
+// which a copy of the attempt's request may arrive, or 0 if there is no such copy.
 func (n *names) release(s *session.Session, owner, token any, late int64) protocol.FixedRequest {
 	return protocol.FixedRequest{Script: scripts.release, Keys: n.keys,
 		Argv: []any{owner, token, s.Args.Retention, late, n.channel, n.how}}

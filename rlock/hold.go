@@ -65,8 +65,8 @@ func (h *Hold) Deadline() time.Time { return (*handle.Hold)(h).Deadline() }
 // [ErrLost] if the lock was lost, and [ErrClosed] if the session was closed. Err sends no request. It
 // compares the deadline with the local monotonic clock. So in a process that was stopped, Err reports the end
 // of the lease even before the context ends. On Linux, the monotonic clock stops while the machine is
-// suspended. After a suspension, Err returns nil for a lost lock until the next renewal finds the loss. If
-// the lease is fixed, Err returns nil until the lease ends by the local clock.
+// suspended. After a suspension, Err can return nil for a lost lock until the next renewal finds the loss. A
+// fixed lease is not renewed, so Err can then return nil until the lease ends by the local clock.
 func (h *Hold) Err() error { return (*handle.Hold)(h).Err() }
 
 // Extend makes the lease last for at least d from now. It never shortens the lease. It sends a request and

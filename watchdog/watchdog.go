@@ -233,7 +233,7 @@ func (w *Watchdog) arm(now time.Duration) {
 		return
 	}
 	w.armed = w.leases[0].event()
-	if !w.timer.Reset(w.armed - now) { // if the timer was set before, busy already counts its tick
+	if !w.timer.Reset(w.armed - now) { // if the timer was still active, busy already counts it
 		w.busy.Add(1)
 	}
 }
@@ -330,9 +330,9 @@ func (l *Lease) interval() time.Duration {
 }
 
 // planRetry plans a retry after a failed renewal of l. Leases that failed together are due together, because
-// they are due at the start of a slot. Without slots, a server that has just come back would get a flight for
-// each lease. The slots are counted from the call of New. So processes that have lost the server at the same
-// moment do not retry together.
+// they are due at the start of a slot. Without slots, each lease would be due at another time, and would be
+// renewed alone when the server has come back. The slots are counted from the call of New. So processes that
+// have lost the server at the same moment do not retry together.
 func (w *Watchdog) planRetry(l *Lease, now time.Duration) {
 	every := l.interval()
 	least := max(every/16, shortest)

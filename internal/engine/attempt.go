@@ -182,8 +182,8 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	if l.kind.Fair && a.numWaiters == 0 {
 		ln.sealed, a.numWaiters = true, len(ln.waiters)
 	}
-	// The tombstone of an ended attempt lasts only until staleUntil. A copy that is sent after the end of the
-	// attempt must be void when the tombstone ends. So notAfter is not raised after the end of the attempt.
+	// A further copy may be sent after the attempt has ended. It must be void when the tombstone of the
+	// attempt ends, at staleUntil. Because staleUntil was set from notAfter, notAfter is not raised any more.
 	if a.state == requested || a.state == queued {
 		a.notAfter = max(a.notAfter, until)
 	}
@@ -521,7 +521,8 @@ func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 //     attempt;
 //   - LEFT: the attempt must send its request again in LEFT ms, usually because the lease of the holder then
 //     ends;
-//   - no words: another session wants the grant of the attempt, or messages may have been missed.
+//   - no words: Redis has granted the attempt, and now another session wants the lock. Or messages may have
+//     been missed.
 //
 // Other clients may forge messages. A message that was forged without the nonce cannot grant anything, and
 // causes at most one request.

@@ -40,7 +40,7 @@ func (l *lockState) begin() effects {
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds an answered waiter whose goroutine waits for news. run then wakes this goroutine.
+// wake adds a waiter that has its answer to the waiters that run wakes.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w

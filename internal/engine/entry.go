@@ -220,8 +220,8 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 	return e.g.extend(ctx, d)
 }
 
-// Forgotten releases a hold that its user can no longer reach, unless the hold needs no renewal (fixed). The
-// release runs in a goroutine of its own, because the cleanups of the runtime wait for each other.
+// Forgotten releases a hold that its user can no longer reach. It does nothing if the lease of the hold is
+// fixed. The release runs in a goroutine of its own, because the cleanups of the runtime wait for each other.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {

@@ -35,7 +35,7 @@ type lockState struct {
 	releaseDone chan struct{}     // see nextRelease; nil means nobody waits
 	timer       *time.Timer       // calls onTimer; nil means it was never set
 	timerAt     time.Duration     // age of the session at which the timer fires; 0 means it is not set
-	suspectAt   time.Duration     // age at which to check whether the session waits for itself; 0 means never
+	suspectAt   time.Duration     // age at which to run warnOfItself; 0 means never
 
 	inlineLane lane // used for the first lane, which saves an allocation
 }

@@ -236,9 +236,9 @@ var ErrForgotten = fmt.Errorf("%w: neither its Hold nor its context could be rea
 // ErrNoToken means that the hash of the lock has no token, because somebody has changed it.
 var ErrNoToken = errors.New("granted, but without a token: the lock's keys were changed by hand")
 
-// Outage returns the error of a call that has waited for Redis for as long as an outage may last. err is the
-// error of the last request. Another goroutine may have canceled that request. The result does not match
-// context.Canceled, because this call was not canceled.
+// Outage returns the error of a call that gives up because no request has succeeded since the time since. err
+// is the error of the last request. Another goroutine may have canceled that request. The result does not
+// match context.Canceled, because this call was not canceled.
 func Outage(since time.Time, err error) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())

@@ -234,7 +234,9 @@ func Patience(lease time.Duration) time.Duration {
 	return min(lease, max(time.Second, min(lease/3, 10*time.Second)))
 }
 
-// FirstLease is the longest first lease of a lock that is handed over. Scripts have it as FIRST_LEASE.
+// FirstLease is the longest lease that a holder gets when a lock is handed over to it. It is short because
+// the process of the new holder may be stopped. A running process renews the lease long before its end.
+// Scripts have it as FIRST_LEASE.
 const FirstLease = 2 * time.Second
 
 // SpareDelay is the delay of the second session in the queue. When a holder's lease ends, the first session

@@ -106,7 +106,8 @@ func (s *FixedRequest) Failed(err error) {
 	}
 }
 
-// Failed returns the error of a request for the user. what is the noun of the kind, as for failure.Of.
+// Failed makes the error that the user gets from err, the error of a request. It adds the name of the lock
+// and, if there is one, a hint. what is the noun of the kind, as for failure.Of.
 func (k *Keys) Failed(what string, err error) error {
 	hint := wire.Hint(err)
 	switch {

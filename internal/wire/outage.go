@@ -30,7 +30,7 @@ const (
 
 // outageListeners notifies sessions that a server may have lost data, for example because its connections
 // broke or it is not the master any more. In each outage, the sessions are notified when a request first
-// fails in this way, and again when the server carries out requests. The zero value is ready to use.
+// fails with such an error, and again when a request has succeeded. The zero value is ready to use.
 type outageListeners struct {
 	mu   sync.Mutex // guards the fields below; no other mutex is locked while mu is held
 	last int        // id of the latest listener

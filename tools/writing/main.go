@@ -2,9 +2,9 @@
 // docs/writing.md. It reads Markdown and all comments of Go, Lua and shell scripts: above declarations, in
 // functions, and behind code.
 //
-//	tools/dev words compares the findings of each folder with tools/writing/debts.txt tools/dev words -update
-//	lowers the numbers in this file that are too high, and raises none tools/dev words FOLDER... prints all
-//	findings in these folders, or files
+//	tools/dev words              compares the findings of each folder with tools/writing/debts.txt
+//	tools/dev words -update      lowers the numbers in this file that are too high, and raises none
+//	tools/dev words FOLDER...    prints all findings in these folders, or files
 package main
 
 import (

@@ -333,7 +333,8 @@ var ends = map[string]test{
 		w.fail(outage)
 		failed("Unlock", again.Unlock(bg))
 		w.fail("")
-		// No session renews the lock any more.
+		// The rival must get the lock. The failed Unlock has ended the hold, so no session renews the lease
+		// any more.
 		_, theirs := testlock.Lock(t, w.rival("x"), bg, rlock.WaitAtMost(31*time.Second))
 		testlock.Unlock(t, theirs)
 		free()

@@ -50,7 +50,7 @@ func Renewed(t testing.TB, hold *rlock.Hold, by time.Duration) {
 	})
 }
 
-// OnlyTokens waits until all keys of the test on the server only remember tokens, see Remembers. It stops the
+// OnlyTokens waits until Remembers returns true for each key of the test on the server. It stops the
 // test if that takes longer than Patience.
 func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 	t.Helper()
