@@ -256,15 +256,14 @@ func TestDoctorLeavesNothing(t *testing.T) {
 	}
 }
 
-// expiresFree reports whether a key expires and is either the metadata of permits, or the hash of a lock that
-// names no owner and no queue.
+// expiresFree reports whether a key expires and is the hash of a lock that names no owner and no queue.
 func expiresFree(t *testing.T, rdb *redis.Client, key string) bool {
 	t.Helper()
 	if rdb.TTL(t.Context(), key).Val() <= 0 {
 		return false
 	}
 	lock := rdb.HGetAll(t.Context(), key).Val()
-	return strings.HasSuffix(key, "}:t") || lock["lives"] != "" && lock["owner"] == "" && lock["queued"] == ""
+	return lock["lives"] != "" && lock["owner"] == "" && lock["queued"] == ""
 }
 
 func keys(t *testing.T, rdb *redis.Client) map[string]bool {

@@ -335,7 +335,7 @@ func (p *play) leftovers(url string) error {
 // memory reports whether a key may stay until it expires. Such a key is the hash of a lock that nobody holds
 // or waits for, or the hash of a latch, which remembers its last run.
 func memory(ctx context.Context, rdb *redis.Client, key string) bool {
-	if strings.HasSuffix(key, "}:t") || strings.Contains(key, ":l:{"+Latch) {
+	if strings.Contains(key, ":l:{"+Latch) {
 		return true
 	}
 	lock, err := rdb.HMGet(ctx, key, "lives", "owner", "ends", "queued").Result()

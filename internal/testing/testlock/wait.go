@@ -67,7 +67,7 @@ func OnlyTokens(t testing.TB, rdb redis.Cmdable) {
 // Remembers reports whether a key only remembers tokens, because nobody holds its lock or waits for the lock.
 // If the key is a hash, the map lock must have its fields. now must be the time of the server.
 func Remembers(key string, lock map[string]string, now time.Time) bool {
-	if strings.HasSuffix(key, "}:t") || strings.HasPrefix(key, "lockline_lock_memory:") {
+	if strings.HasPrefix(key, "lockline_lock_memory:") {
 		return true
 	}
 	_, held := lock["owner"]
