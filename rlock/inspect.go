@@ -16,7 +16,7 @@ type State struct {
 	Holder
 	Holders []Holder // several if readers or holders of permits share the lock; sorted by Remaining
 	Queue   []Waiter // in order; empty for a RedLock, and for locks of package redisson
-	Limit   int      // number of permits of a semaphore; 0 if Redis does not know this number
+	Limit   int      // number of permits of a semaphore; 0 for other locks, or if Redis does not know it
 }
 
 // A Holder is one acquisition that holds a lock.

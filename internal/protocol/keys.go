@@ -15,7 +15,8 @@ import (
 // MaxName is the longest name of a lock, in bytes.
 const MaxName = 512
 
-// The kinds of locks. Keys and events name each kind by a lower-case letter.
+// The kinds of locks. Keys and events name each kind by a lower-case letter. No kind may use the letter s,
+// because the channels of sessions have the names P:s:SESSION.
 const (
 	Reentrant = "r"
 	Fair      = "f"

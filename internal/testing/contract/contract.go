@@ -29,7 +29,8 @@ type Kind struct {
 	New func(process []*rlock.Session) Maker
 
 	// Rival returns the Maker of another process, whose locks exclude the locks of New. If Rival is nil, New
-	// takes its place.
+	// takes its place. If several holders can be inside at once, a lock of the Rival must take all places.
+	// Otherwise calls that should wait do not wait, and the tests hang.
 	Rival func(process []*rlock.Session) Maker
 }
 
@@ -105,6 +106,11 @@ func Run(t *testing.T, k Kind) {
 	if k.Rival == nil {
 		k.Rival = k.New
 	}
+	if !t.Run("TheRivalExcludesTheKind", func(t *testing.T) {
+		testlock.InFakeTime(t, func(t *testing.T) { rivalExcludes(t, newWorld(t, k)) })
+	}) {
+		return
+	}
 	all := []map[string]test{exclusion, nesting, leases, ends, calls, input, linger}
 	if k.Has&Brief == 0 {
 		all = append(all, traffic)
@@ -119,6 +125,18 @@ func Run(t *testing.T, k Kind) {
 			}
 		}
 	}
+}
+
+// rivalExcludes fails the test if the Rival does not exclude the kind, because other tests would then hang.
+func rivalExcludes(t *testing.T, w *world) {
+	_, hold := testlock.Lock(t, w.rival("x"), bg)
+	_, _, err := w.new("x").TryLock(bg)
+	testlock.WantError(t, "TryLock while the Rival holds the lock", err, rlock.ErrLocked)
+	testlock.Unlock(t, hold)
+	_, hold = testlock.Lock(t, w.new("x"), bg)
+	_, _, err = w.rival("x").TryLock(bg)
+	testlock.WantError(t, "TryLock of the Rival while the lock is held", err, rlock.ErrLocked)
+	testlock.Unlock(t, hold)
 }
 
 func newWorld(t *testing.T, k Kind) *world {
