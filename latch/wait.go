@@ -14,10 +14,10 @@ import (
 type sighting struct {
 	letter       byte
 	count        int64
-	rest         time.Duration // time until the next look, which is at the latest when the next lease ends
+	rest         time.Duration // time until the next read of the state; at most until the first lease ends
 	unsubscribed bool          // the server has no subscriber to the session's channel
 	run          string
-	party        string // the party whose lease ends next
+	party        string // the party whose lease ends first
 }
 
 // look returns the state of the run with this id. If run is "", it returns the state of the current run.
@@ -67,8 +67,8 @@ func (l *Latch) ending(letter byte, party string) error {
 // more.
 //
 // Usually, Wait sleeps until a message arrives. An outage does not end this sleep. From time to time, Wait
-// also reads the count. If Redis carries out no requests then, Wait tries again until the deadline of ctx. If
-// ctx has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
+// also reads the count. If an outage makes this read fail, Wait tries again until the deadline of ctx. If ctx
+// has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
 // returns the last error. An error that another try cannot mend, such as a missing right, ends Wait at once.
 // Wait does not change the count, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
