@@ -102,8 +102,8 @@ func (g *grant) interval() time.Duration {
 }
 
 // end ends the grant without an Unlock, in the final state why. If why is Lost, reason is the reason of the
-// loss, and otherwise nil. end reports whether this call ended the grant. It sends no request. The caller
-// must not hold l.mu.
+// loss. Otherwise reason is nil. end reports whether this call ended the grant. It sends no request. The
+// caller must not hold l.mu.
 func (g *grant) end(why handle.State, reason error) bool {
 	g.l.mu.Lock()
 	if !g.held() {
@@ -163,14 +163,14 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				l.observe(s.Ctx, *event)
 			}
 		}
-		// Begin makes Shutdown wait for report. It is called before the contexts end, because the user may
-		// then close the session, and a closed session counts nothing any more.
+		// Begin makes Shutdown wait for report. When the contexts end, the user may close the session, and
+		// Begin would then return false. So Begin is called before the contexts end.
 		counted := why == handle.Lost && s.Begin()
 		// Nested holds end first.
 		for _, h := range slices.Backward(holds) {
 			h.cancel(handle.ErrorOf(why))
 		}
-		switch { // many grants may be lost at once, and their contexts must not wait for a log
+		switch { // report runs in the background, because contexts of other grants must not wait for a logger
 		case counted:
 			go func() {
 				defer s.End()
@@ -274,8 +274,8 @@ var _ session.Lessee = (*grant)(nil)
 // LeaseKey returns the key of the hash.
 func (g *grant) LeaseKey() string { return g.l.n.keys.LockKey() }
 
-// Renewal returns the request that renews the lease. If all holds have a fixed lease, prolongs is false, and
-// the request only checks whether Redis still has the grant.
+// Renewal returns the request that renews the lease. If all holds have a fixed lease, prolongs is false. Then
+// the request does not extend the lease, but checks whether Redis still has the grant.
 func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 	g.l.mu.Lock()
 	prolongs = !g.unrenewed
@@ -301,7 +301,10 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // no renewal failed, or a later one succeeded
+	// A failure that is older than a lease does not count, because a later renewal has succeeded. If there is
+	// no other failure, the last renewal may have no reply yet. Then the reason contains the error of the
+	// server's outage, if there is one.
+	if last == nil || l.s.Age()-at > l.s.Lease {
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
 	}
 	switch {
@@ -348,8 +351,8 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 }
 
 // A release frees the lock in Redis, after the session has ended the grant. Until the release has ended, no
-// goroutine of the session requests the lock. Otherwise such a request could take the lock before other
-// clients are notified.
+// goroutine of the session requests the lock. Otherwise a request of such a goroutine could take the lock
+// before other clients are notified.
 type release struct {
 	protocol.FixedRequest
 	g *grant
@@ -361,7 +364,7 @@ func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retain() // because terminate has dropped the use of the grant
+	l.retain() // because the end of the grant has dropped its use of the lock
 	return g.beginRelease()
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // A hold is the share of one call of Lock or TryLock in a grant. It must not refer to the rlock.Hold of the
-// user, because otherwise the garbage collector could not find a forgotten rlock.Hold.
+// user. The session refers to the hold, so a forgotten rlock.Hold would otherwise stay reachable.
 type hold struct {
 	// These fields never change.
 	g      *grant
@@ -45,13 +45,14 @@ func (a *acquisition) newHold(g *grant) *hold {
 	return h
 }
 
-// A nesting is an acquisition in its use as the key of a context value. With this key, the acquisition finds
+// A nesting is an acquisition that is used as the key of a context value. By this key, the acquisition finds
 // the hold in which it nests, see outer.
 type nesting acquisition
 
 // outer looks for holds of this lock from which a.ctx descends. It returns the innermost of these holds that
-// is live. If no hold is live, but one was lost or closed, outer returns an error. Otherwise both results are
-// nil. The caller must not hold l.mu, because contexts may run code of their own.
+// is live. If no hold is live, but one was lost or closed, outer returns an error. If there is no hold of
+// these states, both results are nil. The caller must not hold l.mu, because contexts may run code of their
+// own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -221,7 +222,8 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	return h.g.extend(ctx, d)
 }
 
-// WaitReplicas blocks until at least n replicas have the grant, or until ctx or the hold has ended.
+// WaitReplicas blocks until at least n replicas have the grant. The wait also ends with ctx, with the hold or
+// with the session, and at an error that another try cannot mend.
 func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 	l := h.g.l
 	if !l.s.Begin() {
@@ -301,8 +303,9 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 	return u, nil
 }
 
-// tooLate returns the error of an Unlock that comes after the end of its hold or of the session. counted is
-// true if the caller is counted as work of the session, which has not ended then.
+// tooLate returns the error of an Unlock that is called after its hold has ended, or after Shutdown has
+// begun. counted is true if the caller is counted as work of the session, so that Shutdown waits for the
+// caller.
 func (h *hold) tooLate(counted bool) error {
 	g := h.g
 	l := g.l
@@ -323,8 +326,8 @@ func (h *hold) tooLate(counted bool) error {
 
 // giveBack releases a lost grant in the background. The lease of the grant may still be valid in Redis, and
 // waiters should not have to wait until it ends. giveBack tries for the time of one more lease, even after
-// the deadline, because a copy of the attempt's request may still arrive. The caller must be counted as work
-// of the session (Session.Begin).
+// the deadline of the grant, because a copy of the attempt's request may still arrive and take the lock. The
+// caller must be counted as work of the session (Session.Begin).
 func (g *grant) giveBack() {
 	l := g.l
 	r := l.n.release(l.s, g.owner, "", g.late)
