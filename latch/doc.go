@@ -2,7 +2,7 @@
 // down from a number to 0. A latch uses an [rlock.Session].
 //
 //	l := latch.New(session, "import 42")
-//	set, err := l.TrySet(ctx, 3)   // false: another process has set it
+//	set, err := l.TrySet(ctx, 3)   // set is false if there already is a run
 //	err = l.CountDown(ctx)         // in each of three workers
 //	err = l.Wait(ctx)              // anywhere: returns nil once all three have counted
 //

@@ -45,7 +45,7 @@ type Latch struct {
 
 const noun = "latch" // name of the kind in errors
 
-// MinLifetime is the shortest lifetime of a latch.
+// MinLifetime is the shortest time that [WithLifetime] accepts.
 const MinLifetime = time.Minute
 
 // maxCount is the highest count. It is below 2^53, up to which Lua represents integers exactly. Its type is

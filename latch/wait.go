@@ -12,7 +12,7 @@ import (
 
 // A sighting is the state of a run, as latch/look.lua has returned it.
 type sighting struct {
-	letter       byte
+	letter       byte // letter of the reply, or 'P' if the lease of a party has ended
 	count        int64
 	rest         time.Duration // time until the next read of the state; at most until the first lease ends
 	unsubscribed bool          // the server has no subscriber to the session's channel
@@ -75,8 +75,8 @@ func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
 // mostRest is the longest time for which a waiter sleeps between two reads of the state. It is a third of the
 // time for which Redis remembers the end of a run (ENDED in latch.lua). A waiter must read the state from
-// time to time, because a message can be lost between two nodes of a Cluster. A connection can also lead to a
-// server on which nothing is published.
+// time to time, because a message can be lost between two nodes of a Cluster. The connection of a
+// subscription can also lead to a server on which nothing is published.
 const mostRest = 40 * time.Second
 
 // rest returns the time for which a waiter sleeps if no message arrives and no lease ends.

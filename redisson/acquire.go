@@ -232,7 +232,7 @@ func (a *acquisition) rest(at time.Time) {
 
 // awaitTurn waits for the turn. It returns an error if a bound or an outage ends the wait.
 func (a *acquisition) awaitTurn() error {
-	var timeout <-chan time.Time // fires when an outage may have been too long; nil if the call has a deadline
+	var timeout <-chan time.Time // fires when an outage may be too long; nil if the call has a deadline
 	var timer *time.Timer
 	if _, bounded := a.bounds.Until.Deadline(); !bounded {
 		timer = time.NewTimer(a.l.s.Lease)
@@ -258,7 +258,8 @@ func (a *acquisition) awaitTurn() error {
 	}
 }
 
-// refuse records a refusal, and returns the latest time of the next request.
+// refuse records a refusal, subscribes to the lock's channel, and returns the latest time of the next
+// request.
 func (a *acquisition) refuse(r *refusal) time.Time {
 	l, now := a.l, time.Now()
 	a.refused = true

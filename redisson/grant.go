@@ -84,7 +84,8 @@ func (g *grant) remove(h *hold) {
 	g.renew()
 }
 
-// renew turns the renewal of the lease on if a hold needs it, and otherwise off. The caller must hold l.mu.
+// renew turns the renewal of the lease on if a hold has no fixed lease, and otherwise off. The caller must
+// hold l.mu.
 func (g *grant) renew() {
 	fixed := !slices.ContainsFunc(g.holds, func(h *hold) bool { return !h.fixed })
 	if fixed != g.unrenewed && len(g.holds) > 0 {
@@ -219,7 +220,7 @@ func (g *grant) errorOf(s handle.State) error {
 func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
 
 // extend extends the lease to at least d from now, and sets the hold count in Redis. It blocks for the reply,
-// at most until ctx ends.
+// at most until ctx ends. If ctx has no deadline, it blocks for at most the lease of the session.
 func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	r := &update{g, protocol.Milliseconds(d)}
@@ -389,9 +390,9 @@ func (r *release) send(ctx context.Context) error {
 	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// onReply handles the outcome. A release that failed is sent again in the background, unless Verdict.Again of
-// package wire excludes this, for example because the client is closed. The caller must be counted as work of
-// the session (Session.Begin).
+// onReply handles the outcome of the release. A release that failed is sent again in the background, unless
+// Verdict.Again of package wire excludes this, for example because the client is closed. The caller must be
+// counted as work of the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)

@@ -86,8 +86,9 @@ func (h *hold) Find(key any) any {
 	return nil
 }
 
-// nest makes a hold that is nested in outer, and blocks for one request. If both results are nil, outer has
-// ended, and the caller must look for another outer hold.
+// nest makes a hold that is nested in outer. It waits until no other hold is nested in outer (see enter), and
+// then blocks for one request. If both results are nil, outer has ended, and the caller must look for another
+// outer hold.
 func (a *acquisition) nest(outer *hold) (*hold, error) {
 	l, g := a.l, outer.g
 	h := a.newHold(g) // called under no mutex, because the caller's context may run code of its own

@@ -105,10 +105,10 @@ func (l *lock) leave(w *waiter) {
 // the rest ends with the next release by another client.
 const restTime = time.Millisecond
 
-// fewClients is the largest number of notified clients that count as few. If more clients were notified of
-// its release, a session rests for all of restTime, even if none of its goroutines waits yet. Messages do not
-// end this rest. Otherwise all sessions would send a request after each message, and most requests would be
-// refused.
+// fewClients is the largest number of notified clients that count as few. If more clients were notified of a
+// session's release, the session rests for all of restTime, even if none of its goroutines waits yet.
+// Messages do not end this rest. Otherwise all sessions would send a request after each message, and most
+// requests would be refused.
 const fewClients = 2
 
 // memory is the time for which a session keeps the state of a lock after a release of which other clients
@@ -141,7 +141,7 @@ func (l *lock) yield(notified int64) {
 // endpoint was moved. To notice this, the session also subscribes to its own channel. Each refusal reports
 // whether the lock's server has a subscriber to this channel. If it has none, the hub replaces the
 // connection. If the client may have several servers, the session does not subscribe to its own channel,
-// because any of the servers may have that subscription. The caller must hold l.mu.
+// because the connection of that subscription may lead to any of the servers. The caller must hold l.mu.
 func (l *lock) subscribe(r *refusal) {
 	s, hub := l.s, l.s.Hub
 	if r.Sharded {
@@ -196,8 +196,8 @@ func (l *lock) suspect() {
 	}
 }
 
-// warnOfItself logs, once for each grant, that goroutines have waited for a long time for a holder of their
-// own session.
+// warnOfItself logs, once for each grant, that goroutines have waited for engine.LongWait for a holder of
+// their own session.
 func (l *lock) warnOfItself() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,13 +13,13 @@
 //	err = m.Do(ctx, func(ctx context.Context) error { ... })
 //
 // The keys of a lock do not contain the session's prefix, because the name of the lock is itself a key. So a
-// name that could be a key of another lock is an error. Such a name begins with "redisson_lock_token:" or
-// "lockline_lock_memory:", or contains a lower-case letter between ":" and ":{", for example ":r:{". A name
-// whose braces are not a hash tag is an error, too.
+// name must not look like a key of another lock. It must not begin with "redisson_lock_token:" or
+// "lockline_lock_memory:", and must not contain a lower-case letter between ":" and ":{", as in ":r:{". If a
+// name contains braces, they must form a hash tag.
 //
 // # Waiting
 //
-// There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. After
+// There is no queue, because Redisson's RLock has none. A release publishes a message to all waiters. After
 // this message, waiters of JVMs send requests, and so does one waiting goroutine of each session. The
 // goroutines of a session take turns, in the order in which they came. After a release, a session usually
 // lets other clients go first, for at most 1 ms. But without a queue, a waiter may be overtaken any number of
@@ -29,9 +29,9 @@
 // at least every 6 s by default (three fifths of [rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release publishes its message by either classic or sharded pub/sub. The message wakes only
-// waiters that are subscribed in the same mode. By default, a session chooses the mode like Redisson with its
-// default, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub], it chooses the mode like Redisson
-// with ShardedSubscriptionMode.OFF.
+// waiters that are subscribed in the same mode. By default, a session chooses the mode in the same way as a
+// client of Redisson with the default setting, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub],
+// the mode is always classic, as for a client of Redisson with ShardedSubscriptionMode.OFF.
 package redisson
 
 import (
@@ -62,8 +62,8 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 }
 
 // A Mutex names, for one session, a lock that Go programs share with JVMs. It keeps no state of an
-// acquisition, so any number of goroutines may use it. Several Mutexes with the same name name the same lock.
-// On a zero Mutex, every method that can return an error returns one.
+// acquisition, so any number of goroutines may use it. Several Mutexes with the same name stand for the same
+// lock. On a zero Mutex, every method that can return an error returns one.
 type Mutex struct {
 	s   *session.Session
 	all *locks
@@ -161,8 +161,8 @@ func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Cont
 // TryLock does the same as Lock, but does not wait for another holder. If another owner holds the lock, or
 // other goroutines of the session wait for it, TryLock returns a *[rlock.LockedError]. TryLock usually blocks
 // for one request. In an outage, it sends the request up to five times. The end of ctx and an
-// [rlock.WaitAtMost] above zero also bound TryLock. If its own session is just releasing the lock, TryLock
-// first waits for the end of this release, for up to 250 ms.
+// [rlock.WaitAtMost] above zero also bound TryLock. If the session is just releasing the lock, TryLock first
+// waits for the end of this release, for up to 250 ms.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }
