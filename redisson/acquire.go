@@ -52,8 +52,8 @@ type acquisition struct {
 // taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-// acquire waits until the lock is held, or tries once. After an error, nothing is held. If an unanswered
-// request may have taken the lock, the lock is released in the background.
+// acquire waits until the call holds the lock, or tries once. After an error, the call has no hold. If an
+// unanswered request may have taken the lock, the lock is released in the background.
 func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err

@@ -191,7 +191,7 @@ func (h *hold) Stay(time.Duration) {}
 // NeverStays returns the error with which a MultiLock rejects HoldAtLeast if the lock is one of its members.
 func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
-// Err returns nil while the lock is held. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
+// Err returns nil while the hold is live. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
 // failure.
 func (h *hold) Err() error {
 	l := h.g.l
