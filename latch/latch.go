@@ -27,10 +27,10 @@ import (
 // that matches [rlock.ErrClosed].
 //
 // A method that sends a request usually blocks for one round trip. The first request of a session can take
-// two round trips, because the session does not know the clock of Redis yet. In an outage, a request is sent
-// up to five times, and then the method returns the last error. If ctx has no deadline, this takes at most
-// the time of the session's watchdog timeout (15 s by default). A wait tolerates longer outages, see
-// [Latch.Wait].
+// two round trips, because the session needs the time of Redis, which only a reply contains. In an outage, a
+// request is sent up to five times, and then the method returns the last error. If ctx has no deadline, this
+// takes at most the time of the session's watchdog timeout (15 s by default). A wait tolerates longer
+// outages, see [Latch.Wait].
 //
 // A method returns at most 100 ms after the deadline of ctx, even if Redis does not reply. If ctx is canceled
 // before its deadline, the method returns at once, with one exception. If Redis stops replying while a
@@ -45,14 +45,14 @@ type Latch struct {
 
 const noun = "latch" // name of the kind in errors
 
-// MinLifetime is the shortest lifetime of a latch.
+// MinLifetime is the shortest time that [WithLifetime] accepts.
 const MinLifetime = time.Minute
 
 // maxCount is the highest count. It is below 2^53, up to which Lua represents integers exactly. Its type is
 // int64, because an int has only 32 bits on some platforms.
 const maxCount int64 = 9e15
 
-// Option changes a Latch.
+// An Option of [New] changes the Latch that New returns.
 type Option func(*Latch)
 
 // WithLifetime sets the time for which Redis keeps a run that no process uses. It is 24 h by default. The
@@ -112,9 +112,9 @@ func (l *Latch) check(ctx context.Context) error {
 	return l.err
 }
 
-// TrySet begins a run with the count n, unless there already is a run. It reports whether it has begun one. n
-// must be at least 1 and at most 9e15. After an error, the run may have begun all the same, because the reply
-// may have been lost. TrySet usually blocks for one round trip.
+// TrySet begins a run with the count n, unless there already is a run. It reports whether it has begun a run.
+// n must be at least 1 and at most 9e15. After an error, the run may have begun all the same, because the
+// reply may have been lost. TrySet usually blocks for one round trip.
 func (l *Latch) TrySet(ctx context.Context, n int) (set bool, err error) {
 	if err := l.check(ctx); err != nil {
 		return false, err
@@ -244,8 +244,8 @@ var (
 	// ErrGone is usually the cause with which the context of that party ends.
 	ErrGone = errors.New("lockline: nothing is known of this run of the latch any more")
 
-	// ErrPartyDied means that the lease of a party ended before the party counted. The error is a
-	// *[PartyDiedError].
+	// ErrPartyDied means that the lease of a party ended before the party counted. An error that matches
+	// ErrPartyDied is a *[PartyDiedError].
 	ErrPartyDied = errors.New("lockline: a party of the latch died")
 
 	// ErrNoCount means that there is no count left for a party. Either there is no run, or each remaining

@@ -24,7 +24,7 @@ type Party struct {
 	lease   watchdog.Lease // guarded by the watchdog
 	cancel  context.CancelCauseFunc
 	over    atomic.Bool
-	why     chan error // when the party ends, receives the error to log, or nil
+	why     chan error // gets the error to log, or nil, when the party ends
 	counted atomic.Bool
 	gone    atomic.Bool // a renewal found that Redis has no lease of the party
 
@@ -33,8 +33,8 @@ type Party struct {
 }
 
 // Join leases one count of the current run to a party. The lease lasts for the session's watchdog timeout (15
-// s by default). The session renews it until the party calls [Party.CountDown] or [Party.Abandon]. So call
-// one of them in any case:
+// s by default). The session renews the lease until [Party.CountDown] has counted, or [Party.Abandon] is
+// called. So make sure that one of them is called, for example by a deferred Abandon:
 //
 //	work, party, err := l.Join(ctx, "worker 7")
 //	if err != nil {
@@ -52,9 +52,9 @@ type Party struct {
 // The name of a party has 1 to 512 bytes of UTF-8. If another party of this name has a lease, Join returns
 // [ErrPartyExists]. If a party of this name has died, Join takes over the count of that party. Join returns
 // [ErrNoCount] if there is no run, or if each remaining count belongs to another party, which may have died.
-// If the lease has already ended when the reply arrives, Join returns a *[PartyDiedError], or a context that
-// ends at once. After any other error, the party has not joined, or leaves again in the background. Join
-// usually blocks for one round trip.
+// The lease can end before the reply arrives. Join then returns a *[PartyDiedError] if Redis has reported the
+// end, and otherwise a context that ends at once. After any other error, the party has not joined, or leaves
+// again in the background. Join usually blocks for one round trip.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err
@@ -91,8 +91,8 @@ func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party
 }
 
 // attend waits until the party has ended, or the session closes. It logs the loss of a lease. When the
-// session closes, attend ends the party here and in Redis, so that waiters need not wait until the lease
-// expires.
+// session closes, attend ends the party in this process and in Redis, so that waiters need not wait until the
+// lease expires.
 func (p *Party) attend() {
 	s := p.l.s
 	select {
@@ -186,9 +186,10 @@ func (p *Party) Abandon(ctx context.Context) error {
 	return err
 }
 
-// end ends the party here: the renewal of the lease, and the context. It returns false if an earlier call has
-// done so. cause becomes the cause of the context. It is nil if the party has counted. lost is the error that
-// attend logs. If lost is nil, attend logs nothing.
+// end ends the party in this process. It stops the renewal of the lease, and cancels the context. It sends no
+// request. It returns false if an earlier call has already ended the party. cause becomes the cause of the
+// context, and is nil if the party has counted. lost is the error that attend logs. If lost is nil, attend
+// logs nothing.
 func (p *Party) end(cause, lost error) bool {
 	if !p.over.CompareAndSwap(false, true) {
 		return false
@@ -224,5 +225,5 @@ func (p leased) LeaseLost(deadlinePassed bool) {
 	p.end(err, err)
 }
 
-// RenewalFailed does nothing, because the renewal will be tried again.
+// RenewalFailed does nothing, because the watchdog tries the renewal again.
 func (p leased) RenewalFailed(error) {}

@@ -42,19 +42,19 @@ type request struct {
 	script *wire.Script
 	argv   []any
 
-	// A request that must take effect only once has an id, and notAfter, the Redis time in µs after which it
-	// is void. All copies have the same id. They also have the same notAfter, so if one copy came too late,
-	// later copies come too late as well. Send changes notAfter only if no copy with the old time ran or will
-	// run.
+	// A request that must take effect only once has an id. It also has notAfter, which is the Redis time in
+	// µs after which the request is void. All copies have the same id. They also have the same notAfter, so
+	// if one copy came too late, later copies come too late as well. Send changes notAfter only if no copy
+	// with the old time ran or will run.
 	id       string // "" means that the request may take effect several times
-	notAfter int64  // 0 means that the Redis time is not known yet
+	notAfter int64  // 0 means that Request has not set it
 
 	unanswered bool // a copy with this notAfter had no reply
 	answer     answer
 }
 
-// Request returns a copy of the request that is to be sent now. If the request has an id, and notAfter is not
-// set yet, Request sets notAfter, unless the Redis time is not known.
+// Request returns a copy of the request that is to be sent now. If the request has an id but no notAfter yet,
+// Request sets notAfter as soon as the Redis time is known.
 func (r *request) Request(now time.Time) *wire.Request {
 	argv := r.argv
 	if r.id != "" {
@@ -70,7 +70,7 @@ func (r *request) Request(now time.Time) *wire.Request {
 // Send sends at most maxTries copies of the request, until one of them has a reply. If the reply says that
 // the copy came too late, Send starts again with a new notAfter, unless
 //   - an earlier copy may have taken effect;
-//   - this was the reply protocol.MaxExpired times in a row;
+//   - protocol.MaxExpired copies in a row came too late;
 //   - the caller has left (abandoned).
 func (r *request) Send(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 	s := r.l.s

@@ -12,12 +12,12 @@ import (
 
 // A sighting is the state of a run, as latch/look.lua has returned it.
 type sighting struct {
-	letter       byte
+	letter       byte // letter of the reply, or 'P' if the lease of a party has ended
 	count        int64
-	rest         time.Duration // time until the next look, which is at the latest when the next lease ends
+	rest         time.Duration // time until the next read of the state; at most until the first lease ends
 	unsubscribed bool          // the server has no subscriber to the session's channel
 	run          string
-	party        string // the party whose lease ends next
+	party        string // the party whose lease ends first
 }
 
 // look returns the state of the run with this id. If run is "", it returns the state of the current run.
@@ -67,16 +67,16 @@ func (l *Latch) ending(letter byte, party string) error {
 // more.
 //
 // Usually, Wait sleeps until a message arrives. An outage does not end this sleep. From time to time, Wait
-// also reads the count. If Redis carries out no requests then, Wait tries again until the deadline of ctx. If
-// ctx has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
+// also reads the count. If an outage makes this read fail, Wait tries again until the deadline of ctx. If ctx
+// has no deadline, Wait tries for the time of the session's watchdog timeout (15 s by default), and then
 // returns the last error. An error that another try cannot mend, such as a missing right, ends Wait at once.
 // Wait does not change the count, so it can be called again after an error.
 func (l *Latch) Wait(ctx context.Context) error { return l.wait(ctx, "") }
 
 // mostRest is the longest time for which a waiter sleeps between two reads of the state. It is a third of the
 // time for which Redis remembers the end of a run (ENDED in latch.lua). A waiter must read the state from
-// time to time, because a message can be lost between two nodes of a Cluster. A connection can also lead to a
-// server on which nothing is published.
+// time to time, because a message can be lost between two nodes of a Cluster. The connection of a
+// subscription can also lead to a server on which nothing is published.
 const mostRest = 40 * time.Second
 
 // rest returns the time for which a waiter sleeps if no message arrives and no lease ends.

@@ -23,7 +23,7 @@ import (
 //
 //	nested in a live hold? --yes--> one more hold of its grant (hold.go)
 //	  | no
-//	wait for the turn among the goroutines of the session (a try is refused instead)
+//	wait for the turn among the goroutines of the session (a try does not wait, but may be refused)
 //	  |
 //	request --granted--> grant and hold
 //	  |   ^ refused
@@ -35,13 +35,13 @@ type acquisition struct {
 	ctx    context.Context
 	cfg    engine.Config
 	once   bool        // the call is a try, which does not wait for other holders
-	bounds call.Bounds // the end of ctx, the time of WaitAtMost, and the end of the session
+	bounds call.Bounds // the end of ctx, the time of WaitAtMost, and the closing of the session
 	begun  time.Time
 	at     *attempt // present attempt; nil before the first request, and after a request was abandoned
 	w      waiter   // the place among the goroutines of the session
 	first  attempt  // memory for the first attempt, which saves an allocation
 
-	lost         handle.State // state of a lost hold that ctx descends from; Held means that none was lost
+	lost         handle.State // state of a lost or closed hold that ctx descends from; Held: there is none
 	waitReported bool         // the observer was notified by EventWaiting
 	barred       bool         // the call has waited for another hold that is nested in its outer hold
 	refused      bool         // Redis has refused the lock
@@ -52,8 +52,8 @@ type acquisition struct {
 // taken.
 var errStays = errors.New("HoldAtLeast: a lock that is shared with Redisson cannot stay taken")
 
-// acquire waits until the lock is held, or tries once. After an error, nothing is held. If an unanswered
-// request may have taken the lock, the lock is released in the background.
+// acquire waits until the call holds the lock, or tries once. After an error, the call has no hold. If an
+// unanswered request may have taken the lock, the lock is released in the background.
 func (m *Mutex) acquire(ctx context.Context, cfg engine.Config, try bool) (*hold, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -169,8 +169,8 @@ func (a *acquisition) try() (*hold, error) {
 	return nil, err
 }
 
-// wait waits for the turn, and then requests the lock until it is granted or an error ends the wait. In both
-// cases, the caller must then call l.leave.
+// wait waits for the turn, and then requests the lock until it is granted or an error ends the wait. The
+// caller must call l.leave afterwards, even after an error.
 func (a *acquisition) wait() (*hold, error) {
 	l := a.l
 	l.mu.Lock()
@@ -258,7 +258,8 @@ func (a *acquisition) awaitTurn() error {
 	}
 }
 
-// refuse records a refusal, and returns the latest time of the next request.
+// refuse records a refusal, subscribes to the lock's channel, and returns the latest time of the next
+// request.
 func (a *acquisition) refuse(r *refusal) time.Time {
 	l, now := a.l, time.Now()
 	a.refused = true
@@ -275,8 +276,8 @@ func (a *acquisition) refuse(r *refusal) time.Time {
 	return now.Add(heartbeat)
 }
 
-// awaitNews waits until a message about the lock arrives, but at most until the time `at`, or until a bound
-// ends the wait.
+// awaitNews waits for a message about the lock, or for a confirmation of the subscription. The wait also ends
+// at the time `at`, and when a bound ends.
 func (a *acquisition) awaitNews(at time.Time) {
 	a.l.mu.Lock()
 	var news <-chan struct{}
@@ -377,8 +378,9 @@ type failedRequest struct {
 	failing time.Time // time since which the server has carried out no request
 }
 
-// request sends requests until Redis grants or refuses the lock, or an error ends the call. If the error is a
-// failedRequest, the caller decides whether the call continues. Any other error is for the user.
+// request sends requests until Redis grants or refuses the lock, or there is an error. If the error is a
+// failedRequest, the caller decides whether the call continues. Any other error ends the call, and is for the
+// user.
 func (a *acquisition) request() (*hold, *refusal, error) {
 	l := a.l
 	for tries := 1; ; tries++ {
@@ -511,7 +513,7 @@ func (at *attempt) read(o wire.Outcome) (protocol.Answer, error) {
 	return r, err
 }
 
-// RollBack ends an attempt whose caller has left.
+// RollBack withdraws an attempt whose caller has left, if the attempt may hold the lock.
 func (at *attempt) RollBack(o wire.Outcome) {
 	if _, _ = at.read(o); at.mayHold {
 		at.withdraw()
@@ -539,7 +541,7 @@ func (l *lock) repeat(r wire.Copier, until time.Time) {
 }
 
 // granted makes a grant with the token from the reply, and returns its first hold, which is the hold of this
-// call. sent is a time just before the request was sent. If granted cannot use the grant, the error is
+// call. sent is a time just before the request was sent. If the session cannot use the grant, the error is
 // engine.ErrTooLate, failure.ErrNoToken or failure.ErrClosed.
 func (a *acquisition) granted(token int64, sent time.Time) (*hold, error) {
 	l, s, at := a.l, a.l.s, a.at

@@ -84,7 +84,8 @@ func (g *grant) remove(h *hold) {
 	g.renew()
 }
 
-// renew turns the renewal of the lease on if a hold needs it, and otherwise off. The caller must hold l.mu.
+// renew turns the renewal of the lease on if a hold has no fixed lease, and otherwise off. The caller must
+// hold l.mu.
 func (g *grant) renew() {
 	fixed := !slices.ContainsFunc(g.holds, func(h *hold) bool { return !h.fixed })
 	if fixed != g.unrenewed && len(g.holds) > 0 {
@@ -102,8 +103,8 @@ func (g *grant) interval() time.Duration {
 }
 
 // end ends the grant without an Unlock, in the final state why. If why is Lost, reason is the reason of the
-// loss, and otherwise nil. end reports whether this call ended the grant. It sends no request. The caller
-// must not hold l.mu.
+// loss. Otherwise reason is nil. end reports whether this call ended the grant. It sends no request. The
+// caller must not hold l.mu.
 func (g *grant) end(why handle.State, reason error) bool {
 	g.l.mu.Lock()
 	if !g.held() {
@@ -163,14 +164,14 @@ func (g *grant) terminate(why handle.State, reason error) (after func()) {
 				l.observe(s.Ctx, *event)
 			}
 		}
-		// Begin makes Shutdown wait for report. It is called before the contexts end, because the user may
-		// then close the session, and a closed session counts nothing any more.
+		// Begin makes Shutdown wait for report. When the contexts end, the user may close the session, and
+		// Begin would then return false. So Begin is called before the contexts end.
 		counted := why == handle.Lost && s.Begin()
 		// Nested holds end first.
 		for _, h := range slices.Backward(holds) {
 			h.cancel(handle.ErrorOf(why))
 		}
-		switch { // many grants may be lost at once, and their contexts must not wait for a log
+		switch { // report runs in the background, because contexts of other grants must not wait for a logger
 		case counted:
 			go func() {
 				defer s.End()
@@ -219,7 +220,7 @@ func (g *grant) errorOf(s handle.State) error {
 func isLost(err error) bool { return errors.Is(err, failure.ErrLost) }
 
 // extend extends the lease to at least d from now, and sets the hold count in Redis. It blocks for the reply,
-// at most until ctx ends.
+// at most until ctx ends. If ctx has no deadline, it blocks for at most the lease of the session.
 func (g *grant) extend(ctx context.Context, d time.Duration) error {
 	l := g.l
 	r := &update{g, protocol.Milliseconds(d)}
@@ -274,8 +275,8 @@ var _ session.Lessee = (*grant)(nil)
 // LeaseKey returns the key of the hash.
 func (g *grant) LeaseKey() string { return g.l.n.keys.LockKey() }
 
-// Renewal returns the request that renews the lease. If all holds have a fixed lease, prolongs is false, and
-// the request only checks whether Redis still has the grant.
+// Renewal returns the request that renews the lease. If all holds have a fixed lease, prolongs is false. Then
+// the request does not extend the lease, but checks whether Redis still has the grant.
 func (g *grant) Renewal() (r *wire.Request, prolongs bool) {
 	g.l.mu.Lock()
 	prolongs = !g.unrenewed
@@ -301,7 +302,10 @@ func (g *grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.unrenewed
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // no renewal failed, or a later one succeeded
+	// A failure that is older than a lease does not count, because a later renewal has succeeded. If there is
+	// no other failure, the last renewal may have no reply yet. Then the reason contains the error of the
+	// server's outage, if there is one.
+	if last == nil || l.s.Age()-at > l.s.Lease {
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.n.keys.LockKey())
 	}
 	switch {
@@ -348,8 +352,8 @@ func readRelease(o wire.Outcome) (released bool, notified int64, err error) {
 }
 
 // A release frees the lock in Redis, after the session has ended the grant. Until the release has ended, no
-// goroutine of the session requests the lock. Otherwise such a request could take the lock before other
-// clients are notified.
+// goroutine of the session requests the lock. Otherwise a request of such a goroutine could take the lock
+// before other clients are notified.
 type release struct {
 	protocol.FixedRequest
 	g *grant
@@ -361,7 +365,7 @@ func (g *grant) newRelease() *release {
 	l := g.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retain() // because terminate has dropped the use of the grant
+	l.retain() // because the end of the grant has dropped its use of the lock
 	return g.beginRelease()
 }
 
@@ -386,9 +390,9 @@ func (r *release) send(ctx context.Context) error {
 	return r.onReply(r.g.l.s.Link.Call(ctx, r, wire.Tries, nil))
 }
 
-// onReply handles the outcome. A release that failed is sent again in the background, unless Verdict.Again of
-// package wire excludes this, for example because the client is closed. The caller must be counted as work of
-// the session (Session.Begin).
+// onReply handles the outcome of the release. A release that failed is sent again in the background, unless
+// Verdict.Again of package wire excludes this, for example because the client is closed. The caller must be
+// counted as work of the session (Session.Begin).
 func (r *release) onReply(o wire.Outcome) error {
 	l := r.g.l
 	released, notified, err := readRelease(o)

@@ -16,7 +16,7 @@ import (
 )
 
 // A hold is the share of one call of Lock or TryLock in a grant. It must not refer to the rlock.Hold of the
-// user, because otherwise the garbage collector could not find a forgotten rlock.Hold.
+// user. The session refers to the hold, so a forgotten rlock.Hold would otherwise stay reachable.
 type hold struct {
 	// These fields never change.
 	g      *grant
@@ -45,13 +45,14 @@ func (a *acquisition) newHold(g *grant) *hold {
 	return h
 }
 
-// A nesting is an acquisition in its use as the key of a context value. With this key, the acquisition finds
+// A nesting is an acquisition that is used as the key of a context value. By this key, the acquisition finds
 // the hold in which it nests, see outer.
 type nesting acquisition
 
 // outer looks for holds of this lock from which a.ctx descends. It returns the innermost of these holds that
-// is live. If no hold is live, but one was lost or closed, outer returns an error. Otherwise both results are
-// nil. The caller must not hold l.mu, because contexts may run code of their own.
+// is live. If no hold is live, but one was lost or closed, outer returns an error. If there is no hold of
+// these states, both results are nil. The caller must not hold l.mu, because contexts may run code of their
+// own.
 func (a *acquisition) outer() (*hold, error) {
 	n := (*nesting)(a)
 	n.lost = handle.Held
@@ -85,8 +86,9 @@ func (h *hold) Find(key any) any {
 	return nil
 }
 
-// nest makes a hold that is nested in outer, and blocks for one request. If both results are nil, outer has
-// ended, and the caller must look for another outer hold.
+// nest makes a hold that is nested in outer. It waits until no other hold is nested in outer (see enter), and
+// then blocks for one request. If both results are nil, outer has ended, and the caller must look for another
+// outer hold.
 func (a *acquisition) nest(outer *hold) (*hold, error) {
 	l, g := a.l, outer.g
 	h := a.newHold(g) // called under no mutex, because the caller's context may run code of its own
@@ -189,7 +191,7 @@ func (h *hold) Stay(time.Duration) {}
 // NeverStays returns the error with which a MultiLock rejects HoldAtLeast if the lock is one of its members.
 func (h *hold) NeverStays() error { return h.g.l.fail(errStays) }
 
-// Err returns nil while the lock is held. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
+// Err returns nil while the hold is live. After that, it returns ErrNotHeld, ErrLost or ErrClosed of package
 // failure.
 func (h *hold) Err() error {
 	l := h.g.l
@@ -221,7 +223,8 @@ func (h *hold) Extend(ctx context.Context, d time.Duration) error {
 	return h.g.extend(ctx, d)
 }
 
-// WaitReplicas blocks until at least n replicas have the grant, or until ctx or the hold has ended.
+// WaitReplicas blocks until at least n replicas have the grant. The wait also ends with ctx, with the hold or
+// with the session, and at an error that another try cannot mend.
 func (h *hold) WaitReplicas(ctx context.Context, n int) error {
 	l := h.g.l
 	if !l.s.Begin() {
@@ -301,8 +304,9 @@ func (h *hold) beginUnlock() (*unlocking, error) {
 	return u, nil
 }
 
-// tooLate returns the error of an Unlock that comes after the end of its hold or of the session. counted is
-// true if the caller is counted as work of the session, which has not ended then.
+// tooLate returns the error of an Unlock that is called after its hold has ended, or after Shutdown has
+// begun. counted is true if the caller is counted as work of the session, so that Shutdown waits for the
+// caller.
 func (h *hold) tooLate(counted bool) error {
 	g := h.g
 	l := g.l
@@ -323,8 +327,8 @@ func (h *hold) tooLate(counted bool) error {
 
 // giveBack releases a lost grant in the background. The lease of the grant may still be valid in Redis, and
 // waiters should not have to wait until it ends. giveBack tries for the time of one more lease, even after
-// the deadline, because a copy of the attempt's request may still arrive. The caller must be counted as work
-// of the session (Session.Begin).
+// the deadline of the grant, because a copy of the attempt's request may still arrive and take the lock. The
+// caller must be counted as work of the session (Session.Begin).
 func (g *grant) giveBack() {
 	l := g.l
 	r := l.n.release(l.s, g.owner, "", g.late)

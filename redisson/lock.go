@@ -15,10 +15,10 @@ import (
 )
 
 // A lock is the state that a session keeps for one lock in Redis. The goroutines that wait for the lock take
-// turns in memory. Only the goroutine with the turn sends requests (acquire.go). The next goroutine gets the
-// turn when the first goroutine gives up, or when its grant has ended and no release is in flight any more
-// (settle). A try (a TryLock, or a Lock with WaitAtMost(0)) needs no turn. It sends its request only if no
-// other goroutine of the session waits for the lock, holds it or is releasing it.
+// turns in memory. Of these goroutines, only the goroutine with the turn sends requests (acquire.go). The
+// next goroutine gets the turn when that goroutine gives up, or when its grant has ended and no release is in
+// flight any more (settle). A try (a TryLock, or a Lock with WaitAtMost(0)) needs no turn. It sends its
+// request only if no other goroutine of the session waits for the lock, holds it or is releasing it.
 //
 // After a refusal, the session subscribes to Redisson's channel of the lock, and the goroutine with the turn
 // sends another request after each message. This goroutine also sends a request when the subscription is
@@ -36,7 +36,7 @@ type lock struct {
 	releases  int               // number of releases in flight
 	released  chan struct{}     // closed when the next release has ended; nil: no goroutine waits
 	rest      time.Time         // other clients go first until this time
-	crowded   bool              // many clients were notified of the last release, so no message ends rest
+	crowded   bool              // many clients were notified of the last release, so no message ends the rest
 	refusedAt time.Time         // when the last refused request of the first waiter was sent; zero: none
 	seen      *failure.Sighting // the last known holder; nil means none is known
 	suspicion *time.Timer       // runs warnOfItself; nil means that the timer is not set
@@ -53,9 +53,9 @@ type waiter struct {
 	next chan struct{} // closed when the goroutine gets the turn; nil if it had the turn at once
 }
 
-// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. Nothing
-// else gives the turn. So every change that lets the first waiter have the turn must be followed by a call of
-// settle. The caller must hold l.mu.
+// settle gives the turn to the first waiter, unless the session holds the lock or is releasing it. No other
+// function gives the turn. So every change that lets the first waiter have the turn must be followed by a
+// call of settle. The caller must hold l.mu.
 func (l *lock) settle() {
 	if len(l.waiters) == 0 || l.grant != nil || l.releases > 0 || l.waiters[0].turn {
 		return
@@ -99,15 +99,16 @@ func (l *lock) leave(w *waiter) {
 }
 
 // restTime is the longest time for which a session lets other clients go first after a release. Within one
-// data center, the message and the requests of the other clients take less time. If a session did not rest,
-// its next request would be sent before the message of its release reaches other clients. So a session whose
-// goroutines come one after another would get the lock each time. If few clients want the lock, the rest ends
-// with the next release by another client.
+// data center, the message of the release and the requests of the other clients take less time. If a session
+// did not rest, its next request would be sent before the message of its release reaches other clients. So a
+// session whose goroutines come one after another would get the lock each time. If few clients want the lock,
+// the rest ends with the next release by another client.
 const restTime = time.Millisecond
 
-// fewClients is the largest number of notified clients that count as few. If more clients were notified of
-// its release, a session rests for all of restTime. It does so even if none of its goroutines waits yet. If
-// all sessions sent a request after each message, most requests would be refused.
+// fewClients is the largest number of notified clients that count as few. If more clients were notified of a
+// session's release, the session rests for all of restTime, even if none of its goroutines waits yet.
+// Messages do not end this rest. Otherwise all sessions would send a request after each message, and most
+// requests would be refused.
 const fewClients = 2
 
 // memory is the time for which a session keeps the state of a lock after a release of which other clients
@@ -138,8 +139,9 @@ func (l *lock) yield(notified int64) {
 //
 // The connection of the subscription may lead to a server that does not have the lock, for example because an
 // endpoint was moved. To notice this, the session also subscribes to its own channel. Each refusal reports
-// whether the lock's server has a subscriber to this channel. If the client may have several servers, the
-// session does not do so, because then any of them may have the subscriber. The caller must hold l.mu.
+// whether the lock's server has a subscriber to this channel. If it has none, the hub replaces the
+// connection. If the client may have several servers, the session does not subscribe to its own channel,
+// because the connection of that subscription may lead to any of the servers. The caller must hold l.mu.
 func (l *lock) subscribe(r *refusal) {
 	s, hub := l.s, l.s.Hub
 	if r.Sharded {
@@ -194,8 +196,8 @@ func (l *lock) suspect() {
 	}
 }
 
-// warnOfItself logs, once for each grant, that goroutines have waited for a long time for a holder of their
-// own session.
+// warnOfItself logs, once for each grant, that goroutines have waited for engine.LongWait for a holder of
+// their own session.
 func (l *lock) warnOfItself() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +231,7 @@ func (l *lock) holder(a *acquisition) *failure.LockedError {
 	return l.seen.Locked(l.n.keys.Name, a.begun, refused)
 }
 
-// observe notifies the observer.
+// observe notifies the observer of an event of the lock.
 func (l *lock) observe(ctx context.Context, e session.Event) {
 	l.s.Observe(ctx, protocol.Redisson, l.n.keys.Name, e)
 }
@@ -293,8 +295,8 @@ func (l *lock) drop() {
 	}
 }
 
-// Shutdown releases all locks that the session holds. It blocks until Redis has replied. After the end of
-// ctx, it sends no more requests.
+// Shutdown releases all locks that the session holds. It blocks until Redis has replied to all releases.
+// After the end of ctx, it sends no more requests.
 func (ls *locks) Shutdown(ctx context.Context) error {
 	ls.mu.Lock()
 	var all []*lock

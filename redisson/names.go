@@ -8,13 +8,13 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// names has the keys and the channel of a lock, with the names that Redisson gives them, and further
-// arguments of its scripts. The values are boxed once, because each request needs them.
+// names has the keys and the channel of a lock, and further arguments of the scripts. The fields of type any
+// are arguments of scripts. A conversion to this type in each request would cost an allocation.
 type names struct {
 	keys    *protocol.Keys // keys of Redisson's hash, of Lockline's metadata, and of Redisson's token counter
 	channel any            // name of the channel on which a release is published, a string
-	how     any            // "auto" or "classic", the mode of pub/sub: see sharding in base.lua
-	counter any            // first value of the token counter, a string; "" means that no counter is created
+	how     any            // mode of pub/sub, "auto" or "classic" (see the function sharding in base.lua)
+	counter any            // "0" if the script must create a missing token counter, otherwise ""
 }
 
 // newNames returns the names for a lock of a session. counter becomes names.counter.

@@ -4,8 +4,8 @@
 // A lock of this package uses the hash, the channel and the token counter of Redisson's lock of the same
 // name. So Go programs and JVMs exclude each other, and each side notifies the waiters of the other side. A
 // [Mutex] is used like an [rlock.Mutex]. The documentation of Lock, TryLock, Do, re-entry, leases and tokens
-// in package rlock applies here, too. But [rlock.HoldAtLeast] is an error, and a session never passes the
-// lock on in memory. So [rlock.WithHandover] and [rlock.WithLinger] have no effect.
+// in package rlock applies here, too. But [rlock.HoldAtLeast] is an error. [rlock.WithHandover] and
+// [rlock.WithLinger] have no effect, because the last Unlock of an owner always releases the lock in Redis.
 //
 //	session, err := rlock.NewSession(rdb)
 //	...
@@ -13,13 +13,13 @@
 //	err = m.Do(ctx, func(ctx context.Context) error { ... })
 //
 // The keys of a lock do not contain the session's prefix, because the name of the lock is itself a key. So a
-// name that could be a key of another lock is an error. Such a name begins with "redisson_lock_token:" or
-// "lockline_lock_memory:", or contains a lower-case letter between ":" and ":{", for example ":r:{". A name
-// whose braces are not a hash tag is an error, too.
+// name must not look like a key of another lock. It must not begin with "redisson_lock_token:" or
+// "lockline_lock_memory:", and must not contain a lower-case letter between ":" and ":{", as in ":r:{". If a
+// name contains braces, they must form a hash tag.
 //
 // # Waiting
 //
-// There is no queue, because Redisson's RLock has none. An unlock publishes a message to all waiters. After
+// There is no queue, because Redisson's RLock has none. A release publishes a message to all waiters. After
 // this message, waiters of JVMs send requests, and so does one waiting goroutine of each session. The
 // goroutines of a session take turns, in the order in which they came. After a release, a session usually
 // lets other clients go first, for at most 1 ms. But without a queue, a waiter may be overtaken any number of
@@ -29,9 +29,9 @@
 // at least every 6 s by default (three fifths of [rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release publishes its message by either classic or sharded pub/sub. The message wakes only
-// waiters that are subscribed in the same mode. By default, a session chooses the mode like Redisson with its
-// default, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub], it chooses the mode like Redisson
-// with ShardedSubscriptionMode.OFF.
+// waiters that are subscribed in the same mode. By default, a session chooses the mode in the same way as a
+// client of Redisson with the default setting, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub],
+// the mode is always classic, as for a client of Redisson with ShardedSubscriptionMode.OFF.
 package redisson
 
 import (
@@ -62,7 +62,7 @@ var scripts = struct{ acquire, keep, release, inspect, force *wire.Script }{
 }
 
 // A Mutex names, for one session, a lock that Go programs share with JVMs. It keeps no state of an
-// acquisition, so any number of goroutines may use it, and several Mutexes with the same name are the same
+// acquisition, so any number of goroutines may use it. Several Mutexes with the same name stand for the same
 // lock. On a zero Mutex, every method that can return an error returns one.
 type Mutex struct {
 	s   *session.Session
@@ -96,8 +96,8 @@ func init() {
 // counter. So the tokens of a JVM begin at 1, even if Go programs had higher tokens before. After a JVM has
 // created the counter, each new holder in Go increases it, too.
 //
-// The lock does not exclude a lock of another package of this library that has the same name. Both locks can
-// be held at the same time, without an error.
+// This lock and a lock of the same name from another package of this library do not exclude each other. Both
+// locks can be held at the same time, without an error.
 func New(s *rlock.Session, name string, options ...rlock.Option) *Mutex {
 	return newMutex(s, name, "", options)
 }
@@ -151,17 +151,18 @@ func (m *Mutex) Name() string {
 	return m.n.keys.Name
 }
 
-// Lock waits until the lock is held, and returns the hold and the context for the work. It blocks at most
-// until ctx ends, or for the time of [rlock.WaitAtMost]. [rlock.Mutex.Lock] describes errors, nested calls
-// and outages, which are the same here.
+// Lock waits until its caller holds the lock, and returns the hold and the context for the work. It waits
+// until ctx ends at the latest, and with [rlock.WaitAtMost] for at most the given time. [rlock.Mutex.Lock]
+// describes errors, nested calls and outages, which are the same here.
 func (m *Mutex) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, false)
 }
 
-// TryLock does the same as Lock, but does not wait for another holder. If the lock is held, it returns a
-// *[rlock.LockedError]. TryLock blocks for one request, which is sent up to five times in an outage. The end
-// of ctx and an [rlock.WaitAtMost] above zero also bound TryLock. If its own session is just releasing the
-// lock, TryLock first waits for the end of this release, for up to 250 ms.
+// TryLock does the same as Lock, but does not wait for another holder. If another owner holds the lock, or
+// other goroutines of the session wait for it, TryLock returns a *[rlock.LockedError]. TryLock usually blocks
+// for one request. In an outage, it sends the request up to five times. The end of ctx and an
+// [rlock.WaitAtMost] above zero also bound TryLock. If the session is just releasing the lock, TryLock first
+// waits for the end of this release, for up to 250 ms.
 func (m *Mutex) TryLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return m.take(ctx, options, true)
 }
@@ -185,8 +186,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opti
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// Inspect reads the holder of the lock, which may be a thread of a JVM. It changes nothing, and blocks for
-// one request, at most until ctx ends.
+// Inspect reads the state of the lock. The holder may be a thread of a JVM. Inspect changes nothing, and
+// blocks for one request, at most until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
 	reply, err := m.operate(ctx, scripts.inspect)
 	if err != nil {
