@@ -344,7 +344,7 @@ func (a *acquisition) reportWait() {
 // endOfWait returns the error of a call that a bound has ended.
 func (a *acquisition) endOfWait() error {
 	var holder *failure.LockedError
-	if !a.once || a.barred { // a try does not wait for a holder
+	if !a.once { // a try does not wait for a holder
 		a.l.mu.Lock()
 		holder = a.l.holder(a)
 		a.l.mu.Unlock()
