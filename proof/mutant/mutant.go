@@ -130,7 +130,7 @@ var All = []Mutant{
 		Old:  "if not held or held.token ~= ARGV[2] then",
 		New:  "held = held or s.owner and s\nif not held then"},
 	{Name: "a full server does not renew", Kind: "rlock", File: lua + "permits.lua",
-		Old: "redis.call('HDEL', KEYS[1], '') -- a full server accepts the next", New: "-- a full",
+		Old: "  redis.call('HDEL', KEYS[1], '')\n  ends", New: "  ends",
 		Test: [2]string{"./rlock", "TestAServerShortOfMemoryRenewsAndReleasesWhatIsHeld"}},
 	{Name: "a full server does not release", Kind: "rlock", File: lua + "lock/release.lua",
 		Old: "  call('HDEL', KEYS[1], 'owner', 'lingers')\n" +
