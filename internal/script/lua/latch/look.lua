@@ -8,9 +8,9 @@
 --                                     LEFT ms unless it is renewed. LEFT is 0 if this lease has ended, and
 --                                     -1 if there is no lease. FLAG is D if this server has no subscriber to
 --                                     ARGV[2], otherwise '-'
---   Z NOW                             the run ended at 0, or there is no current run
+--   Z NOW                             the count of the run reached 0, or ARGV[1] is '' and there is no run
 --   D NOW                             the run was deleted
---   G NOW                             the run is not known
+--   G NOW                             Redis does not know the run
 
 onMaster()
 local now, stamped = clock()
@@ -29,14 +29,14 @@ if run[4] ~= '0' then
   first = tonumber(first)
   if not first or first <= now and leaseOf(party) ~= first then
     first = nil
-    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored in f
+    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so f stores the lease that is found
     for i = 1, #all, 2 do
       local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
       if till and (not first or till < first) then
         first, party = till, string.sub(all[i], 3)
       end
     end
-    if first then -- pcall, because a server that refuses writes can still be read
+    if first then -- pcall, because the script must reply even if the server refuses writes
       redis.pcall('HSET', KEYS[1], 'f', toString(first) .. ' ' .. party)
     end
   end

@@ -17,7 +17,7 @@ end
 redis.call('DEL', KEYS[1])
 endUnknown(owner, tonumber(ARGV[1]))
 publish(ARGV[4], ARGV[3])
-if sharding(ARGV[4], ARGV[3]) then -- waiters with fewer rights may have subscribed by SUBSCRIBE
+if sharding(ARGV[4], ARGV[3]) then -- users with fewer rights may have subscribed by SUBSCRIBE
   redis.call('PUBLISH', ARGV[3], '0')
 end
 return '1'
