@@ -109,8 +109,8 @@ local function readWaiters(s, channels, from, size, q, options)
   return found, count
 end
 
--- MAX_SERVED is the maximum number of waiters that one request serves. It is limited so that other requests
--- need not wait long.
+-- MAX_SERVED is the maximum number of waiters that one request serves. Without a maximum, other requests
+-- could have to wait long, because Redis runs one script at a time.
 local MAX_SERVED = 200
 
 -- canServe reports whether `free` unused permits are enough for a waiter. It also returns true if the waiter
@@ -120,8 +120,8 @@ local function canServe(s, w, free)
 end
 
 -- placeWaiter adds w, the next waiter of the queue, to q, the result of lookUp. It adds w to q.served if w
--- and all waiters before it can be served. Otherwise w may become q.first, q.second or both. Two fields of q
--- are only used while lookUp runs:
+-- and all waiters placed before w can be served. Otherwise w may become q.first, q.second or both. Two fields
+-- of q are only used while lookUp runs:
 --   free    number of permits that are left for the next waiter, after the holders and the waiters in
 --           served; nil if lookUp must not serve anybody
 --   apart   a session. The waiter in q.second must be of another session. While apart is nil, more waiters
@@ -151,7 +151,7 @@ end
 --   delivery  DELIVERY of the session of mine
 --   asking    the session of this request. Its attempts need no subscription, because the reply contains
 --             their grants
---   but       a session whose attempts are skipped. They keep their places
+--   but       a session whose attempts are skipped, so that none of them becomes first or second
 --   leaving   an attempt that is skipped, because it leaves the queue by this request
 --   noGrants  if true, nobody is served. As soon as first is known, and is of the session of mine, lookUp
 --             stops without looking for second
@@ -312,7 +312,7 @@ end
 --   - an attempt before the waiter leaves the queue;
 --   - q.missing is true;
 --   - `all` is true;
---   - nobody holds the lock, because its hash was deleted by hand. Then the time is 0 ms.
+--   - nobody holds the lock, for example because its hash was deleted by hand. Then the time is 0 ms.
 local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
   local function notifyLeft(w, left)

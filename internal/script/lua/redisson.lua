@@ -139,8 +139,8 @@ local function endUnknown(owner, keep)
   writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies waiters that the lock is free, with the message that Redisson uses. Its parameters are HOW
--- and CHANNEL. HOW selects classic or sharded pub/sub. The message reaches only the waiters that are
+-- publish notifies waiters that the lock is free, with the message that Redisson uses. publish takes HOW and
+-- CHANNEL. HOW selects classic or sharded pub/sub. The message reaches only the waiters that are
 -- subscribed in this mode. publish returns the number of clients of this server that got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
