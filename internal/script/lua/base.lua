@@ -1,6 +1,6 @@
 -- Constants and functions for the scripts of all kinds. Package script copies the functions that a script
--- uses into this script. If possible, it places them after the code of the common case, because creating a
--- function takes time.
+-- uses into this script. If possible, it places the functions after the code of the common case, because
+-- creating a function takes time.
 
 -- BLOCK is the number of tokens that a grant of ALL permits reserves. Any other grant has only one token.
 -- Package protocol has BLOCK as Block, in answer.go.
@@ -20,8 +20,8 @@ local FIRST_LEASE = 2000
 local SPARE_DELAY = 250
 
 -- BATCH is the maximum number of attempts that one command names. The function dropExpired takes back the
--- permits of at most BATCH holders whose leases have ended. A later request takes back the permits of any
--- further ones. The function lookUp stops after it has read 2 * BATCH attempts that stay in the queue.
+-- permits of at most BATCH holders whose leases have ended, and leaves the rest to later requests. The
+-- function lookUp stops after it has read 2 * BATCH attempts that stay in the queue.
 local BATCH = 1000
 
 local function toString(number)

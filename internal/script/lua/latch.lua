@@ -137,7 +137,7 @@ local function leaseOf(party)
 end
 
 -- endRun ends a run, and notifies all waiters. `how` is Z or D, see endOfRun. A full server refuses the first
--- write of the script, so it leaves the run unchanged.
+-- write of the script, so the run stays as it was.
 local function endRun(run, how, now)
   redis.call('HSET', KEYS[1], 'e:' .. run, toString(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])

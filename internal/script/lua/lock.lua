@@ -83,7 +83,8 @@ end
 --   lost                 equals last if the last grant to a holder in `owner` was not released; otherwise nil
 --   over                 true if the attempt has ended, so this request is a stale copy
 --   ends, lives, queued, ticket   as in the hash; 0 if missing
---   change, info, lingers         as in the hash
+--   change, info         as in the hash; info is '' if missing
+--   lingers              as in the hash, but nil if the lease of the holder in `owner` has ended
 --   hasLingersOrFloor    true if the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',

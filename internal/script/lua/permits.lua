@@ -139,7 +139,7 @@ local function grant(s, owner, permits, info, lease, ...)
 end
 
 -- dropExpired takes back the permits of further holders whose leases have ended. It changes only s, and the
--- caller must call removeDropped later. If dropExpired removed the fields itself, this HDEL would be the
+-- caller must call removeDropped later. If dropExpired removed the fields itself, its HDEL would be the
 -- first write of the script. Then a full server would accept all later writes, and could not refuse a new
 -- holder.
 local function dropExpired(s)

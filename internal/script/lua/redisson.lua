@@ -14,7 +14,7 @@
 --
 -- Arguments of several scripts:
 --   CHANNEL   Redisson's channel of the lock
---   HOW       how messages are published there, see sharding in base.lua
+--   HOW       how messages are published on CHANNEL, see sharding in base.lua
 
 -- keepMetadata ensures that the metadata lives for at least `ms` more milliseconds. If it has to set the
 -- expiry, it adds `keep` ms, so that not every request has to set the expiry.
@@ -25,8 +25,8 @@ local function keepMetadata(ms, keep)
 end
 
 -- holder returns the owner field, the token and the holder info of the hash in KEYS[1]. The owner field is
--- nil if there is no owner. If the hash has a token, Lockline wrote it. If such a hash is damaged, the script
--- ends with an error, unless `any` is true.
+-- nil if there is no owner. If the hash has a token, Lockline wrote the hash. If such a hash is damaged, the
+-- script ends with an error, unless `any` is true.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
   local about, owner, other, count, token = ''

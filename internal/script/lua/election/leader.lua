@@ -2,7 +2,8 @@
 -- lock.
 --
 -- KEYS[1]   see internal/script/lua/lock.lua
--- ARGV[1]   the session's channel. It is '' if the session has no subscription, or other servers may have it
+-- ARGV[1]   the session's channel, or ''. It is '' if the session has no subscription, or if other servers
+--           may have the subscription
 --
 -- Replies
 --   L LEFT OWNER TOKEN NUMBER VALUE   the leader, whose lease ends in LEFT ms. For NUMBER and VALUE, see

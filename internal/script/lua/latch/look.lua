@@ -1,13 +1,15 @@
 -- Returns the state of a run. If this is the current run, its lifetime starts again.
 --
 -- ARGV[1] id of the run, or '' for the current run
--- ARGV[2] the session's channel. It is '' if the session has no subscription, or other servers may have it
+-- ARGV[2] the session's channel, or ''. It is '' if the session has no subscription, or if other servers may
+--         have the subscription
 --
 -- Replies
---   R NOW COUNT LEFT FLAG RUN PARTY   the run has not ended. Of all leases, that of PARTY ends first, in
---                                     LEFT ms unless it is renewed. LEFT is 0 if this lease has ended, and
---                                     -1 if there is no lease. FLAG is D if this server has no subscriber to
---                                     ARGV[2], otherwise '-'
+--   R NOW COUNT LEFT FLAG RUN PARTY   the run has not ended. The first lease to end is the lease of PARTY,
+--                                     which ends in LEFT ms. If PARTY has renewed its lease, LEFT may be too
+--                                     short. LEFT is 0 if the lease of PARTY has ended, and -1 if there is
+--                                     no lease. FLAG is D if this server has no subscriber to ARGV[2], and
+--                                     otherwise '-'
 --   Z NOW                             the count of the run reached 0, or ARGV[1] is '' and there is no run
 --   D NOW                             the run was deleted
 --   G NOW                             Redis does not know the run

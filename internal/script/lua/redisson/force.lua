@@ -4,7 +4,7 @@
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   ms for which the metadata of a free lock is kept
--- ARGV[2]   the token that was seen, or '' for any holder
+-- ARGV[2]   token of the holder that is to lose the lock, or '' for any holder
 -- ARGV[3]   CHANNEL
 -- ARGV[4]   HOW
 --

@@ -25,8 +25,8 @@ if held[1] then
   readNumber(KEYS[1], 't', held[2] or '')
   redis.call('DEL', KEYS[1])
   -- HSET is called by pcall, because the lock is released even if the server refuses this HSET. If the
-  -- metadata exists, its expiry is usually late enough. If it was evicted, all three fields are new, and the
-  -- new key needs an expiry.
+  -- metadata exists, it usually lives for at least `keep` ms more. If it was evicted, all three fields are
+  -- new, and the new key needs an expiry.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
     redis.call('PEXPIRE', KEYS[2], keep)
   end
