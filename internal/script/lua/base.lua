@@ -11,12 +11,14 @@ local BLOCK = 1000
 local ALL = 1000000000
 
 -- FIRST_LEASE is the longest lease, in milliseconds, that a holder gets when a lock is handed over to it. It
--- is short because the new holder's process may be stopped. A running process renews the lease long before
--- its end. Package protocol has it as FirstLease.
+-- is short because the new holder's process may be stopped, and then the other waiters have to wait until
+-- this lease ends. A running process renews the lease long before its end. Package protocol has
+-- FIRST_LEASE as FirstLease.
 local FIRST_LEASE = 2000
 
 -- When a lease ends, the first session in the queue sends a request at once. The second session sends its
--- request SPARE_DELAY ms later. Package protocol has it as SpareDelay.
+-- request SPARE_DELAY ms later, in case the process of the first one is frozen. Package protocol has
+-- SPARE_DELAY as SpareDelay.
 local SPARE_DELAY = 250
 
 -- BATCH is the maximum number of attempts that one command names. The function dropExpired takes back the
@@ -29,7 +31,7 @@ local function toString(number)
 end
 
 -- MAX_NUMBER is the highest token or Redis time (in µs) that a script accepts from a key. Lua's numbers are
--- exact up to 2^53. MAX_NUMBER is lower, so that the script can increase such a token or time.
+-- exact up to 2^53. MAX_NUMBER is lower, so that a token or time stays exact when a script increases it.
 local MAX_NUMBER = 9e15
 
 -- parseNumber converts a string to a number. It returns nil if the string is not a whole number from 0 to

@@ -36,8 +36,9 @@
 --                           whose lease ends first. If nobody holds the lock, but others wait for it, OWNER
 --                           is '-'. The Q may be followed, without a space, by the flags that replyFlags in
 --                           queue.lua returns
---   N NOW LIMIT             refused, because the attempt wants more permits than LIMIT, the limit in Redis.
---                           Or refused because LIMIT differs from ARGV[12], and was not set by limit.lua
+--   N NOW LIMIT             refused, because the attempt wants more permits than LIMIT, or because LIMIT
+--                           differs from ARGV[12] and was not set by limit.lua. LIMIT is the limit in Redis
+--                           or, if Redis has none, ARGV[12]
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
 -- For a lock with permits, the first line of a reply G, Q or N ends with ' OWNER TOKEN LEASE' for each other
