@@ -119,8 +119,8 @@ local function grant(s, owner, permits, info, lease, ...)
   -- A hash without a token has no record of earlier grants. All earlier tokens then count as lost, because a
   -- session may still believe that it has one of these grants.
   local lost = s.lost or s.granted == 0 and token - 1
-  -- A full server can refuse only the first write of a script. So the grant is the first write, and a refusal
-  -- leaves nothing behind.
+  -- A full server can refuse only the first write of a script. So this write comes before the others, and a
+  -- refused grant leaves nothing behind.
   set(s, ends, 'owner', owner, 'ends', toString(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)
   if KEYS[4] then
