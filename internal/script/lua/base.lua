@@ -1,25 +1,29 @@
 -- Constants and functions for the scripts of all kinds. Package script copies the functions that a script
--- uses into this script. If possible, it places them after the code of the common case, because creating a
--- function takes time.
+-- uses into this script. If possible, it places the functions after the code of the common case, because
+-- creating a function takes time.
 
--- BLOCK is the number of tokens that a grant reserves. Package protocol has it as Block, in answer.go.
+-- BLOCK is the number of tokens that a grant of ALL permits reserves. Any other grant has only one token.
+-- Package protocol has BLOCK as Block, in answer.go.
 local BLOCK = 1000
 
--- ALL is the number of permits of a holder that excludes all others. Package protocol has it as All.
+-- ALL is the number of permits of a holder that excludes all others. The holder of a lock without permits
+-- counts as a holder of ALL permits. Package protocol has ALL as All.
 local ALL = 1000000000
 
 -- FIRST_LEASE is the longest lease, in milliseconds, that a holder gets when a lock is handed over to it. It
--- is short because the new holder's process may be stopped. A running process renews the lease long before
--- its end. Package protocol has it as FirstLease.
+-- is short because the new holder's process may be stopped, and then the other waiters have to wait until
+-- this lease ends. A running process renews the lease long before its end. Package protocol has
+-- FIRST_LEASE as FirstLease.
 local FIRST_LEASE = 2000
 
 -- When a lease ends, the first session in the queue sends a request at once. The second session sends its
--- request SPARE_DELAY ms later. Package protocol has it as SpareDelay.
+-- request SPARE_DELAY ms later, in case the process of the first one is frozen. Package protocol has
+-- SPARE_DELAY as SpareDelay.
 local SPARE_DELAY = 250
 
--- BATCH is the maximum number of attempts that one command names, and of expired leases that one request
--- removes. Further expired leases count as held until a later request removes them. The function lookUp also
--- limits by BATCH how many living waiters a request skips.
+-- BATCH is the maximum number of attempts that one command names. The function dropExpired takes back the
+-- permits of at most BATCH holders whose leases have ended, and leaves the rest to later requests. The
+-- function lookUp stops after it has read 2 * BATCH attempts that stay in the queue.
 local BATCH = 1000
 
 local function toString(number)
@@ -27,18 +31,19 @@ local function toString(number)
 end
 
 -- MAX_NUMBER is the highest token or Redis time (in µs) that a script accepts from a key. Lua's numbers are
--- exact up to 2^53. MAX_NUMBER is lower, so that the script can increase such a token or time.
+-- exact up to 2^53. MAX_NUMBER is lower, so that a token or time stays exact when a script increases it.
 local MAX_NUMBER = 9e15
 
--- parseNumber converts a value to a number. It returns nil if the value is not a whole number from 0 to
--- `most`, because Lockline never writes such a value. If most is nil, MAX_NUMBER is used.
+-- parseNumber converts a string to a number. It returns nil if the string is not a whole number from 0 to
+-- `most`. If `most` is nil, MAX_NUMBER takes its place.
 local function parseNumber(value, most)
   local number = #value < 17 and string.find(value, '^%d+$') and tonumber(value)
   return number and number <= (most or MAX_NUMBER) and number or nil
 end
 
--- subscribed reports whether this server has a subscriber to a channel. If the user may not call PUBSUB, it
--- returns `unknown`.
+-- subscribed reports whether this server has a subscriber to the channel `name`. If `sharded` is true, only
+-- subscribers by SSUBSCRIBE count, and otherwise only subscribers by SUBSCRIBE. If PUBSUB fails, because the
+-- user may not call it, subscribed returns `unknown`.
 local function subscribed(name, sharded, unknown)
   local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
   if count.err then
@@ -47,25 +52,27 @@ local function subscribed(name, sharded, unknown)
   return count[2] > 0
 end
 
--- sharding reports whether messages on a channel are published by SPUBLISH, for clients that subscribe by
--- SSUBSCRIBE. If `how` is 'classic', it returns false. If `how` is 'auto', it returns true if the server has
--- both commands, and the user may call both. So sessions whose users have the same rights get the same
--- result.
+-- sharding reports whether sharded pub/sub (SPUBLISH and SSUBSCRIBE) can be used for the channel `name`. If
+-- `how` is 'classic', the result is always false. If `how` is 'auto', the result is true if the server has
+-- both commands, and the session's Redis user may call both for this channel. So all sessions whose users
+-- have the same rights get the same result.
 local function sharding(how, name)
-  -- Each command is passed with all of its arguments, because Redis with the security updates of 2026 checks
-  -- the number of arguments.
+  -- Each command is passed with all of its arguments. Since the security updates of 2026, acl_check_cmd fails
+  -- if the number of arguments is wrong.
   local function may(...)
-    -- Before Redis 7, neither acl_check_cmd nor the two commands exist.
+    -- Before Redis 7, neither acl_check_cmd nor the two commands exist. Then `known` is false.
     local known, allowed = pcall(redis.acl_check_cmd, ...)
     return known and allowed
   end
   return how == 'auto' and may('SSUBSCRIBE', name) and may('SPUBLISH', name, '')
 end
 
--- failDamaged ends the script with an error, which the function refusal in package wire parses. The script
--- must not have written anything before.
+-- failDamaged ends the script with an error, because the field of the key has a value that Lockline cannot
+-- have written. The function refusal in package wire parses the error. If the key is not a hash, field is ''.
+-- A script should check its values before its first write, because Redis does not undo the writes of a script
+-- that fails.
 local function failDamaged(key, field, value, why)
-  local function plain(text) -- a server may not send every byte of an error
+  local function plain(text) -- escapes the bytes that a server may change in the text of an error
     return (string.gsub(text, '[^!-$&-+%-.-<>-~]', function(c)
       return string.format('=%02X', string.byte(c))
     end))
@@ -74,15 +81,16 @@ local function failDamaged(key, field, value, why)
     ',' .. plain(why) .. ' .', 0)
 end
 
--- failForeign ends the script with an error, because this version of Lockline did not write the hash in
--- KEYS[1]. `lacks` is the name of a field that every hash of this sort has, and this hash does not. `field`
--- and `value` are the name and the value of one field of the hash. `sort` is 'lock' or 'latch'.
+-- failForeign ends the script with the error that this version of Lockline did not write the hash in KEYS[1].
+-- `sort` is 'lock' or 'latch'. `lacks` is the name of the missing field, by which a script recognizes a hash
+-- of this sort. `field` and `value` are the name and the value of a field that the hash has.
 local function failForeign(sort, lacks, field, value)
   failDamaged(KEYS[1], field, value, 'foreign ' .. sort .. ' ' .. lacks)
 end
 
--- readNumber returns the value of a field as a number, or 0 if the field is missing. If the key is not a
--- hash, field is ''. If the value is not valid, the script ends with an error.
+-- readNumber converts the value of a field to a number. If `value` is nil or false, because the field is
+-- missing, readNumber returns 0. If the value is not valid, the script ends with an error. Only this error
+-- needs the key and the field.
 local function readNumber(key, field, value)
   return not value and 0 or parseNumber(value)
     or failDamaged(key, field, value, 'not a whole number from 0 to ' .. toString(MAX_NUMBER))
@@ -90,22 +98,23 @@ end
 
 -- onMaster returns `reply` if this server is a master. A script that may have written nothing calls onMaster.
 -- If this server is a replica, the script ends with an error instead, because the data of a replica may be
--- old and must not decide anything. To find out, onMaster calls HDEL, which a replica refuses with READONLY.
--- On a master, HDEL of a field that never exists changes nothing. A master may refuse HDEL for other reasons,
--- such as a full disk, but the reply is valid nevertheless. The key must be a hash, or not exist. If key is
--- nil, KEYS[1] is used.
+-- old and must not decide anything. To recognize a replica, onMaster calls HDEL, which a replica refuses with
+-- READONLY. On a master, HDEL of a field that never exists changes nothing. A master may refuse HDEL for
+-- other reasons, such as a full disk, but the reply is valid nevertheless. The key must be a hash, or not
+-- exist. If key is nil, KEYS[1] is used.
 local function onMaster(reply, key)
   key = key or KEYS[1]
   local refused = redis.pcall('HDEL', key, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then
-    redis.call('HDEL', key, '') -- raises an error with the text for which go-redis closes the connection
+    redis.call('HDEL', key, '') -- raises READONLY again; go-redis closes a connection that gets this error
   end
   return reply
 end
 
--- lookOnMaster does the same as onMaster, for scripts that a user with read-only rights may run. If the user
--- may not call HDEL, lookOnMaster does not call it, because Redis would log the refusal. In Redis 6.2,
--- scripts cannot check rights, so it calls HDEL there in any case.
+-- lookOnMaster ends the script with an error if this server is a replica, like onMaster. It is for scripts
+-- that a user with read-only rights may run. If the user may not call HDEL, lookOnMaster does not call HDEL,
+-- because Redis would log the refusal. Then a replica is not recognized, and may answer the request. In Redis
+-- 6.2, scripts cannot check rights, so lookOnMaster always calls HDEL there.
 local function lookOnMaster(key)
   local known, allowed = pcall(redis.acl_check_cmd, 'HDEL', key or KEYS[1], '')
   if allowed or not known then
@@ -116,7 +125,8 @@ end
 -- clock returns the Redis time in microseconds, as a number and as a string.
 local function clock()
   local time = redis.call('TIME')
-  -- Joining the strings is faster, but only correct if the microseconds have six digits.
+  -- Joining the two strings is faster than formatting them, but only correct if the microseconds have six
+  -- digits.
   local stamped = #time[2] == 6 and time[1] .. time[2] or string.format('%d%06d', time[1], time[2])
   return tonumber(stamped), stamped
 end
@@ -125,8 +135,9 @@ local function session(owner)
   return string.match(owner, '^[^:]*')
 end
 
--- channel returns the name of the channel on which a session is notified. The name of a sharded channel
--- contains the lock's key without its prefix, so the channel is in the slot of the lock.
+-- channel returns the name of the channel on which the session `of` is notified. `channels` is the prefix of
+-- the names of all session channels. The name of a sharded channel also contains the lock's key without the
+-- prefix of the session. So both have the same hash tag, and the channel is in the slot of the lock.
 local function channel(channels, of, sharded)
   return channels .. (sharded and string.sub(KEYS[1], #channels - 1) .. ':' or '') .. of
 end

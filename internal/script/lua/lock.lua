@@ -1,38 +1,40 @@
 -- The fields of a lock's hash, and the functions that read and write the hash. Most scripts of locks also use
 -- internal/script/lua/queue.lua.
 --
--- A read-write lock and a semaphore have permits, which several holders may share. A writer takes ALL
--- permits, a reader takes one. In a lock without permits, the holder has ALL permits. The field `owner` names
--- one of the holders. Each further holder has a field of its own, and its lease is in KEYS[4]. The functions
--- for further holders are in internal/script/lua/permits.lua.
+-- A read-write lock and a semaphore are locks with permits, which several holders may share. A writer takes
+-- ALL permits, a reader takes one. All other locks are locks without permits. They have at most one holder,
+-- which the scripts treat like a holder of ALL permits. The field `owner` names one of the holders. Each
+-- further holder has a field of its own, and the end of its lease is in KEYS[4]. The functions for further
+-- holders are in internal/script/lua/permits.lua.
 --
 -- KEYS[1]   the lock's hash. After a release, the hash stays for a while, so that later tokens are higher,
 --           and a stale copy of a request is recognized.
---             owner      owner field of one holder, SESSION:ATTEMPT. It is missing if nobody or only further
---                        holders hold the lock. A '~' at its end means that this holder has unlocked, but the
---                        lock stays taken
---             ends       Redis time in µs at which the lease of this holder ends. From then on the
---                        holder has nothing, although `owner` still names it
---             token      last token that was granted to a holder in `owner`. If a whole block was granted,
---                        its first token. After the release, the last token that was used
+--             owner      owner field of one holder, SESSION:ATTEMPT. The field is missing if nobody holds
+--                        the lock, or if all holders are further holders. A '~' at the end of the value means
+--                        that this holder has unlocked, but the lock stays taken
+--             ends       Redis time in µs at which the lease of this holder ends. From then on, the holder
+--                        does not hold the lock any more, although `owner` still names it
+--             token      last token that was granted to a holder in `owner`. If a block of tokens was
+--                        granted, the first token of the block. A release sets the field to the last token
+--                        that was used
 --             floor      every later token must be higher than this token. The field exists only if it is
 --                        above `token`
 --             count      hold count
 --             change     number of the last change of `count` within the grant
---             info       holder info, PID@HOST/PROTOCOL:LIBRARY LABEL. If the call has a note, a tab and the
---                        note follow
+--             info       holder info, PID@HOST/PROTOCOL:LIBRARY LABEL. If the call of Lock had a note, a
+--                        tab and the note follow
 --             lingers    if present, the holder's session may keep the lock while no goroutine has it. The
 --                        value is the session's DELIVERY, see queue.lua
---             released   value that `token` got at the last release by a holder in `owner`. It may be the
---                        token of a further holder, who still has it
+--             released   value that `token` got at the last release by a holder in `owner`. This value may
+--                        be the token of a further holder that has not released yet
 --             lost       last token of the last grant that ended without a release
 --             releaser   owner field of the holder whose release has set `released`
 --             ticket     last ticket of the queue
---             queued     the keys of the queue live until this Redis time in µs, at least. It is missing if
---                        the queue is known to be empty
+--             queued     the keys of the queue live until this Redis time in µs, at least. The hash lacks
+--                        this field only if the queue is empty
 --             lives      this key lives until this Redis time in µs, at least
---             refused    Redis time in µs at which the session of a holder with `lingers` was last notified
---                        that another session wants the lock, see notifyKeeper in queue.lua
+--             refused    Redis time in µs at which a session that may keep the lock was last notified that
+--                        another session wants the lock, see notifyKeeper in queue.lua
 --             leader     only of an election: 'OWNER TOKEN NUMBER VALUE', see election/proclaim.lua
 --             permits    number of permits of the holder in `owner`. In a lock without permits, this field
 --                        and `limit` are missing, and both count as ALL
@@ -43,19 +45,19 @@
 --             limit      the number of permits that all holders may have together
 --             limiter    id of the request of limit.lua that has set the limit; missing if the limit came
 --                        with a grant
---             SESSION:ATTEMPT   a tombstone of an attempt that has ended: the Redis time in µs until which
---                        a copy of its request may arrive
+--             SESSION:ATTEMPT   a tombstone of an attempt that has ended. The value is the Redis time in µs
+--                        until which a copy of the attempt's request may arrive
 -- KEYS[4]   only of a lock with permits: a sorted set of the further holders. The score of a holder is the
---           Redis time in µs at which its lease ends. While a slot moves, a request may name KEYS[1] here
---           instead. If there are further holders, the script then fails with TRYAGAIN. If there are none,
---           the script adds none
+--           Redis time in µs at which its lease ends. While the slot of the lock moves to another node, a
+--           request may name KEYS[1] a second time in place of this key. If the lock has further holders, the
+--           script then fails with TRYAGAIN. If it has none, the script adds none
 --
 -- Arguments of several scripts:
---   KEEP      minimum time in ms for which the hash is kept after a lease or a release
+--   KEEP      minimum time in ms for which the hash is kept after the end of a lease or after a release
 
--- failNotLock ends the script because the hash with these fields lacks `lives`, which these scripts always
--- write. The error names the first field in sorted order, because the order of HGETALL differs from server to
--- server.
+-- failNotLock ends the script with an error, because the hash lacks the field `lives`, which these scripts
+-- always write. The parameter lock maps the fields of the hash to their values. The error names the first
+-- field in sorted order, because the order of HGETALL differs from server to server.
 local function failNotLock(lock)
   local first
   for field in pairs(lock) do
@@ -64,23 +66,25 @@ local function failNotLock(lock)
   failForeign('lock', 'lives', first, lock[first])
 end
 
--- read returns the state of the lock for the request of an attempt. Code that reads `owner` must also compare
--- the end of the lease with the Redis time. So only read and the common cases of acquire.lua and release.lua
--- read `owner`. (force.lua also reads it in a damaged hash, for which read fails.) The fields of the result:
+-- read returns the state of the lock for a request. attempt is the owner field of the attempt that sends the
+-- request, or '' if no attempt sends it. Code that reads `owner` must also compare the end of the lease with
+-- the Redis time. So only the function read and the common cases of acquire.lua and release.lua read `owner`.
+-- (force.lua also reads `owner` from a damaged hash, for which read fails.) The fields of the result:
 --   now, keep            Redis time in µs, and KEEP
---   owner, token, left   the holder in `owner`, its token, and ms until its lease ends; nil if `owner` is
---                        missing, or the lease has ended
+--   owner, token, left   the holder in `owner`, its token, and ms until its lease ends; all three are nil if
+--                        `owner` is missing, or the lease has ended
 --   permits              number of permits of the last holder in `owner`, even if its lease has ended
 --   former               the holder in `owner` if its lease has ended; otherwise nil
 --   shared, limit        as in the hash; limit is nil if the hash of a lock with permits does not have it
---   gone                 a table whose keys are the further holders that hold nothing any more. removeDropped
---                        removes their fields
+--   gone                 an empty table. Its keys become the further holders whose permits this request takes
+--                        back, until removeDropped removes their fields
 --   granted              the higher one of `token` and `floor`; 0 if both are missing
---   last                 highest token that may have been used
---   lost                 equals last if the last grant was not released; otherwise nil
+--   last                 highest token that a holder may have used
+--   lost                 equals last if the last grant to a holder in `owner` was not released; otherwise nil
 --   over                 true if the attempt has ended, so this request is a stale copy
 --   ends, lives, queued, ticket   as in the hash; 0 if missing
---   change, info, lingers         as in the hash
+--   change, info         as in the hash; info is '' if missing
+--   lingers              as in the hash, but nil if the lease of the holder in `owner` has ended
 --   hasLingersOrFloor    true if the hash has `lingers` or `floor`
 local function read(attempt, now, keep)
   local f = redis.call('HMGET', KEYS[1], 'owner', 'ends', 'token', 'floor', 'released', 'releaser', 'queued',
@@ -99,7 +103,7 @@ local function read(attempt, now, keep)
   s.permits, s.shared = f[14] and field('permits', f[14]) or ALL, field('shared', f[15])
   s.limit, s.gone = f[16] and field('limit', f[16]) or not KEYS[4] and ALL or nil, {}
   s.last = s.granted
-  if f[3] ~= f[5] then -- the last grant was not released
+  if f[3] ~= f[5] then -- the last grant to a holder in `owner` was not released
     s.last = s.granted + (s.permits == ALL and BLOCK - 1 or 0)
     s.lost = s.last
   end
@@ -124,10 +128,11 @@ local function set(s, till, ...)
     return
   end
   local new = s.lives == 0
-  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- creates the key; a full server refuses this
+  redis.call('HSET', KEYS[1], 'lives', toString(s.lives)) -- if a full server refuses this, nothing changes
   s.lives = till + 2 * s.keep * 1000
   local ms = toString(math.ceil((s.lives - s.now) / 1000))
-  if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then -- the user has no right to PEXPIRE
+  -- If the user has no right to PEXPIRE, the new key must not stay. The second PEXPIRE then ends the script.
+  if new and redis.pcall('PEXPIRE', KEYS[1], ms) ~= 1 then
     redis.call('DEL', KEYS[1])
   end
   redis.call('PEXPIRE', KEYS[1], ms)
@@ -143,8 +148,8 @@ local function released(token)
 end
 
 -- writeTombstones stores tombstones for attempts that have ended. `late` is the Redis time in µs until which
--- copies of their requests may arrive. '0' means that no copy is in flight. Then nothing is written. If
--- `late` is a time, writeTombstones also removes the tombstones whose time has passed.
+-- copies of their requests may arrive. If `late` is '0', no copy is in flight, and writeTombstones does
+-- nothing. Otherwise it also removes the tombstones whose time has passed.
 local function writeTombstones(s, owners, late)
   if late == '0' then
     return

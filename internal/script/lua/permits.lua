@@ -1,10 +1,13 @@
 -- Functions that grant permits, take back the permits of leases that have ended, and find the lease that ends
 -- first. A further holder is a holder that is not in the field `owner`. A lock without permits has no further
--- holders, so these functions do not use the keys and fields of further holders for it.
--- internal/script/lua/lock.lua describes the keys and fields.
+-- holders. For such a lock, these functions do not use the keys and fields of further holders.
+--
+-- internal/script/lua/lock.lua describes the keys and fields. The parameter s is the result of its function
+-- read.
 
--- parseShare parses the value of a further holder's field `held SESSION:ATTEMPT`. It returns the permits, the
--- token, LINGERS (nil instead of '-') and INFO.
+-- parseShare parses `value`, the value of the field `held SESSION:ATTEMPT` of a further holder. owner is
+-- SESSION:ATTEMPT. parseShare returns the permits, the token, LINGERS (nil instead of '-') and INFO. If the
+-- value is damaged, the script ends with an error.
 local function parseShare(owner, value)
   local permits, token, lingers, info = string.match(value, '^(%d+) (%d+) ([-%d]) (.*)$')
   if not permits then
@@ -14,8 +17,8 @@ local function parseShare(owner, value)
 end
 
 -- readShare reads the field of a further holder, and the end of its lease in µs. A caller that has already
--- read them passes them as `value` and `ends`. readShare returns nil if the field is missing. The fields of
--- the result:
+-- read the field passes its value as `value`. A caller that has read the end of the lease passes it as
+-- `ends`. readShare returns nil if the field is missing. The fields of the result:
 --   permits, token, lingers, info   as in the field; lingers is nil instead of '-'
 --   ends, left                      end of its lease in µs, and ms until then
 --   valid                           true if its lease has not ended
@@ -41,7 +44,7 @@ local function grantOf(s, owner)
 end
 
 -- unused returns the number of permits that no holder has. The result is negative if the limit was set below
--- the number of permits in use. It is 0 if the limit is not known, because the hash was deleted.
+-- the number of permits in use. If the limit is not known, because the hash was deleted, the result is 0.
 local function unused(s)
   return not s.limit and 0 or s.limit - s.shared - (s.owner and s.permits or 0)
 end
@@ -65,8 +68,9 @@ end
 -- shortened. held is the result of grantOf. The variadic arguments are further fields of the hash, for the
 -- holder in `owner`. They are ignored for a further holder.
 local function extendLease(s, owner, held, ends, ...)
-  -- On a replica, this HDEL fails, which ends the script.
-  redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
+  -- A full server may refuse the first write of a script, but no later write, and no HDEL. So the first write
+  -- is this HDEL, which changes nothing. On a replica, it fails, which ends the script.
+  redis.call('HDEL', KEYS[1], '')
   ends = math.max(held.ends, ends)
   if held == s then
     set(s, ends, 'ends', toString(ends), ...)
@@ -76,8 +80,9 @@ local function extendLease(s, owner, held, ends, ...)
   end
 end
 
--- removeShare takes the permits from a further holder. If lost is true, the holder has not released them, so
--- its token counts as lost. The caller must call removeDropped later.
+-- removeShare takes back the permits of a further holder. share is the result of readShare. If `lost` is
+-- true, the holder has not released its permits, so its token counts as lost. removeShare changes only s. The
+-- caller must call removeDropped later.
 local function removeShare(s, owner, share, lost)
   s.shared = math.max(0, s.shared - share.permits)
   s.gone[owner] = true
@@ -90,7 +95,8 @@ end
 -- and returns its token.
 local function grantBeside(s, owner, permits, info, lease, ...)
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner) -- an expired grant of owner
+  -- dropExpired may have left an expired grant of this attempt. If it has left none, s.moreExpired is false.
+  local before = s.moreExpired and not s.gone[owner] and readShare(s, owner)
   if before then
     removeShare(s, owner, before, true)
   end
@@ -98,22 +104,23 @@ local function grantBeside(s, owner, permits, info, lease, ...)
   writeShare(s, owner, { permits = permits, token = token, info = info, ends = ends },
     'shared', toString(s.shared), 'limit', toString(s.limit), 'floor', token, ...)
   setShareLease(s, owner, ends)
-  s.gone[owner] = nil -- may be set, because an earlier lease of this attempt had ended
+  s.gone[owner] = nil -- removeDropped must not remove the new grant; an expired one may have set this entry
   return token
 end
 
 -- grant makes an attempt a holder of `permits` permits, with a lease in ms. It returns the token. A holder of
 -- ALL permits gets a whole block of tokens, and grant returns the first token of the block. The variadic
--- arguments are further fields of the hash. At least `permits` permits must be unused.
+-- arguments are names and values of further fields of the hash. At least `permits` permits must be unused.
 local function grant(s, owner, permits, info, lease, ...)
   if s.owner then
     return grantBeside(s, owner, permits, info, lease, ...)
   end
   local token, ends = toString(math.max(s.now, s.last + 1)), s.now + lease * 1000
-  -- A hash without a token has no record of earlier grants. If a session still believes that it has an
-  -- earlier grant, that grant counts as lost.
+  -- A hash without a token has no record of earlier grants. All earlier tokens then count as lost, because a
+  -- session may still believe that it has one of these grants.
   local lost = s.lost or s.granted == 0 and token - 1
-  -- This write comes first, because a full server refuses only the first write of a script.
+  -- A full server can refuse only the first write of a script. So this write comes before the others, and a
+  -- refused grant leaves nothing behind.
   set(s, ends, 'owner', owner, 'ends', toString(ends), 'token', token, 'count', '1', 'change', '0',
     'info', info, ...)
   if KEYS[4] then
@@ -122,7 +129,7 @@ local function grant(s, owner, permits, info, lease, ...)
   if lost then
     redis.call('HSET', KEYS[1], 'lost', toString(lost))
   end
-  if s.hasLingersOrFloor then -- left by a holder whose lease has ended
+  if s.hasLingersOrFloor then -- left by a former holder in `owner` that did not release
     redis.call('HDEL', KEYS[1], 'lingers', 'floor')
   end
   s.owner, s.token, s.permits, s.info, s.lingers = owner, token, permits, info, nil
@@ -131,9 +138,10 @@ local function grant(s, owner, permits, info, lease, ...)
   return token
 end
 
--- dropExpired takes back the permits of further holders whose leases have ended. It changes only s. A write
--- here would make a full server accept all later writes of the script, but the server must be able to refuse
--- them. The caller must call removeDropped later.
+-- dropExpired takes back the permits of further holders whose leases have ended. It changes only s, and the
+-- caller must call removeDropped later. If dropExpired removed the fields itself, its HDEL would be the
+-- first write of the script. Then a full server would accept all later writes, and could not refuse a new
+-- holder.
 local function dropExpired(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
   if not first then
@@ -163,7 +171,8 @@ local function dropExpired(s)
   end
 end
 
--- removeDropped removes the fields and leases of further holders whose permits were taken back.
+-- removeDropped removes the fields and leases of the further holders whose permits removeShare or dropExpired
+-- has taken back.
 local function removeDropped(s)
   local owners, fields = {}, {}
   for owner in pairs(s.gone) do
@@ -189,8 +198,9 @@ local function removeDropped(s)
   s.gone, s.lostShareToken = {}, nil
 end
 
--- removeExpired removes an attempt whose lease has ended from the holders. If the attempt stayed, its lease
--- would be valid again after the clock is set back. The caller must know that the attempt has no valid lease.
+-- removeExpired removes an attempt from the holders if its lease has ended. If the attempt stayed there, its
+-- lease would be valid again as soon as the clock of the server is set back. The caller must have checked
+-- that the attempt has no valid lease.
 local function removeExpired(s, owner)
   if s.former == owner then
     redis.call('HDEL', KEYS[1], 'owner', 'lingers')
@@ -202,9 +212,10 @@ local function removeExpired(s, owner)
   end
 end
 
--- firstHolderToEnd returns the holder whose lease ends first, with the same fields as the result of read for
--- the holder in `owner`. The owner and left of the result are nil if nobody holds permits. If removeDropped
--- has not run since dropExpired, the result may be a holder that holds nothing any more.
+-- firstHolderToEnd returns the holder whose lease ends first. For the holder in `owner`, the result is s. For
+-- a further holder, the result has the fields owner, now and left, and the fields of the result of readShare.
+-- If nobody holds permits, owner and left are nil. If removeDropped has not run since dropExpired, the result
+-- may be a further holder whose lease has ended.
 local function firstHolderToEnd(s)
   local first = s.shared > 0 and redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES') or {}
   if s.owner and (not first[1] or s.ends <= tonumber(first[2])) then

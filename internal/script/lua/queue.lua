@@ -1,17 +1,18 @@
 -- The keys of a lock's waiters, and the functions that read and write these keys.
 --
 -- KEYS[1]   the lock's hash. The names of sharded channels contain this key without the session's prefix
--- KEYS[2]   the queue, a sorted set: waiting attempts by ticket
+-- KEYS[2]   the queue, a sorted set of the waiting attempts. The score of an attempt is its ticket. The
+--           attempt with the lowest ticket is the first in the queue
 -- KEYS[3]   the waiters, a hash: attempt -> 'ALIVE SIZE LEASE NONCE INFO'
 --             ALIVE   Redis time in µs until which the attempt counts as alive. Each request of the attempt
---                     sets a later time
+--                     sets this time anew
 --             SIZE    number of goroutines that wait with the attempt. For a lock with permits, the number
 --                     of permits that the attempt wants
 --             LEASE   lease in ms that the attempt wants
---             NONCE   random text by which the session recognizes that a grant message comes from Redis. If
---                     a '/' follows, the session is notified by sharded pub/sub. If a '+' follows, the
---                     session had a subscription at this server. If the subscription is missing now, the
---                     session has ended, or its connection broke
+--             NONCE   random text. The message of a grant contains this text, so no other client can forge
+--                     such a message. If a '/' follows, the session is notified by sharded pub/sub. If a '+'
+--                     follows, this server has seen a subscription of the session at an earlier request. If
+--                     the subscription is missing now, the session has ended, or its connection broke
 --             INFO    holder info
 --
 -- Arguments of several scripts:
@@ -21,8 +22,8 @@
 --               '1'  by PUBLISH, if only this server can have its subscription
 --               '2'  by SPUBLISH, on the channel of the session for this lock
 
--- parseWaiter parses the entry of an attempt. If the entry is missing, or is not in this format, the result
--- has only the fields owner and session, and alive = 0.
+-- parseWaiter parses the entry of an attempt in KEYS[3]. If the entry is missing, or has another format than
+-- described above, the result has only the fields owner and session, and alive = 0.
 local function parseWaiter(owner, entry)
   local alive, size, lease, nonce, sharded, seen, info =
     string.match(entry or '', '^(%d+) (%d+) (%d+) ([^ /+]*)(/?)(%+?) (.*)$')
@@ -34,7 +35,8 @@ local function parseWaiter(owner, entry)
 end
 
 -- For each of the channels `names`, countSubscribers sets has[name] to true if this server has a subscriber
--- to the channel, and otherwise to false. If the user may not call PUBSUB, it sets nothing. It returns `has`.
+-- to the channel, and otherwise to false. If the user may not call PUBSUB, countSubscribers sets nothing. It
+-- returns `has`.
 local function countSubscribers(has, names, sharded)
   local count = names[1] and redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', unpack(names)) or {}
   if not count.err then
@@ -53,7 +55,7 @@ end
 
 -- relevant returns the attempts in `owners` that matter to lookUp. It leaves out attempts of the session
 -- options.but. When q.first is known, it also leaves out attempts of the session q.apart, because they cannot
--- become q.second. It always keeps options.mine and options.leaving.
+-- become q.second. In both cases, it keeps the attempts options.mine and options.leaving.
 local function relevant(owners, q, options)
   local rest, enough = {}, q.first and q.apart
   for _, owner in ipairs(owners) do
@@ -68,12 +70,13 @@ end
 -- readWaiters reads `size` attempts of the queue, from the index `from` on. It returns a list of attempts,
 -- and the number of attempts that it read. The list may lack attempts that do not matter to lookUp, see
 -- relevant. Each attempt in the list has the fields of the result of parseWaiter, and the field `subscribes`.
--- That field is false if the session of the attempt is known to have no subscription. q and options are the
--- same as in lookUp.
+-- That field is false if the entry has a '+', but this server sees no subscription of the session now. It is
+-- true for all attempts of the sessions options.asking and options.but. q and options are the same as in
+-- lookUp. readWaiters sets the fields q.any and q.isSubscribed.
 local function readWaiters(s, channels, from, size, q, options)
   local owners = mayHaveQueue(s) and redis.call('ZRANGE', KEYS[2], from, from + size - 1) or {}
   local count = #owners
-  if size >= 64 then -- there may be thousands of attempts that cannot matter
+  if size >= 64 then -- the queue is long, and most of its attempts may not matter
     owners = relevant(owners, q, options)
   end
   local entries = owners[1] and redis.call('HMGET', KEYS[3], unpack(owners)) or {}
@@ -88,8 +91,9 @@ local function readWaiters(s, channels, from, size, q, options)
     end
   end
   local own, sharded = nil, options.delivery == '2'
-  -- If nobody is queued, options.mine usually gets unused permits at once, so its session needs no
-  -- subscription. If it gets none, acquire.lua calls lookUp again, with noGrants.
+  -- q.isSubscribed stays nil if other servers may have the session's subscription (DELIVERY is '0'). It also
+  -- stays nil if nobody is queued, because options.mine then usually gets unused permits at once. If
+  -- options.mine gets none, acquire.lua calls lookUp again, with noGrants.
   if from == 0 and options.mine and options.delivery ~= '0' and (options.noGrants or owners[1]) then
     own = channel(channels, session(options.mine), sharded)
     local all = sharded and shardedNames or names
@@ -105,22 +109,23 @@ local function readWaiters(s, channels, from, size, q, options)
   return found, count
 end
 
--- MAX_SERVED is the maximum number of waiters that one request serves. It is limited so that other requests
--- need not wait long.
+-- MAX_SERVED is the maximum number of waiters that one request serves. Without a maximum, other requests
+-- could have to wait long, because Redis runs one script at a time.
 local MAX_SERVED = 200
 
--- canServe reports whether a waiter can leave the queue if `free` permits are unused. A waiter that wants
--- more permits than the limit leaves the queue without a grant.
+-- canServe reports whether `free` unused permits are enough for a waiter. It also returns true if the waiter
+-- wants more permits than the limit, because such a waiter leaves the queue without a grant.
 local function canServe(s, w, free)
   return w.permits <= free or w.permits > (s.limit or ALL)
 end
 
--- placeWaiter adds the next waiter of the queue to q, the result of lookUp. It adds the waiter to q.served
--- while waiters can be served. After that, the waiter may become q.first, q.second or both. Two fields of q
--- are only used while lookUp runs:
+-- placeWaiter adds w, the next waiter of the queue, to q, the result of lookUp. It adds w to q.served if w
+-- and all waiters placed before w can be served. Otherwise w may become q.first, q.second or both. Two fields
+-- of q are only used while lookUp runs:
 --   free    number of permits that are left for the next waiter, after the holders and the waiters in
 --           served; nil if lookUp must not serve anybody
---   apart   the waiter in q.second must be of another session than this; nil while more waiters may be served
+--   apart   a session. The waiter in q.second must be of another session. While apart is nil, more waiters
+--           may be served
 local function placeWaiter(s, q, w)
   if q.free and not q.apart and #q.served < MAX_SERVED and canServe(s, w, q.free) then
     q.served[#q.served + 1], q.remove[#q.remove + 1], w.isServed = w, w.owner, true
@@ -141,35 +146,40 @@ end
 -- waiters behind them. It writes nothing. If the lock has no queue, it does not read the keys of the queue.
 -- All options are optional:
 --   mine      the attempt of this request, which always counts as alive. If it is not in the queue, it may
---             be served behind the last waiter
+--             be served after the last waiter
 --   permits, info   number of permits that mine wants, and its holder info
---   delivery  DELIVERY of mine
---   asking    the session of this request. It needs no subscription, because the reply notifies it
---   but       a session whose attempts are skipped
---   leaving   an attempt that is skipped, because it leaves the queue
---   noGrants  if true, nobody is served. If first is of the session of mine, lookUp then does not look for
---             second
+--   delivery  DELIVERY of the session of mine
+--   asking    the session of this request. Its attempts need no subscription, because the reply contains
+--             their grants
+--   but       a session whose attempts are skipped, so that none of them becomes first or second
+--   leaving   an attempt that is skipped, because it leaves the queue by this request
+--   noGrants  if true, nobody is served. As soon as first is known, and is of the session of mine, lookUp
+--             stops without looking for second
 -- The fields of the result:
 --   served    the waiters to which the function serve must grant permits, in this order. There are enough
---             permits for them. A waiter that wants more permits than the limit is also in the list
---   holder    the served waiter that gets all permits up to the limit; nil if there is no such waiter
+--             permits for all of them. A waiter that wants more permits than the limit is also in the list,
+--             but gets none
+--   holder    the waiter in served that gets all permits of the limit; nil if there is no such waiter
 --   first     the first waiter behind served that is alive and has a subscription. A waiter whose connection
---             broke is skipped, but keeps its place. The attempt mine may be served before such a waiter. If
---             neither holder nor first is found among at least BATCH attempts, the first waiter that was
---             skipped counts as subscribed, unless `but` is given
+--             broke is skipped, but keeps its place. The attempt mine may be served before such a waiter.
+--             If lookUp has read at least BATCH attempts that are not in remove, and has found neither holder
+--             nor first, it treats the first waiter whose connection broke as if it had a subscription. This
+--             waiter is then served, or becomes first. With the option `but`, lookUp does not do this
 --   second    the first waiter behind served that is alive, has a subscription, and is of another session
 --             than holder. If there is no holder, it is of another session than first
---   missing   true if a waiter before first is dead, or its connection broke
---   remove    the dead and the served attempts, which must be removed from the queue
+--   missing   true if one of the waiters before first is dead, or its connection broke. If there is no first,
+--             these are all waiters that lookUp has read
+--   remove    the dead and the served attempts, which the caller must remove from the queue
 --   mine      the result of parseWaiter for the attempt mine; nil if lookUp has neither found nor served the
 --             attempt. The field isServed of this result is true if the attempt is in served
 --   isSubscribed   true if the session of mine has a subscription, false if not; nil if that is not known
---   any       true if the entry of a waiter was found
---   size      the number of attempts in the queue, including the attempts in remove; nil if the end of the
---             queue was not read
+--   any       nil or false if KEYS[3] has no entry of the attempts that lookUp read. Then KEYS[3] may be
+--             missing, and enqueue sets its expiry
+--   size      the number of attempts in the queue, including the attempts in remove; nil if lookUp has not
+--             read the queue to its end
 local function lookUp(s, channels, options)
   local free = not options.noGrants and unused(s) or nil
-  if free and s.owner and KEYS[4] == KEYS[1] then -- without their key, no further holder can be added
+  if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added without the real KEYS[4]
     free = 0
   end
   local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false
@@ -179,7 +189,7 @@ local function lookUp(s, channels, options)
     local found, count = readWaiters(s, channels, at, size, q, options)
     for _, w in ipairs(found) do
       w.behind = behind
-      if w.owner == options.mine then -- the entry may be missing
+      if w.owner == options.mine then -- the entry may be missing, so options has these two values
         q.mine, w.permits, w.info = w, options.permits, options.info
       end
       if w.owner == options.leaving then
@@ -215,8 +225,8 @@ local function lookUp(s, channels, options)
 end
 
 -- removeFromQueue removes the attempts in q.remove from the queue, and updates the field `queued`. If the
--- queue is empty then, and its slot is moving to another node, the script must not read or write the queue
--- again.
+-- queue is empty after that, the script must not read or write the queue again. Its keys do not exist any
+-- more. While their slot moves to another node, Redis refuses access to such keys, and the script would fail.
 local function removeFromQueue(s, q)
   local gone = 0
   for i = 1, #q.remove, BATCH do -- Lua cannot pass many thousands of arguments
@@ -234,19 +244,23 @@ local function removeFromQueue(s, q)
   end
 end
 
--- enqueue adds the attempt of acquire.lua to the queue. If the attempt is already in the queue, enqueue
--- extends the time for which the attempt counts as alive. enqueue reads the ARGV of acquire.lua. q is the
--- result of lookUp for this attempt.
+-- enqueue adds the attempt of acquire.lua to the queue. If the attempt is already in the queue, the attempt
+-- keeps its place, and enqueue extends the time for which the attempt counts as alive. enqueue reads the ARGV
+-- of acquire.lua. q is the result of lookUp for this attempt.
 local function enqueue(s, q)
   local me, liveness = ARGV[1], tonumber(ARGV[7])
   local alive, sharded = s.now + liveness * 1000, ARGV[10] == '2'
   local seen, mine = q.isSubscribed, q.mine
-  if not seen then -- keep the '+' of the entry, also if the attempt is too far back for lookUp
+  -- If the entry already has a '+', the '+' stays, although this request has seen no subscription. If lookUp
+  -- has not read as far as this attempt, the entry is read here.
+  if not seen then
     mine = mine or not q.size and parseWaiter(me, redis.call('HGET', KEYS[3], me))
     seen = mine and mine.seen and mine.sharded == sharded
   end
+  -- A full server may refuse the first write of a script, but no later write, and no HDEL. This HDEL lets a
+  -- waiter keep its place. There is no HDEL for a new waiter, which a full server must refuse.
   if mine and mine.alive > 0 then
-    redis.call('HDEL', KEYS[1], '') -- a full server accepts writes after HDEL, but must refuse new waiters
+    redis.call('HDEL', KEYS[1], '')
   end
   redis.call('HSET', KEYS[3], me, table.concat({ toString(alive), ARGV[2], ARGV[4],
     ARGV[9] .. (sharded and '/' or '') .. (seen and '+' or ''), ARGV[5] }, ' '))
@@ -267,8 +281,8 @@ local function enqueue(s, q)
   end
 end
 
--- publish publishes a message for the session of a waiter: the owner field of the waiter, and the given
--- words.
+-- publish publishes a message on the channel of a waiter's session. The message has the owner field of the
+-- waiter, and the variadic arguments, which are words.
 local function publish(channels, w, ...)
   -- SPUBLISH is called by pcall, because the user may have no right to SPUBLISH, or a server of an older
   -- version, without SPUBLISH, may have taken over.
@@ -276,25 +290,29 @@ local function publish(channels, w, ...)
     channel(channels, w.session, w.sharded), table.concat({ w.owner, ... }, ' '))
 end
 
--- notifyNext notifies a waiter behind q.holder, the new holder, of the time in ms after which the holder's
--- lease ends. If possible, notifyNext chooses a waiter of another session, because the new holder's process
--- may be frozen.
+-- notifyNext notifies a waiter behind q.holder, the new holder, that the holder's lease ends in `lease` ms.
+-- The waiter then sends its request again. If possible, notifyNext chooses a waiter of another session than
+-- the holder's, because the process of the holder may be frozen.
 local function notifyNext(channels, q, lease)
   local after = q.second or q.first
   if after then
-    publish(channels, after, toString(lease)) -- without the nonce, which other subscribers must not see
+    publish(channels, after, toString(lease)) -- without the nonce, which stays secret until a grant
   end
 end
 
--- notifyHead notifies the first two sessions in the queue of the time at which a lease ends. At that time,
--- the first session must send its request again. The second session does so SPARE_DELAY ms later, in case the
--- process of the first is frozen. notifyHead must be called whenever the head of the queue changes while the
--- lock stays taken. holder is the holder whose lease ends first.
+-- notifyHead notifies the waiters q.first and q.second, which are of different sessions, of the time in ms
+-- until the lease of `holder` ends. Of all leases, this one ends first. When the lease ends, the waiter
+-- q.first must send its request again. The waiter q.second does so SPARE_DELAY ms later, in case the process
+-- of the other waiter is frozen. notifyHead must be called whenever the head of the queue changes while the
+-- lock stays taken.
 --
--- If the lease outlasts the time until which a waiter counts as alive, the waiter is not notified. It must
--- send a heartbeat before the lease ends, and the reply contains the end of the lease. Any other waiter is
--- notified if an attempt before it leaves the queue, if q.missing is true, or if `all` is true. If nobody
--- holds the lock, because its hash was deleted by hand, notifyHead acts as if `all` were true.
+-- A waiter is not notified if the lease ends after the time until which the waiter counts as alive. Such a
+-- waiter must send a heartbeat before the lease ends, and the reply contains the end of the lease. Otherwise
+-- a waiter is notified if one of these conditions holds:
+--   - an attempt before the waiter leaves the queue;
+--   - q.missing is true;
+--   - `all` is true;
+--   - nobody holds the lock, for example because its hash was deleted by hand. Then the time is 0 ms.
 local function notifyHead(holder, channels, q, all)
   all = all or not holder.left
   local function notifyLeft(w, left)
@@ -306,17 +324,20 @@ local function notifyHead(holder, channels, q, all)
   notifyLeft(q.second, (holder.left or 0) + SPARE_DELAY)
 end
 
--- serve grants the lock, or its unused permits, to the waiters in q.served, and removes them from the queue.
--- Each waiter gets the lease that it wants. The lease is limited to FIRST_LEASE, and to the time for which
--- the waiter counts as alive. (The attempt `mine` gets the whole lease.) If necessary, the next waiters are
--- notified of the time at which the first lease ends. If a waiter wants more permits than the limit, serve
--- notifies it to send its request again, and the reply to that request is a refusal.
+-- serve grants the lock, or its unused permits, to the waiters in q.served, and removes these waiters from
+-- the queue. The attempt `mine` gets the lease options.lease. Any other waiter gets the lease that it wants,
+-- but at most FIRST_LEASE, and not much more than the time for which the waiter still counts as alive. If a
+-- waiter wants more permits than the limit, serve notifies the waiter that it must send its request again.
+-- The reply to that request is a refusal.
+--
+-- At most two waiters that stay in the queue are notified of the end of a lease. If q.holder got the grant,
+-- notifyNext does this, and otherwise notifyHead, for the lease that ends first.
 --
 -- q is the result of lookUp with these options. The options may have two more fields:
 --   lease   the lease of the attempt `mine`, in ms
---   all     if true, the next waiters are notified even if nobody is served
+--   all     if true, notifyHead notifies q.first and q.second even if nobody is served
 -- The variadic arguments are fields of the hash that a release must set. The first grant writes them together
--- with its own fields, which saves a command.
+-- with its own fields, which saves a command. If there is no grant, serve writes them by themselves.
 --
 -- serve returns two values. The first is the end of a reply: ' OWNER TOKEN LEASE' for each waiter that got a
 -- grant, except `mine`. For a lock with permits, the first value contains only waiters of the session
@@ -338,8 +359,8 @@ local function serve(s, channels, q, options, ...)
       if w.owner == options.mine then
         own = token
       elseif w.session ~= options.asking then
-        -- This message is published after that of notifyNext, because Redis sends the last message of a
-        -- script first.
+        -- This message is published after the message of notifyNext. Redis sends the last message of a script
+        -- first, so the new holder is notified first.
         publish(channels, w, token, toString(s.now), toString(lease), w.nonce)
       end
       if w.owner ~= options.mine and (w.session == options.asking or not KEYS[4]) then
@@ -363,14 +384,15 @@ local function serve(s, channels, q, options, ...)
   return reply, own
 end
 
--- sessionToSkip returns the session that may be unable to send a request when the holder's lease ends. That
--- is the holder's session, because its process may be frozen. If the holder has unlocked, the result is nil.
+-- sessionToSkip returns the holder's session. When the lease of the holder ends without a release, the
+-- process of this session may be frozen, so other sessions must send requests. The result is nil if there is
+-- no holder, or if the holder has unlocked and the lock only stays taken.
 local function sessionToSkip(holder)
   return holder.owner and string.sub(holder.owner, -1) ~= '~' and session(holder.owner) or nil
 end
 
--- replyFlags returns the flags of the reply to the session in `asking`. q is the result of lookUp for its
--- attempt.
+-- replyFlags returns the flags of the reply to an attempt of the session `asking`. q is the result of lookUp
+-- for this attempt.
 --   B   when the lease ends, two other sessions send requests, so this session need not send one
 --   S   when the lease ends, another session sends a request, and this session sends one SPARE_DELAY ms later
 --   D   this server has no subscriber to the session's channel, so it could not notify the session
@@ -384,10 +406,10 @@ local function replyFlags(asking, channels, delivery, q)
     (delivery ~= '1' and sharding('auto', channel(channels, asking, true)) and 'P' or '')
 end
 
--- mayLinger decides whether the session may keep the lock while no goroutine has it. It reads the ARGV of
--- acquire.lua. It returns false if the session is known to have no subscription. It also returns false if the
--- field `refused` of the hash is a time less than ARGV[11] µs ago. The second result is the flags of the
--- reply: K if the session may keep the lock, and the result of replyFlags.
+-- mayLinger decides whether the session of the request may keep the lock while no goroutine has it. It reads
+-- the ARGV of acquire.lua. The first result is true, except in two cases. The session is known to have no
+-- subscription, or the field `refused` of the hash is a time less than ARGV[11] µs ago. The second result has
+-- the flags of the reply: K if the first result is true, and the result of replyFlags.
 local function mayLinger(now)
   local asking, delivery, isSubscribed = session(ARGV[1]), ARGV[10], nil
   if delivery ~= '0' then
@@ -403,15 +425,17 @@ local function mayLinger(now)
 end
 
 -- notifyKeeper notifies the session of a holder that another session wants the lock. The holder's session
--- then releases the lock if no goroutine has it. notifyKeeper also writes the time to the field `refused`.
+-- then releases the lock, at once or with the last Unlock. notifyKeeper also writes the present Redis time to
+-- the field `refused`. For a while after that time, mayLinger does not let a session keep the lock.
 local function notifyKeeper(s, owner, channels, lingers)
   redis.pcall('HSET', KEYS[1], 'refused', toString(s.now))
   publish(channels, { owner = owner, session = session(owner), sharded = lingers == '2' })
 end
 
 -- notifyKeepers calls notifyKeeper for all holders that may keep the lock while no goroutine has it, except
--- holders of the session `asking`. It notifies at most MAX_SERVED further holders. The next request that is
--- refused notifies more of them.
+-- holders of the session `asking`. It also removes the mark by which such a holder may keep the lock, which
+-- is `lingers` or LINGERS. It notifies at most MAX_SERVED further holders. The next request that is refused
+-- notifies more of them.
 local function notifyKeepers(s, asking, channels)
   if s.lingers and session(s.owner) ~= asking then
     redis.call('HDEL', KEYS[1], 'lingers')
@@ -419,8 +443,8 @@ local function notifyKeepers(s, asking, channels)
   end
   local all, notified, rest = s.shared > 0 and redis.call('HMGET', KEYS[1], 'lingerers')[1]
     and redis.call('HGETALL', KEYS[1]) or {}, 0, false
-  if all[1] then
-    redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
+  if all[1] then -- after an HDEL, a full server does not refuse the writes of notifyKeeper and writeShare
+    redis.call('HDEL', KEYS[1], '')
   end
   for i = 1, #all, 2 do
     local owner = string.match(all[i], '^held (%S+)$')

@@ -1,19 +1,20 @@
 -- Functions for the scripts of locks that Lockline shares with Redisson on a JVM. Redisson's own scripts read
 -- and write KEYS[1] and KEYS[3], and publish on CHANNEL.
 --
--- KEYS[1]   the lock's hash, whose key is the name of the lock. Both Lockline and Redisson store a field
---           OWNER -> hold count in it, and its time to live is the lease. A grant of a Lockline session has
+-- KEYS[1]   the lock's hash. The key is the name of the lock, and its time to live is the lease. Both
+--           Lockline and Redisson store a field OWNER -> hold count in the hash. A Lockline session stores
 --           three more fields:
 --             t -> token of the grant   s -> number of the last change of the count   d -> holder info
--- KEYS[2]   the metadata, which Redisson does not use:
+-- KEYS[2]   the metadata, a hash that Redisson does not use:
 --             t -> last token granted   r -> last token released   l -> last token lost
---             a -> owner field that released last
---             OWNER -> Redis time in µs until which a copy of this attempt's request may arrive
+--             a -> owner field of the attempt that released last
+--             OWNER -> tombstone of an attempt that has ended: the Redis time in µs until which a copy of the
+--                      attempt's request may arrive
 -- KEYS[3]   Redisson's token counter: the token that was granted last
 --
 -- Arguments of several scripts:
 --   CHANNEL   Redisson's channel of the lock
---   HOW       how messages are published there, see sharding in base.lua
+--   HOW       how messages are published on CHANNEL, see sharding in base.lua
 
 -- keepMetadata ensures that the metadata lives for at least `ms` more milliseconds. If it has to set the
 -- expiry, it adds `keep` ms, so that not every request has to set the expiry.
@@ -24,8 +25,8 @@ local function keepMetadata(ms, keep)
 end
 
 -- holder returns the owner field, the token and the holder info of the hash in KEYS[1]. The owner field is
--- nil if there is no owner. If the hash has a token, Lockline wrote it. If such a hash is damaged, the script
--- ends with an error, unless `any` is true.
+-- nil if there is no owner. If the hash has a token, Lockline wrote the hash. If such a hash is damaged, the
+-- script ends with an error, unless `any` is true.
 local function holder(any)
   local held = redis.call('HGETALL', KEYS[1])
   local about, owner, other, count, token = ''
@@ -54,11 +55,12 @@ local function nextToken(last, now)
   return toString(math.max(now, last + 1))
 end
 
--- grant makes an attempt the owner, with the given token. lost is the last token that was lost, or nil.
+-- grant makes an attempt the owner, with the given token and a lease in ms. about is its holder info. `lost`
+-- is the last token if that token was lost, and otherwise nil.
 local function grant(owner, about, lease, token, keep, lost)
   redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   local expires = redis.pcall('PEXPIRE', KEYS[1], lease)
-  if expires ~= 1 then -- the user has no right to PEXPIRE
+  if expires ~= 1 then -- the user has no right to PEXPIRE; a lock without an expiry must not stay
     redis.call('DEL', KEYS[1])
     error(expires.err, 0)
   end
@@ -96,8 +98,7 @@ local function update()
     onMaster()
   end
   if not change or tonumber(ARGV[3]) > change then
-    -- The lease is extended first, because a server that is short of memory may refuse to store the count. A
-    -- later request then stores it.
+    -- The lease is extended even if the server refuses to store the count. A later request then stores it.
     redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[4], 's', ARGV[3])
   end
   return true
@@ -113,7 +114,7 @@ end
 
 -- writeTombstone stores that an attempt has ended. `late` is the Redis time in µs until which a copy of its
 -- request may arrive. If late is '0', no copy is in flight, and nothing is written. Otherwise writeTombstone
--- also removes tombstones whose time has passed or is missing.
+-- also removes tombstones whose time has passed, or is not a number.
 local function writeTombstone(owner, late, keep)
   if late == '0' then
     return
@@ -130,23 +131,24 @@ local function writeTombstone(owner, late, keep)
   end
 end
 
--- endUnknown stores that an attempt has ended although its session does not know it yet. Otherwise a stale
--- copy of the attempt's request could take the lock again. Such a copy was sent before the grant, so it
--- becomes void before the metadata expires.
+-- endUnknown stores a tombstone for an attempt whose session does not know yet that the attempt has ended.
+-- Without the tombstone, a stale copy of the attempt's request could take the lock again. The tombstone is
+-- kept as long as the metadata. A stale copy was sent before the grant, so it becomes void before that time.
 local function endUnknown(owner, keep)
   local now = clock()
   writeTombstone(owner, toString(now + redis.call('PTTL', KEYS[2]) * 1000), keep)
 end
 
--- publish notifies waiters that the lock is free, with the message that Redisson uses. `how` selects
--- the mode of pub/sub (see sharding). The message reaches the waiters that are subscribed in this mode.
--- publish returns the number of clients of this server that got the message.
+-- publish notifies waiters that the lock is free, with the message that Redisson uses. publish takes HOW and
+-- CHANNEL. HOW selects classic or sharded pub/sub. The message reaches only the waiters that are
+-- subscribed in this mode. publish returns the number of clients of this server that got the message.
 local function publish(how, topic)
   local count = sharding(how, topic) and redis.pcall('SPUBLISH', topic, '0')
   return type(count) == 'number' and count or redis.call('PUBLISH', topic, '0')
 end
 
--- publishIfGone notifies the waiters if the lock's hash was deleted, because nothing else notifies them then.
+-- publishIfGone notifies the waiters if the lock's hash does not exist. Somebody may have deleted the hash,
+-- and then nothing else notifies the waiters that the lock is free.
 local function publishIfGone(how, topic)
   if redis.call('HLEN', KEYS[1]) == 0 then
     publish(how, topic)

@@ -1,19 +1,19 @@
--- Stores the value of a leader and notifies the observers. After each third of the lease, the session sends
--- the value again, in case Redis has lost it.
+-- Stores the value of a leader and notifies the observers. After each third of the lease, the leader's
+-- session sends the value again, in case Redis has lost the value.
 --
 -- Sending the request again is harmless, because the script does not replace a newer value of the same
 -- leader.
 --
--- KEYS[1]   see internal/script/lua/lock.lua. The observers' channel has the same name
+-- KEYS[1]   see internal/script/lua/lock.lua. This key is also the name of the channel for the observers
 -- ARGV[1]   owner field of the leader
--- ARGV[2]   its token
+-- ARGV[2]   token of the leader
 -- ARGV[3]   sequence number of the value within this leadership. The value with the highest number counts
 -- ARGV[4]   the value
 -- ARGV[5]   KEEP, see internal/script/lua/lock.lua
 --
 -- Replies
---   K   the value is stored, or a newer value of the same leader is
---   L   the lock is not held under this token
+--   K   this value, or a newer value of the same leader, is stored
+--   L   not stored, because the leader does not hold the lock under this token any more
 
 local now = clock()
 local s = read('', now, ARGV[5])

@@ -3,13 +3,13 @@
 --
 -- Sending the request again is harmless, because the script does not delete the value of another leader.
 --
--- KEYS[1]   see internal/script/lua/lock.lua. The observers' channel has the same name
+-- KEYS[1]   see internal/script/lua/lock.lua. This key is also the name of the channel for the observers
 -- ARGV[1]   owner field of the leader
--- ARGV[2]   its token
+-- ARGV[2]   token of the leader
 --
 -- Replies
---   R   deleted
---   F   there was no value of this leader
+--   R   the value was deleted
+--   F   Redis had no value of this leader
 
 local owner, token = string.match(redis.call('HGET', KEYS[1], 'leader') or '', '^(%S+) (%d+) %d+ ')
 if owner ~= ARGV[1] or token ~= ARGV[2] then

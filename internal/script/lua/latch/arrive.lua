@@ -6,7 +6,7 @@
 --
 -- Replies
 --   C NOW   counted down, by this request or an earlier request of the party
---   P NOW   the lease of the party has ended
+--   P NOW   not counted, because the lease of the party has ended
 --   Z NOW, D NOW, G NOW   the run has ended, see look.lua
 
 local now, stamped = clock()

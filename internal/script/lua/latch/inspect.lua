@@ -1,9 +1,11 @@
--- Returns the count and the parties of the current run. It changes nothing, and does not extend the lifetime.
+-- Returns the count and the parties of the current run. The script changes nothing, and does not extend the
+-- lifetime of the run.
 --
 -- Reply
 --   I NOW COUNT {NAME: LEASE, ...}   COUNT is 0 if there is no run. The object has each party that has joined
 --                                    but has not counted down. LEASE is the Redis time in µs at which the
---                                    party's lease ends, and the id of its join request
+--                                    party's lease ends, a space, and the id of the request by which the
+--                                    party joined
 
 lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])
@@ -18,5 +20,5 @@ for i = 1, #all, 2 do
   end
 end
 checkIsLatch(due)
-local joined = next(parties) and cjson.encode(parties) or '{}' -- cjson may encode an empty table as []
+local joined = next(parties) and cjson.encode(parties) or '{}' -- miniredis encodes an empty table as []
 return 'I ' .. select(2, clock()) .. ' ' .. toString(count) .. ' ' .. joined

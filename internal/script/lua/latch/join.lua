@@ -6,10 +6,10 @@
 --
 -- Replies
 --   J NOW RUN      joined
---   T NOW          another party has this name
---   F NOW          all counts are leased
---   X NOW          an earlier copy has joined, but its lease has ended, or the party has counted or left. The
---                  reply is also X if leave.lua has withdrawn the request
+--   T NOW          another party has this name, and its lease has not ended
+--   F NOW          all counts of the run are leased, or there is no run
+--   X NOW          an earlier copy has joined, but the lease of the party has ended since, or the party has
+--                  counted or left. The reply is also X if leave.lua has withdrawn the request
 --   V NOW, U NOW   see once
 
 local now, stamped = clock()
@@ -19,7 +19,7 @@ checkIsLatch(run[5])
 local n, parties = readNumber(KEYS[1], 'n', run[1]), readNumber(KEYS[1], 'q', run[4])
 local till, id = leaseOf(ARGV[3])
 local alive = till and till > now
--- If an earlier copy has joined, and its lease has not ended, the lease starts again.
+-- If an earlier copy of this request has joined, and the lease has not ended, the lease starts again.
 if not alive or id ~= ARGV[1] then
   local before = earlierReply(ARGV[1], deadline, now)
   if before or alive or not till and parties >= n then

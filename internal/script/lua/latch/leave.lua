@@ -2,9 +2,9 @@
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
--- ARGV[3] 0 if the party has joined and gives up. Then waiters are notified. If the session does not know
---         whether the party has joined, ARGV[3] is the Redis time in µs after which the join request is void.
---         The script then removes the party as if it had never joined
+-- ARGV[3] 0 if the party has joined and gives up. Then its lease ends now, and waiters are notified. If the
+--         session does not know whether the party has joined, ARGV[3] is the Redis time in µs after which the
+--         join request is void. The script then removes the party as if it had never joined
 --
 -- Reply: 'L NOW'
 
@@ -19,8 +19,8 @@ if ARGV[3] == '0' then
   end
   return onMaster('L ' .. stamped)
 end
--- A copy of the join request that arrives later must not join, so the reply X is stored for it now. If the
--- hash is not of a latch, join.lua fails, and nothing is stored in the foreign hash.
+-- A copy of the join request that arrives later must not join, so the reply X to this copy is stored now. If
+-- no latch wrote the hash, the copy fails in any case, so nothing is stored in the hash.
 if now <= tonumber(ARGV[3]) and not foreignField(redis.call('HGET', KEYS[1], 'w')) then
   remember(ARGV[1], tonumber(ARGV[3]), 'X')
 end

@@ -1,16 +1,18 @@
 -- Returns the state of a run. If this is the current run, its lifetime starts again.
 --
 -- ARGV[1] id of the run, or '' for the current run
--- ARGV[2] the session's channel. It is '' if the session has no subscription, or other servers may have it
+-- ARGV[2] the session's channel, or ''. It is '' if the session has no subscription, or if other servers may
+--         have the subscription
 --
 -- Replies
---   R NOW COUNT LEFT FLAG RUN PARTY   the run has not ended. Of all leases, that of PARTY ends first, in
---                                     LEFT ms unless it is renewed. LEFT is 0 if this lease has ended, and
---                                     -1 if there is no lease. FLAG is D if this server has no subscriber to
---                                     ARGV[2], otherwise '-'
---   Z NOW                             the run ended at 0, or there is no current run
+--   R NOW COUNT LEFT FLAG RUN PARTY   the run has not ended. The first lease to end is the lease of PARTY,
+--                                     which ends in LEFT ms. If PARTY has renewed its lease, LEFT may be too
+--                                     short. LEFT is 0 if the lease of PARTY has ended, and -1 if there is
+--                                     no lease. FLAG is D if this server has no subscriber to ARGV[2], and
+--                                     otherwise '-'
+--   Z NOW                             the count of the run reached 0, or ARGV[1] is '' and there is no run
 --   D NOW                             the run was deleted
---   G NOW                             the run is not known
+--   G NOW                             Redis does not know the run
 
 onMaster()
 local now, stamped = clock()
@@ -29,14 +31,14 @@ if run[4] ~= '0' then
   first = tonumber(first)
   if not first or first <= now and leaseOf(party) ~= first then
     first = nil
-    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so the result is stored in f
+    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so f stores the lease that is found
     for i = 1, #all, 2 do
       local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
       if till and (not first or till < first) then
         first, party = till, string.sub(all[i], 3)
       end
     end
-    if first then -- pcall, because a server that refuses writes can still be read
+    if first then -- pcall, because the script must reply even if the server refuses writes
       redis.pcall('HSET', KEYS[1], 'f', toString(first) .. ' ' .. party)
     end
   end

@@ -1,4 +1,5 @@
--- Renews the lease of a party. A lease that has ended is not renewed, because waiters may have been notified.
+-- Renews the lease of a party. A lease that has ended is not renewed, because waiters may already know that
+-- it has ended.
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
@@ -6,7 +7,7 @@
 --
 -- Replies
 --   K   renewed
---   L   the party has no lease
+--   L   not renewed, because the party has no lease, or its lease has ended
 
 local now = clock()
 local till, id = leaseOf(ARGV[2])

@@ -1,7 +1,7 @@
--- Requests the lock, or some of its permits, for an attempt. A free lock or unused permits are granted to
--- waiters in the order of the queue. An attempt that is not in the queue comes last. Waiters that are dead,
--- or that have lost their subscription, are skipped. If the attempt gets nothing, it waits in the queue, or
--- is refused.
+-- Requests the lock, or some of its permits, for an attempt. A free lock or unused permits are granted in the
+-- order of the queue. If the attempt is not in the queue yet, its turn is after all waiters. Waiters that are
+-- dead, or that have lost their subscription, are skipped. If the attempt gets nothing, it waits in the queue
+-- or, with ARGV[7] = 0, is refused.
 --
 -- Sending the request again is harmless. A holder gets its token again, and its lease lasts for at least
 -- ARGV[4] ms from now. A waiter keeps its place, and counts as alive for ARGV[7] ms from now.
@@ -11,36 +11,38 @@
 -- ARGV[2]   number of goroutines that wait with this attempt. For a lock with permits, the number of permits
 --           that the attempt wants
 -- ARGV[3]   Redis time in µs after which this request is void
--- ARGV[4]   lease in ms
+-- ARGV[4]   lease in ms that the attempt wants
 -- ARGV[5]   holder info, see internal/script/lua/lock.lua
 -- ARGV[6]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[7]   ms for which a waiting attempt counts as alive. 0 means that the attempt does not wait
 -- ARGV[8]   CHANNELS, see internal/script/lua/queue.lua
 -- ARGV[9]   nonce, which the message of a grant contains, so that no other client can forge such a message
 -- ARGV[10]  DELIVERY, see internal/script/lua/queue.lua
--- ARGV[11]  '' or missing if the session does not want to keep the lock while no goroutine has it. A time in
---           µs if it does. The session may then keep the lock if nobody waits, and the field `refused` of the
---           hash is missing or at least this old, see mayLinger in queue.lua
+-- ARGV[11]  '' or missing if the session does not want to keep the lock while no goroutine has it. Otherwise
+--           a time in µs. The session may then keep the lock if nobody waits, and mayLinger in queue.lua
+--           returns true. That function returns false if the field `refused` is a time less than ARGV[11]
+--           µs ago
 -- Only for a lock with permits:
 -- ARGV[12]  the limit that the caller expects. It becomes the limit if Redis has none
--- ARGV[13]  owner field of a holder of this session, or ''. If this holder has a valid lease and there are no
---           waiters, its lease is extended, and the attempt gets no grant
+-- ARGV[13]  owner field of a holder of this session, or ''. If the lease of this holder has not ended, and
+--           there are no waiters, the script extends this lease, and the attempt gets no grant
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it. The G may be followed,
 --                           without a space, by the flags that mayLinger in queue.lua returns
---   K NOW                   the lease of ARGV[13] was extended
+--   K NOW                   the lease of the holder ARGV[13] was extended
 --   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is the
 --                           holder info of OWNER. If several holders share the lock, OWNER is the holder
 --                           whose lease ends first. If nobody holds the lock, but others wait for it, OWNER
 --                           is '-'. The Q may be followed, without a space, by the flags that replyFlags in
 --                           queue.lua returns
---   N NOW LIMIT             refused, because LIMIT is less than the attempt wants, or differs from ARGV[12]
---                           and was not set by limit.lua
+--   N NOW LIMIT             refused, because the attempt wants more permits than LIMIT, or because LIMIT
+--                           differs from ARGV[12] and was not set by limit.lua. LIMIT is the limit in Redis
+--                           or, if Redis has none, ARGV[12]
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended
--- For a lock with permits, G, Q and N are followed by ' OWNER TOKEN LEASE' for each other attempt of this
--- session that was granted permits
+-- For a lock with permits, the first line of a reply G, Q or N ends with ' OWNER TOKEN LEASE' for each other
+-- attempt of this session to which this request has granted permits
 
 local now, stamped = clock()
 if now > tonumber(ARGV[3]) then
@@ -93,7 +95,7 @@ if s then
   local waits, enqueued, q, served = tonumber(ARGV[7]) > 0, false, nil, ''
   dropExpired(s)
   if limited then
-    if mayHaveQueue(s) then -- the attempt may have been queued before the limit was set
+    if mayHaveQueue(s) then -- the attempt may be in the queue since before the limit was set
       options = { asking = session(me), leaving = me }
       q = lookUp(s, ARGV[8], options)
       q.remove[#q.remove + 1] = me
@@ -104,7 +106,8 @@ if s then
   end
   if unused(s) > 0 then
     q = lookUp(s, ARGV[8], options)
-    -- The attempt is queued before serve is called, because serve could empty the queue, see removeFromQueue.
+    -- The attempt joins the queue before serve is called. Otherwise serve could empty the queue, and then the
+    -- script might not be allowed to write to the queue, see removeFromQueue.
     if waits and q.remove[1] and not (q.mine and q.mine.isServed) then
       enqueue(s, q)
       enqueued = true
@@ -128,7 +131,7 @@ if s then
       end
     end
     notifyKeepers(s, session(me), ARGV[8])
-    if not waits then -- the script may have written nothing
+    if not waits then -- the script may have written nothing, so nothing has shown that this is a master
       onMaster()
     end
     return table.concat({ 'Q' .. said, stamped, toString(holder.left or 0), holder.owner or '-',

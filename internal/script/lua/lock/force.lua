@@ -1,13 +1,17 @@
 -- Takes the lock by force from a holder of ALL permits, from all holders of fewer permits, or from the holder
 -- with a given token. The lock or the permits are then granted to waiters, as in release.lua. The former
 -- holder notices its loss with its next request. If its session may keep the lock while no goroutine has it,
--- the session is notified at once. If somebody has damaged the hash, the script deletes the hash. It does not
--- if the hash has neither `owner` nor `shared`, or if ARGV[3] is a token other than `token`.
+-- the session is notified at once.
 --
--- Sending a request with a token again is harmless, because no token is granted twice.
+-- If somebody has damaged the hash, the script deletes the whole hash. There are two exceptions. If the hash
+-- has neither `owner` nor `shared`, the script ends with an error. If ARGV[3] is a token, but not the value
+-- of `token`, the script changes nothing.
+--
+-- Sending a request with a token again is harmless, because no token is granted twice. Without a token, a
+-- second copy can also take the lock from a later holder.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
---           it fails with TRYAGAIN, see release.lua
+--           the script fails with TRYAGAIN, see release.lua
 -- ARGV[1]   CHANNELS, see internal/script/lua/queue.lua
 -- ARGV[2]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[3]   '' for the holder of ALL permits, 'r' for all holders of fewer permits, or the token of a holder
@@ -16,8 +20,8 @@
 
 -- look returns three values: the result of read; a list of the owner fields of the holders that ARGV[3]
 -- selects; and a table that maps the owner field of each further holder among them to the result of
--- readShare. If the request lacks a key that is needed, look returns only the first value. If somebody has
--- damaged the hash, look raises an error.
+-- readShare. If the request does not name a key that is needed, look returns only the first value. If
+-- somebody has damaged the hash, look raises an error.
 local function look(now)
   local s, forced, shares = read('', now, ARGV[2]), {}, {}
   local function isSelected(permits, token)
@@ -43,7 +47,7 @@ end
 local now = clock()
 local held = redis.call('HMGET', KEYS[1], 'owner', 'token', 'shared')
 if KEYS[4] and KEYS[4] ~= KEYS[1] then
-  redis.call('ZSCORE', KEYS[4], '') -- raises an error if KEYS[4] is not a sorted set
+  redis.call('ZSCORE', KEYS[4], '') -- ends the script if KEYS[4] is not a sorted set, so the hash is kept
 end
 local sane, s, forced, shares = pcall(look, now)
 if not sane and not held[1] and not held[3] then
@@ -71,8 +75,9 @@ for _, owner in ipairs(forced) do
 end
 -- The queue is read before the first write, because reading fails if somebody has damaged the queue.
 local q = lookUp(s, ARGV[1], {})
--- On a replica, this HDEL fails, which ends the script.
-redis.call('HDEL', KEYS[1], '') -- a full server accepts the next writes after HDEL
+-- A full server may refuse the first write of a script, but no later write, and no HDEL. So the first write
+-- is this HDEL, which changes nothing. On a replica, it fails, which ends the script.
+redis.call('HDEL', KEYS[1], '')
 if ownerForced then
   redis.call('HDEL', KEYS[1], 'owner', 'lingers')
 end

@@ -1,7 +1,7 @@
 -- Returns all data of a lock at one instant.
 --
 -- KEYS    see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
---         it fails with TRYAGAIN, see release.lua
+--         the script fails with TRYAGAIN, see release.lua
 --
 -- Reply: JSON {"now": MICROSECONDS, "lock": {FIELD: VALUE}, "queue": [ATTEMPT, TICKET, ...],
 --        "waiters": {ATTEMPT: ENTRY}, "leases": [OWNER, END, ...]}. "leases" has the further holders.
@@ -12,8 +12,8 @@ local lock = map(KEYS[1])
 if lock and not lock.lives then
   failNotLock(lock)
 end
--- The request does not name the key of further holders if the lock has no permits, or if a slot moves. See
--- KEYS[4] in lock.lua.
+-- `own` is true if the request does not name the key of further holders. The reason is that the lock has no
+-- permits, or that its slot moves to another node (see KEYS[4] in lock.lua).
 local own = not KEYS[4] or KEYS[4] == KEYS[1]
 if lock and (not KEYS[2] and lock.queued or own and lock.shared) then
   return redis.error_reply('TRYAGAIN the other keys are needed')

@@ -1,12 +1,14 @@
--- Sets the limit, which is the number of permits. If permits are unused then, waiters get them. If more
--- permits are in use than the new limit, the holders keep them. But sessions that may keep permits while no
--- goroutine has them are notified, and release such permits.
+-- Sets the limit, which is the number of permits that all holders may have together. If the new limit leaves
+-- permits unused, the waiters get them. If more permits are in use than the new limit allows, the holders
+-- keep their permits. But sessions that may keep permits while no goroutine has them are notified. They then
+-- release the permits that no goroutine has.
 --
--- A copy of the request that arrives after ARGV[6] is void. Any other copy sets the same limit again, even if
--- another request has set the limit meanwhile. With ARGV[2] = '1', it changes nothing.
+-- A copy of the request that arrives after ARGV[6] is void. With ARGV[2] = '0', any other copy sets the same
+-- limit again, even if another request has set the limit meanwhile. With ARGV[2] = '1', a second copy changes
+-- nothing, because Redis has a limit then.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
---           it fails with TRYAGAIN, see release.lua
+--           the script fails with TRYAGAIN, see release.lua
 -- ARGV[1]   the limit
 -- ARGV[2]   '1': set the limit only if Redis has none. '0': set the limit in any case
 -- ARGV[3]   CHANNELS, see internal/script/lua/queue.lua
@@ -16,7 +18,7 @@
 --
 -- Replies (NOW is the Redis time in µs)
 --   S       set, by this request or an earlier copy of it
---   N       not set, because Redis has a limit
+--   N       not set, because Redis already had a limit (only with ARGV[2] = '1')
 --   V NOW   void, because the request arrived too late
 
 local now, stamped = clock()
@@ -32,7 +34,7 @@ if not KEYS[2] and (s.queued > 0 or s.shared > 0 or s.lives == 0) or KEYS[4] == 
 end
 dropExpired(s)
 s.limit = tonumber(ARGV[1])
-local q = lookUp(s, ARGV[3], {}) -- lookUp fails if the queue is damaged, so it precedes all writes
+local q = lookUp(s, ARGV[3], {}) -- before the first write, because lookUp fails if the queue is damaged
 set(s, now, 'limit', ARGV[1], 'limiter', ARGV[5])
 serve(s, ARGV[3], q, {})
 if unused(s) < 0 then

@@ -9,28 +9,29 @@
 --
 -- Sending the request again is harmless, because an attempt that has ended holds nothing.
 --
--- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
---           it fails with TRYAGAIN. While a slot moves to another node, a Cluster refuses a request if only
---           some of its keys exist. Often only KEYS[1] exists. So the session then sends a request with only
---           KEYS[1]
+-- KEYS      see internal/script/lua/queue.lua. While a slot moves to another node, a Cluster refuses a
+--           request if only some of its keys exist. Often only KEYS[1] exists, so the session then sends a
+--           request that names only KEYS[1]. If the script needs more keys, it fails with TRYAGAIN
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of the grant, or '' for any token. The grant of the attempt ends even if it has another
---           token. But then nothing stays taken, all tokens of its block count as used, and the reply is L
+--           token. But then ARGV[7] is ignored, all tokens of its block count as used, and the reply is L. A
+--           request with ARGV[8] changes nothing if the grant has another token
 -- ARGV[3]   CHANNELS, see internal/script/lua/queue.lua
 -- ARGV[4]   KEEP, see internal/script/lua/lock.lua
 -- ARGV[5]   Redis time in µs until which a copy of the attempt's request may arrive. The copy must find that
 --           the attempt has ended. 0 means that no copy is in flight
--- ARGV[6]   last token used of the grant's block, so that the rest of the block can be granted. 0 means that
---           no token was used. '' means that the last token is not known, so the whole block counts as used
+-- ARGV[6]   last token of the grant's block that was used. The tokens after it can then be granted to other
+--           holders. 0 means that no token was used. '' means that the session does not know which token was
+--           the last one, so the whole block counts as used
 -- ARGV[7]   ms for which the lock or the permits stay taken. '' or missing if they do not stay taken
 -- ARGV[8]   number of permits that a holder of ALL permits keeps. Missing if it keeps none
 --
 -- Replies
---   R   released, by this request or an earlier copy of it. (If an earlier copy released the permits of a
---       further holder, the reply may be L)
+--   R   released, by this request or an earlier copy of it. (If an earlier copy has released the permits of a
+--       further holder, the reply may be L instead)
 --   L   lost, because the attempt does not hold the lock under this token, and has not released it
---   Both are followed by ' OWNER TOKEN LEASE' for each waiter that was granted the lock for LEASE ms. For a
---   lock with permits, only waiters of this session are named
+--   After R or L, ' OWNER TOKEN LEASE' follows for each waiter to which this request has granted the lock or
+--   permits, with a lease of LEASE ms. For a lock with permits, only waiters of this session are named
 
 local now, stamped = clock()
 local call, owner, token = redis.call, ARGV[1], ARGV[2]
@@ -50,9 +51,9 @@ if not KEYS[2] and (s.owner ~= owner or s.queued > 0 or s.shared > 0)
 end
 local mine = grantOf(s, owner)
 local matches = mine and (token == '' or token == mine.token)
-local lost = not mine and s.shared > 0 and readShare(s, owner) -- an expired grant of a further holder
+local lost = not mine and s.shared > 0 and readShare(s, owner) -- a grant of the attempt that has expired
 local reply = (matches or not mine and not lost and token ~= '' and released(token)) and 'R' or 'L'
-if ARGV[8] and (not matches or mine.permits ~= ALL) then -- an earlier copy leaves fewer than ALL
+if ARGV[8] and (not matches or mine.permits ~= ALL) then -- after an earlier copy, permits is below ALL
   return onMaster(reply)
 end
 local stays = matches and (ARGV[7] or '') ~= '' and math.max(1, tonumber(ARGV[7]))
@@ -78,13 +79,13 @@ elseif mine then
     mine.lingers, mine.ends, s.shared = nil, now + stays * 1000, s.shared + mine.permits
   end
 end
--- If the attempt holds nothing, it may be in the queue, and is removed from the queue. The queue is read
--- before the first write, because reading fails if somebody has damaged the queue.
+-- The queue is read before the first write, because reading fails if somebody has damaged the queue. If the
+-- attempt holds nothing, it may be in the queue. Then it is removed from the queue below.
 local options = { leaving = owner, all = stays }
 if unused(s) > 0 then
   options.asking = session(owner) -- the reply has the grants of this session
 else
-  local first = firstHolderToEnd(s) -- the lease of first may have ended, because removeDropped runs later
+  local first = firstHolderToEnd(s) -- may be in s.gone, because removeDropped has not run since dropExpired
   options.but = not stays and not s.gone[first.owner or ''] and sessionToSkip(first) or nil
 end
 local q = lookUp(s, ARGV[3], options)
@@ -92,8 +93,9 @@ if not mine and mayHaveQueue(s) then
   q.remove[#q.remove + 1] = owner
 end
 local last, fields = toString(s.last), {}
--- The first write is an HDEL. After it, a full server accepts the next writes. On a replica, the HDEL fails,
--- which ends the script.
+-- A full server may refuse the first write of a script, but no later write, and no HDEL. So the first write
+-- is an HDEL. If the attempt is the holder in `owner`, this HDEL is one of those further below. On a replica,
+-- the HDEL fails, which ends the script.
 if mine ~= s then
   call('HDEL', KEYS[1], '')
 end

@@ -1,8 +1,8 @@
--- Sets the hold count of a held lock, and extends its lease to at least ARGV[5] ms. Re-entry, the unlock of a
--- nested hold, renewal and Extend use this script.
+-- Sets the hold count of a held lock, and extends its lease to at least ARGV[5] ms from now. Re-entry, the
+-- unlock of a nested hold, renewal and Extend use this script.
 --
--- Sending the request again is harmless, even if it arrives late, because the script does not add to the hold
--- count but sets it, and ignores an old count.
+-- Sending the request again is harmless, even if a copy arrives late. The script does not add to the hold
+-- count but sets the count, and ignores a count that is older than the stored one.
 --
 -- KEYS      see internal/script/lua/lock.lua. For a lock without permits, only KEYS[1] is needed
 -- ARGV[1]   owner field
@@ -12,7 +12,7 @@
 -- ARGV[4]   hold count
 -- ARGV[5]   lease in ms, or 0 to leave the lease as it is
 -- ARGV[6]   KEEP, see internal/script/lua/lock.lua
--- ARGV[7]   a token above which all later tokens must be, or 0
+-- ARGV[7]   a token. All later tokens will be higher than this token. 0 means that there is no such bound
 -- For a further holder, ARGV[3], ARGV[4] and ARGV[7] are ignored
 --
 -- Replies

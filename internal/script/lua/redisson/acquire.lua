@@ -8,17 +8,17 @@
 -- ARGV[2]   Redis time in µs after which this request is void
 -- ARGV[3]   lease in ms
 -- ARGV[4]   holder info, see internal/script/lua/lock.lua
--- ARGV[5]   ms for which the metadata outlives the lease
+-- ARGV[5]   minimum time in ms for which the metadata outlives the lease
 -- ARGV[6]   the session's channel, if only this server can have subscribers to it; otherwise ''
 -- ARGV[7]   CHANNEL
 -- ARGV[8]   HOW
--- ARGV[9]   first value of the token counter, or '' if a missing counter must not be created
+-- ARGV[9]   value that a missing token counter counts as, or '' if the script must not create the counter
 --
 -- Replies (NOW is the Redis time in µs)
 --   G NOW TOKEN             granted, by this request or an earlier copy of it
 --   Q NOW LEFT OWNER TOKEN  held by OWNER, whose lease ends in LEFT ms. The second line of the reply is the
 --                           holder info of OWNER. TOKEN is 0 if a JVM holds the lock. A P after the Q means
---                           that a release is published by SPUBLISH. A D after the Q or the P means that
+--                           that releases are published by SPUBLISH. A D after the Q or the P means that
 --                           this server has no subscriber to the channel in ARGV[6]
 --   V NOW                   void, because the request arrived too late
 --   S NOW                   stale, because this attempt has already ended

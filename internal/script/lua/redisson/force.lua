@@ -4,7 +4,7 @@
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   ms for which the metadata of a free lock is kept
--- ARGV[2]   the token that was seen, or '' for any holder
+-- ARGV[2]   token of the holder that is to lose the lock, or '' for any holder
 -- ARGV[3]   CHANNEL
 -- ARGV[4]   HOW
 --
@@ -17,7 +17,7 @@ end
 redis.call('DEL', KEYS[1])
 endUnknown(owner, tonumber(ARGV[1]))
 publish(ARGV[4], ARGV[3])
-if sharding(ARGV[4], ARGV[3]) then -- waiters with fewer rights may have subscribed by SUBSCRIBE
+if sharding(ARGV[4], ARGV[3]) then -- users with fewer rights may have subscribed by SUBSCRIBE
   redis.call('PUBLISH', ARGV[3], '0')
 end
 return '1'

@@ -2,7 +2,8 @@
 --
 -- KEYS    see internal/script/lua/redisson.lua
 --
--- Reply: JSON {"now": MICROSECONDS, "metadata": {...}, "ttl": PTTL, "lock": {...}}
+-- Reply: JSON {"now": MICROSECONDS, "metadata": {FIELD: VALUE}, "ttl": PTTL of the lock's hash,
+--        "lock": {FIELD: VALUE}}
 
 lookOnMaster()
 return cjson.encode({

@@ -5,8 +5,8 @@
 --
 -- KEYS      see internal/script/lua/redisson.lua
 -- ARGV[1]   owner field
--- ARGV[2]   token of the grant, or '' for any. The hold ends even if it has another token, but the reply
---           is L then
+-- ARGV[2]   token of the grant, or '' for any token. If the attempt holds the lock under another token, the
+--           script also frees the lock, but the reply is L
 -- ARGV[3]   ms for which the metadata of a free lock is kept
 -- ARGV[4]   Redis time in µs until which a copy of the attempt's request may arrive. The copy must find that
 --           the attempt has ended. 0 means that no copy is in flight
@@ -16,16 +16,17 @@
 -- Replies
 --   R   released under this token, by this request or an earlier copy of it
 --   L   lost, because the attempt does not hold the lock under this token, and has not released it
--- If this request freed the lock, a space and the number of clients of this server that were notified follow
+-- If this request freed the lock, the reply also has the number of clients of this server that were notified,
+-- after a space
 
 local owner, token, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held, reply = redis.call('HMGET', KEYS[1], owner, 't'), nil
 if held[1] then
   readNumber(KEYS[1], 't', held[2] or '')
   redis.call('DEL', KEYS[1])
-  -- A server that is short of memory may refuse this HSET, but the lock is released all the same. Usually the
-  -- metadata outlives the lease by more than `keep`. If the metadata was evicted, all three fields are new,
-  -- and the key needs an expiry.
+  -- HSET is called by pcall, because the lock is released even if the server refuses this HSET. If the
+  -- metadata exists, it usually lives for at least `keep` ms more. If it was evicted, all three fields are
+  -- new, and the new key needs an expiry.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
     redis.call('PEXPIRE', KEYS[2], keep)
   end
