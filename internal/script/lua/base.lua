@@ -41,15 +41,11 @@ local function parseNumber(value, most)
   return number and number <= (most or MAX_NUMBER) and number or nil
 end
 
--- subscribed reports whether this server has a subscriber to the channel `name`. If `sharded` is true, only
--- subscribers by SSUBSCRIBE count, and otherwise only subscribers by SUBSCRIBE. If PUBSUB fails, because the
--- user may not call it, subscribed returns `unknown`.
-local function subscribed(name, sharded, unknown)
-  local count = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', name)
-  if count.err then
-    return unknown
-  end
-  return count[2] > 0
+-- subscribed reports whether this server has a subscriber to a channel. If the user may not call PUBSUB, it
+-- returns true.
+local function subscribed(name)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', name)
+  return count.err ~= nil or count[2] > 0
 end
 
 -- sharding reports whether sharded pub/sub (SPUBLISH and SSUBSCRIBE) can be used for the channel `name`. If

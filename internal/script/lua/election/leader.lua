@@ -15,7 +15,7 @@ lookOnMaster()
 local now = clock()
 local s, stored = read('', now, 0), redis.call('HGET', KEYS[1], 'leader')
 local owner, token = string.match(stored or '', '^(%S+) (%d+) %d+ ')
-local deaf = ARGV[1] ~= '' and not subscribed(ARGV[1], false, true) and 'D' or ''
+local deaf = ARGV[1] ~= '' and not subscribed(ARGV[1]) and 'D' or ''
 if not owner or s.owner ~= owner or s.token ~= token then
   return 'N' .. deaf
 end

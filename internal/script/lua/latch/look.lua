@@ -45,5 +45,5 @@ if run[4] ~= '0' then
 end
 keepAlive(run[3])
 local left = first and toString(math.max(math.ceil((first - now) / 1000), 0)) or '-1'
-local flag = ARGV[2] ~= '' and not subscribed(ARGV[2], false, true) and 'D' or '-'
+local flag = ARGV[2] ~= '' and not subscribed(ARGV[2]) and 'D' or '-'
 return table.concat({ 'R', stamped, toString(n), left, flag, run[2] or '', first and party or '' }, ' ')

@@ -34,7 +34,7 @@ if owner and owner ~= ARGV[1] then
     failDamaged(KEYS[1], owner, redis.call('HGET', KEYS[1], owner), 'a hold that never expires')
   end
   onMaster()
-  local unsubscribed = ARGV[6] ~= '' and not subscribed(ARGV[6], false, true)
+  local unsubscribed = ARGV[6] ~= '' and not subscribed(ARGV[6])
   local status = 'Q' .. (sharding(ARGV[8], ARGV[7]) and 'P' or '') .. (unsubscribed and 'D' or '')
   return table.concat({ status, stamped, toString(left), owner, token }, ' ') .. '\n' .. about
 end
