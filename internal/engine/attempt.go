@@ -45,17 +45,17 @@ func (s attemptState) String() string {
 // request again does no harm. If the attempt already has a grant, the reply repeats that grant (acquire.lua).
 // inRedis records whether Redis may have a place or a grant for the attempt. staleUntil records until when a
 // copy of the request may arrive. The release of the attempt leaves a tombstone until staleUntil, so that a
-// copy which arrives after the release has no effect. When no waiter needs the attempt any more, abandoned
-// stops further copies.
+// copy which arrives after the release has no effect. When no waiter needs the attempt any more, withdraw
+// sets abandoned, and then no further copy is sent.
 type attempt struct {
 	// The following never change.
 	lane  *lane
 	lease time.Duration   // fixed lease of the call; 0 means the session's lease
-	nonce string          // proves that a message of a grant is from Redis; "": the attempt is never queued
+	nonce string          // proves that a message about a grant is from Redis; "" for a TryLock
 	joins *Grant          // shared grant that Redis should prolong instead of granting another; nil: none
 	owner any             // string, owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, holder info with the note of a waiting call
-	ctx   context.Context // context of the first waiter, for traces; its end does not end a request
+	ctx   context.Context // context of the first waiter; send uses only its values, for traces
 
 	abandoned atomic.Bool // the attempt was withdrawn, so no further copy of its request is sent
 	earlier   error       // error of the first copy, if it got no reply; used only by the sending goroutine
@@ -84,8 +84,8 @@ type attempt struct {
 }
 
 // newAttempt begins an attempt for the waiters of the lane. If a waiter joins this lane in the present event,
-// the goroutine of that waiter sends the first request (sendFirst). Otherwise a goroutine in the background
-// sends the request (send).
+// the goroutine of that waiter sends the first request (sendFirst), but for only one attempt. For any other
+// attempt, a goroutine in the background sends the first request (send).
 func (ln *lane) newAttempt(fx *effects) {
 	l := ln.l
 	first := ln.waiters[0]
@@ -118,8 +118,8 @@ func (ln *lane) newAttempt(fx *effects) {
 	}
 }
 
-// sharedGrant returns the latest grant that the waiters of the lane could share. It returns nil if there is
-// none.
+// sharedGrant returns the latest grant that the waiters of the lane could share. It returns nil if the
+// session has no such grant.
 func (ln *lane) sharedGrant() *Grant {
 	if ln.want.Shared {
 		for _, g := range slices.Backward(ln.l.grants) {
@@ -131,7 +131,7 @@ func (ln *lane) sharedGrant() *Grant {
 	return nil
 }
 
-// sendIfDue sends the next request in the background if its time has come.
+// sendIfDue sends the next request in the background if its time has come, and no request is in flight.
 func (a *attempt) sendIfDue(fx *effects) {
 	if !a.inFlight && a.nextRequestAt != 0 && a.nextRequestAt <= fx.age {
 		a.nextRequestAt, a.inFlight = 0, true
@@ -243,7 +243,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
 		r.Status == protocol.Queued && !ln.noWait || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
-	case a.state == withdrawn || a.state == done: // done: a message or another reply was faster
+	case a.state == withdrawn || a.state == done: // done: a message or another request's reply was faster
 		a.conclude(&fx)
 	case err != nil:
 		a.onError(o, err, &fx)
@@ -317,8 +317,8 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	a.nextRequestAt = fx.age + wire.Backoff(1+a.numFailures, 20*time.Millisecond, time.Second)
 }
 
-// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. If Redis
-// may have a grant or a place for the attempt, the attempt is released in the background.
+// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. If
+// mayHoldInRedis returns true, fail also releases the attempt in the background.
 func (a *attempt) fail(err error, fx *effects) {
 	a.setState(done, fx)
 	a.releaseLater(fx)
@@ -346,7 +346,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 	if i := slices.Index(ln.attempts, a); i >= 0 {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
-	if !a.mayLinger { // otherwise onGrant replaces the attempt by the grant, so that no message is lost
+	if !a.mayLinger { // otherwise onGrant puts the grant in place of the attempt, so that no message is lost
 		l.registry.inbox.remove(a.owner.(string)) // from now on, no message reaches the attempt
 	}
 }
@@ -368,9 +368,9 @@ func (a *attempt) withdraw(fx *effects) {
 	a.conclude(fx)
 }
 
-// conclude finishes an attempt that is withdrawn or done. While a request is in flight, conclude does
-// nothing, because onReply calls conclude again. If Redis may have something for a withdrawn attempt,
-// conclude first releases the attempt in the background.
+// conclude calls finish for an attempt that is withdrawn or done. While a request is in flight, conclude does
+// nothing, because onReply calls conclude again. If mayHoldInRedis returns true for a withdrawn attempt,
+// conclude first releases this attempt in the background.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {

@@ -26,14 +26,14 @@ type Entry struct {
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold needs no renewal; first true if its call chose the lease, changed by Renew
+	fixed    bool // the hold needs no renewal; at first true if its call chose a fixed lease; Renew sets it
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
 	chain    chain               // the chain of this entry if the entry is a root; otherwise not used
 	outer    *Entry              // the live hold in which the entry is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested directly in the entry
-	changed  chan struct{}       // closed when calls that wait to nest here must check again; nil: none wait
+	changed  chan struct{}       // see notifyChanged; nil means that no call waits to nest in the entry
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers get one EventReleased or
@@ -117,7 +117,7 @@ func (e *Entry) Context() context.Context { return e.ctx }
 
 // Find returns the entry if its hold is live, and key is a *descent for the same lock. A descent is the
 // context key by which a call looks for the hold in which it nests. If the hold was lost or closed, Find
-// records its state in descent.lost, and returns nil.
+// records its state in descent.lost. Unless it returns the entry, Find returns nil.
 func (e *Entry) Find(key any) any {
 	l := e.g.l
 	d, ok := key.(*descent)

@@ -22,10 +22,10 @@ type recipient interface {
 
 // inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
 // over publishes to a channel of the session whose attempt is next. With classic pub/sub, a session has one
-// channel. With sharded pub/sub, a session has one channel for each lock that it waits for or may keep. This
-// channel is in the slot of the lock. The entry of an attempt in the queue says which kind of pub/sub a
-// script must use (queue.lua). The inbox neither orders nor checks messages. An attempt itself checks the
-// nonce, which shows that a message about a grant is from Redis.
+// channel. With sharded pub/sub, a session has one channel for each lock that it waits for or may keep. The
+// name of this channel is in the slot of the lock. The entry of an attempt in the queue says which kind of
+// pub/sub a script must use (queue.lua). The inbox neither orders nor checks messages. An attempt itself
+// checks the nonce, which shows that a message about a grant is from Redis.
 type inbox struct {
 	s     *session.Session
 	ready chan struct{} // has room for one notice that messages have arrived on any channel
@@ -136,9 +136,10 @@ func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	}
 }
 
-// tidyInterval is the time between two searches for channels that no recipient needs. A busy lock usually has
-// an attempt at that moment, so its channel is kept. When run closes a channel, the hub stays subscribed to
-// it for a while. An attempt that comes in this time costs one more request, but no SUBSCRIBE.
+// tidyInterval is the time between two searches for channels that no recipient needs. During a search, a busy
+// lock usually has an attempt, so its channel is kept. When tidy closes a subscription, the hub stays
+// subscribed to the channel for a while. An attempt that comes in this time costs one more request, but no
+// SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
 // run passes on the messages that arrive on the session's channels.

@@ -13,11 +13,11 @@ import (
 // TryLock that sends a request has a lane to itself. lockState.mu guards all fields except l, want and
 // noWait, which never change.
 //
-// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane of a
-// fair lock has only goroutines that came before its first request was sent. When this request is sent, the
-// lane is sealed, and goroutines that come later join a new lane. A grant is passed on in memory only within
-// its lane. The lanes send their first requests one after the other, so that they are queued in the order in
-// which they were made.
+// A fair lock serves the goroutines of all sessions in the order in which they came. A goroutine that joined
+// a lane after the first request of this lane could overtake goroutines of other sessions. So when the first
+// request is sent, the lane is sealed, and goroutines that come later join a new lane. A grant is passed on
+// in memory only within its lane. The lanes of a fair lock send their first requests one after the other, so
+// that they are queued in the order in which they were made.
 type lane struct {
 	l         *lockState
 	want      Want
@@ -40,7 +40,8 @@ type lane struct {
 	inlineWaiter  [1]*waiter
 }
 
-// laneFillTime is the longest time for which a fair lane waits for more goroutines before its first request.
+// laneFillTime is the longest time for which a lane of a fair lock waits for more goroutines before its first
+// request.
 // A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy). So the
 // lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would
 // have a lane of its own, which costs two requests.

@@ -104,9 +104,10 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	return e
 }
 
-// enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e. If
-// the call must not wait, or its wait ends, enterBelow returns an error. If the depth is 0 without an error,
-// outer has ended.
+// enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e
+// (nestIn). If outer has no room, and the call must not wait or its wait ends, enterBelow returns an error.
+// It also returns an error if a reader wants to become the writer. If the depth is 0 without an error, outer
+// has ended.
 func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	l, g := w.l, outer.g
 	for {
@@ -152,7 +153,8 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	}
 }
 
-// nestIn makes e a hold that is nested in outer, and returns its depth.
+// nestIn makes e a hold that is nested in outer. It returns the depth of e, which is 2 if outer is an
+// outermost hold.
 func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	g := e.g
 	g.numEntries++

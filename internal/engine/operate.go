@@ -74,8 +74,7 @@ func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 }
 
 // ForceToken takes the lock from the holder with this token, which Inspect has returned. It reports whether
-// there was such a holder. The token names one grant, because a server never grants a token twice. All
-// goroutines that share this grant lose it.
+// there was such a holder. If several goroutines share the grant with this token, all of them lose it.
 func (lk *Lock) ForceToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 { // no holder has such a token
 		return false, failure.Named(lk.Name(), fmt.Errorf("a token is above 0, not %d", token))

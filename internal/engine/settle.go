@@ -113,10 +113,11 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 //   - if the waiter wants a fixed lease, or a holder has chosen or lengthened the lease, because such a lease
 //     suits only the caller that chose it;
 //   - if the grant is not shared, and is taken, because another goroutine has it or because of HoldAtLeast;
-//   - if the time of WithHandover has passed since Redis last replied whether another session waits, because
-//     otherwise other sessions could wait forever. If the session may keep an unused grant, the time of
-//     WithLinger counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane
-//     after its first request;
+//   - if the time of WithHandover has passed since the grant began, because otherwise other sessions could
+//     wait forever. The time begins again if Redis prolongs a shared grant because nobody is queued
+//     (onConfirmed), and with a downgrade. If the session may keep an unused grant, the time of WithLinger
+//     counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane after its
+//     first request;
 //   - if all tokens of the grant's block are used up;
 //   - if too little of the grant's lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
@@ -212,10 +213,10 @@ func (l *lockState) awaitsFirstReply() bool {
 }
 
 // isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). When the session
-// has neither a grant nor an attempt any more, the lane stops waiting. If its request then reaches Redis
-// before the session's last release does, that release serves the lane. But if another session wants the
-// lock, that session is next. Then the lane keeps waiting, because the goroutine that has just unlocked may
-// want the lock again.
+// has neither a grant nor an attempt any more, the lane stops waiting. If the lane's request then reaches
+// Redis before the session's last release does, that release hands the lock over to the lane. But if another
+// session wants the lock, that session is next anyway. So the lane then keeps waiting, because the goroutine
+// that has just unlocked may want the lock again, and join the lane.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }

@@ -363,7 +363,7 @@ func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	}
 }
 
-// repeatLater runs repeat in the background.
+// repeatLater runs repeat in the background. If fx.closed is set, repeatLater does nothing.
 func (l *lockState) repeatLater(r wire.Copier, until time.Time, fx *effects) {
 	if fx.closed {
 		return
