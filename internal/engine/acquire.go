@@ -408,8 +408,8 @@ func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	return l.lastHolder.Locked(l.keys.Name, w.begun, queuedSince)
 }
 
-// lockedHere returns the error for a call that is kept out by a grant of this session. The caller must hold
-// l.mu.
+// lockedHere returns the error for a call that is kept out by g, a grant of this session. The caller must
+// hold l.mu.
 func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 	return &failure.LockedError{Name: w.l.keys.Name, Holder: g.owner.(string), About: g.about(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}

@@ -227,7 +227,7 @@ func (l *lockState) requestsLinger(fixed time.Duration) bool {
 	return fixed == 0 && l.s.Linger > 0 && l.kind.Lingers
 }
 
-// onReply handles the reply to a request of the attempt, or its error.
+// onReply handles the reply to a request of the attempt, or the error of the request.
 func (a *attempt) onReply(o wire.Outcome) {
 	ln := a.lane
 	l := ln.l
@@ -299,7 +299,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	// A full server keeps an attempt that is queued already.
+	// A full server refuses the request, but keeps the place of an attempt that is queued already.
 	stays := a.state == queued && strings.Contains(err.Error(), "OOM ")
 	if ln.noWait || !stays && !wire.Judge(err).Transient {
 		a.fail(l.kind.Failed(l.keys, err), fx)
@@ -431,7 +431,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
 	a.setState(queued, fx)
-	ln.hadToQueue = true // from now on, needsAttempt allows the lane only one attempt
+	ln.hadToQueue = true // until an attempt is granted at once, needsAttempt allows the lane only one attempt
 	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
@@ -470,7 +470,7 @@ func (ln *lane) refused(r protocol.Answer) error {
 	return ln.l.kind.locked(e)
 }
 
-// onGrant handles a grant by Redis. base is a local time that is not after the grant.
+// onGrant handles the grant of the lock to the attempt. base is a local time that is not after the grant.
 func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -503,7 +503,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.customLease { // the grant has ended, or a holder has changed its lease
+	if !g.held() || g.customLease { // nobody can join the grant any more, so settle begins another attempt
 		return
 	}
 	ln.hadToQueue = false
@@ -516,7 +516,7 @@ func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 
 func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 
-// OnMessage handles a message for the attempt. The words are
+// OnMessage handles a message for the attempt. The message has one of these forms:
 //   - TOKEN NOW LEASE NONCE: the attempt was granted. The message counts only if NONCE is the nonce of the
 //     attempt;
 //   - LEFT: the attempt must send its request again in LEFT ms, usually because the lease of the holder then

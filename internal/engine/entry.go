@@ -20,7 +20,7 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
-	write  bool            // the hold excludes others
+	write  bool            // the call of this hold wanted all permits
 	began  time.Duration   // age of the session when the hold began
 	given  context.Context // context of the call that took the outermost hold of the chain
 
@@ -159,7 +159,7 @@ func (e *Entry) LossReason() error {
 	return e.g.lossReason
 }
 
-// Stay keeps the permits taken until d from now, even if the hold is unlocked earlier.
+// Stay keeps the permits taken for at least d from now, even if the hold is unlocked earlier.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	fx := g.l.begin()
@@ -200,9 +200,9 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.numRenewed > 0)
 }
 
-// Reserve makes sure that Redis grants later holders only tokens above the given one. The next renewal or
-// release of an exclusive lock stores the given token in Redis. To store the token at once, call Extend. For
-// permits, only the release stores the token.
+// Reserve makes sure that Redis grants later holders only tokens above the given one. For an exclusive lock,
+// the next request of the holder stores the given token in Redis, for example a renewal or the release. To
+// store the token at once, call Extend. For permits, only the release stores the token.
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
@@ -221,7 +221,7 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 }
 
 // Forgotten releases a hold that its user can no longer reach. It does nothing if the lease of the hold is
-// fixed. The release runs in a goroutine of its own, because the cleanups of the runtime wait for each other.
+// fixed. The release runs in a goroutine of its own, because the runtime runs cleanups one after another.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {

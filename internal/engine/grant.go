@@ -42,7 +42,7 @@ type Grant struct {
 	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)
 	numPasses      int32         // how often an exclusive grant was passed on in memory
 	numEntries     int32         // number of entries, including those of waiters that have no hold yet
-	numWriters     int32         // number of holds that exclude others
+	numWriters     int32         // number of holds whose calls wanted all permits
 	numRenewed     int32         // number of holds that need renewal of the lease
 	state          handle.State
 	used           bool // a goroutine has had a hold in this grant
@@ -61,9 +61,9 @@ type Grant struct {
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes the Grant when Redis has granted an attempt. home is the lane of the grant, which is not
-// always the lane of the attempt. base is a local time that is not after the grant. The error is ErrTooLate,
-// ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
+// newGrant makes the Grant for an attempt to which Redis has granted the lock. home is the lane of the grant,
+// which is not always the lane of the attempt. base is a local time that is not after the grant. The error is
+// ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
 func (l *lockState) newGrant(
 	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
@@ -79,7 +79,7 @@ func (l *lockState) newGrant(
 	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	if exclusive { // Redis grants the lock again only after former grants were lost
+	if exclusive { // Redis has granted all permits, so it does not have the former grants any more
 		for _, former := range slices.Clone(l.grants) { // end removes grants
 			former.end(handle.Lost, failure.ErrGone, fx)
 		}

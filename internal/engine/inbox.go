@@ -98,10 +98,10 @@ func (in *inbox) mode(key string) any {
 	return "2"
 }
 
-// subscribe makes the session receive messages about a lock. The subscription ends when tidy finds that no
-// recipient needs the channel any more. maySharded is true if the server can notify the session by sharded
-// pub/sub. After each confirmation of the subscription, attempts send their requests again. These requests
-// show Redis how to notify the session. The caller must be counted by session.Begin.
+// subscribe subscribes the session to its channel for messages about a lock. The subscription ends when tidy
+// finds that no recipient needs the channel any more. maySharded is true if the server can notify the session
+// by sharded pub/sub. After each confirmation of the subscription, attempts send their requests again. These
+// requests show Redis how to notify the session. The caller must be counted by session.Begin.
 func (in *inbox) subscribe(key string, maySharded bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -127,7 +127,8 @@ func (in *inbox) subscribe(key string, maySharded bool) {
 }
 
 // reportUnsubscribed handles the reply that the server of a lock has no subscriber to the channel of the
-// session. sent is the time at which the request was sent.
+// session. sent is the time at which the request was sent. If the subscription was confirmed before this
+// time, its connection leads to another server, and the hub replaces the connection.
 func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

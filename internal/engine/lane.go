@@ -31,7 +31,7 @@ type lane struct {
 	numLateBefore  int           // initial value of attempt.numLate for the next attempt
 	fillUntil      time.Duration // age until which the lane waits for more goroutines; 0: it does not wait
 	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
-	noWait         bool          // the lane of a TryLock
+	noWait         bool          // the lane is for one TryLock
 	hadToQueue     bool          // Redis has queued an attempt, and has granted none at once since then
 	sealed         bool          // goroutines that come now join another lane
 

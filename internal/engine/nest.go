@@ -171,8 +171,8 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	return depth
 }
 
-// hasRoom reports whether the call may nest in e now, beside the holds that are already nested in e. As in a
-// read-write lock, many readers or one writer may be nested directly in e.
+// hasRoom reports whether the call w may nest in e now, beside the holds that are already nested in e. As in
+// a read-write lock, many readers or one writer may be nested directly in e.
 func (e *Entry) hasRoom(w *waiter) bool {
 	for in := range e.inner {
 		if in.write || w.want.exclusive() {

@@ -54,9 +54,9 @@ const (
 	ForceShared    = "r" // all holders of fewer permits
 )
 
-// Force takes the lock from holders, and returns their number. target is ForceExclusive, ForceShared, or the
-// token of one holder. A holder notices the loss at its next request or renewal. Force blocks for the reply,
-// at most until ctx ends.
+// Force takes the lock from the holders that target names, and returns their number. target is
+// ForceExclusive, ForceShared, or the token of one holder. A holder notices the loss at its next request, for
+// example a renewal. Force blocks for the reply, at most until ctx ends.
 func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err

@@ -26,10 +26,10 @@ type lockState struct {
 	// mu guards the following fields. It also guards fields of the types lane, waiter, attempt, Grant and
 	// Entry, as the comments of these types say.
 	mu          sync.Mutex
-	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
-	tries       []*lane           // lanes of TryLock, each with one call
+	lanes       []*lane           // lanes for calls of Lock, the oldest first
+	tries       []*lane           // lanes for calls of TryLock, each for one call
 	grants      []*Grant          // grants that are held
-	lastHolder  *failure.Sighting // the last holder that was seen; nil means none was seen
+	lastHolder  *failure.Sighting // last known holder, for the errors of waiters; nil means none is known
 	numReleases int32             // number of releases and downgrades that wait for their first reply
 	contended   bool              // another session is known to want the lock
 	pending     []*attempt        // if kind.Alone: attempts that are not finished (finish); otherwise empty
