@@ -185,7 +185,7 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	}
 	w.listen(fx)
 	// The call has to wait if an attempt is queued, or if the lane needs no attempt yet. But if an attempt is
-	// requested, its first reply may still bring a grant at once.
+	// in the state requested, its reply may still bring a grant at once.
 	waits := ln.numQueued > 0 || len(ln.attempts) == 0
 	fx.run()
 	if waits {
@@ -227,13 +227,14 @@ const ownRelease = 250 * time.Millisecond
 
 // try gets an entry of a grant without waiting for other holders.
 //
-// But while its own session is releasing the lock, try waits for up to ownRelease, unless other goroutines of
-// the session come first. Without this wait, try could report that a lock is taken although this process has
-// already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants and attempts
-// of its own session. A call that wants only some of the permits sends its request even while the session has
-// releases in flight. If Redis refuses this request, try waits until one of the releases has ended, and then
-// sends the request again. The number of such repetitions is at most the number of releases that were in
-// flight when try began. Later releases do not count, because a busy session may always have some in flight.
+// But while its own session is releasing the lock, try waits for up to ownRelease, unless another goroutine
+// of the session keeps the call out. Without this wait, try could report that a lock is taken although this
+// process has already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants
+// and attempts of its own session. A call that wants only some of the permits sends its request even while
+// the session has releases in flight. If Redis refuses this request, try waits until one of the releases has
+// ended, and then sends the request again. The number of such repetitions is at most the number of releases
+// that were in flight when try began. Later releases do not count, because a busy session may always have
+// some in flight.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.
@@ -387,9 +388,9 @@ func (w *waiter) refusedSubscription() string {
 
 // holder returns the holder that kept the waiter out until the wait ended. It returns nil if no holder is
 // known. granted is the grant with which the waiter was answered just when the wait ended; nil means that
-// there was none. If granted is not nil, no other grant of this session kept the waiter out at the end.
-// granted itself kept the waiter out only if it is exclusive, and another goroutine had it before. The caller
-// must hold l.mu.
+// there was none. If granted is exclusive, and another goroutine had it before, then granted kept the waiter
+// out. If granted is any other grant, no grant of this session kept the waiter out. The caller must hold
+// l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {

@@ -503,7 +503,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.customLease { // nobody can join the grant any more, so settle begins another attempt
+	if !g.held() || g.customLease { // no goroutine can join the grant, so settle begins another attempt
 		return
 	}
 	ln.hadToQueue = false

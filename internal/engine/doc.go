@@ -54,7 +54,7 @@
 //	              |----> lost                     its lease ended, or Redis does not have it any more
 //	              '----> closed                   the session closes
 //
-//	Entry       counted for a waiter --> held --> released by its Unlock, or lost or closed with its grant
+//	Entry       assigned to a waiter --> held --> released by its Unlock, or lost or closed with its grant
 //	               '-----------> dropped          its waiter left, or its grant ended, before it was held
 //
 // # Invariants

@@ -26,7 +26,7 @@ type Entry struct {
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold needs no renewal; at first true if its call chose a fixed lease; Renew sets it
+	fixed    bool // the hold needs no renewal, by default because its call chose a fixed lease (Renew)
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested

@@ -70,7 +70,8 @@ func (l *lockState) newGrant(
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // a later exclusive grant: the new one has ended
+	// If the session has an exclusive grant with a higher token, the new grant has already ended.
+	later := func(g *Grant) bool { return g.token > token }
 	switch {
 	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
@@ -412,7 +413,8 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.kind.Failed(l.keys, last)))
 }
 
-// RenewalFailed keeps the error for the log of a loss, and calls the observer.
+// RenewalFailed keeps the error, which is part of the reason of a later loss (whyLost). It also calls the
+// observer.
 func (g *Grant) RenewalFailed(err error) {
 	g.l.mu.Lock()
 	token := g.token

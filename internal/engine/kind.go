@@ -98,7 +98,7 @@ var (
 // Config has the options of one call. A call does not change its Config.
 type Config struct {
 	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
-	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
+	AtLeast time.Duration // least time for which the lock stays taken, even after its Unlock; 0 means not set
 	Wait    time.Duration // longest time to wait; used only if Bounded is true
 	Bounded bool
 	Note    string // note of this call in the holder info; "" means none
