@@ -172,8 +172,8 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	ln := a.lane
 	l := ln.l
 	s := l.s
-	var until int64
-	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
+	var until int64 // 0 while the clock is unknown; the request is then void, and the reply sets the clock
+	if t := s.Clock.Now(now); t != 0 {
 		// The waiter timeout counts, too, because it limits the first lease of a handed-over grant.
 		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
@@ -277,7 +277,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		a.fail(ln.refused(r), fx)
 	case r.Status == protocol.Expired && mayRepeat:
 		a.numLate++
-		a.nextRequestAt = fx.age // the reply has set the clock
+		a.nextRequestAt = fx.age // at once, because the reply has set the clock
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
@@ -567,7 +567,8 @@ func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration
 }
 
 // subscribe subscribes the session to messages about the lock, by the kind of pub/sub that the reply r
-// allows. sent is a time before the request of that reply was sent.
+// allows. If the reply says that the server has no subscriber to the channel of the session, subscribe also
+// reports this to the inbox. sent is a time before the request of that reply was sent.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
 	if r.NoSubscriber {

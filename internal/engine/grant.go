@@ -203,7 +203,7 @@ func (g *Grant) endLinger() {
 // the contexts are canceled before another session can get the lock, unless the timer is late.
 //
 // end releases a lost grant that has no entry, because no Unlock will follow. A lost grant that has an entry
-// is released by the Unlock of a hold, or when its waiter finds that the grant has ended (hold, dropEntry).
+// is released by the first Unlock of a hold, or by a waiter that finds the grant lost (hold, dropEntry).
 // Shutdown releases a closed grant.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l

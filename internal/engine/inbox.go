@@ -81,8 +81,8 @@ func (in *inbox) shardedChannel(key string) string {
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// mode returns the argument by which scripts decide how to notify the session about the lock with this key,
-// see queue.lua.
+// mode returns the argument DELIVERY of scripts (queue.lua). By this argument, a script decides how to notify
+// the session about the lock with this key.
 func (in *inbox) mode(key string) any {
 	switch {
 	case in.s.Link.Single():

@@ -9,7 +9,7 @@ import (
 )
 
 // A lane has calls of a session that wait for one lock with equal Wants. Its attempts request grants from
-// Redis on behalf of all these calls. A grant serves the first waiter, no matter which attempt was granted. A
+// Redis on behalf of all these calls. A grant serves the first waiter, whichever attempt was granted. A
 // TryLock that sends a request has a lane to itself. lockState.mu guards all fields except l, want and
 // noWait, which never change.
 //
@@ -41,10 +41,9 @@ type lane struct {
 }
 
 // laneFillTime is the longest time for which a lane of a fair lock waits for more goroutines before its first
-// request.
-// A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy). So the
-// lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would
-// have a lane of its own, which costs two requests.
+// request. A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy).
+// So the lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session
+// would have a lane of its own, which costs two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.

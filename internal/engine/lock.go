@@ -84,9 +84,9 @@ func (lk *Lock) Session() *session.Session { return lk.s }
 func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
 func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted reports who wants the lock, as far as the session knows. It sends no request. here is true if calls
-// of Lock of this session wait for the lock, or if the session is releasing the lock. elsewhere is true if
-// another session is known to want the lock.
+// Wanted reports who wants the lock, as far as the session knows. It sends no request. here is true if a call
+// in this session waits for the lock, or if the session is releasing the lock. elsewhere is true if another
+// session is known to want the lock.
 func (lk *Lock) Wanted() (here, elsewhere bool) {
 	if lk.err != nil {
 		return false, false

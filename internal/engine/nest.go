@@ -81,9 +81,9 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		e.given, e.root = outer.given, outer.root
 		return e
 	}
-	// The hold in which a reader is nested may be unlocked before the reader. The context of the reader must
-	// then stay valid, although the reader's call was given a context of the outer hold. From then on, the
-	// reader's context follows the context that was given to the outermost call.
+	// The hold in which a reader is nested may be unlocked while the reader still works. The context of the
+	// reader must then stay valid, although the reader's call was given a context of the outer hold. From
+	// then on, the reader's context follows the context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel

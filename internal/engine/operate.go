@@ -17,9 +17,9 @@ import (
 // This file has the calls by which operators inspect locks, set limits, and take locks from holders by force.
 // These calls do not hold locks, and do not wait for holders.
 
-// Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
-// closes. If ctx has no deadline, it blocks for at most the session's lease. The error names the lock. The
-// caller must have called CheckUse.
+// Ask sends a request whose effect may stay if the caller leaves before the reply. It blocks for the reply,
+// at most until ctx ends or the session closes. If ctx has no deadline, it blocks for at most the session's
+// lease. The error names the lock. The caller must have called CheckUse.
 func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return lk.s.Link.Call(ctx, r, maxTries, abandoned)
@@ -97,7 +97,7 @@ func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, erro
 	s := lk.s
 	for expired := 1; ; expired++ { // a late request is void, so it does not undo a newer one
 		sent, until := time.Now(), int64(0)
-		// While the clock is unknown, 0 is sent, and the reply sets the clock.
+		// While the clock is unknown, until is 0. The request is then void, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
