@@ -33,7 +33,7 @@ type Grant struct {
 	reservedFor    *lane         // lane whose attempt just got or prolonged the grant; nil after that event
 	holds          []*Entry      // the live holds
 	permits        int64         // number of permits; All excludes all other holders
-	token          int64         // token of the present holder
+	token          int64         // token of the present holder; of the last holder if there is none
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
 	revision       int64         // number of the last change of the hold count; Redis ignores older changes
 	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set

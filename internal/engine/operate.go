@@ -19,7 +19,7 @@ import (
 
 // Ask sends a request whose effect may stay if the caller leaves before the reply. It blocks for the reply,
 // at most until ctx ends or the session closes. If ctx has no deadline, it blocks for at most the session's
-// lease. The error names the lock. The caller must have called CheckUse.
+// lease. The error names the lock. CheckUse must have returned nil before.
 func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return lk.s.Link.Call(ctx, r, maxTries, abandoned)
