@@ -29,8 +29,7 @@ type waiter struct {
 	waitReported bool         // the observer got EventWaiting for this call
 	waitedHere   bool         // the call has waited because another hold was nested in its outer hold
 
-	// lockState.mu guards attemptUsed. It also guards inlineAttempt until this attempt begins. From then on,
-	// the comments of type attempt say which of its fields the mutex guards.
+	// lockState.mu guards attemptUsed. See type attempt for the mutex of the fields of inlineAttempt.
 	inlineAttempt attempt // space for one attempt of the lane; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used
 
@@ -53,9 +52,10 @@ const (
 	newsAnswered             // the waiter has its answer
 )
 
-// Acquire waits until it has the permits of want. If try is true, it does not wait for other holders. After
-// an error, the returned context is ctx, and the call holds nothing. If Redis grants a request after its call
-// has left, and no other call wants the grant, the session releases the grant in the background.
+// Acquire waits until it has the permits that want describes. It returns a Hold of these permits, and the
+// context of this Hold. If try is true, Acquire does not wait for other holders. After an error, the returned
+// context is ctx, and the call holds nothing. If Redis grants a request after its call has returned, and no
+// other call wants the grant, the session releases the grant in the background.
 func (lk *Lock) Acquire(
 	ctx context.Context, want Want, cfg Config, try bool,
 ) (context.Context, *handle.Hold, error) {
@@ -70,8 +70,8 @@ func (lk *Lock) Acquire(
 	return ctx, hd, nil
 }
 
-// AcquireEntry is like Acquire, but makes no Hold, and does not apply cfg.AtLeast. Without a Hold, nothing
-// notices if the caller forgets the entry, so the caller must unlock it on every path.
+// AcquireEntry is like Acquire, but makes no handle.Hold, and does not apply cfg.AtLeast. Without a Hold,
+// nothing notices if the caller forgets the Entry, so the caller must unlock the Entry on every path.
 func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try bool) (*Entry, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return nil, err
@@ -101,9 +101,9 @@ func (lk *Lock) AcquireEntry(ctx context.Context, want Want, cfg Config, try boo
 }
 
 // acquire gets an entry of a grant, and turns it into a hold. If the kind is reentrant, and the context of
-// the call descends from a live hold of the lock, acquire nests in the nearest such hold. If there is no live
-// hold, but the context descends from a lost or closed one, acquire returns an error (outer). acquire blocks
-// until the call has its hold, or until its wait ends.
+// the call descends from a live hold of the lock, the call nests in the nearest such hold. If there is no
+// live hold, but the context descends from a lost or closed one, acquire returns an error (outer). acquire
+// blocks until the call has its hold, or until its wait ends.
 func (w *waiter) acquire() (*Entry, error) {
 	l := w.l
 	s := l.s
@@ -148,13 +148,15 @@ func (w *waiter) acquire() (*Entry, error) {
 	}
 }
 
-// wait waits in a lane of Lock calls for an entry of a grant.
+// wait joins the lane of the calls of Lock with the same Want, and waits there for an entry of a grant.
 func (w *waiter) wait() (*Grant, error) {
 	fx := w.l.begin()
 	ln := w.l.laneFor(w.want, &fx)
 	for _, g := range w.l.grants {
+		// This call may need the permits of g, so the session must not keep g while no goroutine has it.
+		// Redis notifies a session only of the calls of other sessions.
 		if g.lane != ln {
-			g.endLinger() // Redis sends no message when the session itself wants the permits
+			g.endLinger()
 		}
 	}
 	return w.waitIn(ln, &fx)
@@ -182,7 +184,8 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 		return w.grant, w.err
 	}
 	w.listen(fx)
-	// While the first request of an attempt is in flight, it is not known yet whether the call has to wait.
+	// The call has to wait if an attempt is queued, or if the lane needs no attempt yet. But if an attempt is
+	// in the state requested, its reply may still bring a grant at once.
 	waits := ln.numQueued > 0 || len(ln.attempts) == 0
 	fx.run()
 	if waits {
@@ -204,7 +207,8 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 	}
 }
 
-// listen makes the channel for the news of the waiter, and plans the checks that a long wait needs.
+// listen makes the channel for the news of the waiter, and sets the times at which the timer checks a long
+// wait (warnOfItself, endWaitsInOutage).
 func (w *waiter) listen(fx *effects) {
 	l := w.l
 	w.news = make(chan news, 2)
@@ -223,18 +227,19 @@ const ownRelease = 250 * time.Millisecond
 
 // try gets an entry of a grant without waiting for other holders.
 //
-// But while its own session is releasing the lock, try waits for up to ownRelease, unless other goroutines of
-// the session come first. Without this wait, try could report that a lock is taken although this process has
-// already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants and attempts
-// of its own session. A call that wants only some of the permits sends its request even while the session has
-// releases in flight. If Redis refuses this request, try waits for the next release, and then sends the
-// request again. The number of such repetitions is at most the number of releases that were in flight when
-// try began. Later releases do not count, because in a busy session they never stop.
+// But while its own session is releasing the lock, try waits for up to ownRelease, unless another goroutine
+// of the session keeps the call out. Without this wait, try could report that a lock is taken although this
+// process has already unlocked it. If kind.Alone is set, try waits in the same way for the end of the grants
+// and attempts of its own session. A call that wants only some of the permits sends its request even while
+// the session has releases in flight. If Redis refuses this request, try waits until one of the releases has
+// ended, and then sends the request again. The number of such repetitions is at most the number of releases
+// that were in flight when try began. Later releases do not count, because a busy session may always have
+// some in flight.
 //
 // A try is refused although nobody holds the lock if
 //   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.
-//     So no try overtakes a live waiter. A dead waiter counts until its waiter timeout ends, unless Redis
-//     sees that the waiter's session has no subscription;
+//     So no try overtakes a live waiter. A waiter whose process has died counts until its waiter timeout
+//     ends, unless Redis sees that the waiter's session has no subscription;
 //   - another goroutine of its own session waits in the lane that the try would join if it waited, even if
 //     that lane is still filling (isFilling);
 //   - a withdrawn attempt of its own session was granted the lock, and is being released. A try waits for
@@ -315,8 +320,8 @@ func (w *waiter) notifyQueued() {
 }
 
 // giveUp ends a wait in a lane after a bound has ended, and returns the error of the wait. If this withdraws
-// an attempt of a Lock, giveUp waits until Redis has removed the attempt from the queue, but not longer than
-// call.LeavingTime.
+// an attempt of a Lock, giveUp waits until the release of the attempt has ended, but not longer than
+// call.LeavingTime, and not after Shutdown has begun.
 func (w *waiter) giveUp() error {
 	l := w.l
 	fx := l.begin()
@@ -327,7 +332,7 @@ func (w *waiter) giveUp() error {
 	}
 	err := w.endOfWait(holder)
 	if !waiting {
-		if w.err == nil { // the answer is a grant, which settle then passes on, keeps or releases
+		if w.err == nil { // the answer is an entry of a grant, which the call no longer wants
 			w.grant.dropEntry(&fx)
 		}
 		fx.commit()
@@ -340,8 +345,8 @@ func (w *waiter) giveUp() error {
 	return err
 }
 
-// endedError returns the error of a call whose bound has ended, but which does not wait in a lane. The caller
-// must not hold l.mu.
+// endedError returns the error of a call whose bound has ended while the call was not waiting in a lane. The
+// caller must not hold l.mu.
 func (w *waiter) endedError() error {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
@@ -383,9 +388,9 @@ func (w *waiter) refusedSubscription() string {
 
 // holder returns the holder that kept the waiter out until the wait ended. It returns nil if no holder is
 // known. granted is the grant with which the waiter was answered just when the wait ended; nil means that
-// there was none. If granted is not nil, no other grant of this session kept the waiter out at the end.
-// granted itself kept the waiter out only if it is exclusive, and another goroutine had it before. The caller
-// must hold l.mu.
+// there was none. If granted is exclusive, and another goroutine had it before, then granted kept the waiter
+// out. If granted is any other grant, no grant of this session kept the waiter out. The caller must hold
+// l.mu.
 func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	l := w.l
 	if granted == nil || granted.used && granted.exclusive() {
@@ -393,7 +398,7 @@ func (w *waiter) holder(granted *Grant) *failure.LockedError {
 			return w.lockedHere(g)
 		}
 	}
-	var queuedSince *time.Time // time of the last request to which Redis replied that the lane must wait
+	var queuedSince *time.Time // time of the last request to which Redis replied that w has to wait
 	for _, ln := range l.lanes {
 		for _, a := range ln.attempts {
 			if ln.want == w.want && a.state == queued {
@@ -404,8 +409,8 @@ func (w *waiter) holder(granted *Grant) *failure.LockedError {
 	return l.lastHolder.Locked(l.keys.Name, w.begun, queuedSince)
 }
 
-// lockedHere returns the error for a call that is kept out by a grant of this session. The caller must hold
-// l.mu.
+// lockedHere returns the error for a call that is kept out by g, a grant of this session. The caller must
+// hold l.mu.
 func (w *waiter) lockedHere(g *Grant) *failure.LockedError {
 	return &failure.LockedError{Name: w.l.keys.Name, Holder: g.owner.(string), About: g.about(),
 		Remaining: max(0, time.Until(g.deadline())), Hint: w.hint(g)}

@@ -45,17 +45,17 @@ func (s attemptState) String() string {
 // request again does no harm. If the attempt already has a grant, the reply repeats that grant (acquire.lua).
 // inRedis records whether Redis may have a place or a grant for the attempt. staleUntil records until when a
 // copy of the request may arrive. The release of the attempt leaves a tombstone until staleUntil, so that a
-// copy which arrives after the release has no effect. When no waiter needs the attempt any more, abandoned
-// stops further copies.
+// copy which arrives after the release has no effect. When no waiter needs the attempt any more, withdraw
+// sets abandoned, and then no further copy is sent.
 type attempt struct {
 	// The following never change.
 	lane  *lane
 	lease time.Duration   // fixed lease of the call; 0 means the session's lease
-	nonce string          // proves that a message of a grant is from Redis; "": the attempt is never queued
+	nonce string          // proves that a message about a grant is from Redis; "" for a TryLock
 	joins *Grant          // shared grant that Redis should prolong instead of granting another; nil: none
 	owner any             // string, owner field in Redis, SESSION:ATTEMPT
 	info  any             // string, holder info with the note of a waiting call
-	ctx   context.Context // context of the first waiter, for traces; its end does not end a request
+	ctx   context.Context // context of the first waiter; send uses only its values, for traces
 
 	abandoned atomic.Bool // the attempt was withdrawn, so no further copy of its request is sent
 	earlier   error       // error of the first copy, if it got no reply; used only by the sending goroutine
@@ -84,8 +84,8 @@ type attempt struct {
 }
 
 // newAttempt begins an attempt for the waiters of the lane. If a waiter joins this lane in the present event,
-// the goroutine of that waiter sends the first request (sendFirst). Otherwise a goroutine in the background
-// sends the request (send).
+// the goroutine of that waiter sends the first request (sendFirst), but for only one attempt. For any other
+// attempt, a goroutine in the background sends the first request (send).
 func (ln *lane) newAttempt(fx *effects) {
 	l := ln.l
 	first := ln.waiters[0]
@@ -118,8 +118,8 @@ func (ln *lane) newAttempt(fx *effects) {
 	}
 }
 
-// sharedGrant returns the latest grant that the waiters of the lane could share. It returns nil if there is
-// none.
+// sharedGrant returns the latest grant that the waiters of the lane could share. It returns nil if the
+// session has no such grant.
 func (ln *lane) sharedGrant() *Grant {
 	if ln.want.Shared {
 		for _, g := range slices.Backward(ln.l.grants) {
@@ -131,7 +131,7 @@ func (ln *lane) sharedGrant() *Grant {
 	return nil
 }
 
-// sendIfDue sends the next request in the background if its time has come.
+// sendIfDue sends the next request in the background if its time has come, and no request is in flight.
 func (a *attempt) sendIfDue(fx *effects) {
 	if !a.inFlight && a.nextRequestAt != 0 && a.nextRequestAt <= fx.age {
 		a.nextRequestAt, a.inFlight = 0, true
@@ -172,8 +172,8 @@ func (a *attempt) Request(now time.Time) *wire.Request {
 	ln := a.lane
 	l := ln.l
 	s := l.s
-	var until int64
-	if t := s.Clock.Now(now); t != 0 { // while the clock is unknown, 0 is sent, and the reply sets the clock
+	var until int64 // 0 while the clock is unknown; the request is then void, and the reply sets the clock
+	if t := s.Clock.Now(now); t != 0 {
 		// The waiter timeout counts, too, because it limits the first lease of a handed-over grant.
 		until = t + protocol.Patience(min(a.requestedLease(), s.WaiterTimeout)).Microseconds()
 	}
@@ -227,7 +227,7 @@ func (l *lockState) requestsLinger(fixed time.Duration) bool {
 	return fixed == 0 && l.s.Linger > 0 && l.kind.Lingers
 }
 
-// onReply handles the reply to a request of the attempt, or its error.
+// onReply handles the reply to a request of the attempt, or the error of the request.
 func (a *attempt) onReply(o wire.Outcome) {
 	ln := a.lane
 	l := ln.l
@@ -243,7 +243,7 @@ func (a *attempt) onReply(o wire.Outcome) {
 	a.inRedis = a.inRedis || r.Status == protocol.Granted ||
 		r.Status == protocol.Queued && !ln.noWait || o.Err != nil && wire.Judge(o.Err).Unknown
 	switch {
-	case a.state == withdrawn || a.state == done: // done: a message or another reply was faster
+	case a.state == withdrawn || a.state == done: // done: a message or another request's reply was faster
 		a.conclude(&fx)
 	case err != nil:
 		a.onError(o, err, &fx)
@@ -277,7 +277,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		a.fail(ln.refused(r), fx)
 	case r.Status == protocol.Expired && mayRepeat:
 		a.numLate++
-		a.nextRequestAt = fx.age // the reply has set the clock
+		a.nextRequestAt = fx.age // at once, because the reply has set the clock
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)
@@ -299,7 +299,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
-	// A full server keeps an attempt that is queued already.
+	// A full server refuses the request, but keeps the place of an attempt that is queued already.
 	stays := a.state == queued && strings.Contains(err.Error(), "OOM ")
 	if ln.noWait || !stays && !wire.Judge(err).Transient {
 		a.fail(l.kind.Failed(l.keys, err), fx)
@@ -317,8 +317,8 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	a.nextRequestAt = fx.age + wire.Backoff(1+a.numFailures, 20*time.Millisecond, time.Second)
 }
 
-// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. If Redis
-// may have a grant or a place for the attempt, the attempt is released in the background.
+// fail ends the attempt with an error for the first waiter, or for all waiters if they share grants. If
+// mayHoldInRedis returns true, fail also releases the attempt in the background.
 func (a *attempt) fail(err error, fx *effects) {
 	a.setState(done, fx)
 	a.releaseLater(fx)
@@ -346,7 +346,7 @@ func (a *attempt) setState(to attemptState, fx *effects) {
 	if i := slices.Index(ln.attempts, a); i >= 0 {
 		ln.attempts = slices.Delete(ln.attempts, i, i+1)
 	}
-	if !a.mayLinger { // otherwise onGrant replaces the attempt by the grant, so that no message is lost
+	if !a.mayLinger { // otherwise onGrant puts the grant in place of the attempt, so that no message is lost
 		l.registry.inbox.remove(a.owner.(string)) // from now on, no message reaches the attempt
 	}
 }
@@ -368,9 +368,9 @@ func (a *attempt) withdraw(fx *effects) {
 	a.conclude(fx)
 }
 
-// conclude finishes an attempt that is withdrawn or done. While a request is in flight, conclude does
-// nothing, because onReply calls conclude again. If Redis may have something for a withdrawn attempt,
-// conclude first releases the attempt in the background.
+// conclude calls finish for an attempt that is withdrawn or done. While a request is in flight, conclude does
+// nothing, because onReply calls conclude again. If mayHoldInRedis returns true for a withdrawn attempt,
+// conclude first releases this attempt in the background.
 func (a *attempt) conclude(fx *effects) {
 	l := a.lane.l
 	switch {
@@ -431,7 +431,7 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 	ln := a.lane
 	l := ln.l
 	a.setState(queued, fx)
-	ln.hadToQueue = true // from now on, needsAttempt allows the lane only one attempt
+	ln.hadToQueue = true // until an attempt is granted at once, needsAttempt allows the lane only one attempt
 	a.numLate = 0
 	l.contended = l.contended || !l.s.Owns(r.Holder)
 	now := time.Now()
@@ -470,7 +470,7 @@ func (ln *lane) refused(r protocol.Answer) error {
 	return ln.l.kind.locked(e)
 }
 
-// onGrant handles a grant by Redis. base is a local time that is not after the grant.
+// onGrant handles the grant of the lock to the attempt. base is a local time that is not after the grant.
 func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -503,7 +503,7 @@ func (a *attempt) onGrant(token int64, base time.Time, lease time.Duration, fx *
 // another one, because nobody is queued.
 func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 	g := a.joins
-	if !g.held() || g.customLease { // the grant has ended, or a holder has changed its lease
+	if !g.held() || g.customLease { // no goroutine can join the grant, so settle begins another attempt
 		return
 	}
 	ln.hadToQueue = false
@@ -516,7 +516,7 @@ func (ln *lane) onConfirmed(a *attempt, sent time.Time, fx *effects) {
 
 func (a *attempt) Key() string { return a.lane.l.keys.LockKey() }
 
-// OnMessage handles a message for the attempt. The words are
+// OnMessage handles a message for the attempt. The message has one of these forms:
 //   - TOKEN NOW LEASE NONCE: the attempt was granted. The message counts only if NONCE is the nonce of the
 //     attempt;
 //   - LEFT: the attempt must send its request again in LEFT ms, usually because the lease of the holder then
@@ -567,7 +567,8 @@ func (a *attempt) onGrantNotice(token int64, base time.Time, lease time.Duration
 }
 
 // subscribe subscribes the session to messages about the lock, by the kind of pub/sub that the reply r
-// allows. sent is a time before the request of that reply was sent.
+// allows. If the reply says that the server has no subscriber to the channel of the session, subscribe also
+// reports this to the inbox. sent is a time before the request of that reply was sent.
 func (l *lockState) subscribe(r protocol.Answer, sent time.Time) {
 	l.registry.inbox.subscribe(l.keys.LockKey(), r.Sharded)
 	if r.NoSubscriber {

@@ -8,15 +8,16 @@
 //	an attempt gets the reply to its request, or a message arrives         attempt.go, inbox.go
 //	a hold is unlocked, or a release has its reply                         unlock.go
 //	a grant is lost, or the session closes                                 grant.go, state.go
+//	an outage has lasted for so long that waits may have to end            lane.go
 //	the timer of the lock fires                                            settle.go
 //
 // The code that handles an event locks the mutex of the lock, changes the state of the lock, and collects
 // effects (effects.go). After almost every event, the function settle then decides what follows from the
 // state (settle.go). It decides which waiters are served, which requests are sent, which attempts are
-// withdrawn, which grants are released, and when the timer fires. Finally the mutex is unlocked, and the
-// effects are carried out. Contexts are canceled, waiters are woken, and requests are sent. To find out why
-// something happens, read settle. To find out what a reply or a message changes, read its handler, for
-// example onReply.
+// withdrawn, which grants are released, and when the timer fires. Finally the code that handles the event
+// unlocks the mutex, and carries out the effects. It cancels contexts, wakes waiters, and sends requests. To
+// find out why a waiter is served or a request is sent, read settle. To find out what a reply or a message
+// changes, read the function that handles it, for example onReply.
 //
 // # The path of an uncontended Lock and Unlock
 //
@@ -51,9 +52,9 @@
 //
 //	Grant       held --> released                 it has no entry left, and is neither passed on nor kept
 //	              |----> lost                     its lease ended, or Redis does not have it any more
-//	              '----> closed                   the session has ended
+//	              '----> closed                   the session closes
 //
-//	Entry       serves a waiter --> held --> released by its Unlock, or lost or closed with its grant
+//	Entry       assigned to a waiter --> held --> released by its Unlock, or lost or closed with its grant
 //	               '-----------> dropped          its waiter left, or its grant ended, before it was held
 //
 // # Invariants
@@ -61,11 +62,11 @@
 // Only Redis decides which attempt is next, in the order of its queue. A message about a grant counts only if
 // it has the nonce of the attempt. Other clients do not know this nonce, unless they may read the keys of the
 // queue. A hold is valid for its lease, less a margin for clock drift. By the local clock, this time begins
-// not later than the moment at which Redis granted or last renewed the lease. The id of an attempt is never
-// used again. A grant that no goroutine wants is released, unless the session keeps it for a while
+// not later than the moment at which Redis granted or last renewed the lease. The owner field of an attempt
+// is never used again. A grant that no goroutine wants is released, unless the session keeps it for a while
 // (WithLinger). If the reply to a request is lost, a copy of the request may still run. So the attempt and
 // its grant record the time until which a copy may arrive (staleUntil). The release leaves a tombstone in
-// Redis until that time. docs/design.md lists all invariants, and package protocol describes the protocol.
-// The tests in proof/sim and proof/explore check after each settle that the state of the lock is consistent
-// (invariants.go).
+// Redis until that time, so that a copy which arrives after the release has no effect. docs/design.md lists
+// all invariants, and package protocol describes the protocol. The tests in proof/sim and proof/explore check
+// after each settle that the state of the lock is consistent (invariants.go).
 package engine

@@ -40,7 +40,7 @@ func (l *lockState) begin() effects {
 	return effects{l: l, age: l.age()}
 }
 
-// wake adds a waiter that has its answer to the waiters that run wakes.
+// wake adds an answered waiter to the list of the waiters that the method run has to wake.
 func (fx *effects) wake(w *waiter) {
 	if fx.woken == nil {
 		fx.woken = w
@@ -53,7 +53,8 @@ func (fx *effects) wake(w *waiter) {
 // call adds a function that runs without the mutex. The function must not block.
 func (fx *effects) call(f func()) { fx.calls = append(fx.calls, f) }
 
-// background adds a function that runs in a goroutine of its own. The function may block.
+// background adds a function that runs in a goroutine of its own. The function may block. If fx.closed is
+// set, background does nothing.
 func (fx *effects) background(f func()) {
 	if !fx.closed {
 		fx.backgrounds = append(fx.backgrounds, f)

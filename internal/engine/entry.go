@@ -20,20 +20,20 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
-	write  bool            // the hold excludes others
+	write  bool            // the call of this hold wanted all permits
 	began  time.Duration   // age of the session when the hold began
 	given  context.Context // context of the call that took the outermost hold of the chain
 
 	// lockState.mu guards the following.
 	state    handle.State
-	fixed    bool // the hold needs no renewal; first true if its call chose the lease, changed by Renew
+	fixed    bool // the hold needs no renewal, by default because its call chose a fixed lease (Renew)
 	unlocked bool
 	last     bool                // the Unlock of this entry ended the last live hold of its chain
 	root     *Entry              // outermost hold of its chain; the entry itself if it is not nested
 	chain    chain               // the chain of this entry if the entry is a root; otherwise not used
 	outer    *Entry              // the live hold in which the entry is nested; nil means none
 	inner    map[*Entry]struct{} // the live holds that are nested directly in the entry
-	changed  chan struct{}       // closed when calls that wait to nest here must check again; nil: none wait
+	changed  chan struct{}       // see notifyChanged; nil means that no call waits to nest in the entry
 }
 
 // chain is an outermost hold and all holds that are nested in it. Observers get one EventReleased or
@@ -117,7 +117,7 @@ func (e *Entry) Context() context.Context { return e.ctx }
 
 // Find returns the entry if its hold is live, and key is a *descent for the same lock. A descent is the
 // context key by which a call looks for the hold in which it nests. If the hold was lost or closed, Find
-// records its state in descent.lost, and returns nil.
+// records its state in descent.lost. Unless it returns the entry, Find returns nil.
 func (e *Entry) Find(key any) any {
 	l := e.g.l
 	d, ok := key.(*descent)
@@ -159,7 +159,7 @@ func (e *Entry) LossReason() error {
 	return e.g.lossReason
 }
 
-// Stay keeps the permits taken until d from now, even if the hold is unlocked earlier.
+// Stay keeps the permits taken for at least d from now, even if the hold is unlocked earlier.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	fx := g.l.begin()
@@ -200,9 +200,9 @@ func (e *Entry) Renew(on bool) {
 	g.renew(g.numRenewed > 0)
 }
 
-// Reserve makes sure that Redis grants later holders only tokens above the given one. The next renewal or
-// release of an exclusive lock stores the given token in Redis. To store the token at once, call Extend. For
-// permits, only the release stores the token.
+// Reserve makes sure that Redis grants later holders only tokens above the given one. For an exclusive lock,
+// the next request of the holder stores the given token in Redis, for example a renewal or the release. To
+// store the token at once, call Extend. For permits, only the release stores the token.
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
@@ -221,7 +221,7 @@ func (e *Entry) Extend(ctx context.Context, d time.Duration) error {
 }
 
 // Forgotten releases a hold that its user can no longer reach. It does nothing if the lease of the hold is
-// fixed. The release runs in a goroutine of its own, because the cleanups of the runtime wait for each other.
+// fixed. The release runs in a goroutine of its own, because the runtime runs cleanups one after another.
 func (e *Entry) Forgotten() {
 	l := e.g.l
 	go func() {

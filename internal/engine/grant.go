@@ -17,8 +17,8 @@ import (
 	"github.com/lockline/lockline/watchdog"
 )
 
-// Grant is a lease that Redis granted to one attempt, with the entries that goroutines have in it. Its state
-// is first held. It changes once, to released, lost or closed (handle.State).
+// Grant is a lease that Redis granted to one attempt, with the entries that goroutines have in it. At first,
+// the state of a grant is held. The state changes once, to released, lost or closed (handle.State).
 type Grant struct {
 	// The following never change.
 	l          *lockState
@@ -33,17 +33,17 @@ type Grant struct {
 	reservedFor    *lane         // lane whose attempt just got or prolonged the grant; nil after that event
 	holds          []*Entry      // the live holds
 	permits        int64         // number of permits; All excludes all other holders
-	token          int64         // token of the present holder
+	token          int64         // token of the present holder; of the last holder if there is none
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
-	revision       int64         // number of the last change of the hold count; Redis ignores older numbers
+	revision       int64         // number of the last change of the hold count; Redis ignores older changes
 	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
-	queueCheckedAt time.Duration // age of the session when Redis last said whether another session waits
+	queueCheckedAt time.Duration // age of the session from which passOnTime counts
 	takenUntil     time.Duration // age until which the grant stays taken, even without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)
 	numPasses      int32         // how often an exclusive grant was passed on in memory
 	numEntries     int32         // number of entries, including those of waiters that have no hold yet
-	numWriters     int32         // number of holds that exclude others
-	numRenewed     int32         // number of holds that want the lease renewed
+	numWriters     int32         // number of holds whose calls wanted all permits
+	numRenewed     int32         // number of holds that need renewal of the lease
 	state          handle.State
 	used           bool // a goroutine has had a hold in this grant
 	customLease    bool // a holder chose the lease, or made it longer
@@ -61,16 +61,17 @@ type Grant struct {
 	inlineHolds [1]*Entry
 }
 
-// newGrant makes the Grant when Redis has granted an attempt. home is the lane of the grant, which is not
-// always the lane of the attempt. base is a local time that is not after the grant. The error is ErrTooLate,
-// ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
+// newGrant makes the Grant for an attempt to which Redis has granted the lock. home is the lane of the grant,
+// which is not always the lane of the attempt. base is a local time that is not after the grant. The error is
+// ErrTooLate, ErrClosed or ErrNoToken. After an error the caller must release the grant in Redis.
 func (l *lockState) newGrant(
 	a *attempt, home *lane, token int64, base time.Time, lease time.Duration, fx *effects,
 ) (*Grant, error) {
 	s := l.s
 	exclusive := home.want.exclusive()
 	deadline := base.Add(protocol.Valid(lease))
-	later := func(g *Grant) bool { return g.token > token } // true means that the new grant has already ended
+	// If the session has an exclusive grant with a higher token, the new grant has already ended.
+	later := func(g *Grant) bool { return g.token > token }
 	switch {
 	case wire.Closed(s.Closing()): // checked under the mutex, so that Shutdown finds each grant
 		return nil, failure.ErrClosed
@@ -79,7 +80,7 @@ func (l *lockState) newGrant(
 	case !time.Now().Before(deadline), exclusive && slices.ContainsFunc(l.grants, later):
 		return nil, ErrTooLate
 	}
-	if exclusive { // Redis grants the lock again only after former grants were lost
+	if exclusive { // Redis has granted all permits, so it does not have the former grants any more
 		for _, former := range slices.Clone(l.grants) { // end removes grants
 			former.end(handle.Lost, failure.ErrGone, fx)
 		}
@@ -199,13 +200,15 @@ func (g *Grant) endLinger() {
 // end ends a grant without an Unlock, because the grant was lost or the session closes. For a loss, reason is
 // the cause of the loss. The contexts of the grant's holds are canceled before any waiter is woken. When the
 // deadline passes, Redis has not granted the lock to others yet, because the lease in Redis ends later. So
-// the contexts are canceled before another session can get the lock, unless the timer is late. A lost grant
-// without entries is released by end, because no Unlock will follow. Any other grant must be released by the
-// caller of end, or by the Unlock of a hold.
+// the contexts are canceled before another session can get the lock, unless the timer is late.
+//
+// end releases a lost grant that has no entry, because no Unlock will follow. A lost grant that has an entry
+// is released by the first Unlock of a hold, or by a waiter that finds the grant lost (hold, dropEntry).
+// Shutdown releases a closed grant.
 func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	l := g.l
 	if !g.held() {
-		return // the event that has ended the grant, or an Unlock, releases it
+		return // an earlier event has ended the grant
 	}
 	g.leave(why)
 	if why == handle.Lost {
@@ -256,7 +259,7 @@ func (g *Grant) endChains(why handle.State, reason error, fx *effects) (events [
 	for _, e := range g.holds {
 		c := &e.root.chain
 		if c.holds == 0 {
-			continue // an earlier hold in the list has ended this chain
+			continue // the chain of e was ended when the loop reached another hold of this chain
 		}
 		c.holds = 0
 		event := session.Event{
@@ -410,7 +413,8 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	return fmt.Errorf("%w; the last renewal failed: %s", reason, failure.Unnamed(l.kind.Failed(l.keys, last)))
 }
 
-// RenewalFailed keeps the error for the log of a loss, and calls the observer.
+// RenewalFailed keeps the error, which is part of the reason of a later loss (whyLost). It also calls the
+// observer.
 func (g *Grant) RenewalFailed(err error) {
 	g.l.mu.Lock()
 	token := g.token
@@ -436,8 +440,9 @@ func (g *Grant) renew(on bool) {
 
 func (g *Grant) Key() string { return g.l.keys.LockKey() }
 
-// OnMessage handles a message without words. It means that another session was refused the lock, or that
-// messages may have been missed. So the session may no longer keep the grant while no goroutine has it.
+// OnMessage handles a message without words. Such a message means that another session was refused the lock,
+// or that messages may have been missed. So the session may no longer keep the grant while no goroutine has
+// it.
 func (g *Grant) OnMessage(words []string) {
 	if len(words) == 0 {
 		fx := g.l.begin()

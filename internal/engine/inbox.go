@@ -22,10 +22,10 @@ type recipient interface {
 
 // inbox receives the messages of a session, and passes them to its recipients. A script that hands a lock
 // over publishes to a channel of the session whose attempt is next. With classic pub/sub, a session has one
-// channel. With sharded pub/sub, a session has one channel for each lock that it waits for or may keep. This
-// channel is in the slot of the lock. The entry of an attempt in the queue says which kind of pub/sub a
-// script must use (queue.lua). The inbox neither orders nor checks messages. An attempt itself checks the
-// nonce, which shows that a message about a grant is from Redis.
+// channel. With sharded pub/sub, a session has one channel for each lock that it waits for or may keep. The
+// name of this channel is in the slot of the lock. The entry of an attempt in the queue says which kind of
+// pub/sub a script must use (queue.lua). The inbox neither orders nor checks messages. An attempt itself
+// checks the nonce, which shows that a message about a grant is from Redis.
 type inbox struct {
 	s     *session.Session
 	ready chan struct{} // has room for one notice that messages have arrived on any channel
@@ -81,8 +81,8 @@ func (in *inbox) shardedChannel(key string) string {
 	return prefix + key[len(prefix)-len("s:"):] + ":" + in.s.ID()
 }
 
-// mode returns the argument by which scripts decide how to notify the session about the lock with this key,
-// see queue.lua.
+// mode returns the argument DELIVERY of scripts (queue.lua). By this argument, a script decides how to notify
+// the session about the lock with this key.
 func (in *inbox) mode(key string) any {
 	switch {
 	case in.s.Link.Single():
@@ -98,10 +98,10 @@ func (in *inbox) mode(key string) any {
 	return "2"
 }
 
-// subscribe makes the session receive messages about a lock. The subscription ends when tidy finds that no
-// recipient needs the channel any more. maySharded is true if the server can notify the session by sharded
-// pub/sub. After each confirmation of the subscription, attempts send their requests again. These requests
-// show Redis how to notify the session. The caller must be counted by session.Begin.
+// subscribe subscribes the session to its channel for messages about a lock. The subscription ends when tidy
+// finds that no recipient needs the channel any more. maySharded is true if the server can notify the session
+// by sharded pub/sub. After each confirmation of the subscription, attempts send their requests again. These
+// requests show Redis how to notify the session. The caller must be counted by session.Begin.
 func (in *inbox) subscribe(key string, maySharded bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -127,7 +127,8 @@ func (in *inbox) subscribe(key string, maySharded bool) {
 }
 
 // reportUnsubscribed handles the reply that the server of a lock has no subscriber to the channel of the
-// session. sent is the time at which the request was sent.
+// session. sent is the time at which the request was sent. If the subscription was confirmed before this
+// time, its connection leads to another server, and the hub replaces the connection.
 func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -136,9 +137,10 @@ func (in *inbox) reportUnsubscribed(key string, sent time.Time) {
 	}
 }
 
-// tidyInterval is the time between two searches for channels that no recipient needs. A busy lock usually has
-// an attempt at that moment, so its channel is kept. When run closes a channel, the hub stays subscribed to
-// it for a while. An attempt that comes in this time costs one more request, but no SUBSCRIBE.
+// tidyInterval is the time between two searches for channels that no recipient needs. During a search, a busy
+// lock usually has an attempt, so its channel is kept. When tidy closes a subscription, the hub stays
+// subscribed to the channel for a while. An attempt that comes in this time costs one more request, but no
+// SUBSCRIBE.
 const tidyInterval = 2 * time.Second
 
 // run passes on the messages that arrive on the session's channels.

@@ -14,7 +14,7 @@ import (
 // Kind describes one kind of locks: its letter, its noun, and the rules in which it differs from other kinds.
 type Kind struct {
 	Letter string // letter of the kind in keys and events
-	Want   Want   // what its Lock wants, unless the call says otherwise
+	Want   Want   // what a call wants if its own Want is zero
 
 	Reentrant bool // a call whose context descends from a hold nests in that hold
 	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
@@ -22,8 +22,8 @@ type Kind struct {
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
 
 	// Alone means that at most one goroutine of a process wants the lock at a time, as for a part of a
-	// RedLock. So a TryLock waits until the grants and attempts of its session have ended, for up to
-	// ownRelease.
+	// RedLock. If a TryLock finds a grant or an attempt of its session, this grant or attempt usually belongs
+	// to an earlier call and ends soon. So the TryLock waits for its end, for up to ownRelease.
 	Alone bool
 
 	Noun string // names the kind in errors, as in "semaphore"; "" means a lock
@@ -53,7 +53,7 @@ func (k *Kind) locked(e *failure.LockedError) error {
 // newKeys returns the keys of one name, or an error if the name is not valid.
 func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) {
 	endings := []string{":q", ":w", ":h"}
-	if k.Counts { // the key :h has the leases of further holders, and an exclusive lock has none
+	if k.Counts { // an exclusive lock does not need the key :h, which has the leases of further holders
 		endings = endings[:2]
 	}
 	keys, err := protocol.NewKeys(s.Prefix, k.Letter, name, endings...)
@@ -98,7 +98,7 @@ var (
 // Config has the options of one call. A call does not change its Config.
 type Config struct {
 	Lease   time.Duration // fixed lease, not renewed; 0 means the session's lease, which is renewed
-	AtLeast time.Duration // time for which the lock stays taken, even after its Unlock; 0 means not set
+	AtLeast time.Duration // least time for which the lock stays taken, even after its Unlock; 0 means not set
 	Wait    time.Duration // longest time to wait; used only if Bounded is true
 	Bounded bool
 	Note    string // note of this call in the holder info; "" means none
@@ -145,7 +145,7 @@ func (c Config) Until(ctx context.Context) (context.Context, context.CancelFunc)
 // cannot import.
 func NewConfig[O any](c Config, options []O) Config {
 	if len(options) == 0 {
-		return c // otherwise c would escape to the heap
+		return c // saves the call of applied, in which c escapes to the heap
 	}
 	return applied(c, options)
 }

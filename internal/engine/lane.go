@@ -9,15 +9,15 @@ import (
 )
 
 // A lane has calls of a session that wait for one lock with equal Wants. Its attempts request grants from
-// Redis on behalf of all these calls. A grant serves the first waiter, no matter which attempt was granted. A
+// Redis on behalf of all these calls. A grant serves the first waiter, whichever attempt was granted. A
 // TryLock that sends a request has a lane to itself. lockState.mu guards all fields except l, want and
 // noWait, which never change.
 //
-// In a fair lock, only the queue in Redis decides which goroutine of all sessions is next. So a lane of a
-// fair lock has only goroutines that came before its first request was sent. When this request is sent, the
-// lane is sealed, and goroutines that come later join a new lane. A grant is passed on in memory only within
-// its lane. The lanes send their first requests one after the other, so that they are queued in the order in
-// which they were made.
+// A fair lock serves the goroutines of all sessions in the order in which they came. A goroutine that joined
+// a lane after the first request of this lane could overtake goroutines of other sessions. So when the first
+// request is sent, the lane is sealed, and goroutines that come later join a new lane. A grant is passed on
+// in memory only within its lane. The lanes of a fair lock send their first requests one after the other, so
+// that they are queued in the order in which they were made.
 type lane struct {
 	l         *lockState
 	want      Want
@@ -31,7 +31,7 @@ type lane struct {
 	numLateBefore  int           // initial value of attempt.numLate for the next attempt
 	fillUntil      time.Duration // age until which the lane waits for more goroutines; 0: it does not wait
 	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
-	noWait         bool          // the lane of a TryLock
+	noWait         bool          // the lane is for one TryLock
 	hadToQueue     bool          // Redis has queued an attempt, and has granted none at once since then
 	sealed         bool          // goroutines that come now join another lane
 
@@ -40,10 +40,10 @@ type lane struct {
 	inlineWaiter  [1]*waiter
 }
 
-// laneFillTime is the longest time for which a fair lane waits for more goroutines before its first request.
-// A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy). So the
-// lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session would
-// have a lane of its own, which costs two requests.
+// laneFillTime is the longest time for which a lane of a fair lock waits for more goroutines before its first
+// request. A lane waits if the session has the lock, or already waits for it, when the lane is made (isBusy).
+// So the lane may be queued in Redis up to 1 ms later. Without this wait, each goroutine of a busy session
+// would have a lane of its own, which costs two requests.
 const laneFillTime = time.Millisecond
 
 // findLane returns the lane that a waiter would join, or nil if there is none.

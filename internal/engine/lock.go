@@ -17,11 +17,11 @@ type Lock struct {
 	kind *Kind
 	keys *protocol.Keys
 	cfg  Config
-	err  error // error of New; every use returns it
+	err  error // error of New, which CheckUse returns; nil if New succeeded
 }
 
-// New returns the Lock with this name. cfg has the default options of its calls. If the session or the name
-// is not valid, every use of the Lock returns an error that says so.
+// New returns the Lock with this name. cfg has the default options of its calls. If the session is nil or
+// closed, or the name is not valid, CheckUse of the Lock returns an error that says so.
 func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
 	lk := Lock{s: s, kind: kind, cfg: cfg}
 	if s == nil {
@@ -41,7 +41,7 @@ func New(s *session.Session, kind *Kind, name string, cfg Config) Lock {
 var errZero = errors.New("lockline: the lock, semaphore or election is nil or a zero value; " +
 	"make one with New")
 
-// CheckUse returns an error if the Lock or ctx is not valid.
+// CheckUse returns an error if the Lock is nil or zero, if New has failed, or if ctx is nil.
 func (lk *Lock) CheckUse(ctx context.Context) error {
 	switch {
 	case lk == nil || lk.s == nil && lk.err == nil:
@@ -84,9 +84,9 @@ func (lk *Lock) Session() *session.Session { return lk.s }
 func (lk *Lock) Keys() *protocol.Keys      { return lk.keys }
 func (lk *Lock) Kind() *Kind               { return lk.kind }
 
-// Wanted reports who wants the lock, as far as the session knows. It sends no request. here is true if calls
-// of Lock of this session wait for the lock, or if the session is releasing the lock. elsewhere is true if
-// another session is known to want the lock.
+// Wanted reports who wants the lock, as far as the session knows. It sends no request. here is true if a call
+// in this session waits for the lock, or if the session is releasing the lock. elsewhere is true if another
+// session is known to want the lock.
 func (lk *Lock) Wanted() (here, elsewhere bool) {
 	if lk.err != nil {
 		return false, false

@@ -81,9 +81,9 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		e.given, e.root = outer.given, outer.root
 		return e
 	}
-	// The hold in which a reader is nested may be unlocked before the reader. The context of the reader must
-	// then stay valid, although the reader's call was given a context of the outer hold. From then on, the
-	// reader's context follows the context that was given to the outermost call.
+	// The hold in which a reader is nested may be unlocked while the reader still works. The context of the
+	// reader must then stay valid, although the reader's call was given a context of the outer hold. From
+	// then on, the reader's context follows the context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
 	e.ctx, e.cancel = ctx, cancel
@@ -104,9 +104,10 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	return e
 }
 
-// enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e. If
-// the call must not wait, or its wait ends, enterBelow returns an error. If the depth is 0 without an error,
-// outer has ended.
+// enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e
+// (nestIn). If outer has no room, and the call must not wait or its wait ends, enterBelow returns an error.
+// It also returns an error if a reader wants to become the writer. If the depth is 0 without an error, outer
+// has ended.
 func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	l, g := w.l, outer.g
 	for {
@@ -152,7 +153,8 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 	}
 }
 
-// nestIn makes e a hold that is nested in outer, and returns its depth.
+// nestIn makes e a hold that is nested in outer. It returns the depth of e, which is 2 if outer is an
+// outermost hold.
 func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	g := e.g
 	g.numEntries++
@@ -169,8 +171,8 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	return depth
 }
 
-// hasRoom reports whether the call may nest in e now, beside the holds that are already nested in e. As in a
-// read-write lock, many readers or one writer may be nested directly in e.
+// hasRoom reports whether the call w may nest in e now, beside the holds that are already nested in e. As in
+// a read-write lock, many readers or one writer may be nested directly in e.
 func (e *Entry) hasRoom(w *waiter) bool {
 	for in := range e.inner {
 		if in.write || w.want.exclusive() {

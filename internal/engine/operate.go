@@ -17,9 +17,9 @@ import (
 // This file has the calls by which operators inspect locks, set limits, and take locks from holders by force.
 // These calls do not hold locks, and do not wait for holders.
 
-// Ask sends a request that needs no rollback. It blocks for the reply, at most until ctx ends or the session
-// closes. If ctx has no deadline, it blocks for at most the session's lease. The error names the lock. The
-// caller must have called CheckUse.
+// Ask sends a request whose effect may stay if the caller leaves before the reply. It blocks for the reply,
+// at most until ctx ends or the session closes. If ctx has no deadline, it blocks for at most the session's
+// lease. The error names the lock. CheckUse must have returned nil before.
 func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return lk.s.Link.Call(ctx, r, maxTries, abandoned)
@@ -54,9 +54,9 @@ const (
 	ForceShared    = "r" // all holders of fewer permits
 )
 
-// Force takes the lock from holders, and returns their number. target is ForceExclusive, ForceShared, or the
-// token of one holder. A holder notices the loss at its next request or renewal. Force blocks for the reply,
-// at most until ctx ends.
+// Force takes the lock from the holders that target names, and returns their number. target is
+// ForceExclusive, ForceShared, or the token of one holder. A holder notices the loss at its next request, for
+// example a renewal. Force blocks for the reply, at most until ctx ends.
 func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
@@ -74,8 +74,7 @@ func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 }
 
 // ForceToken takes the lock from the holder with this token, which Inspect has returned. It reports whether
-// there was such a holder. The token names one grant, because a server never grants a token twice. All
-// goroutines that share this grant lose it.
+// there was such a holder. If several goroutines share the grant with this token, all of them lose it.
 func (lk *Lock) ForceToken(ctx context.Context, token int64) (bool, error) {
 	if token <= 0 { // no holder has such a token
 		return false, failure.Named(lk.Name(), fmt.Errorf("a token is above 0, not %d", token))
@@ -98,7 +97,7 @@ func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, erro
 	s := lk.s
 	for expired := 1; ; expired++ { // a late request is void, so it does not undo a newer one
 		sent, until := time.Now(), int64(0)
-		// While the clock is unknown, 0 is sent, and the reply sets the clock.
+		// While the clock is unknown, until is 0. The request is then void, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}

@@ -21,7 +21,7 @@ import (
 // that a long wait needs. The events after which settle is called are
 //   - a call begins to wait, or gives up (acquire.go)
 //   - a reply or a message has arrived (attempt.go)
-//   - a hold is unlocked, or the reply to its release has arrived (unlock.go)
+//   - a hold is unlocked, or the reply to the release of its grant has arrived (unlock.go)
 //   - a grant is lost, or its lease was changed (grant.go)
 //   - an outage may have ended waits (lane.go)
 //   - the timer fires
@@ -113,10 +113,11 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 //   - if the waiter wants a fixed lease, or a holder has chosen or lengthened the lease, because such a lease
 //     suits only the caller that chose it;
 //   - if the grant is not shared, and is taken, because another goroutine has it or because of HoldAtLeast;
-//   - if the time of WithHandover has passed since Redis last replied whether another session waits, because
-//     otherwise other sessions could wait forever. If the session may keep an unused grant, the time of
-//     WithLinger counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane
-//     after its first request;
+//   - if the time of WithHandover has passed since the grant began, because otherwise other sessions could
+//     wait forever. The time begins again if Redis prolongs a shared grant because nobody is queued
+//     (onConfirmed), and with a downgrade. If the session may keep an unused grant, the time of WithLinger
+//     counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane after its
+//     first request;
 //   - if all tokens of the grant's block are used up;
 //   - if too little of the grant's lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {
@@ -147,7 +148,8 @@ func (g *Grant) mayPassOn(fx *effects) bool {
 		time.Until(g.deadline()) >= min(l.s.Lease, l.s.WaiterTimeout, protocol.FirstLease)/4
 }
 
-// passOnTime returns for how long after queueCheckedAt the grant may be passed on, or joined, in memory.
+// passOnTime returns the time, counted from queueCheckedAt, in which the grant may be passed on, or joined,
+// in memory.
 func (g *Grant) passOnTime() time.Duration {
 	if s := g.l.s; g.lingers {
 		return max(s.Handover, s.Linger)
@@ -182,10 +184,11 @@ func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 // wait in the queue in Redis.
 //
 // The lane of a TryLock begins its attempt at once. Any other lane begins none while
-//   - one of its attempts is queued in Redis, which is the place of the whole lane;
-//   - a withdrawn attempt of the lane may still be queued, because a new attempt would wait behind it;
+//   - one of its attempts is queued in Redis, because the place of this attempt is for the whole lane;
+//   - the lane wants all permits of a lock that is not fair, and a withdrawn attempt of the lane may still be
+//     queued. A new attempt would wait behind the withdrawn attempt;
 //   - a grant of this session will probably be passed on to the lane (willPassOn);
-//   - the lock is fair, and one of its lanes waits for its first reply, because lanes must be queued in
+//   - the lock is fair, and a lane has an attempt in the state requested, because the lanes must be queued in
 //     order;
 //   - the lock is fair, and the lane waits for more goroutines (isFilling).
 func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
@@ -204,7 +207,8 @@ func (l *lockState) needsAttempt(ln *lane, fx *effects) bool {
 	return !l.kind.Fair || !l.awaitsFirstReply() && !l.isFilling(ln, fx)
 }
 
-// awaitsFirstReply reports whether a lane of a fair lock waits for the reply to its first request.
+// awaitsFirstReply reports whether a lane of Lock calls has an attempt in the state requested. In a fair
+// lock, such an attempt has not got its place in the queue yet.
 func (l *lockState) awaitsFirstReply() bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool {
 		return slices.ContainsFunc(ln.attempts, func(a *attempt) bool { return a.state == requested })
@@ -212,10 +216,10 @@ func (l *lockState) awaitsFirstReply() bool {
 }
 
 // isFilling reports whether a lane of a fair lock waits for more goroutines (laneFillTime). When the session
-// has neither a grant nor an attempt any more, the lane stops waiting. If its request then reaches Redis
-// before the session's last release does, that release serves the lane. But if another session wants the
-// lock, that session is next. Then the lane keeps waiting, because the goroutine that has just unlocked may
-// want the lock again.
+// has neither a grant nor an attempt any more, the lane stops waiting. If the lane's request then reaches
+// Redis before the session's last release does, that release hands the lock over to the lane. But if another
+// session wants the lock, that session is next anyway. So the lane then keeps waiting, because the goroutine
+// that has just unlocked may want the lock again, and join the lane.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // lockState has the state that a session keeps for one lock: its waiters, attempts, grants and releases. It
-// exists while there is any of these, and for a moment longer (contendedMemory).
+// exists while there is any of these. If another session is known to want the lock after a release, the
+// lockState exists for at least contendedMemory longer.
 type lockState struct {
 	s        *session.Session
 	kind     *Kind
@@ -25,11 +26,11 @@ type lockState struct {
 	// mu guards the following fields. It also guards fields of the types lane, waiter, attempt, Grant and
 	// Entry, as the comments of these types say.
 	mu          sync.Mutex
-	lanes       []*lane           // lanes in which calls of Lock wait, the oldest first
-	tries       []*lane           // lanes of TryLock, each with one call
+	lanes       []*lane           // lanes for calls of Lock, the oldest first
+	tries       []*lane           // lanes for calls of TryLock, each for one call
 	grants      []*Grant          // grants that are held
-	lastHolder  *failure.Sighting // the last holder that was seen; nil means none was seen
-	numReleases int32             // releases and downgrades of grants that are in flight
+	lastHolder  *failure.Sighting // last known holder, for the errors of waiters; nil means none is known
+	numReleases int32             // number of releases and downgrades that wait for their first reply
 	contended   bool              // another session is known to want the lock
 	pending     []*attempt        // if kind.Alone: attempts that are not finished (finish); otherwise empty
 	releaseDone chan struct{}     // see nextRelease; nil means nobody waits
@@ -137,9 +138,9 @@ func (r *registry) Shutdown(ctx context.Context) error {
 	return failure.Join(errs...)
 }
 
-// nextRelease returns a channel that is closed when the next release in flight has ended, or when the next
-// grant is lost or closed. If kind.Alone is set, the end of an attempt (finish) also closes the channel. The
-// caller must hold l.mu.
+// nextRelease returns a channel. It is closed when a release or a downgrade has got a reply or an error, or
+// when a grant is lost or closed, whichever comes first. If kind.Alone is set, the end of an attempt (finish)
+// also closes the channel. The caller must hold l.mu.
 func (l *lockState) nextRelease() <-chan struct{} {
 	if l.releaseDone == nil {
 		l.releaseDone = make(chan struct{})

@@ -17,7 +17,8 @@ import (
 )
 
 // Unlock ends the hold. If Unlock also ends or downgrades the grant, or changes the hold count in Redis, it
-// sends a request and blocks for the reply. ctx bounds only the wait. The request is sent in any case.
+// sends a request and blocks for the reply. ctx bounds only the wait. The request is sent even if ctx has
+// ended. If ctx never ends, or has ended already, the wait takes at most handle.UnlockWait.
 func (e *Entry) Unlock(ctx context.Context) error {
 	r, err := e.beginUnlock()
 	return e.sendUnlock(ctx, r, err)
@@ -55,8 +56,8 @@ func (e *Entry) beginUnlock() (*release, error) {
 	return fx.ownRelease, nil
 }
 
-// unlocked is the cause with which the context of an unlocked Entry has ended. It is the Entry itself,
-// converted to another type, which saves an allocation.
+// unlocked is the cause of the context of an unlocked Entry. It is the Entry itself, converted to another
+// type, which saves an allocation.
 type unlocked Entry
 
 func (u *unlocked) Error() string {
@@ -153,8 +154,8 @@ func (g *Grant) dropEntry(fx *effects) {
 
 // releaseLost releases a grant in the background after the grant has ended in this session without an Unlock.
 // The lease in Redis may not have ended yet, and waiters should not have to wait for the end of this lease.
-// If the release fails, it is repeated even after the deadline of the grant, because a copy of the attempt's
-// request may still arrive.
+// If the release fails, it is repeated for up to the session's lease, even after the deadline of the grant,
+// because a copy of the attempt's request may still arrive.
 func (g *Grant) releaseLost(fx *effects) {
 	lastUsed := any("")
 	if g.minNextToken != 0 {
@@ -180,8 +181,8 @@ type release struct {
 	takenUntil time.Duration // age of the session until which permits stay taken; 0: they do not stay taken
 	onReply    func(r *release, o wire.Outcome) error
 
-	// These fields are set only if an Unlock sends the request. The caller of Unlock may leave before the
-	// reply.
+	// These fields are set only if an Unlock sends the request. RollBack uses them if the caller of Unlock
+	// has left before the reply.
 	ctx   context.Context
 	entry *Entry
 }
@@ -363,7 +364,7 @@ func (l *lockState) repeat(r wire.Copier, until time.Time) {
 	}
 }
 
-// repeatLater runs repeat in the background.
+// repeatLater runs repeat in the background. If fx.closed is set, repeatLater does nothing.
 func (l *lockState) repeatLater(r wire.Copier, until time.Time, fx *effects) {
 	if fx.closed {
 		return
