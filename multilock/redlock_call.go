@@ -66,9 +66,9 @@ func (l *localQueue) forget() {
 	}
 }
 
-// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. If
-// the next round is a try, it first waits for a short time until the parts of the ended hold are released
-// (see engine.Kind.Alone).
+// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest, if
+// there is one. The parts of the ended hold may not be released yet. So if the next round is a try, this
+// round first waits for their release, for a short time (see engine.Kind.Alone).
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -232,10 +232,10 @@ func (c *lockCall) reportWaiting() {
 //
 // A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round. But if
 // other processes are known to wait, the Lock leaves this round out, because the round would only delay them.
-// If this round fails, and another round may succeed (retries), the Lock joins the line, which is a fair lock
-// on one of the servers. When the Lock is at the head of the line, or could join no line, it makes further
-// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
-// wait, or with an error that is final.
+// If the round was left out, or if it has failed and another round may succeed (retries), the Lock joins the
+// line, which is a fair lock on one of the servers. When the Lock is at the head of the line, or could join
+// no line, it makes further rounds, in which it waits in the queues of all servers. The rounds end with a
+// majority, with the end of the wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -328,8 +328,8 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	// Do not check for trouble before the first tick, because joinLine has just checked. If the request for
-	// the line fails at once, an earlier check could take its error for a trouble of the server, and end the
-	// loop before the error is logged.
+	// the line fails at once, an earlier check could take the error of this request for a trouble of the
+	// server, and end the loop before the error is logged.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:

@@ -24,7 +24,7 @@ var (
 	errLate     = errors.New("no answer in time")
 	errTwice    = errors.New("another session of the quorum leads to the same server, or to its replica")
 	errTaken    = errors.New("another holder has the lock")
-	errMissing  = errors.New("the hold is missing there") // from a server that has answered
+	errMissing  = errors.New("the hold is missing there") // the server answers, but does not have the hold
 	errMinority = errors.New("others have the lock on too many servers")
 	errToken    = errors.New("no majority has stored the fencing token")
 )
@@ -84,7 +84,8 @@ func (s *server) named(err error) error {
 // server, the error names it.
 func (s *server) late() error {
 	err := s.trouble()
-	// An ended context says nothing about the server, because it was the context of another call.
+	// Ignore the error of an ended context. It was the context of another call, and says nothing about the
+	// server.
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return errLate
 	}
@@ -97,8 +98,8 @@ const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
 
-// checkToken returns and logs an error if a grant of the i-th server with this token cannot count as a vote.
-// Otherwise it returns nil.
+// checkToken returns and logs an error if this token of the i-th server is too far ahead of the server's
+// clock (maxAhead). A grant with such a token cannot count as a vote. Otherwise checkToken returns nil.
 func (l *RedLock) checkToken(i int, token int64) error {
 	s := l.q.servers[i]
 	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+maxAhead.Microseconds() {
@@ -123,7 +124,7 @@ func (l *RedLock) refusal(i int, err error) error {
 		e := failure.LockedError(*locked)
 		e.Holder = holderOf(e.Holder) + stayedMark(e.Holder)
 		return &e
-	case locked != nil, // the part is still held by this process
+	case locked != nil, // an earlier request of this process for the part has not ended
 		errors.Is(err, failure.ErrNoAnswer), // the round ended before the server answered
 		errors.Is(err, context.Canceled):
 		return s.late()

@@ -172,7 +172,7 @@ func (m *majority) endIfLost() error {
 		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(func() { // in the background, because many locks may be lost at once
+		m.q.home.Go(func() { // in the background, because it waits, and calls the user's observer
 			<-m.announced
 			report()
 		})
@@ -258,7 +258,7 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
 	if all {
-		clear(m.parts) // otherwise a lost hold would still have the deadline of these parts
+		clear(m.parts) // otherwise Deadline of a lost hold would still count these parts
 	}
 	m.mu.Unlock()
 	asked := m.q.tally(refused)

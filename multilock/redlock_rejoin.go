@@ -111,7 +111,7 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 				return
 			}
 			if err == nil {
-				owner = "" // the answer does not change
+				owner = "" // the part was not freed, and this answer does not change
 				cfg := engine.Config{Bounded: true, Wait: q.lead.Lease / 3, Note: m.note}
 				var p *engine.Entry
 				if p, err = m.acquirePart(i, cfg, false); err == nil && m.addPart(i, p) {
