@@ -113,8 +113,8 @@ func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.
 // message makes Observe read the state. Observe also reads the state when the leader's lease would have
 // expired without a renewal. So it notices when a leader has died or an operator has freed the lock. While
 // there is no leader, Observe reads the state once per watchdog timeout of the session, because a message can
-// get lost between the nodes of a Cluster. All loops of a session share its subscription connection, but a
-// slow loop does not delay the others.
+// get lost between the nodes of a Cluster. All loops over Observe in a session share the subscription
+// connection of the session, but a slow loop does not delay the others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {

@@ -40,10 +40,10 @@ var _ rlock.Locker = (*MultiLock)(nil)
 // return an error that says so.
 //
 // If a member is a MultiLock, New uses the members of that MultiLock instead. A member that is passed twice
-// counts once. Two Mutexes, also of package redisson, are the same member if they name the same lock in the
-// same session. Two RedLocks are the same member if they have the same name, and their Quorums have the same
-// sessions and options. Two Lockers of any other type are the same member if they are equal by the operator
-// ==.
+// counts once. Two Mutexes of package rlock, fairlock or redisson are the same member if they name the same
+// lock in the same session. Two RedLocks are the same member if they have the same name, and their Quorums
+// have the same sessions and options. Two Lockers of any other type are the same member if they are equal by
+// the operator ==.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
@@ -178,11 +178,10 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 // these members re-enters, too. The context ends when the hold of any member ends. If a member was lost, the
 // cause matches [rlock.ErrLost] and names that member. The other members stay held until Unlock.
 //
-// Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
-// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If a member was made with
-// an option that the call does not have, this option applies to the member. If less than 2 ms of the time of
-// WaitAtMost is left, a try of a member may still take 2 ms. So Lock can return up to 2 ms after the end of
-// that time.
+// [rlock.WaitAtMost] bounds the wait for all members together. The other options of the call apply to each
+// member. If a member was made with an option that the call does not have, this option applies to the member.
+// If less than 2 ms of the time of WaitAtMost is left, a try of a member may still take 2 ms. So Lock can
+// return up to 2 ms after the end of that time.
 //
 // After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
 // it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, the

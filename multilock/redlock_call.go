@@ -86,14 +86,14 @@ type lockCall struct {
 	values    context.Context // has the values of callerCtx, and never ends, because parts outlive the call
 	cfg       engine.Config
 	bounds    call.Bounds
-	once      bool      // the call makes one round, and does not wait
+	once      bool      // the call makes only one round, and does not wait for other holders
 	begun     time.Time // when the call began
 	depth     int       // hold count after the call: 1, or more if the hold is nested
 
 	// holder is nil if the lock is not known to be taken. If the holder is unknown, holder.Holder is "".
 	holder       *failure.LockedError
 	waitReported bool      // the observer got EventWaiting
-	trouble      error     // error of the last round, if too few servers answered; otherwise nil
+	trouble      error     // error of a round without enough answers; nil if the last round had enough
 	roundAt      time.Time // when the last round began
 	outageAt     time.Time // when the present outage of the servers began; zero: there is none
 	hopeless     bool      // too many servers have permanent errors, so there can be no majority
@@ -132,7 +132,7 @@ func (l *RedLock) acquire(
 	}
 	e, err := c.run()
 	if err != nil {
-		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // ctx ended during a round
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // err hides that ctx ended
 			err = c.waitError()
 		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(c.begun), Err: err})

@@ -104,7 +104,7 @@ func (c *lockCall) nest(outer *entry) (*entry, error) {
 		return nil, nil
 	}
 	if err := m.extend(c.bounds.Until, -1, c.cfg.Lease); err != nil {
-		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // Unlock may wait for servers
+		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // because Unlock may wait for servers
 		if c.bounds.Over() {
 			err = c.waitError()
 		}

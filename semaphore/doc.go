@@ -23,8 +23,8 @@
 // goroutine that unlocks its permits passes them on to the next of these goroutines in memory, without a
 // request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from the
 // moment at which Redis granted the permits. The first Unlock after that time releases the permits in Redis,
-// and they go to the first waiter in the queue. With WithHandover(0), a session passes no permits on in
-// memory.
+// and they go to the first waiter in the queue. Permits with a fixed lease are not passed on in memory. With
+// WithHandover(0), a session passes no permits on in memory.
 //
 // # Nesting
 //
