@@ -70,8 +70,8 @@ func (a *acquisition) run() error {
 		}
 		first = taken.Index
 		// At the first two restarts, wait for the member that memberToAwait chooses, so that calls wait in
-		// one queue. Later, and after an outage, wait for the member that caused the restart. Otherwise,
-		// while another caller holds that member, this call could start over again and again.
+		// one queue. Later, and after an outage, wait for the member that caused the restart. If this call
+		// never waited for that member, it could start over again and again while another caller holds it.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.memberToAwait(first)
 		}

@@ -32,8 +32,8 @@
 // first of them by name. If a member is known to have waiters before the first try, Lock waits for that
 // member at once. So callers that want the same members usually wait in one queue. If two callers waited in
 // the queues of different members, Redis could hand each of them a member that the other one needs. From the
-// third restart on, a call waits for the member that caused this restart. Otherwise, if another caller holds
-// that member for a long time, the call could start over again and again.
+// third restart on, a call waits for the member that caused this restart. Without this rule, the call could
+// start over again and again while another caller holds that member.
 //
 // Members of other kinds are tried one after another, in the order of their names. If Lock waits for no
 // member of package rlock or fairlock, it waits for the first of these other members that is taken. The order

@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf examines an error of a RedLock. outage is true if Lock keeps waiting after this error, as it does
-// in an outage. known is false if outageOf does not know the error.
+// outageOf reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
+// known is false, outageOf does not know the error, and outage has no meaning.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -81,7 +81,7 @@ func (s *server) named(err error) error {
 }
 
 // late returns the error for a server that has not answered in time. If the session knows of a trouble of the
-// server, the error names it.
+// server, the error names this trouble.
 func (s *server) late() error {
 	err := s.trouble()
 	// Ignore the error of an ended context. It was the context of another call, and says nothing about the

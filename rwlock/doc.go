@@ -9,9 +9,9 @@
 //
 // For each session that reads, Redis has an entry with a lease, which the session renews. Goroutines of one
 // session that read at the same time usually share one entry. A call with rlock.WithLease has its own entry,
-// with a fixed lease. If a process dies, only the leases of its own entries end. A waiting writer gets the
-// lock when each reader has unlocked, or its lease has ended. If an entry is lost, the contexts of all its
-// holds are canceled.
+// with a fixed lease. If a process dies, only the leases of its own entries end. The first waiting writer
+// gets the lock when each reader has unlocked, or its lease has ended. If an entry is lost, the contexts of
+// all its holds are canceled.
 //
 // # Order
 //
@@ -41,7 +41,8 @@
 //
 // Several goroutines can share the context of one hold. The holds that they nest in this hold exclude each
 // other like the holds of a read-write lock: many readers or one writer at a time. If a call has an owner
-// (rlock.WithOwner), it nests in the latest hold of this owner, as with rlock.Mutex.
+// (rlock.WithOwner), it nests in the latest hold of this lock that was taken by this owner, as with
+// rlock.Mutex.
 //
 // # Tokens
 //

@@ -74,7 +74,7 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 
 // TryLock does the same as Lock, but does not wait for other holders. If other callers hold the lock or wait
 // for it, TryLock returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too.
-// TryLock blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session is
+// TryLock blocks for one request. ctx and a [rlock.WaitAtMost] above zero bound this wait. If the session is
 // just releasing the lock, TryLock first waits for the end of the release, for up to 250 ms.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
@@ -96,9 +96,9 @@ func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.C
 
 // TryRLock does the same as RLock, but does not wait for other holders. If its session holds a read lock that
 // it can join, it joins this lock in memory. Otherwise, if another caller holds the write lock or waits for
-// it, TryRLock returns a *[rlock.LockedError]. TryRLock blocks for one request, bounded by ctx and by a
-// [rlock.WaitAtMost] above zero. If Redis refuses the request while the session is releasing the lock,
-// TryRLock waits for the release, for up to 250 ms, and then sends its request again.
+// it, TryRLock returns a *[rlock.LockedError]. TryRLock blocks for one request. ctx and a [rlock.WaitAtMost]
+// above zero bound this wait. If Redis refuses the request while the session is releasing the lock, TryRLock
+// waits for the release, for up to 250 ms, and then sends its request again.
 func (m *RWMutex) TryRLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {

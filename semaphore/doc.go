@@ -18,13 +18,13 @@
 // the first waiter, Redis hands the permits over to this waiter, and notifies its session by a message. Redis
 // does the same for the next waiters, as long as enough permits are free. Waiters do not poll.
 //
-// In a session, goroutines that want the same number of permits take turns, first come, first served. While a
-// request of one of them is queued in Redis, goroutines that come later share its place in the queue. A
-// goroutine that unlocks its permits passes them on to the next of these goroutines in memory, without a
-// request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from the
-// moment at which Redis granted the permits. The first Unlock after that time releases the permits in Redis,
-// and they go to the first waiter in the queue. Permits with a fixed lease are not passed on in memory. With
-// WithHandover(0), a session passes no permits on in memory.
+// Within a session, goroutines that want the same number of permits are served in the order in which they
+// came. While a request of one of them is queued in Redis, goroutines that come later share its place in the
+// queue. A goroutine that unlocks its permits passes them on to the next of these goroutines in memory,
+// without a request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from
+// the moment at which Redis granted the permits. The first Unlock after that time releases the permits in
+// Redis, and they go to the first waiter in the queue. Permits with a fixed lease are not passed on in
+// memory. With WithHandover(0), a session passes no permits on in memory.
 //
 // # Nesting
 //
@@ -34,10 +34,10 @@
 // # The limit
 //
 // The limit is the number of permits of a semaphore. It is a parameter of New, so pass the same limit to each
-// New. If Redis has no limit of the semaphore, Acquire sets the limit that was passed to New. After that,
-// Redis refuses each Acquire with another limit, and the error is a LimitError. SetLimit sets the limit for
-// all sessions. After that, Redis ignores the limits that were passed to New, until the semaphore has not
-// been used for a while. So if a rolling deployment changes the limit, call SetLimit.
+// New. If Redis has no limit of the semaphore, Acquire sets the limit that was passed to New. After that, an
+// Acquire returns a LimitError if its New had another limit. SetLimit sets the limit for all sessions. Redis
+// then ignores the limits that were passed to New, until the semaphore has not been used for a while. So if a
+// rolling deployment changes the limit, call SetLimit.
 //
 // # Guarantees
 //

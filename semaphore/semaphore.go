@@ -108,9 +108,9 @@ func (s *Semaphore) Acquire(
 }
 
 // TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
-// or if there are waiters, TryAcquire returns a *[rlock.LockedError]. It blocks for one request, bounded by
-// ctx and by a [rlock.WaitAtMost] above zero. If Redis refuses the request while the session is releasing
-// permits, TryAcquire waits for a release, for up to 250 ms, and then sends its request again.
+// or if there are waiters, TryAcquire returns a *[rlock.LockedError]. TryAcquire blocks for one request. ctx
+// and a [rlock.WaitAtMost] above zero bound this wait. If Redis refuses the request while the session is
+// releasing permits, TryAcquire waits for a release, for up to 250 ms, and then sends its request again.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
