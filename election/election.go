@@ -217,7 +217,8 @@ func (e *Election) checkValue(value string) error {
 	return nil
 }
 
-// A history remembers the states that were shown to one observer.
+// A history remembers the last state that one loop over Observe got, and the newest leader and value that
+// advance has accepted.
 type history struct {
 	begun bool
 	shown Leader // the last state that was shown

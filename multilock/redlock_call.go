@@ -169,8 +169,8 @@ func (c *lockCall) run() (*entry, error) {
 }
 
 // waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. If the
-// call does not get the lock, waitForTurn passes the turn on to the next goroutine. A call that does not wait
-// returns an error if another goroutine has the turn.
+// call does not get the lock, waitForTurn passes the turn on to the next goroutine. If the call may not wait
+// for other holders, and another goroutine has the turn, waitForTurn returns an error at once.
 func (c *lockCall) waitForTurn() (e *entry, err error) {
 	local := c.local
 	select {
@@ -316,8 +316,8 @@ func (c *lockCall) joinLine() *engine.Entry {
 	return nil
 }
 
-// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if the server
-// refuses, or if the wait has ended.
+// joinLineAt waits in the line of one server, and returns the entry of the line's lock. It returns nil if the
+// server cannot be reached, if the server refuses, or if the wait has ended.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()

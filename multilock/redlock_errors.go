@@ -55,7 +55,7 @@ func outageOf(err error) (outage, known bool) {
 	return known, known
 }
 
-// kindOf returns the kind of the vote of a server that has answered with err.
+// kindOf returns the kind of the vote of a server if the request to it has failed with err.
 func kindOf(err error) voteKind {
 	switch {
 	case errors.As(err, new(*failure.LockedError)):

@@ -42,7 +42,8 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 		if holders[who] == nil {
 			holders[who] = l.q.tally(refused)
 		}
-		// The server may have stored a higher token than the token of its grant.
+		// Use the highest token that the server has stored. It may be above the token of the server's grant
+		// (see makeSafe).
 		holders[who][i] = vote{granted, max(st.Token, st.Floor), now.Add(st.Remaining)}
 	}
 	for who, parts := range holders {
@@ -94,7 +95,8 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T
 }
 
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any of
-// them. It returns an error if these servers are no majority. See [rlock.Mutex.ForceUnlock].
+// them. If these servers are no majority, ForceUnlock returns false and an error, although it may have freed
+// the lock on some servers. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
@@ -121,9 +123,9 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	return l.force(ctx, tokens)
 }
 
-// force frees the lock on all servers that can be reached, and reports whether it was held on any of them. If
-// tokens is not nil, force skips servers whose token is 0. On all other servers, it frees only the hold with
-// the token of that server.
+// force frees the lock on all servers that can be reached, and reports whether it was held on any of them.
+// After an error, held is false. If tokens is not nil, force skips servers whose token is 0. On all other
+// servers, it frees only the hold with the token of that server.
 func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
 	freed, _, err := each(ctx, l, func(i int) (int, error) {
 		switch {

@@ -105,12 +105,12 @@ func (m *RWMutex) TryRLock(
 	return inner.Acquire(ctx, m.unwrap(), read, options, true)
 }
 
-// Do calls fn while it holds the write lock, see [rlock.Do].
+// Do calls fn while it holds the write lock. See [rlock.Do].
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// DoRead calls fn while it holds a read lock, see [rlock.Do].
+// DoRead calls fn while it holds a read lock. See [rlock.Do].
 func (m *RWMutex) DoRead(
 	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {

@@ -127,7 +127,7 @@ func (s *Semaphore) acquire(
 	return inner.Acquire(ctx, s.mutex, want, options, try)
 }
 
-// Do calls fn while it holds n permits, see [rlock.Do].
+// Do calls fn while it holds n permits. See [rlock.Do].
 func (s *Semaphore) Do(
 	ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
