@@ -227,9 +227,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time
 }
 
 // A keptOption is the last option that take passes to a member. It removes HoldAtLeast, which comes from the
-// call or from the member, and keeps the time of HoldAtLeast in atLeast. Otherwise a member that the call
-// releases, because another member is taken, would stay taken. The method stay applies HoldAtLeast when all
-// members are held.
+// call or from the member, and keeps the time of HoldAtLeast in atLeast. Otherwise, if the call releases a
+// member because another one is taken, the released member would stay taken. The method stay applies
+// HoldAtLeast when all members are held.
 type keptOption struct {
 	rlock.Option // makes keptOption an Option; its value is not used
 	atLeast      time.Duration
@@ -310,9 +310,9 @@ func isOutage(err error) bool {
 // release continues in the background.
 const releaseWait = 5 * time.Second
 
-// releaseParts releases the members that a round has taken, and waits for that. If the caller's wait or
-// releaseWait ends first, the release continues in the background. Meanwhile the next round can run, because
-// each round has its own slice of parts.
+// releaseParts releases the members that a round has taken, and waits until they are released. If the
+// caller's wait or releaseWait ends first, the release continues in the background. Meanwhile the next round
+// can run, because each round has its own slice of parts.
 func (a *acquisition) releaseParts() {
 	parts := a.parts
 	a.parts = nil

@@ -35,8 +35,8 @@ import (
 // acquire its lost parts again.
 
 // acquirePart acquires the lock on the i-th server. The wait ends when the majority ends, or after the time
-// that the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the
-// part may be lost, so checkPart is called then.
+// that the options allow. The caller must add the returned entry to m.parts. When the context of this entry
+// ends, the part may be lost, so checkPart is called then.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err != nil {

@@ -153,8 +153,8 @@ func (r *round) makeSafe(token int64) bool {
 	return stored.won()
 }
 
-// store makes the server of a part grant only tokens above this token to later holders, and waits for the
-// reply. After an error, it is not known whether the server has stored the token, and the part stays held.
+// store makes the server of a part grant later holders only tokens above this token, and waits for the reply.
+// After an error, it is not known whether the server has stored the token, and the part stays held.
 func store(ctx context.Context, part *engine.Entry, token int64) error {
 	part.Reserve(token)
 	return part.Extend(ctx, 0)
