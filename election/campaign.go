@@ -60,16 +60,18 @@ func (e *Election) of(ctx context.Context) *Leadership {
 // the value. After the last of these losses, Campaign returns an error.
 const maxLost = 8
 
-// Campaign waits until the caller leads. Then it stores the value, of at most [MaxValue] bytes, and returns
-// the Leadership and a context for the leader's work. This context is canceled when the leadership ends. Its
+// Campaign waits until the caller has the lock of the election, and then stores the value. The value may have
+// at most [MaxValue] bytes. When Redis has stored the value, the caller leads. Campaign then returns the
+// Leadership and a context for the leader's work. This context is canceled when the leadership ends. Its
 // cause then matches [rlock.ErrLost] after a loss, [rlock.ErrClosed] if the session was closed, or
 // [rlock.ErrNotHeld] after Resign. If the lease ends, the context is canceled before another candidate can
-// lead. The context also ends when ctx ends, but then the leadership continues. So call Resign in any case.
+// lead. The context also ends when ctx ends, but the end of ctx does not end the leadership. So call Resign
+// in any case.
 //
-// If ctx descends from a live leadership of this election and session, Campaign does not wait. It calls
-// [Leadership.Proclaim] of this leadership, and returns ctx, the Leadership and the error of Proclaim, if
-// there is one. Any other call of Campaign is a separate candidate, even if its context has the same owner as
-// another call (see [rlock.WithOwner]).
+// If ctx descends from a live leadership of this election and session, Campaign does not wait for the lock.
+// It calls [Leadership.Proclaim] of this leadership. Then it returns ctx, this leadership, and the error of
+// Proclaim, which is nil after a success. Any other call of Campaign is a separate candidate, even if its
+// context has the same owner as the context of another call (see [rlock.WithOwner]).
 //
 // Campaign blocks until the caller leads, or until ctx or the session ends. In an outage of Redis, Campaign
 // keeps waiting. But if ctx has no deadline, Campaign returns an error when the outage has lasted for the
@@ -95,10 +97,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 		return ctx, nil, err
 	}
 	for lost := 1; ; lost++ {
-		// The lease is fixed only because such a grant is never passed on in memory. So each leader has its
-		// own grant in Redis. The function assume switches the renewal of the lease on. The hold is added to
-		// no owner, even if ctx has one (rlock.WithOwner). Otherwise other goroutines of that owner would
-		// nest in this hold, and would lead, too.
+		// The lease is fixed only because a grant with a fixed lease is never passed on in memory. So each
+		// leader has its own grant in Redis. The function assume switches the renewal of this lease on. The
+		// hold is added to no owner, even if ctx has one (rlock.WithOwner). Otherwise other goroutines of
+		// that owner would nest in this hold, and would lead, too.
 		held, hold, err := e.lock.Lock(handle.As(ctx, nil), rlock.WithLease(e.session.Lease))
 		if err != nil {
 			return ctx, nil, ofCampaign(err)
@@ -114,7 +116,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (context.Context,
 	}
 }
 
-// ofCampaign replaces the hint about Lock in err, if there is one, with a hint about Campaign.
+// If err has a hint about Lock, ofCampaign replaces this hint with a hint about Campaign.
 func ofCampaign(err error) error {
 	before, after, ok := strings.Cut(err.Error(), failure.SelfHint)
 	if !ok {
@@ -156,14 +158,16 @@ func (e *Election) background(f func()) bool {
 }
 
 // Proclaim replaces the leader's value. The new value has at most [MaxValue] bytes. Proclaim blocks for the
-// reply, at most until ctx ends. The value of the latest call counts, even if the requests of several calls
-// arrive in another order. Proclaim returns
+// reply, at most until ctx ends. If ctx has no deadline, Proclaim blocks for at most the watchdog timeout of
+// the session. The value of the latest call counts, even if the requests of several calls arrive in another
+// order. Proclaim returns
 //   - nil if this value or a newer value is stored;
 //   - [rlock.ErrNotHeld] after Resign, and for a nil Leadership;
 //   - [rlock.ErrLost] if the leadership was lost, or [rlock.ErrClosed] if the session was closed.
 //
 // If ctx is nil or the value is too long, Proclaim returns an error and does not store the value. Any other
-// error is an error of ctx or of go-redis. After such an error, it is not known whether Redis has stored the
+// error comes from go-redis, matches ctx.Err() if ctx ended, or matches os.ErrDeadlineExceeded if Redis has
+// not replied within the watchdog timeout. After such an error, it is not known whether Redis has stored the
 // value. Until the context that Campaign returned has ended, the session sends the newest value again after
 // each third of the lease.
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
@@ -200,7 +204,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 //   - [rlock.ErrLost] if the leadership had been lost before;
 //   - [rlock.ErrClosed] if the session has closed and released the lock.
 //
-// Any other error is an error of ctx or of go-redis. After such an error, it is not known whether Redis has
+// Any other error comes from go-redis, or means that the wait for the replies has ended. In the second case,
+// it matches ctx.Err() or context.DeadlineExceeded. After any such error, it is not known whether Redis has
 // released the lock. The session sends the release again in the background until the lease has expired,
 // unless the error says "not tried again". Until the lease has expired, observers may still see this leader.
 //

@@ -1,5 +1,5 @@
-// Package election elects one leader among several processes, and shows the leader to any process. Each
-// process that calls Campaign is a candidate. The leader holds a lock of package fairlock, and the other
+// Package election elects one leader among several processes, and shows the leader to any process. Each call
+// of Campaign makes its caller a candidate. The leader holds a lock of package fairlock, and the other
 // candidates wait for this lock.
 //
 //	scheduler := election.New(session, "scheduler")
@@ -18,9 +18,9 @@
 //
 //	err := scheduler.Run(ctx, "10.0.0.7:8080", lead)
 //
-// [Election.Campaign] returns when the caller leads. It returns a context for the leader's work, and the
-// leader must stop when this context ends. Any process can read who leads ([Election.Leader]), follow changes
-// ([Election.Observe]) and list the candidates ([Election.Inspect]).
+// [Election.Campaign] waits until the caller leads. It returns a context for the leader's work, and the
+// leader must stop this work when the context ends. Any process can read who leads ([Election.Leader]),
+// follow changes ([Election.Observe]) and list the candidates ([Election.Inspect]).
 //
 // # Guarantees
 //
@@ -30,8 +30,8 @@
 //
 // docs/failures.md describes the cases in which two leaders can act at the same time. For example, a leader's
 // process may have been stopped for longer than its lease, or Redis may have forgotten the leadership in a
-// failover. So a database that the leader writes to must refuse a token that is smaller than the largest
-// token that it has seen.
+// failover. So a leader should send its token with each write to a database, and the database must refuse a
+// token that is smaller than the largest token so far.
 //
 // Candidates lead first come, first served, in the order in which their requests reached Redis. Several
 // candidates of one session lead one after another, and each leadership has its own token. If they begin to
@@ -40,9 +40,9 @@
 //
 // Redis stores a leader's value together with the leader's token. The script that reads the value compares
 // this token with the token of the lock. So a value is only returned if its leader held the lock in Redis at
-// that instant. The leadership may have ended already, by the leader's own clock or because the leader is
-// resigning, but the next leadership has not begun. Of several values of one leader, the newest value counts,
-// even if the requests that store them arrive late or twice.
+// that instant. At that instant, the next leadership has not begun in Redis. But the leadership may have
+// ended already by the leader's own clock, or because the leader is resigning. Of several values of one
+// leader, the newest value counts, even if the requests that store the values arrive late or twice.
 //
 // # When a leader is replaced
 //
@@ -55,9 +55,10 @@
 //   - If the next candidate is dead, too, it delays the other candidates like a dead waiter of package
 //     fairlock.
 //   - If the leader's process restarts, the new process is a new candidate, and does not resume the
-//     leadership. The former process may still run, cut off from the network. If the new process resumed the
-//     leadership, two leaders with one token could act at the same time. A process that shuts down should
-//     call Resign or close its session, so that no candidate has to wait for the lease to expire.
+//     leadership. The reason is that the former process may still run, cut off from the network. If the new
+//     process resumed the leadership, two leaders with one token could act at the same time. A process that
+//     shuts down should call Resign or close its session, so that no candidate has to wait for the lease to
+//     expire.
 //
 // After a failover of Redis, a leadership continues if the new master has the data of the lock. If not,
 // another candidate can be elected, and docs/failures.md describes when the former leader notices the loss.

@@ -24,12 +24,12 @@ var (
 	retractScript  = wire.Named("election/retract")
 )
 
-// MaxValue is the largest length of a value, in bytes.
+// MaxValue is the largest length of a leader's value, in bytes.
 const MaxValue = 64 << 10
 
 // An Election names an election for one session. It keeps no state of a campaign, so any number of goroutines
-// can use it, and several Elections with the same name are the same election. On a nil or zero Election,
-// every method except Name returns or yields an error.
+// can use it. Several Elections with the same name are the same election. On a nil or zero Election, every
+// method except Name returns or yields an error.
 type Election struct {
 	session *session.Session
 	lock    *rlock.Mutex
@@ -78,9 +78,10 @@ func (l Leader) None() bool { return l.Token == 0 }
 
 // Leader returns the present leader, and reports whether there is a leader. There is none before the first
 // leader is elected. There is also none from the end of a leadership until the next leader has stored its
-// first value. Leader blocks for the reply, at most until ctx ends. The error matches ctx.Err() if ctx ended,
-// or [rlock.ErrClosed] if the session is closed. Any other error is an error of go-redis, or the error of a
-// mistake, such as a nil context.
+// first value. Leader blocks for the reply, at most until ctx ends. If ctx has no deadline, Leader blocks for
+// at most the watchdog timeout of the session. The error matches ctx.Err() if ctx ended, [rlock.ErrClosed] if
+// the session is closed, or os.ErrDeadlineExceeded if Redis has not replied within the watchdog timeout. Any
+// other error is an error of go-redis, or the error of a mistake, such as a nil context.
 func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, false, err
@@ -91,9 +92,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 
 // Inspect returns the leader as the holder, and the waiting candidates in the order of the queue. A holder
 // that has not stored its first value yet does not lead yet. A leader that has died is listed until its lease
-// has expired. A candidate that has died is listed until its waiter timeout has passed and, after that, a
-// request has removed it from the queue. Inspect sends one request, which changes nothing, and blocks for the
-// reply, at most until ctx ends. It returns the same errors as [Election.Leader].
+// has expired. A candidate that has died is listed until its waiter timeout has passed, and a later request
+// has removed it from the queue. Inspect sends one request, which changes nothing. The bounds of its wait and
+// its errors are the same as for [Election.Leader].
 func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.mutex().Inspect(ctx) }
 
 // Observe first yields the present leader, or the zero Leader if there is none. When the leader or its value
@@ -112,8 +113,8 @@ func (e *Election) Inspect(ctx context.Context) (rlock.State, error) { return e.
 // message makes Observe read the state. Observe also reads the state when the leader's lease would have
 // expired without a renewal. So it notices when a leader has died or an operator has freed the lock. While
 // there is no leader, Observe reads the state once per watchdog timeout of the session, because a message can
-// get lost between the nodes of a Cluster. All loops of a session share its subscription connection, but a
-// slow loop does not delay the others.
+// get lost between the nodes of a Cluster. All loops over Observe in a session share the subscription
+// connection of the session, but a slow loop does not delay the others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -172,8 +173,8 @@ func (e *Election) look(ctx context.Context, channel any) (view, error) {
 	return v, nil
 }
 
-// parse parses a reply of election/leader.lua: 'N', or 'L LEFT OWNER TOKEN NUMBER VALUE'. A 'D' may follow
-// the first letter.
+// parse parses a reply of election/leader.lua, which is 'N' or 'L LEFT OWNER TOKEN NUMBER VALUE'. A 'D' after
+// the first letter means that the server has no subscriber to the session's channel.
 func parse(reply string) (v view, ok bool) {
 	words := strings.SplitN(reply, " ", 6)
 	words[0], v.unsubscribed = strings.CutSuffix(words[0], "D")
@@ -190,8 +191,8 @@ func parse(reply string) (v view, ok bool) {
 	return v, isTime && isToken && err == nil
 }
 
-// do runs a script and waits for the reply until ctx or the session ends. The script must tolerate a request
-// that arrives late or twice.
+// do runs a script and waits for the reply until ctx or the session ends. If ctx has no deadline, do waits
+// for at most the session's lease. The script must tolerate a request that arrives late or twice.
 func (e *Election) do(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
 	return inner.Mutex(e.lock).Ask(ctx, &request{sc, e.keys(), argv})
 }
@@ -205,7 +206,7 @@ type request struct {
 	argv   []any
 }
 
-// Request makes a copy. All copies are the same.
+// Request makes one copy of the request. It does not use the time, because all copies are the same.
 func (r *request) Request(time.Time) *wire.Request { return r.keys.RequestFew(r.script, r.argv...) }
 
 // checkValue returns an error if a value is too long.
@@ -216,7 +217,8 @@ func (e *Election) checkValue(value string) error {
 	return nil
 }
 
-// A history remembers the states that were shown to one observer.
+// A history remembers the last state that one loop over Observe got, and the newest leader and value that
+// advance has accepted.
 type history struct {
 	begun bool
 	shown Leader // the last state that was shown

@@ -14,14 +14,15 @@ import (
 const retryPause = time.Second
 
 // Run campaigns. When this process leads, Run calls fn with a context for the leader's work. When fn has
-// returned or panicked, Run resigns. If the leadership was lost while fn ran, Run drops the result of fn,
-// campaigns again and calls fn again. One Run never has two calls of fn at the same time. [Election.Leader]
-// shows the value, of at most [MaxValue] bytes, to other processes.
+// returned or panicked, Run resigns. If the leadership was lost while fn ran, Run drops the result of fn and
+// campaigns again. When this process leads again, Run calls fn again. One Run never has two calls of fn at
+// the same time. The value may have at most [MaxValue] bytes. Other processes read it by [Election.Leader].
 //
 // The context of fn ends when the leadership ends (see [Election.Campaign]), and when ctx ends. When its
 // context has ended, fn must return, because Run waits for fn. fn must pass this context to everything that
-// it calls. If fn calls Run of the same election with this context, the inner Run stores its own value, calls
-// its own function at once, and does not resign. If it cannot store the value, it returns the error.
+// it calls. If fn calls Run of the same election with this context, the inner Run does not campaign. It
+// stores its own value, calls its own function, and does not resign. If the inner Run cannot store the value,
+// it returns the error and does not call its function.
 //
 // If fn returns before the leadership is lost, Run returns, too. While fn does not run, Run also returns when
 // ctx or the session ends. An outage of Redis does not end Run, however long the outage lasts. After fn has

@@ -70,8 +70,8 @@ func (a *acquisition) run() error {
 		}
 		first = taken.Index
 		// At the first two restarts, wait for the member that memberToAwait chooses, so that calls wait in
-		// one queue. Later, and after an outage, wait for the member that caused the restart. Another caller
-		// may hold that member for a long time.
+		// one queue. Later, and after an outage, wait for the member that caused the restart. If this call
+		// never waited for that member, it could start over again and again while another caller holds it.
 		if restarts < 2 && errors.Is(taken, rlock.ErrLocked) {
 			first = a.l.memberToAwait(first)
 		}
@@ -128,10 +128,10 @@ func (a *acquisition) round(first int) (taken *MemberError, err error) {
 
 // learnClocks makes sure that the sessions of the members that are tried at the same time know the clock of
 // Redis. A request carries the Redis time after which it is void. A session that does not know the clock
-// sends 0, so its requests have no effect, and the replies set the clock. The session would then send each
-// request again alone, not in the shared pipeline. The requests of several callers would mix, so each caller
-// could get some members, and no caller all of them. The results of learnClocks mean the same as the results
-// of round.
+// sends 0, so its requests have no effect, and it sets the clock from the replies. Without learnClocks, the
+// session would then send each request again alone, not in the shared pipeline. The requests of several
+// callers would mix, so each caller could get some members, and no caller all of them. The results of
+// learnClocks mean the same as the results of round.
 func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	l := a.l
 	var members []int // a member for each clock that is not known
@@ -170,9 +170,9 @@ func (a *acquisition) bounded() (context.Context, context.CancelFunc) {
 // memberToAwait returns the index of the member to wait for. i is the index of a taken member, or -1 if no
 // member is known to be taken. The candidates are the taken member, and all members of type *rlock.Mutex that
 // other goroutines or other sessions are known to want. memberToAwait returns the first candidate in the
-// order of tries, or -1 if there is none. So all callers that want the same members wait in one queue. If two
-// callers waited in the queues of different members, Redis could hand each of them a member that the other
-// one needs.
+// order of tries, or -1 if there is none. So callers that want the same members usually wait in one queue. If
+// two callers waited in the queues of different members, Redis could hand each of them a member that the
+// other one needs.
 func (l *MultiLock) memberToAwait(i int) int {
 	for _, j := range l.order[:l.numParallel] {
 		here, elsewhere := inner.Mutex(l.members[j].(*rlock.Mutex)).Wanted()
@@ -204,9 +204,9 @@ type method func(context.Context, ...rlock.Option) (context.Context, *rlock.Hold
 // members are free.
 const minTryTime = 2 * time.Millisecond
 
-// take acquires the i-th member by a call of lock, unless the member is held already. The call of lock is
-// bounded by the end of the caller's wait, but may take at least minTime. If the caller's wait has ended
-// already, take returns errTimeUp.
+// take acquires the i-th member by a call of lock, unless the member is held already. The call of lock gets
+// the rest of the time of WaitAtMost as its own limit, but at least minTime. If no time is left, take returns
+// errTimeUp.
 func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time.Duration) error {
 	if a.parts[i].hold != nil {
 		return nil
@@ -227,9 +227,9 @@ func (a *acquisition) take(ctx context.Context, i int, lock method, minTime time
 }
 
 // A keptOption is the last option that take passes to a member. It removes HoldAtLeast, which comes from the
-// call or from the member, and keeps the time of HoldAtLeast in atLeast. Otherwise a member that the call
-// releases, because another member is taken, would stay taken. The method stay applies HoldAtLeast when all
-// members are held.
+// call or from the member, and keeps the time of HoldAtLeast in atLeast. Otherwise, if the call releases a
+// member because another one is taken, the released member would stay taken. The method stay applies
+// HoldAtLeast when all members are held.
 type keptOption struct {
 	rlock.Option // makes keptOption an Option; its value is not used
 	atLeast      time.Duration
@@ -262,8 +262,8 @@ var errTimeUp = fmt.Errorf("the wait was over before the lock was requested: %w"
 
 // failed combines the errors of members. If no member has failed, both results are nil. If waiting cannot
 // mend an error, failed returns this error as err, and taken is nil. In all other cases, both results are the
-// error of the member to wait for. This is the first member in the order of tries whose server fails. If no
-// server fails, the call waits for the first member that has another holder.
+// error of one member, which makes the call start over. This is the first member in the order of tries whose
+// server fails. If no server fails, it is the first member that has another holder.
 func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, err error) {
 	for n, err := range errs {
 		i := members[n]
@@ -295,7 +295,7 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 }
 
 // isOutage reports whether err comes from an outage. After such an error of a member, a Lock of the MultiLock
-// starts over, because the Lock of a member keeps waiting in an outage.
+// starts over. It then waits for that member by the Lock of the member, which keeps waiting in an outage.
 func isOutage(err error) bool {
 	if outage, known := outageOf(err); known {
 		return outage
@@ -310,9 +310,9 @@ func isOutage(err error) bool {
 // release continues in the background.
 const releaseWait = 5 * time.Second
 
-// releaseParts releases the members that a round has taken, and waits for that. If the caller's wait or
-// releaseWait ends first, the release continues in the background. It does not disturb the next round,
-// because each round has its own parts.
+// releaseParts releases the members that a round has taken, and waits until they are released. If the
+// caller's wait or releaseWait ends first, the release continues in the background. Meanwhile the next round
+// can run, because each round has its own slice of parts.
 func (a *acquisition) releaseParts() {
 	parts := a.parts
 	a.parts = nil
@@ -337,8 +337,9 @@ func (a *acquisition) releaseParts() {
 }
 
 // unlock unlocks the held parts, in the reverse order of tries. So the first member, for which other callers
-// wait, is unlocked last. When these callers get it, the other members are usually free. When the Unlock of a
-// part has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several goroutines.
+// usually wait, is unlocked last. When one of these callers gets it, the other members are usually free. When
+// the Unlock of a part has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several
+// goroutines.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
 	for last := len(l.order); last > 0; last -= maxTogether {
 		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {

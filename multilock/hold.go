@@ -37,8 +37,8 @@ func (h *holding) check() {
 
 // end ends h.ctx because the context of the i-th part has ended. If this part is nested, its context also
 // ends with the hold of an earlier part. So the cause names the first part whose own hold has ended. If there
-// is no such part, it names the i-th part. If the caller's context has ended, the cause is the cause of that
-// context.
+// is no such part, the cause names the i-th part. But if the caller's context has ended, the cause is the
+// cause of that context, and names no part.
 func (h *holding) end(i int) {
 	if ended := slices.IndexFunc(h.parts, func(p part) bool { return p.hold.Err() != nil }); ended >= 0 {
 		i = ended
@@ -77,8 +77,8 @@ func (h *holding) Parts() []*handle.Hold {
 
 func (h *holding) Context() context.Context { return h.ctx }
 
-// Find calls Find of the parts. If that finds nothing, it looks for a value in the contexts of the parts,
-// because a user's own Locker may have set values there.
+// Find calls Find of the parts. If all of them return nil, Find looks up the key in the contexts of the
+// parts, because a user's own Locker may have set values there.
 func (h *holding) Find(key any) any {
 	if found := find(h.parts, key); found != nil {
 		return found
@@ -89,8 +89,8 @@ func (h *holding) Find(key any) any {
 			continue
 		}
 		found := p.ctx.Value(key)
-		// If the value of core for this key is core itself, package context is looking for the context that
-		// it can cancel. Then it must not find the context of a part.
+		// Package context uses a private key to find the nearest context that it can cancel. For this key,
+		// the value of core is core itself. In this case, Find must not return the context of a part.
 		if found != nil && core.Value(key) != any(core) {
 			return found
 		}

@@ -20,12 +20,12 @@ import (
 // any number of goroutines may use it. Every method of the zero MultiLock, except Name, returns an error.
 type MultiLock struct {
 	name    string
-	members []rlock.Locker // each member once
+	members []rlock.Locker // without duplicates
 	err     error          // error of New; Lock, TryLock and Do return it
 
 	// order has the indexes of the members in the order in which they are tried. The first numParallel
-	// members are tried at the same time. After them, the others are tried one after another. Both groups are
-	// sorted by name, so that all callers have the same order and wait in one queue.
+	// members in this order are tried at the same time. After them, the others are tried one after another.
+	// Both groups are sorted by name, so that all callers have the same order (see memberToAwait).
 	order       []int
 	numParallel int
 
@@ -34,15 +34,16 @@ type MultiLock struct {
 
 var _ rlock.Locker = (*MultiLock)(nil)
 
-// New returns a MultiLock of these members. Members can be Mutexes, semaphores, read-write locks, RedLocks,
-// MultiLocks, or Lockers of your own, and can use any clients. New sends no request. If a member is not
-// valid, Lock, TryLock and Do return an error that says so.
+// New returns a MultiLock of these members. Members can be Mutexes, read-write locks, RedLocks, MultiLocks,
+// or Lockers of your own, and can use any clients. For permits of a semaphore, pass the result of its method
+// Locker. New sends no request. If there is no member, or if a member is not valid, Lock, TryLock and Do
+// return an error that says so.
 //
 // If a member is a MultiLock, New uses the members of that MultiLock instead. A member that is passed twice
-// counts once. Two Mutexes, also of package redisson, are the same member if they name the same lock in the
-// same session. Two RedLocks are the same member if they have the same name, and Quorums with the same
-// sessions and options. Two Lockers of any other type are the same member if they are equal by the operator
-// ==.
+// counts once. Two Mutexes of package rlock, fairlock or redisson are the same member if they name the same
+// lock in the same session. Two RedLocks are the same member if they have the same name, and their Quorums
+// have the same sessions and options. Two Lockers of any other type are the same member if they are equal by
+// the operator ==.
 func New(members ...rlock.Locker) *MultiLock {
 	l := &MultiLock{}
 	if len(members) == 0 {
@@ -59,8 +60,10 @@ func New(members ...rlock.Locker) *MultiLock {
 	l.name = strings.Join(names, "+")
 	var sequential []int
 	for i, m := range l.members {
-		// Members of other types are tried one after another. A user's own Locker may wait for other members,
-		// a reader may nest in the hold of its writer, and a RedLock has several servers.
+		// Only members of type *rlock.Mutex are tried at the same time. For this, wire.Gather requires that
+		// no call waits for another one, and puts only the first request of each call into a pipeline. A
+		// user's own Locker may wait for another member, a reader may nest in the hold of its writer, and a
+		// RedLock sends requests to several servers.
 		if _, isMutex := m.(*rlock.Mutex); isMutex {
 			l.order = append(l.order, i)
 		} else {
@@ -151,8 +154,8 @@ func (l *MultiLock) Name() string {
 // the form members[Index].
 type MemberError struct {
 	// Index is the index of the member in [rlock.Hold.Parts], from 0. Members are numbered in the order in
-	// which they were passed to [New]. A member that was passed twice counts once. Instead of a MultiLock,
-	// the members of that MultiLock count.
+	// which they were passed to [New]. A member that was passed twice counts once. If a MultiLock was passed,
+	// its members are numbered in its place.
 	Index int
 	Name  string // name of the member
 	Err   error  // error of the member
@@ -175,16 +178,15 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 // these members re-enters, too. The context ends when the hold of any member ends. If a member was lost, the
 // cause matches [rlock.ErrLost] and names that member. The other members stay held until Unlock.
 //
-// Options of the call apply to all members. [rlock.WaitAtMost] bounds the wait for all of them together.
-// [rlock.WithLease], [rlock.WithNote] and [rlock.HoldAtLeast] apply to each member. If a member was made with
-// an option that the call does not have, this option applies to the member. Even if less than 2 ms of the
-// time of WaitAtMost is left, a try of a member may take 2 ms. So Lock can return up to 2 ms after the end of
-// that time.
+// [rlock.WaitAtMost] bounds the wait for all members together. The other options of the call apply to each
+// member. If a member was made with an option that the call does not have, this option applies to the member.
+// If less than 2 ms of the time of WaitAtMost is left, a try of a member may still take 2 ms. So Lock can
+// return up to 2 ms after the end of that time.
 //
 // After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
-// it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, they
-// continue in the background. If a member failed, the error is a *[MemberError] with the error of this
-// member.
+// it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, the
+// releases continue in the background. If a member could not be acquired or was lost, the error is a
+// *[MemberError] with the error of this member.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {
 	return l.acquire(ctx, options, false)
 }
@@ -193,11 +195,11 @@ func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.
 // *[MemberError] with the *[rlock.LockedError] of this member.
 //
 // Suppose that several goroutines or processes try a free MultiLock at the same moment. If its members are
-// reentrant or fair locks on one server, usually one caller gets all members. The reason is that each caller
-// sends its requests in one pipeline, and that all callers use the same order. If a pipeline arrives in one
-// piece, Redis usually carries it out without commands of others in between. But it is possible that each
-// caller gets some members, and no caller gets all of them. Then all calls return [rlock.ErrLocked], whereas
-// Lock would start over. This can happen
+// locks of package rlock or fairlock on one server, usually one caller gets all members. The reason is that
+// each caller sends its requests in one pipeline, and that all callers use the same order. If a pipeline
+// arrives in one piece, Redis usually carries it out without commands of others in between. But it is
+// possible that each caller gets some members, and no caller gets all of them. Then all calls return
+// [rlock.ErrLocked], whereas Lock would start over. This can happen
 //   - if the members are on several servers, or on several masters of a Cluster;
 //   - if members are tried one after another (see the package documentation);
 //   - if there are so many members that their pipeline does not reach Redis in one piece.

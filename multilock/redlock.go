@@ -38,11 +38,11 @@ type QuorumOption func(*quorumConfig)
 type quorumConfig struct{ timeout time.Duration }
 
 // WithServerTimeout sets how long the locks of a Quorum wait for slow servers. A TryLock waits for at most d
-// until a majority has answered, and then for at most d for the other servers. A Lock keeps a minority of the
-// servers for at most d while others have the rest. d must be at least 1 ms, and less than half of the
-// watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout, but at least 100 ms. If a
-// quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter. So a slow server uses up
-// little of the lease, and a server in another region can still answer in time.
+// until a majority has answered, and then for at most d for the other servers. A Lock that gets only a
+// minority, because others have the rest, usually releases this minority after d. d must be at least 1 ms,
+// and less than half of the watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout, but
+// at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter. So
+// a slow server uses up little of the lease, and a server in another region can still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }
@@ -108,10 +108,11 @@ func NewQuorum(sessions []*rlock.Session, options ...QuorumOption) (*Quorum, err
 //     stays on a bare majority, which can spare no server, the Quorum logs a warning.
 //   - Tokens grow from holder to holder. Inspect can return a higher token than the Token of the hold.
 //   - The last Unlock waits until a majority of the servers has released the lock.
-//   - Inspect returns the holder that has a majority, and the number of servers that have this holder. Count
-//     is 1, because servers do not know of nested holds. A Quorum makes sessions of its own for the parts,
-//     and their ids differ only at the end. Owner and Session are the common beginning of these ids. Owner
-//     ends in ~ if the lock stays taken after its Unlock because of [rlock.HoldAtLeast].
+//   - Inspect returns the holder that has a majority, and the number of servers that have this holder. The
+//     Count of this holder is 1, because servers do not know of nested holds. A Quorum makes sessions of its
+//     own for the parts, and their ids differ only at the end. The Owner and Session of the holder are the
+//     common beginning of these ids. The Owner ends in ~ if the lock stays taken after its Unlock because of
+//     [rlock.HoldAtLeast].
 type RedLock struct {
 	q     *quorum
 	name  string

@@ -66,9 +66,9 @@ func (l *localQueue) forget() {
 	}
 }
 
-// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest. If
-// the next round is a try, it first waits for a short time until the parts of the ended hold are released
-// (see engine.Kind.Alone).
+// passTurn is called when a hold has ended. It gives the turn to the goroutine that has waited longest, if
+// there is one. The parts of the ended hold may not be released yet. So if the next round is a try, this
+// round first waits for their release, for a short time (see engine.Kind.Alone).
 func (l *localQueue) passTurn() {
 	l.q.mu.Lock()
 	l.held.Store(nil)
@@ -86,14 +86,14 @@ type lockCall struct {
 	values    context.Context // has the values of callerCtx, and never ends, because parts outlive the call
 	cfg       engine.Config
 	bounds    call.Bounds
-	once      bool      // the call makes one round, and does not wait
+	once      bool      // the call makes only one round, and does not wait for other holders
 	begun     time.Time // when the call began
 	depth     int       // hold count after the call: 1, or more if the hold is nested
 
 	// holder is nil if the lock is not known to be taken. If the holder is unknown, holder.Holder is "".
 	holder       *failure.LockedError
 	waitReported bool      // the observer got EventWaiting
-	trouble      error     // error of the last round, if too few servers answered; otherwise nil
+	trouble      error     // error of a round without enough answers; nil if the last round had enough
 	roundAt      time.Time // when the last round began
 	outageAt     time.Time // when the present outage of the servers began; zero: there is none
 	hopeless     bool      // too many servers have permanent errors, so there can be no majority
@@ -132,7 +132,7 @@ func (l *RedLock) acquire(
 	}
 	e, err := c.run()
 	if err != nil {
-		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // ctx ended during a round
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // err hides that ctx ended
 			err = c.waitError()
 		}
 		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(c.begun), Err: err})
@@ -169,8 +169,8 @@ func (c *lockCall) run() (*entry, error) {
 }
 
 // waitForTurn waits for the turn among the goroutines of this process, and then competes for the lock. If the
-// call does not get the lock, waitForTurn passes the turn on to the next goroutine. A call that does not wait
-// returns an error if another goroutine has the turn.
+// call does not get the lock, waitForTurn passes the turn on to the next goroutine. If the call may not wait
+// for other holders, and another goroutine has the turn, waitForTurn returns an error at once.
 func (c *lockCall) waitForTurn() (e *entry, err error) {
 	local := c.local
 	select {
@@ -232,10 +232,10 @@ func (c *lockCall) reportWaiting() {
 //
 // A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round. But if
 // other processes are known to wait, the Lock leaves this round out, because the round would only delay them.
-// If this round fails, and another round may succeed (retries), the Lock joins the line, which is a fair lock
-// on one of the servers. When the Lock is at the head of the line, or could join no line, it makes further
-// rounds, in which it waits in the queues of all servers. The rounds end with a majority, with the end of the
-// wait, or with an error that is final.
+// If the round was left out, or if it has failed and another round may succeed (retries), the Lock joins the
+// line, which is a fair lock on one of the servers. When the Lock is at the head of the line, or could join
+// no line, it makes further rounds, in which it waits in the queues of all servers. The rounds end with a
+// majority, with the end of the wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -316,8 +316,8 @@ func (c *lockCall) joinLine() *engine.Entry {
 	return nil
 }
 
-// joinLineAt waits in the line of one server. It returns nil if the server cannot be reached, if the server
-// refuses, or if the wait has ended.
+// joinLineAt waits in the line of one server, and returns the entry of the line's lock. It returns nil if the
+// server cannot be reached, if the server refuses, or if the wait has ended.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()
@@ -328,8 +328,8 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	// Do not check for trouble before the first tick, because joinLine has just checked. If the request for
-	// the line fails at once, an earlier check could take its error for a trouble of the server, and end the
-	// loop before the error is logged.
+	// the line fails at once, an earlier check could take the error of this request for a trouble of the
+	// server, and end the loop before the error is logged.
 	for reachable := true; reachable && !c.bounds.Over(); {
 		select {
 		case a := <-head.answers:

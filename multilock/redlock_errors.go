@@ -24,7 +24,7 @@ var (
 	errLate     = errors.New("no answer in time")
 	errTwice    = errors.New("another session of the quorum leads to the same server, or to its replica")
 	errTaken    = errors.New("another holder has the lock")
-	errMissing  = errors.New("the hold is missing there") // from a server that has answered
+	errMissing  = errors.New("the hold is missing there") // the server answers, but does not have the hold
 	errMinority = errors.New("others have the lock on too many servers")
 	errToken    = errors.New("no majority has stored the fencing token")
 )
@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf examines an error of a RedLock. outage is true if Lock keeps waiting after this error, as it does
-// in an outage. known is false if outageOf does not know the error.
+// outageOf reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
+// known is false, outageOf does not know the error, and outage has no meaning.
 func outageOf(err error) (outage, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
@@ -55,7 +55,7 @@ func outageOf(err error) (outage, known bool) {
 	return known, known
 }
 
-// kindOf returns the kind of the vote of a server that has answered with err.
+// kindOf returns the kind of the vote of a server if the request to it has failed with err.
 func kindOf(err error) voteKind {
 	switch {
 	case errors.As(err, new(*failure.LockedError)):
@@ -81,10 +81,11 @@ func (s *server) named(err error) error {
 }
 
 // late returns the error for a server that has not answered in time. If the session knows of a trouble of the
-// server, the error names it.
+// server, the error names this trouble.
 func (s *server) late() error {
 	err := s.trouble()
-	// An ended context says nothing about the server, because it was the context of another call.
+	// Ignore the error of an ended context. It was the context of another call, and says nothing about the
+	// server.
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return errLate
 	}
@@ -97,8 +98,8 @@ const maxAhead = 24 * time.Hour
 
 const noVote = "a server of a RedLock has no vote"
 
-// checkToken returns and logs an error if a grant of the i-th server with this token cannot count as a vote.
-// Otherwise it returns nil.
+// checkToken returns and logs an error if this token of the i-th server is too far ahead of the server's
+// clock (maxAhead). A grant with such a token cannot count as a vote. Otherwise checkToken returns nil.
 func (l *RedLock) checkToken(i int, token int64) error {
 	s := l.q.servers[i]
 	if now := s.session.Clock.Now(time.Now()); now == 0 || token <= now+maxAhead.Microseconds() {
@@ -123,7 +124,7 @@ func (l *RedLock) refusal(i int, err error) error {
 		e := failure.LockedError(*locked)
 		e.Holder = holderOf(e.Holder) + stayedMark(e.Holder)
 		return &e
-	case locked != nil, // the part is still held by this process
+	case locked != nil, // an earlier request of this process for the part has not ended
 		errors.Is(err, failure.ErrNoAnswer), // the round ended before the server answered
 		errors.Is(err, context.Canceled):
 		return s.late()

@@ -14,8 +14,8 @@ import (
 	"github.com/lockline/lockline/internal/session"
 )
 
-// An entry is one hold of a majority, either the first hold or a hold that is nested in it. Servers do not
-// know of nested holds.
+// An entry is the hold of one call, either of the call that made the majority, or of a call that nests in its
+// hold. Servers do not know of nested holds.
 type entry struct {
 	m      *majority
 	ctx    context.Context // ends with the hold
@@ -104,7 +104,7 @@ func (c *lockCall) nest(outer *entry) (*entry, error) {
 		return nil, nil
 	}
 	if err := m.extend(c.bounds.Until, -1, c.cfg.Lease); err != nil {
-		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // Unlock may wait for servers
+		c.q.home.Go(func() { _ = e.Unlock(context.Background()) }) // because Unlock may wait for servers
 		if c.bounds.Over() {
 			err = c.waitError()
 		}
@@ -246,7 +246,7 @@ func (e *entry) Unlock(ctx context.Context) error {
 	m.local.passTurn()
 	err := m.awaitRelease(ctx, releasing)
 	ctx = context.WithoutCancel(ctx)
-	if errors.Is(err, failure.ErrLost) { // a majority of the servers no longer had the hold
+	if errors.Is(err, failure.ErrLost) { // too few servers still had the hold
 		m.reportLost(ctx, held, failure.ErrGone)
 	} else {
 		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})

@@ -77,8 +77,8 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 }
 
 // votes returns the parts as votes. If live is true, lost parts do not count. A part is lost at its local
-// deadline at the latest. On the server, the lease of the part ends later, so no other holder can have got
-// the part yet. The caller must hold m.mu.
+// deadline at the latest. On the server, the lease of the part ends later. So while the part counts here, no
+// other holder can have got it. The caller must hold m.mu.
 func (m *majority) votes(live bool) tally {
 	t := m.q.tally(refused)
 	for i, p := range m.parts {
@@ -111,7 +111,7 @@ func (m *majority) live() tally {
 }
 
 // deadline returns the time until which the parts of a majority of the servers are valid. Lost parts count,
-// too.
+// too, because otherwise a lost hold would have no deadline.
 func (m *majority) deadline() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +172,7 @@ func (m *majority) endIfLost() error {
 		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(func() { // in the background, because many locks may be lost at once
+		m.q.home.Go(func() { // in the background, because it waits, and calls the user's observer
 			<-m.announced
 			report()
 		})
@@ -258,7 +258,7 @@ func (m *majority) release(ctx context.Context, all bool) *poll[struct{}] {
 	m.mu.Lock()
 	parts := slices.Clone(m.parts)
 	if all {
-		clear(m.parts) // otherwise a lost hold would still have the deadline of these parts
+		clear(m.parts) // otherwise Deadline of a lost hold would still count these parts
 	}
 	m.mu.Unlock()
 	asked := m.q.tally(refused)

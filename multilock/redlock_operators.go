@@ -12,9 +12,9 @@ import (
 )
 
 // Inspect returns the state of the lock, with the holder that a majority of the servers has. If no holder has
-// a majority, the state shows a free lock. Inspect sends one request to each server, which changes nothing.
-// It blocks until all servers have answered, but not longer than the time of [WithServerTimeout], and at most
-// until ctx ends.
+// a majority, the state shows a free lock. Inspect sends one request to each server. These requests change
+// nothing. Inspect blocks until all servers have answered, but not longer than the time of
+// [WithServerTimeout], and at most until ctx ends.
 func (l *RedLock) Inspect(ctx context.Context) (rlock.State, error) {
 	_, st, err := l.inspect(ctx)
 	return st, err
@@ -42,7 +42,8 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 		if holders[who] == nil {
 			holders[who] = l.q.tally(refused)
 		}
-		// The server may have stored a higher token than the token of its grant.
+		// Use the highest token that the server has stored. It may be above the token of the server's grant
+		// (see makeSafe).
 		holders[who][i] = vote{granted, max(st.Token, st.Floor), now.Add(st.Remaining)}
 	}
 	for who, parts := range holders {
@@ -70,7 +71,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 
 // each calls f for all servers, and waits for the answers until the server timeout, or until ctx ends. If a
 // majority has answered without an error, the function each returns the results by server, and a tally in
-// which these servers are granted.
+// which the votes of these servers are granted.
 func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T, tally, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, nil, err
@@ -94,7 +95,8 @@ func each[T any](ctx context.Context, l *RedLock, f func(i int) (T, error)) ([]T
 }
 
 // ForceUnlock frees the lock on all servers that can be reached, and reports whether it was held on any of
-// them. It returns an error if these servers are no majority. See [rlock.Mutex.ForceUnlock].
+// them. If these servers are no majority, ForceUnlock returns false and an error, although it may have freed
+// the lock on some servers. See [rlock.Mutex.ForceUnlock].
 func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 	return l.force(ctx, nil)
 }
@@ -105,10 +107,10 @@ func (l *RedLock) ForceUnlock(ctx context.Context) (bool, error) {
 // servers have answered, the holder may have lost the lock on some servers. Call Inspect again to see the
 // state.
 //
-// ForceUnlockToken first sends a request to each server, which reads the state. Then it sends a request to
-// each server with this holder, which frees the lock. One request would not be safe, because each server has
-// its own token for the hold. A server cannot compare its token with the token that Inspect has returned, so
-// it could free the lock of a newer holder. See [rlock.Mutex.ForceUnlockToken].
+// ForceUnlockToken first reads the state of each server by one request. Then it frees the lock by another
+// request to each server that has this holder. A single request to each server would not be safe, because
+// each server has its own token for the hold. A server cannot compare its token with the token that Inspect
+// has returned, so it could free the lock of a newer holder. See [rlock.Mutex.ForceUnlockToken].
 func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	if err := l.check(ctx); err == nil && token <= 0 {
 		return false, failure.Named(l.name,
@@ -121,9 +123,9 @@ func (l *RedLock) ForceUnlockToken(ctx context.Context, token int64) (bool, erro
 	return l.force(ctx, tokens)
 }
 
-// force frees the lock on all servers that can be reached, and reports whether it was held on any of them. If
-// tokens is not nil, force skips servers whose token is 0. On all other servers, it frees only the hold with
-// the token of that server.
+// force frees the lock on all servers that can be reached, and reports whether it was held on any of them.
+// After an error, held is false. If tokens is not nil, force skips servers whose token is 0. On all other
+// servers, it frees only the hold with the token of that server.
 func (l *RedLock) force(ctx context.Context, tokens []int64) (held bool, err error) {
 	freed, _, err := each(ctx, l, func(i int) (int, error) {
 		switch {

@@ -35,8 +35,8 @@ import (
 // acquire its lost parts again.
 
 // acquirePart acquires the lock on the i-th server. The wait ends when the majority ends, or after the time
-// that the options allow. The caller must add the entry to m.parts. When the context of the entry ends, the
-// part may be lost, so checkPart is called then.
+// that the options allow. The caller must add the returned entry to m.parts. When the context of this entry
+// ends, the part may be lost, so checkPart is called then.
 func (m *majority) acquirePart(i int, cfg engine.Config, try bool) (*engine.Entry, error) {
 	p, err := m.l.parts[i].AcquireEntry(m.ctx, engine.Exclusive, cfg, try)
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 				return
 			}
 			if err == nil {
-				owner = "" // the answer does not change
+				owner = "" // the part was not freed, and this answer does not change
 				cfg := engine.Config{Bounded: true, Wait: q.lead.Lease / 3, Note: m.note}
 				var p *engine.Entry
 				if p, err = m.acquirePart(i, cfg, false); err == nil && m.addPart(i, p) {

@@ -9,41 +9,44 @@ import (
 	"github.com/lockline/lockline/internal/engine"
 )
 
-// settleTime is the shortest time for which a round that has a majority waits for the other servers. Usually
-// all servers answer at about the same time, and waiting for them saves requests. If all of an odd number of
-// servers grant, the token is safe without a further request. In contrast, a part that is granted later needs
-// requests that confirm the hold.
+// settleTime is the shortest time for which a round that has a majority waits for the other servers, unless
+// they are known to fail. Usually all servers answer at about the same time, and waiting for them saves
+// requests. If all of an odd number of servers grant, the token is safe without a further request. In
+// contrast, a part that is granted later needs requests that confirm the hold.
 const settleTime = 2 * time.Millisecond
 
-// A round sends a request for the lock to all servers at once, and makes a majority of the grants. It has no
-// mutex, because only the goroutine of its call changes its votes.
+// A round sends a request for the lock to all servers at once. If a majority of them grants, the round makes
+// a majority from the grants. It has no mutex, because only the goroutine of its call changes its votes.
 type round struct {
 	*poll[*engine.Entry] // poll.values has the parts
 	c                    *lockCall
 	m                    *majority
 }
 
-// round makes one round. The round is decided when a majority has granted the lock, or when it is known why
-// no majority is possible. It then waits a little for the servers that have not answered. It ends earlier if
-// all of these are known to fail, if its time limit has passed, or if the wait of the call has ended. If
-// there is a majority, grants that arrive later join the hold. Otherwise, they are released. A try is refused
-// by servers on which others have the lock. A round that is not a try waits in the queues of these servers.
+// round makes one round. If try is true, servers on which others have the lock refuse. Otherwise, the round
+// waits in the queues of these servers.
 //
-// The round does not wait for slow servers forever. Its time limit is
-//   - for a try, the server timeout from the beginning;
-//   - for a round that is not a try, the server timeout from the first grant, because a minority keeps other
-//     holders out;
-//   - for a round that is not a try, when no majority is possible any more: the server timeout from then on,
-//     for answers that explain why (tally.explained);
-//   - once the round is decided: as long again as the round has waited,
-//     but at least settleTime, and at most the server timeout. A round that is not a try counts this wait
-//     from the first grant, if there is one.
+// A round is decided when a majority has granted the lock, or when the votes explain why there will be no
+// majority (tally.explained). After that, the round waits a little for the servers that have not answered.
+// But it ends as soon as its time limit has passed, or the wait of the call has ended. Once a majority has
+// granted, or no majority is possible any more, it also ends as soon as all servers that have not answered
+// are known to fail. Grants that arrive later join the hold if there is one, and are released if there is
+// none.
+//
+// The time limit of a round is
+//   - for a try, the server timeout, counted from the beginning of the round;
+//   - for any other round, the server timeout, counted from the first grant, because a minority of grants
+//     keeps other holders out. Before the first grant, there is no limit;
+//   - for any other round in which no majority is possible any more, but the votes do not explain this yet,
+//     the server timeout, counted from then on;
+//   - for a decided round, as long again as the round has waited, but at least settleTime, and at most the
+//     server timeout. A round that is not a try counts this wait from the first grant, if there is one.
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
 		// The option WaitAtMost bounds the waits for the parts. The context of the parts cannot bound these
 		// waits, because parts outlive the call. The waits for the parts end a little later than the wait of
-		// the call, because otherwise the call could end with errors of the parts.
+		// the call, because otherwise the call could end with errors of the parts instead of its own error.
 		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
 	}
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note, announced: make(chan struct{})}
@@ -150,8 +153,8 @@ func (r *round) makeSafe(token int64) bool {
 	return stored.won()
 }
 
-// store makes the server of a part grant only tokens above this token to later holders, and waits for the
-// reply. After an error, it is not known whether the server has stored the token, and the part stays held.
+// store makes the server of a part grant later holders only tokens above this token, and waits for the reply.
+// After an error, it is not known whether the server has stored the token, and the part stays held.
 func store(ctx context.Context, part *engine.Entry, token int64) error {
 	part.Reserve(token)
 	return part.Extend(ctx, 0)
@@ -184,8 +187,8 @@ func (r *round) fail(reason error) (*entry, error) {
 	r.m.stop()
 	r.q.unlockInBackground(r.values...)
 	// Wait a moment for the missing answers, because nothing should be granted after the call has returned.
-	// Also, a missing answer may name the holder. If two sessions lead to one server, the holder is this
-	// quorum itself.
+	// Also, a missing answer may name the holder. If that holder is this quorum itself, two of its sessions
+	// lead to one server.
 	if r.c.bounds.Over() || reason == errMinority {
 		until, cancel := context.WithTimeout(context.Background(), call.LeavingTime)
 		defer cancel()

@@ -31,9 +31,9 @@ var (
 // process that is killed or frozen at the head of the line delays the other waiters by about this time.
 const lineLease = 2 * time.Second
 
-// keepTokens is the shortest time for which a server keeps the last token of a free RedLock. If the server
-// has forgotten that token, the next token comes from the clock of the server alone. So the clocks of the
-// servers may differ by at most keepTokens.
+// keepTokens is the shortest time for which a server keeps the last token of a free RedLock. If a server has
+// forgotten that token, its next token comes from its clock alone. This token is above the forgotten one,
+// unless the clocks of the servers differ by more than keepTokens.
 const keepTokens = 10 * time.Minute
 
 // A quorum is the state of a Quorum. It belongs to each of the sessions that the user has given, and ends as
@@ -45,7 +45,7 @@ type quorum struct {
 	timeout time.Duration
 	home    *session.Session // counts work in the background, for which Shutdown waits
 	lead    *session.Session // the first session of the user, whose observer and logger are used
-	warned  sync.Once        // for the warning about the number of servers
+	warned  sync.Once        // makes NewQuorum warn only once about the number of servers
 	closing <-chan struct{}  // closed before Shutdown ends the sessions of the quorum
 	close   func()           // closes closing
 

@@ -91,7 +91,7 @@ func (t tally) bare() bool { return t.count(granted) <= t.need() }
 //   - if a majority of the servers has granted or refused the lock;
 //   - if so many servers fail that no majority can answer.
 //
-// While explained is false, the error could only name servers that are slow to reply.
+// While explained returns false, the error of the round could only say that some servers are slow to reply.
 func (t tally) explained() bool {
 	return t.blocked(refused) || t.majority(granted, refused) || t.blocked(failed, broken)
 }
@@ -113,9 +113,10 @@ func (t tally) token() int64 {
 }
 
 // stored returns which servers have stored a token T. T is safe if a majority has stored it, because these
-// servers grant only higher tokens later. So tokens grow. Let N be the token of the next hold. A majority of
-// the servers has granted tokens of N or less to the next hold (see token). This majority shares a server
-// with the majority that has stored T, and the grant of that server is above T. So N is above T.
+// servers grant only higher tokens later. So tokens grow, as the following shows. Let N be the token of the
+// next hold. A majority of the servers has granted tokens of N or less to the next hold (see token). This
+// majority shares a server with the majority that has stored T. The token that the shared server has granted
+// is above T, so N is above T.
 //
 // A server may forget T if it loses its data, or if the lock has been free for keepTokens. The server then
 // takes the next token from its clock alone. After a loss of data, the next token may be below T. After

@@ -9,9 +9,9 @@
 //
 // For each session that reads, Redis has an entry with a lease, which the session renews. Goroutines of one
 // session that read at the same time usually share one entry. A call with rlock.WithLease has its own entry,
-// with a fixed lease. If a process dies, only the leases of its own entries end. A waiting writer gets the
-// lock when no reader is left, because each has unlocked or its lease has ended. If an entry is lost, the
-// contexts of all its holds are canceled.
+// with a fixed lease. If a process dies, only the leases of its own entries end. The first waiting writer
+// gets the lock when each reader has unlocked, or its lease has ended. If an entry is lost, the contexts of
+// all its holds are canceled.
 //
 // # Order
 //
@@ -24,23 +24,25 @@
 //
 // After each grant of Redis, a session may serve its own goroutines in memory for the time of
 // rlock.WithHandover, 5 ms by default. During this time, new readers join a read lock that their session
-// holds, and a writer that unlocks passes the lock on to the next waiting writer of its session. Each of
-// these holds begins within this time, and may then last as long as necessary. So when the waiters ahead of a
-// writer have been served, the writer waits for this time at most, and then for the longest read that has
-// joined. A reader waits for this time at most, and then for one write.
+// holds, and a writer that unlocks passes the lock on to the next waiting writer of its session. Calls with
+// rlock.WithLease are not served in this way. The holds of all other calls that are served in memory begin
+// within this time, and may then last as long as necessary. So the first waiter in the queue waits for this
+// time at most, and then for the holds that began during this time and have not ended. These are either reads
+// or a single write.
 //
 // # Nested holds
 //
 // The context that Lock or RLock returns carries the hold. With this context, a reader can read again, and a
 // writer can read or write again. The holds may be unlocked in any order. If a writer has read again and
 // unlocks its write holds first, it stays a reader, and no other writer gets the lock in between. A reader
-// cannot become the writer. Lock and TryLock return ErrUpgrade at once if their context carries a read hold
-// but no write hold. If a reader calls Lock with a context that does not carry its hold, Lock waits for the
-// caller's own hold, which is a deadlock.
+// cannot become the writer. If the context of Lock or TryLock carries a read hold but no write hold, the call
+// returns ErrUpgrade at once. If a reader calls Lock with a context that does not carry its hold, Lock waits
+// for the caller's own hold, which is a deadlock.
 //
 // Several goroutines can share the context of one hold. The holds that they nest in this hold exclude each
 // other like the holds of a read-write lock: many readers or one writer at a time. If a call has an owner
-// (rlock.WithOwner), it nests in the latest hold of this owner, as with rlock.Mutex.
+// (rlock.WithOwner), it nests in the latest hold of this lock that was taken by this owner, as with
+// rlock.Mutex.
 //
 // # Tokens
 //

@@ -11,10 +11,10 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
-// ErrUpgrade means that a reader has called Lock or TryLock. A reader is a caller whose context carries a
-// read hold but no write hold, or whose owner ([rlock.WithOwner]) has only read holds. A reader cannot become
-// the writer, because two readers that both tried this would wait for each other forever. Unlock the read
-// hold first.
+// ErrUpgrade means that a reader of the lock has called Lock or TryLock. A reader is a caller whose context
+// carries a read hold but no write hold of the lock, or whose owner ([rlock.WithOwner]) has only read holds
+// of the lock. A reader cannot become the writer, because two readers that both tried this would wait for
+// each other forever. Unlock the read hold first.
 var ErrUpgrade error = errUpgrade
 
 var errUpgrade = engine.ErrUpgrade // a variable, so that the documentation does not show the internal package
@@ -72,10 +72,10 @@ func (m *RWMutex) Lock(ctx context.Context, options ...rlock.Option) (context.Co
 	return m.unwrap().Lock(ctx, options...)
 }
 
-// TryLock does the same as Lock, but does not wait for other holders. If the lock is held, or if there are
-// waiters, TryLock returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it,
-// too. TryLock blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above zero. If the session
-// is just releasing the lock, TryLock first waits for the end of the release, for up to 250 ms.
+// TryLock does the same as Lock, but does not wait for other holders. If other callers hold the lock or wait
+// for it, TryLock returns a *[rlock.LockedError]. If Lock would return [ErrUpgrade], TryLock returns it, too.
+// TryLock blocks for one request. ctx and a [rlock.WaitAtMost] above zero bound this wait. If the session is
+// just releasing the lock, TryLock first waits for the end of the release, for up to 250 ms.
 func (m *RWMutex) TryLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -94,23 +94,23 @@ func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.C
 	return inner.Acquire(ctx, m.unwrap(), read, options, false)
 }
 
-// TryRLock does the same as RLock, but does not wait for other holders. If it can join a read lock that its
-// session holds, it does so in memory. Otherwise, if a writer holds the lock or waits, TryRLock returns a
-// *[rlock.LockedError]. TryRLock blocks for one request, bounded by ctx and by a [rlock.WaitAtMost] above
-// zero. If Redis refuses the request while the session is releasing the lock, TryRLock waits for the release,
-// for up to 250 ms, and then sends its request again.
+// TryRLock does the same as RLock, but does not wait for other holders. If its session holds a read lock that
+// it can join, it joins this lock in memory. Otherwise, if another caller holds the write lock or waits for
+// it, TryRLock returns a *[rlock.LockedError]. TryRLock blocks for one request. ctx and a [rlock.WaitAtMost]
+// above zero bound this wait. If Redis refuses the request while the session is releasing the lock, TryRLock
+// waits for the release, for up to 250 ms, and then sends its request again.
 func (m *RWMutex) TryRLock(
 	ctx context.Context, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
 	return inner.Acquire(ctx, m.unwrap(), read, options, true)
 }
 
-// Do calls fn while it holds the write lock, see [rlock.Do].
+// Do calls fn while it holds the write lock. See [rlock.Do].
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option) error {
 	return rlock.Do(ctx, m, fn, options...)
 }
 
-// DoRead calls fn while it holds a read lock, see [rlock.Do].
+// DoRead calls fn while it holds a read lock. See [rlock.Do].
 func (m *RWMutex) DoRead(
 	ctx context.Context, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
@@ -153,8 +153,8 @@ func (m *RWMutex) ForceUnlockReaders(ctx context.Context) (int, error) {
 }
 
 // ForceUnlockToken takes the lock from the reader or writer that [RWMutex.Inspect] has returned with this
-// token, and reports whether there still was such a holder. All goroutines that share its entry lose the
-// lock. The holder notices the loss as after ForceUnlock.
+// token, and reports whether there still was such a holder. All goroutines that share the entry of this
+// holder in Redis lose the lock. The holder notices the loss as after ForceUnlock.
 func (m *RWMutex) ForceUnlockToken(ctx context.Context, token int64) (bool, error) {
 	return m.unwrap().ForceUnlockToken(ctx, token)
 }

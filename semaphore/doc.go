@@ -16,14 +16,15 @@
 // Acquire takes n permits or none. Waiters are queued in Redis, and served in the order of the queue. So an
 // Acquire of many permits is not starved by later calls that want few. If a release frees enough permits for
 // the first waiter, Redis hands the permits over to this waiter, and notifies its session by a message. Redis
-// does the same for the next waiters. Waiters do not poll.
+// does the same for the next waiters, as long as enough permits are free. Waiters do not poll.
 //
-// In a session, goroutines that want the same number of permits take turns, first come, first served. While a
-// request of one of them is queued in Redis, goroutines that come later share its place in the queue. A
-// goroutine that unlocks its permits passes them on to the next of these goroutines in memory, without a
-// request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from the
-// moment at which Redis granted the permits. After that time, the session releases the permits in Redis, and
-// they go to the first waiter in the queue. With WithHandover(0), a session passes no permits on in memory.
+// Within a session, goroutines that want the same number of permits are served in the order in which they
+// came. While a request of one of them is queued in Redis, goroutines that come later share its place in the
+// queue. A goroutine that unlocks its permits passes them on to the next of these goroutines in memory,
+// without a request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from
+// the moment at which Redis granted the permits. The first Unlock after that time releases the permits in
+// Redis, and they go to the first waiter in the queue. Permits with a fixed lease are not passed on in
+// memory. With WithHandover(0), a session passes no permits on in memory.
 //
 // # Nesting
 //
@@ -33,16 +34,18 @@
 // # The limit
 //
 // The limit is the number of permits of a semaphore. It is a parameter of New, so pass the same limit to each
-// New. If another New has set another limit in Redis, Redis refuses each Acquire with a LimitError. SetLimit
-// sets the limit for all sessions. After that, Redis ignores the limits that were passed to New, until the
-// semaphore has not been used for a while. So if a rolling deployment changes the limit, call SetLimit.
+// New. If Redis has no limit of the semaphore, Acquire sets the limit that was passed to New. After that, an
+// Acquire returns a LimitError if its New had another limit. SetLimit sets the limit for all sessions. Redis
+// then ignores the limits that were passed to New, until the semaphore has not been used for a while. So if a
+// rolling deployment changes the limit, call SetLimit.
 //
 // # Guarantees
 //
 // The number of permits that are held never exceeds the limit, with one exception. If SetLimit reduces the
-// limit, the present holders keep their permits. The conditions are those of mutual exclusion in package
-// rlock: the rates of all clocks differ by 1 % at most, and Redis does not lose acknowledged writes. Where
-// docs/failures.md says that two holders can be inside, Redis may grant permits that are still in use.
+// limit, the present holders keep their permits. The conditions of this guarantee are those of mutual
+// exclusion in package rlock. The rates of all clocks may differ by 1 % at most, and Redis must not lose
+// acknowledged writes. Where docs/failures.md says that two holders can be inside, Redis may grant permits
+// that are still in use.
 //
 // Each grant of Redis has a token, which is larger than the tokens of all earlier grants. Goroutines that
 // pass a permit on in memory all have the token of its grant. Tokens of a semaphore do not fence, because

@@ -22,7 +22,7 @@ const MaxLimit = 999_999_999
 type Semaphore struct {
 	mutex *rlock.Mutex // has the name, the session and the options
 	limit int
-	err   error // error of New; every method that can return an error returns this one
+	err   error // error of New; every method that can return an error returns it
 }
 
 var kind = &engine.Kind{
@@ -39,8 +39,9 @@ const noun = "semaphore"
 func named(name string, err error) error { return failure.Of(noun, name, err) }
 
 // New returns a semaphore with this name. limit is the number of permits, from 1 to [MaxLimit]. New sends no
-// request and is cheap. If Redis has another limit, which came from another New, each Acquire is refused with
-// a *[LimitError]. If [Semaphore.SetLimit] has set the limit in Redis, the limit of New does not count.
+// request and is cheap. If Redis has another limit, which came from another New, Redis refuses each Acquire
+// of this Semaphore with a *[LimitError]. If [Semaphore.SetLimit] has set the limit in Redis, the limit of
+// New does not count.
 //
 // The name may be any string of 1 to 512 bytes. If the session, the name or the limit is not valid, every
 // method that can return an error returns an error that says so. The options are the defaults of each call,
@@ -55,8 +56,8 @@ func New(s *rlock.Session, name string, limit int, options ...rlock.Option) *Sem
 	return sem
 }
 
-// checkNumber returns an error if n is not a valid number of permits. The error begins with
-// the argument what, which names n, such as "New: a limit".
+// checkNumber returns an error if n is not a valid number of permits. The text of the error begins with the
+// argument what, a name for n such as "New: a limit".
 func (s *Semaphore) checkNumber(what string, n int) error {
 	if n < 1 || n > MaxLimit {
 		return named(s.Name(), fmt.Errorf("%s is from 1 to %d, not %d", what, MaxLimit, n))
@@ -107,9 +108,9 @@ func (s *Semaphore) Acquire(
 }
 
 // TryAcquire does the same as Acquire, but does not wait for other holders. If fewer than n permits are free,
-// or if there are waiters, TryAcquire returns a *[rlock.LockedError]. It blocks for one request, bounded by
-// ctx and by a [rlock.WaitAtMost] above zero. If Redis refuses the request while the session is releasing
-// permits, TryAcquire waits for the releases, for up to 250 ms, and then sends its request again.
+// or if there are waiters, TryAcquire returns a *[rlock.LockedError]. TryAcquire blocks for one request. ctx
+// and a [rlock.WaitAtMost] above zero bound this wait. If Redis refuses the request while the session is
+// releasing permits, TryAcquire waits for a release, for up to 250 ms, and then sends its request again.
 func (s *Semaphore) TryAcquire(
 	ctx context.Context, n int, options ...rlock.Option,
 ) (context.Context, *rlock.Hold, error) {
@@ -126,7 +127,7 @@ func (s *Semaphore) acquire(
 	return inner.Acquire(ctx, s.mutex, want, options, try)
 }
 
-// Do calls fn while it holds n permits, see [rlock.Do].
+// Do calls fn while it holds n permits. See [rlock.Do].
 func (s *Semaphore) Do(
 	ctx context.Context, n int, fn func(ctx context.Context) error, options ...rlock.Option,
 ) error {
@@ -151,11 +152,11 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 }
 
 // SetLimit sets the limit, which is the number of permits, for all sessions. If the new limit is higher,
-// Redis serves waiters. If it is lower, holders keep their permits, and no waiter is served until enough
-// permits are released. Redis keeps the limit while the semaphore is used, and with the default lease for 15
-// to 45 s after that. When Redis has dropped the limit, the next Acquire sets the limit that was passed to
-// New. So a program that changes the limit permanently must also change the limit of New. SetLimit blocks
-// until Redis has replied, at most until ctx ends.
+// Redis serves the waiters for whom enough permits are free now. If it is lower, holders keep their permits,
+// and no waiter is served until enough permits are released. Redis keeps the limit while the semaphore is
+// used, and with the default lease for 15 to 45 s after that. When Redis has dropped the limit, the next
+// Acquire sets the limit that was passed to New. So a program that changes the limit permanently must also
+// change the limit of New. SetLimit blocks until Redis has replied, at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
@@ -164,8 +165,8 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetLimit sets the limit like SetLimit, but only if Redis has no limit, because the semaphore was not
-// used lately. It reports whether it has set the limit.
+// TrySetLimit is like SetLimit, but sets the limit only if Redis has none. Redis has no limit if the
+// semaphore was not used lately. TrySetLimit reports whether it has set the limit.
 func (s *Semaphore) TrySetLimit(ctx context.Context, n int) (set bool, err error) {
 	if err := s.check(ctx, "TrySetLimit: a limit", n); err != nil {
 		return false, err
