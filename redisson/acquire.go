@@ -184,7 +184,7 @@ func (a *acquisition) wait() (*hold, error) {
 		}
 	}
 	l.mu.Lock()
-	next := l.rest // latest time of the next request
+	next := l.rest // the first request is delayed until this time at most
 	l.mu.Unlock()
 	if time.Until(next) > 0 {
 		a.reportWait()

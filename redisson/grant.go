@@ -130,9 +130,9 @@ func (g *grant) detach(why handle.State) {
 	}
 }
 
-// terminate does the work of end, with the same parameters. The grant must be held, and the caller must hold
-// l.mu. After the caller has unlocked l.mu, it must call the returned function, which ends the contexts of
-// the holds.
+// terminate does the work of end, with the same parameters. The state of the grant must be Held, and the
+// caller must have locked l.mu. After the caller has unlocked l.mu, it must call the returned function, which
+// ends the contexts of the holds.
 func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l
 	s := l.s
@@ -260,7 +260,7 @@ type update struct {
 	ms any // lease in milliseconds, a string; "0" leaves the lease as it is
 }
 
-// Request returns a copy with the current hold count.
+// Request returns the next copy of the request, with the current hold count.
 func (u *update) Request(time.Time) *wire.Request {
 	g, l := u.g, u.g.l
 	l.mu.Lock()

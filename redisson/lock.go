@@ -46,7 +46,8 @@ type lock struct {
 	own  *pubsub.Subscription // subscription to the session's channel; nil if not needed, see subscribe
 }
 
-// A waiter is the place of an acquisition among the goroutines of its session. lock.mu guards the fields.
+// A waiter is the entry of an acquisition in lock.waiters, the queue of the goroutines of the session that
+// want the lock. lock.mu guards the fields.
 type waiter struct {
 	a    *acquisition
 	turn bool          // the goroutine may send requests

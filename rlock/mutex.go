@@ -114,7 +114,8 @@ func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *
 // TryLock is like Lock, but does not wait for other holders. If another owner holds the lock, TryLock returns
 // a *[LockedError]. It blocks for one request, which is sent up to five times in an outage. If its own
 // session is just releasing the lock, TryLock first waits up to 250 ms for that release. ctx and a
-// [WaitAtMost] above zero bound TryLock as they bound Lock.
+// [WaitAtMost] above zero bound TryLock as they bound Lock. TryLock can be refused although no goroutine
+// holds the lock. docs/faq.md says when.
 func (m *Mutex) TryLock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)
 	ctx, hold, err := ps.Acquire(ctx, engine.Want{}, engine.NewConfig(ps.Config(), options), true)

@@ -17,9 +17,12 @@ type Kind struct {
 	Want   Want   // what a call wants if its own Want is zero
 
 	Reentrant bool // a call whose context descends from a hold nests in that hold
-	Counts    bool // Redis stores the hold count, so each nested Lock and Unlock sends a request
 	Fair      bool // goroutines of all sessions are served in the order of the queue in Redis
 	Lingers   bool // a session may keep a grant while no goroutine has it (WithLinger)
+
+	// Counts means that Redis stores the hold count, so each nested Lock and Unlock sends a request. A lock
+	// with Counts has one holder at a time. A kind whose locks can have several holders does not set Counts.
+	Counts bool
 
 	// Alone means that at most one goroutine of a process wants the lock at a time, as for a part of a
 	// RedLock. If a TryLock finds a grant or an attempt of its session, this grant or attempt usually belongs

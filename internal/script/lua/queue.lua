@@ -91,9 +91,9 @@ local function readWaiters(s, channels, from, size, q, options)
     end
   end
   local own, sharded = nil, options.delivery == '2'
-  -- q.isSubscribed stays nil if other servers may have the session's subscription (DELIVERY is '0'). It also
-  -- stays nil if nobody is queued, because options.mine then usually gets unused permits at once. If
-  -- options.mine gets none, acquire.lua calls lookUp again, with noGrants.
+  -- q.isSubscribed stays nil if other servers may have the session's subscription (DELIVERY is '0'). Without
+  -- noGrants, it also stays nil if nobody is queued. Then options.mine usually gets unused permits at once,
+  -- and needs no notification. If options.mine gets none, acquire.lua calls lookUp again, with noGrants.
   if from == 0 and options.mine and options.delivery ~= '0' and (options.noGrants or owners[1]) then
     own = channel(channels, session(options.mine), sharded)
     local all = sharded and shardedNames or names
@@ -165,8 +165,9 @@ end
 --             If lookUp has read at least BATCH attempts that are not in remove, and has found neither holder
 --             nor first, it treats the first waiter whose connection broke as if it had a subscription. This
 --             waiter is then served, or becomes first. With the option `but`, lookUp does not do this
---   second    the first waiter behind served that is alive, has a subscription, and is of another session
---             than holder. If there is no holder, it is of another session than first
+--   second    the first waiter behind the served ones that is alive, has a subscription, and is of another
+--             session than the waiter in `holder`. If `holder` is nil, it is of another session than the
+--             waiter in `first`. If `holder` is not nil, second may be the same waiter as first
 --   missing   true if one of the waiters before first is dead, or its connection broke. If there is no first,
 --             these are all waiters that lookUp has read
 --   remove    the dead and the served attempts, which the caller must remove from the queue
@@ -179,7 +180,7 @@ end
 --             read the queue to its end
 local function lookUp(s, channels, options)
   local free = not options.noGrants and unused(s) or nil
-  if free and s.owner and KEYS[4] == KEYS[1] then -- no further holder can be added without the real KEYS[4]
+  if free and s.owner and KEYS[4] == KEYS[1] then -- so the request cannot add a further holder
     free = 0
   end
   local q, at, passed, behind = { served = {}, remove = {}, free = free }, 0, nil, false

@@ -10,8 +10,9 @@
 -- Sending the request again is harmless, because an attempt that has ended holds nothing.
 --
 -- KEYS      see internal/script/lua/queue.lua. While a slot moves to another node, a Cluster refuses a
---           request if only some of its keys exist. Often only KEYS[1] exists, so the session then sends a
---           request that names only KEYS[1]. If the script needs more keys, it fails with TRYAGAIN
+--           request if only some of its keys exist. Often only KEYS[1] exists. So after such a refusal, the
+--           next copy of the request names only KEYS[1]. If the script needs more keys, it fails with
+--           TRYAGAIN
 -- ARGV[1]   owner field, SESSION:ATTEMPT
 -- ARGV[2]   token of the grant, or '' for any token. The grant of the attempt ends even if it has another
 --           token. But then ARGV[7] is ignored, all tokens of its block count as used, and the reply is L. A
