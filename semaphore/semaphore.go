@@ -84,7 +84,8 @@ func (s *Semaphore) Name() string {
 
 // Acquire waits until n permits are free, and takes them together. It never takes fewer than n. It returns
 // the hold and a context for the protected work. The context ends with the hold. Unlock of the hold releases
-// the permits. Waiters are served first come, first served.
+// the permits. Waiters are served in the order of the queue, with an exception that the package documentation
+// names under Waiting.
 //
 // Acquire blocks at most until ctx ends, or for the time of [rlock.WaitAtMost]. ctx bounds the wait, and the
 // returned context descends from ctx. The end of ctx does not end the hold. A hold ends only by Unlock, by a

@@ -26,8 +26,10 @@ func serve(w http.ResponseWriter, r *http.Request, order rlock.Locker, work func
 		return err
 	}, rlock.WaitAtMost(2*time.Second))
 	var locked *rlock.LockedError
+	ended := errors.Is(err, rlock.ErrLost) || errors.Is(err, rlock.ErrClosed) ||
+		errors.Is(err, rlock.ErrNotHeld)
 	switch {
-	case errors.Is(err, rlock.ErrLost): // another holder may have worked at the same time
+	case ran && ended: // the lock ended before the work, so another holder may have worked at the same time
 		code = http.StatusConflict // 409
 	case ran: // an error of Unlock changes nothing, because the session repeats the release
 	case errors.As(err, &locked):

@@ -34,13 +34,14 @@ func TestTheStatusSaysHowTheLockFailed(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		before     func(t *testing.T, server *locktest.Server)
-		work       func(server *locktest.Server, ctx context.Context) error
+		work       func(server *locktest.Server, session *rlock.Session, ctx context.Context) error
 		code       int
 		retryAfter string
 	}{
 		{"done", nil, nil, http.StatusNoContent, ""},
-		{"the work fails", nil, func(*locktest.Server, context.Context) error { return errWork },
-			http.StatusInternalServerError, ""},
+		{"the work fails", nil, func(*locktest.Server, *rlock.Session, context.Context) error {
+			return errWork
+		}, http.StatusInternalServerError, ""},
 		{"taken", func(t *testing.T, server *locktest.Server) {
 			locktest.Take(t, rlock.New(server.NewSession(), "order"))
 		}, nil, http.StatusLocked, "2"},
@@ -50,29 +51,38 @@ func TestTheStatusSaysHowTheLockFailed(t *testing.T) {
 			http.StatusServiceUnavailable, "10"},
 		{"no right", func(_ *testing.T, server *locktest.Server) { server.Fail("NOPERM no permissions") },
 			nil, http.StatusServiceUnavailable, "10"},
-		{"lost", nil, func(server *locktest.Server, _ context.Context) error {
+		{"lost", nil, func(server *locktest.Server, _ *rlock.Session, _ context.Context) error {
 			server.Lose("order")
 			return nil
 		}, http.StatusConflict, ""},
-		{"lost, and the work notices", nil, func(server *locktest.Server, ctx context.Context) error {
-			server.Lose("order")
-			return context.Cause(ctx)
+		{"lost, and the work notices", nil,
+			func(server *locktest.Server, _ *rlock.Session, ctx context.Context) error {
+				server.Lose("order")
+				return context.Cause(ctx)
+			}, http.StatusConflict, ""},
+		{"closed", nil, func(_ *locktest.Server, session *rlock.Session, _ context.Context) error {
+			return session.Close()
 		}, http.StatusConflict, ""},
-		{"the unlock is not answered", nil, func(server *locktest.Server, _ context.Context) error {
-			server.Silence()
-			return nil
-		}, http.StatusNoContent, ""},
+		{"unlocked", nil, func(_ *locktest.Server, _ *rlock.Session, ctx context.Context) error {
+			return rlock.HoldFrom(ctx).Unlock(ctx)
+		}, http.StatusConflict, ""},
+		{"the unlock is not answered", nil,
+			func(server *locktest.Server, _ *rlock.Session, _ context.Context) error {
+				server.Silence()
+				return nil
+			}, http.StatusNoContent, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := locktest.NewServer(t)
-				order := rlock.New(server.NewSession(), "order")
+				session := server.NewSession()
+				order := rlock.New(session, "order")
 				if c.before != nil {
 					c.before(t, server)
 				}
 				work := nothing
 				if c.work != nil {
-					work = func(ctx context.Context) error { return c.work(server, ctx) }
+					work = func(ctx context.Context) error { return c.work(server, session, ctx) }
 				}
 				w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
 				serve(w, r, order, work)

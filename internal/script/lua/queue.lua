@@ -165,9 +165,8 @@ end
 --             If lookUp has read at least BATCH attempts that are not in remove, and has found neither holder
 --             nor first, it treats the first waiter whose connection broke as if it had a subscription. This
 --             waiter is then served, or becomes first. With the option `but`, lookUp does not do this
---   second    the first waiter behind the served ones that is alive, has a subscription, and is of another
---             session than the waiter in `holder`. If `holder` is nil, it is of another session than the
---             waiter in `first`. If `holder` is not nil, second may be the same waiter as first
+--   second    a waiter like `first`, but of another session than the waiter in `holder`. So second may be the
+--             same waiter as first. If `holder` is nil, second is of another session than the waiter in first
 --   missing   true if one of the waiters before first is dead, or its connection broke. If there is no first,
 --             these are all waiters that lookUp has read
 --   remove    the dead and the served attempts, which the caller must remove from the queue
