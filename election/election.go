@@ -224,7 +224,7 @@ type history struct {
 	shown Leader // the last state that was shown
 
 	token  int64 // highest token that advance has accepted
-	number int64 // highest number of a value of the leader with this token
+	number int64 // number of the newest value that the leader with this token has proclaimed
 }
 
 // advance handles the result of a look, and reports whether there is a new state to show. If Redis has lost

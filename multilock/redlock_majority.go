@@ -25,7 +25,7 @@ type majority struct {
 	// The following never change once the majority is held.
 	l     *RedLock
 	q     *quorum
-	local *localQueue     // the majority has the turn of this queue
+	local *localQueue     // queue of the goroutines of this process; the hold has its turn (see passTurn)
 	ctx   context.Context // context of the parts, with the values of Lock's context; ends with the majority
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // note of the call that made the majority, for parts that are acquired later

@@ -51,7 +51,7 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 			continue
 		}
 		tokens = make([]int64, len(parts))
-		locked := l.q.tally(refused) // parts that are not unlocked
+		locked := l.q.tally(refused) // parts whose holder has not called Unlock; HoldAtLeast keeps the others
 		var h rlock.Holder
 		for _, i := range parts.servers(granted) {
 			tokens[i], h = states[i].Token, rlock.Holder(states[i].Holder)

@@ -140,9 +140,10 @@ func (m *majority) wasFreed(i int, owner string) (bool, error) {
 	return slices.Contains(st.Over, owner), err
 }
 
-// addPart makes p, a grant of the i-th server, a part of the hold. It reports whether that has succeeded. If
-// not, it unlocks p. First, a majority without this server must confirm the hold. Second, the server must
-// have stored the token of the hold, so that it grants only higher tokens later.
+// addPart makes p, a grant of the i-th server, a part of the hold. Two conditions
+// must hold. First, a majority without this server confirms the hold. Second, the server has stored the token
+// of the hold, so that it grants only higher tokens later. addPart reports whether p is now a part. If not,
+// it unlocks p.
 func (m *majority) addPart(i int, p *engine.Entry) (added bool) {
 	confirmed := m.extend(m.ctx, i, 0) == nil
 	if confirmed && (p.Token() >= m.token || store(m.ctx, p, m.token) == nil) {

@@ -97,9 +97,9 @@ func (t tally) explained() bool {
 }
 
 // token returns the token of a hold with these grants. It is the smallest number T for which a majority of
-// the servers has granted a token of T or less. If all servers have granted, and their number is odd, this
-// number is the median of the tokens, so a majority has stored it already. If no majority has granted, token
-// returns 0.
+// the servers has granted a token of T or less. If all servers have granted, and there is an odd number of
+// servers, T is the median of the tokens. Then a majority has granted T or higher tokens, so it has already
+// stored T (see stored). If no majority has granted, token returns 0.
 func (t tally) token() int64 {
 	if !t.won() {
 		return 0

@@ -50,7 +50,8 @@ func New(s *rlock.Session, name string, options ...rlock.Option) *RWMutex {
 	return &RWMutex{inner.New(s, kind, name, options)}
 }
 
-// unwrap returns the lock of writers. It returns nil for a nil RWMutex.
+// unwrap returns the Mutex on which m is built. Its Lock takes the write lock, and RLock makes it take the
+// read lock. unwrap returns nil for a nil RWMutex.
 func (m *RWMutex) unwrap() *rlock.Mutex {
 	if m == nil {
 		return nil
@@ -86,8 +87,8 @@ func (m *RWMutex) TryLock(
 // and a context for the protected work, like Lock. If ctx descends from a live hold of this lock, to read or
 // to write, RLock re-enters. A write hold can be unlocked before a read hold that is nested in it. Then the
 // read hold stays held, and no other writer gets the lock in between. The Unlock of the write hold does not
-// end the context of the read hold. From then on, this context ends with the read hold, and with the context
-// that was passed to the outermost call.
+// end the context of the read hold. From then on, this context ends when the read hold ends, or when the
+// context that was passed to the outermost call ends.
 //
 // The bounds of the wait and the errors are the same as for [rlock.Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {

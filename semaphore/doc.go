@@ -20,11 +20,12 @@
 //
 // Within a session, goroutines that want the same number of permits are served in the order in which they
 // came. While a request of one of them is queued in Redis, goroutines that come later share its place in the
-// queue. A goroutine that unlocks its permits passes them on to the next of these goroutines in memory,
-// without a request. The session does this for the time of rlock.WithHandover (5 ms by default), counted from
-// the moment at which Redis granted the permits. The first Unlock after that time releases the permits in
-// Redis, and they go to the first waiter in the queue. Permits with a fixed lease are not passed on in
-// memory. With WithHandover(0), a session passes no permits on in memory.
+// queue. A goroutine that unlocks its permits passes them on in memory, without a request, to the next
+// goroutine of its session that waits for the same number of permits. The session does this for the time of
+// rlock.WithHandover (5 ms by default), counted from the moment at which Redis granted the permits. The first
+// Unlock after that time releases the permits in Redis, and they go to the first waiter in the queue. Permits
+// with a fixed lease are not passed on in memory. With WithHandover(0), a session passes no permits on in
+// memory.
 //
 // # Nesting
 //

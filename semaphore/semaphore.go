@@ -155,9 +155,9 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 // SetLimit sets the limit, which is the number of permits, for all sessions. If the new limit is higher,
 // Redis serves the waiters for whom enough permits are free now. If it is lower, holders keep their permits,
 // and no waiter is served until enough permits are released. Redis keeps the limit while the semaphore is
-// used, and with the default lease for 15 to 45 s after that. When Redis has dropped the limit, the next
-// Acquire sets the limit that was passed to New. So a program that changes the limit permanently must also
-// change the limit of New. SetLimit blocks until Redis has replied, at most until ctx ends.
+// used. With the default lease, Redis keeps it for 15 to 45 s after that. When Redis has dropped the limit,
+// the next Acquire sets the limit that was passed to New. So a program that changes the limit permanently
+// must also change the limit of New. SetLimit blocks until Redis has replied, at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err

@@ -33,6 +33,9 @@ type waiter struct {
 	inlineAttempt attempt // space for one attempt of the lane; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used
 
+	// lockState.mu guards lastError, the error of the last failed request of a lane of this call; or nil.
+	lastError error
+
 	// The following fields belong to the present wait in a lane. lockState.mu guards them. Once the goroutine
 	// of the call knows that answered is true, it reads grant and err without the mutex.
 	lane      *lane
@@ -40,8 +43,7 @@ type waiter struct {
 	answered  bool      // grant or err is set
 	grant     *Grant    // the grant in which the waiter has an entry; nil if err is set
 	err       error
-	nextWoken *waiter // see effects.woken
-	lastError error   // error of the last failed request of the lane during the call; nil: none
+	nextWoken *waiter // see effects.woken; effects.run uses nextWoken without the mutex
 }
 
 // news is a notice to a waiter.
@@ -240,8 +242,8 @@ const ownRelease = 250 * time.Millisecond
 //   - a waiter is queued. When Redis gets the request of the try, it hands the free lock over to this waiter.
 //     So no try overtakes a live waiter. A waiter whose process has died counts until its waiter timeout
 //     ends, unless Redis sees that the waiter's session has no subscription;
-//   - another goroutine of its own session waits in the lane that the try would join if it waited, even if
-//     that lane is still filling (isFilling);
+//   - another goroutine of its own session waits in the lane of the same Want. In a fair lock, this is so
+//     even if the lane has not sent its first request yet, because more goroutines may join it (isFilling);
 //   - a withdrawn attempt of its own session was granted the lock, and is being released. A try waits for
 //     this release only if kind.Alone is set;
 //   - HoldAtLeast keeps the lock taken, or a release by its session takes longer than ownRelease.

@@ -277,7 +277,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 		a.fail(ln.refused(r), fx)
 	case r.Status == protocol.Expired && mayRepeat:
 		a.numLate++
-		a.nextRequestAt = fx.age // at once, because the reply has set the clock
+		a.nextRequestAt = fx.age // at once, because the session now knows the server's time for notAfter
 		return
 	case r.Status == protocol.Expired:
 		a.fail(l.named(protocol.TooLate(min(a.requestedLease(), l.s.WaiterTimeout))), fx)

@@ -206,7 +206,7 @@ func (e *Entry) Renew(on bool) {
 func (e *Entry) Reserve(token int64) {
 	fx := e.g.l.begin()
 	defer fx.unlock()
-	e.g.minNextToken = max(e.g.minNextToken, token)
+	e.g.reservedToken = max(e.g.reservedToken, token)
 }
 
 // Extend makes the lease last for at least d from now. It returns an error if Redis no longer has the hold.

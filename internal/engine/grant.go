@@ -36,7 +36,7 @@ type Grant struct {
 	token          int64         // token of the present holder; of the last holder if there is none
 	staleUntil     int64         // Redis time in µs until which a copy of the attempt's request may arrive
 	revision       int64         // number of the last change of the hold count; Redis ignores older changes
-	minNextToken   int64         // no later grant may have this token or a lower one; 0 means not set
+	reservedToken  int64         // no later grant may have this token or a lower one; 0 means not set
 	queueCheckedAt time.Duration // age of the session from which passOnTime counts
 	takenUntil     time.Duration // age until which the grant stays taken, even without a hold (HoldAtLeast)
 	allTakenUntil  time.Duration // age until which all permits stay taken (HoldAtLeast of a writer)
@@ -291,10 +291,11 @@ func (g *Grant) errorOf(s handle.State) error {
 	return handle.ErrorOf(s)
 }
 
-// lastUsed returns the token up to which the tokens of the grant's block count as used. This is the token of
-// the last holder, or minNextToken if that is higher. The result is an argument of scripts.
+// lastUsed returns the highest token that no later grant may have. This is the token of the last holder, or
+// reservedToken if that is higher. Later grants may have the other tokens of the grant's block. The result is
+// an argument of scripts.
 func (g *Grant) lastUsed() any {
-	if last := max(g.token, g.minNextToken); last != g.firstToken.(int64) {
+	if last := max(g.token, g.reservedToken); last != g.firstToken.(int64) {
 		return last
 	}
 	return g.firstToken // the usual case, which needs no allocation
@@ -359,7 +360,7 @@ func (u *update) Request(time.Time) *wire.Request {
 	defer l.mu.Unlock()
 	holds := max(g.numEntries, 1) // an unused grant that is kept counts as one hold
 	return l.keys.RequestFew(renewScript, g.owner, g.firstToken, g.revision, holds, u.ms, keep,
-		g.minNextToken)
+		g.reservedToken)
 }
 
 var _ session.Lessee = (*Grant)(nil)

@@ -114,10 +114,10 @@ func (l *lockState) servable(ln *lane, w *waiter, fx *effects) *Grant {
 //     suits only the caller that chose it;
 //   - if the grant is not shared, and is taken, because another goroutine has it or because of HoldAtLeast;
 //   - if the time of WithHandover has passed since the grant began, because otherwise other sessions could
-//     wait forever. The time begins again if Redis prolongs a shared grant because nobody is queued
-//     (onConfirmed), and with a downgrade. If the session may keep an unused grant, the time of WithLinger
-//     counts if it is longer. A fair lock needs no such limit, because no goroutine joins a lane after its
-//     first request;
+//     wait forever. The time begins again when Redis prolongs a shared grant because nobody is queued
+//     (onConfirmed), and when a writer's grant becomes a reader's grant (downgrade). For a grant that the
+//     session may keep while no goroutine has it, the limit is the longer of the times of WithHandover and
+//     WithLinger. A fair lock needs no such limit, because no goroutine joins a lane after its first request;
 //   - if all tokens of the grant's block are used up;
 //   - if too little of the grant's lease is left, or the session is closing.
 func (l *lockState) mayServe(g *Grant, ln *lane, w *waiter, fx *effects) bool {

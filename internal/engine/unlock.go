@@ -158,8 +158,8 @@ func (g *Grant) dropEntry(fx *effects) {
 // because a copy of the attempt's request may still arrive.
 func (g *Grant) releaseLost(fx *effects) {
 	lastUsed := any("")
-	if g.minNextToken != 0 {
-		lastUsed = max(g.token, g.minNextToken) // later tokens must be above minNextToken
+	if g.reservedToken != 0 {
+		lastUsed = max(g.token, g.reservedToken)
 	}
 	r := g.l.releaseRequest(g.owner, "", g.staleUntil, lastUsed)
 	g.l.repeatLater(&r, time.Now().Add(g.l.s.Lease), fx)
@@ -341,8 +341,9 @@ func (r *release) onDowngrade(o wire.Outcome) error {
 	return err
 }
 
-// releaseRequest returns a request that removes an attempt from the queue, and releases its grant. If
-// lastUsed is "", all tokens of the grant's block count as used.
+// releaseRequest returns a request that removes an attempt from the queue, and releases its grant. lastUsed
+// is the last token of the grant's block that a holder had. If it is "", the session does not know that
+// token, and Redis never grants a token of the block again.
 func (l *lockState) releaseRequest(owner, token any, staleUntil int64, lastUsed any) protocol.FixedRequest {
 	args := &l.s.Args
 	argv := []any{owner, token, args.Channels, args.Retention, staleUntil, lastUsed}

@@ -63,7 +63,8 @@ func (l *Link) Silent(ctx context.Context, key string) bool {
 
 // NeedsGoroutine reports whether a request could block its sender past the bound of the call. The bound is
 // the deadline of ctx or, if ctx has no deadline, the time atMost from now. If the server is silent,
-// NeedsGoroutine returns true, because canceling ctx would not end the request.
+// NeedsGoroutine also returns true. Such a request may get no reply, and go-redis would not end the request
+// if ctx was canceled before the bound.
 //
 // NeedsGoroutine does not consider the wait for a connection of an exhausted pool. This wait ends at the
 // deadline of ctx or after the client's PoolTimeout.

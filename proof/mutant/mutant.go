@@ -387,7 +387,7 @@ var All = []Mutant{
 		Old:  "return time.Since(a.changedAt) < ownRelease", New: "return !a.changedAt.IsZero()",
 		Test: [2]string{"./multilock", "TestALostRequestRefusesNoLaterVoteOfItsProcess"}},
 	{Name: "RedLock: a raised token ends with a lost lease", Kind: "redlock3",
-		File: "internal/engine/unlock.go", Old: "	if g.minNextToken != 0 {", New: "	if false {",
+		File: "internal/engine/unlock.go", Old: "	if g.reservedToken != 0 {", New: "	if false {",
 		Test: [2]string{"./multilock", "TestAServerWithALowerTokenLearnsOfTheTokenOfALostHold"}},
 	{Name: "RedLock: released while another hold is nested", Kind: "redlock3",
 		File: "multilock/redlock_hold.go",

@@ -1,6 +1,6 @@
--- Constants and functions for the scripts of all kinds. Package script copies the functions that a script
--- uses into this script. If possible, it places the functions after the code of the common case, because
--- creating a function takes time.
+-- Constants and functions for the scripts of all kinds. Into each script, package script copies the constants
+-- and functions that this script uses. If possible, it places the functions after the code of the common
+-- case, because creating a function takes time.
 
 -- BLOCK is the number of tokens that a grant of ALL permits reserves. Any other grant has only one token.
 -- Package protocol has BLOCK as Block, in answer.go.

@@ -76,8 +76,9 @@ end
 --   permits              number of permits of the last holder in `owner`, even if its lease has ended
 --   former               the holder in `owner` if its lease has ended; otherwise nil
 --   shared, limit        as in the hash; limit is nil if the hash of a lock with permits does not have it
---   gone                 an empty table. Its keys become the further holders whose permits this request takes
---                        back, until removeDropped removes their fields
+--   gone                 a set of further holders, which is empty at first. removeShare and dropExpired add
+--                        the holders whose permits this request takes back. removeDropped removes the fields
+--                        and leases of these holders from Redis, and empties the set
 --   granted              the higher one of `token` and `floor`; 0 if both are missing
 --   last                 highest token that a holder may have used
 --   lost                 equals last if the last grant to a holder in `owner` was not released; otherwise nil

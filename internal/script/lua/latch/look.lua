@@ -31,7 +31,7 @@ if run[4] ~= '0' then
   first = tonumber(first)
   if not first or first <= now and leaseOf(party) ~= first then
     first = nil
-    local all = redis.call('HGETALL', KEYS[1]) -- reads all fields, so f stores the lease that is found
+    local all = redis.call('HGETALL', KEYS[1]) -- slow, so later requests use the lease in f
     for i = 1, #all, 2 do
       local till = string.find(all[i], '^p:') and tonumber(string.match(all[i + 1], '^%d+'))
       if till and (not first or till < first) then

@@ -7,8 +7,8 @@
 -- has neither `owner` nor `shared`, the script ends with an error. If ARGV[3] is a token, but not the value
 -- of `token`, the script changes nothing.
 --
--- Sending a request with a token again is harmless, because no token is granted twice. Without a token, a
--- second copy can also take the lock from a later holder.
+-- Sending a request with a token again is harmless, because no later holder gets the same token, except in
+-- the cases of docs/guarantees.md. Without a token, a second copy can also take the lock from a later holder.
 --
 -- KEYS      see internal/script/lua/queue.lua. If a request has only KEYS[1], but the script needs more keys,
 --           the script fails with TRYAGAIN, see release.lua
