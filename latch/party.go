@@ -45,7 +45,9 @@ type Party struct {
 // The context that Join returns ends with ctx, and also when the party ends. The end of ctx does not end the
 // lease. If the party ends before it has counted, the cause of the context matches
 //   - [ErrPartyDied], if the lease has ended, or after Abandon;
-//   - [ErrGone], if Redis does not have the lease any more, usually because the run has ended;
+//   - [ErrGone], if Redis does not have the lease any more. Usually the run has ended. But the run continues
+//     if the lease has ended in Redis earlier than here, because the clock of Redis was set forward, or this
+//     machine was suspended. Then CountDown returns a *[PartyDiedError];
 //   - [ErrDeleted], if CountDown finds that the run was deleted;
 //   - [rlock.ErrClosed], if the session is closed.
 //

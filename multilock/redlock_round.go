@@ -15,8 +15,9 @@ import (
 // contrast, a part that is granted later needs requests that confirm the hold.
 const settleTime = 2 * time.Millisecond
 
-// A round sends a request for the lock to all servers at once. If a majority of them grants, the round makes
-// a majority from the grants. It has no mutex, because only the goroutine of its call changes its votes.
+// A round sends a request for the lock to all servers at once. If a majority of the servers grants, the round
+// makes the hold from these grants (see type majority). It has no mutex, because only the goroutine of its
+// call changes its votes.
 type round struct {
 	*poll[*engine.Entry] // poll.values has the parts
 	c                    *lockCall

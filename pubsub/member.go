@@ -101,8 +101,8 @@ func (a *anyMaster) serves(ctx context.Context) bool {
 }
 
 // A memberConn is a connection to any master. The choice of the server may take long, because the client may
-// have to load the map of the Cluster. So the first Subscribe chooses the server, and not Dial, because only
-// Subscribe has a deadline.
+// have to load the map of the Cluster. So the first Subscribe chooses the server. Dial cannot do so, because
+// it has no deadline.
 type memberConn struct {
 	*redis.PubSub // nil before the first Subscribe
 	of            *anyMaster

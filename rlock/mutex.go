@@ -83,7 +83,8 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //
 // After an error, the call holds nothing, and Lock returns ctx itself and a nil hold. All methods of a nil
 // hold may be called. If a request without a reply may have taken the lock, the session releases the lock in
-// the background. The error matches
+// the background. If ctx ends just when the lock is granted, Lock may return no error, and a context that has
+// ended. Then the caller has the hold, and must unlock it as usual. An error matches
 //   - ctx.Err() and context.Cause(ctx), if ctx has ended. The error then does not match ErrLocked. But if the
 //     holder of the lock is known, errors.As finds a *[LockedError]. If this session was the holder, the
 //     error says so;

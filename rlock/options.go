@@ -125,7 +125,7 @@ func WithWatchdogTimeout(d time.Duration) SessionOption {
 // WithWaiterTimeout sets for how long a waiter in the queue of a lock or semaphore counts as alive after its
 // session last reached Redis. The default is 10 s. d must be from 10 ms to ten years. A waiter keeps its
 // place by a heartbeat after each three fifths of d. By the heartbeat, the waiter also notices if a message
-// or the data of the lock were lost. The first lease of a lock that is handed over is at most d, and at most
+// was lost, or the data of the lock. The first lease of a lock that is handed over is at most d, and at most
 // 2 s.
 //
 // Redis usually sees that the session of a dead waiter has no subscription, and skips the waiter. Redis

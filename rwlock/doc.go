@@ -23,12 +23,13 @@
 // readers with rlock.WithLease have further places.
 //
 // After each grant of Redis, a session may serve its own goroutines in memory for the time of
-// rlock.WithHandover, 5 ms by default. During this time, new readers join a read lock that their session
-// holds, and a writer that unlocks passes the lock on to the next waiting writer of its session. Calls with
-// rlock.WithLease are not served in this way. The holds of all other calls that are served in memory begin
-// within this time, and may then last as long as necessary. So the first waiter in the queue waits for this
-// time at most, and then for the holds that began during this time and have not ended. These are either reads
-// or a single write.
+// rlock.WithHandover, 5 ms by default. The time begins again when Redis prolongs a read lock because nobody
+// is queued, and when a writer becomes a reader. During this time, new readers join a read lock that their
+// session holds, and a writer that unlocks passes the lock on to the next waiting writer of its session.
+// Calls with rlock.WithLease are not served in this way. The holds of all other calls that are served in
+// memory begin within this time, and may then last as long as necessary. So the first waiter in the queue
+// waits for this time at most, and then for the holds that began during this time and have not ended. These
+// are either reads or a single write.
 //
 // # Nested holds
 //

@@ -37,8 +37,10 @@
 // The limit is the number of permits of a semaphore. It is a parameter of New, so pass the same limit to each
 // New. If Redis has no limit of the semaphore, Acquire sets the limit that was passed to New. After that, an
 // Acquire returns a LimitError if its New had another limit. SetLimit sets the limit for all sessions. Redis
-// then ignores the limits that were passed to New, until the semaphore has not been used for a while. So if a
-// rolling deployment changes the limit, call SetLimit.
+// then ignores the limits that were passed to New, until the semaphore has not been used for 15 to 45 s, with
+// the default lease. After that, the next Acquire sets the limit of its New. So while a rolling deployment
+// changes the limit, an old process may set the old limit again, and new processes then get a LimitError. Let
+// the new processes answer this error by SetLimit and another try, until no old process is left.
 //
 // # Guarantees
 //

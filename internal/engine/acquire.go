@@ -400,15 +400,15 @@ func (w *waiter) holder(granted *Grant) *failure.LockedError {
 			return w.lockedHere(g)
 		}
 	}
-	var queuedSince *time.Time // time of the last request to which Redis replied that w has to wait
+	var lastQueued *time.Time // time of the last request of w's lane to which Redis replied "queued"; or nil
 	for _, ln := range l.lanes {
 		for _, a := range ln.attempts {
 			if ln.want == w.want && a.state == queued {
-				queuedSince = &a.baseLocal
+				lastQueued = &a.baseLocal
 			}
 		}
 	}
-	return l.lastHolder.Locked(l.keys.Name, w.begun, queuedSince)
+	return l.lastHolder.Locked(l.keys.Name, w.begun, lastQueued)
 }
 
 // lockedHere returns the error for a call that is kept out by g, a grant of this session. The caller must

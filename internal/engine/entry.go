@@ -45,7 +45,8 @@ type chain struct {
 }
 
 // newEntry makes an entry for the waiter's goroutine. The entry is not a hold yet. The caller must not hold
-// l.mu, because w.ctx may run code of its own.
+// l.mu. The reason is that newEntry calls methods of w.ctx, whose type may be the user's. Such a method may
+// call this package.
 func (w *waiter) newEntry(g *Grant) *Entry {
 	e := new(Entry)
 	if g.inlineEntry.g == nil && w.want.exclusive() { // only one goroutine at a time has an exclusive grant

@@ -128,8 +128,9 @@ func (g *Grant) completeLease(until time.Time) {
 	}
 }
 
-// pause waits for d, and reports whether the grant is still held. If the grant is lost, if its release has
-// got a reply, or if the session has ended, pause returns false without further waiting.
+// pause waits for d, and reports whether the grant is still held. It returns false early if the grant is lost
+// or closed, or if the session ends. If the grant is released meanwhile, pause may notice this only at the
+// reply to the release.
 func (g *Grant) pause(d time.Duration) bool {
 	l := g.l
 	b, at := call.Bounds{Until: l.s.Ctx}, time.Now().Add(d)

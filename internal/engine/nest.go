@@ -26,7 +26,8 @@ type descent waiter
 
 // outer returns the nearest live hold from which the context descends. If there is no live hold, but the
 // context descends from a lost or closed one, outer returns an error. If there is neither, both results are
-// nil. The caller must not hold l.mu, because contexts may run code of their own.
+// nil. The caller must not hold l.mu, because a context may have a type of the user's,
+// whose methods may call this package.
 func (w *waiter) outer() (*Entry, error) {
 	d := (*descent)(w)
 	d.lost = handle.Held

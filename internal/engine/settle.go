@@ -20,7 +20,7 @@ import (
 // of the session serves the call. When a call is not answered at once, waitIn sets the timer for the checks
 // that a long wait needs. The events after which settle is called are
 //   - a call begins to wait, or gives up (acquire.go)
-//   - a reply or a message has arrived (attempt.go)
+//   - a reply or a message has arrived (attempt.go, and Grant.OnMessage)
 //   - a hold is unlocked, or the reply to the release of its grant has arrived (unlock.go)
 //   - a grant is lost, or its lease was changed (grant.go)
 //   - an outage may have ended waits (lane.go)
@@ -169,7 +169,7 @@ func (l *lockState) hasWaiters() bool {
 }
 
 // willPassOn reports whether a grant will probably be passed on to the lane when its holder unlocks. If that
-// Unlock releases the grant instead, the lane may begin an attempt in the event of the Unlock.
+// Unlock releases the grant instead, its settle may begin an attempt for the lane.
 func (l *lockState) willPassOn(ln *lane, fx *effects) bool {
 	if !ln.want.exclusive() || ln.waiters[0].cfg.Lease != 0 {
 		return false

@@ -311,11 +311,11 @@ type Sighting struct {
 //   - s is nil;
 //   - the sighting is older than the wait, and the holder's lease had ended when the wait began.
 //
-// queuedSince is the time of the last request to which Redis replied that the waiter must wait, or nil if
+// lastQueued is the time of the last request to which Redis replied that the waiter must wait, or nil if
 // there was none. A sighting after this time counts even in the second case, because other sessions are still
 // served first.
-func (s *Sighting) Locked(name string, begun time.Time, queuedSince *time.Time) *LockedError {
-	isStale := queuedSince == nil || s != nil && s.At.Before(*queuedSince)
+func (s *Sighting) Locked(name string, begun time.Time, lastQueued *time.Time) *LockedError {
+	isStale := lastQueued == nil || s != nil && s.At.Before(*lastQueued)
 	if s == nil || s.At.Before(begun) && !begun.Before(s.Until) && isStale {
 		return nil
 	}

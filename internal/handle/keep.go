@@ -7,7 +7,7 @@ import (
 
 // keeping has the Holds and Leaderships that a test keeps reachable.
 var keeping struct {
-	callers atomic.Int32 // number of calls of KeepAll whose end was not called
+	callers atomic.Int32 // number of calls of KeepAll whose function end was not called yet
 
 	mu   sync.Mutex       // guards kept; no other mutex is locked while mu is held
 	kept map[any]struct{} // the keys are pointers
