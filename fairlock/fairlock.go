@@ -43,8 +43,8 @@
 //
 // A session does not pass the lock on in memory if the holder has a fixed lease ([rlock.WithLease]) or keeps
 // the lock taken ([rlock.HoldAtLeast]). Nor does it if the holder has made the lease longer than the watchdog
-// timeout ([rlock.Hold.Extend]). Goroutines that share a place with such a holder are queued again, and may
-// be served after goroutines of other processes.
+// timeout ([rlock.Hold.Extend]). Goroutines that share a place with such a holder are queued again. So
+// goroutines of other processes may be served before them.
 //
 // A fair lock and a reentrant lock with the same name are two different locks.
 //

@@ -75,9 +75,9 @@
 // Join, the lease of the party expires. Then Wait returns a *[PartyDiedError], although the party has
 // counted. If Redis also loses the Join, Wait does not return.
 //
-// The lease of a party ends by the clock of Redis. If this clock is set forward by more than the rest of the
-// lease, or if the machine of the party is suspended for longer, Wait returns a *[PartyDiedError], although
-// the party is alive. The context of the party ends with its next renewal.
+// The lease of a party ends by the clock of Redis. This clock can be set forward by more than the rest of the
+// lease, or the machine of the party can be suspended for longer. Then Wait returns a *[PartyDiedError],
+// although the party is alive. The context of the party ends with its next renewal.
 //
 // A message ends a Wait only if it contains the id of the run, which cannot be guessed. So a client that may
 // only publish messages cannot end a Wait.

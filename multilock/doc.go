@@ -50,7 +50,7 @@
 //
 // The multilock of Redisson waits for its members in order, and holds the earlier members while it waits for
 // the next one. After 1500 ms times the number of members, it releases them and starts over. So a deadlock of
-// Redisson's multilocks ends only by this timeout.
+// these locks ends only by this timeout.
 //
 // # What a MultiLock costs
 //

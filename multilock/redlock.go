@@ -39,10 +39,10 @@ type quorumConfig struct{ timeout time.Duration }
 
 // WithServerTimeout sets how long the locks of a Quorum wait for slow servers. A TryLock waits for at most d
 // until a majority has answered, and then for at most d for the other servers. A Lock that gets only a
-// minority, because others have the rest, usually releases this minority after d. d must be at least 1 ms,
-// and less than half of the watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout, but
-// at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter. So
-// a slow server uses up little of the lease, and a server in another region can still answer in time.
+// minority, because others have the rest, usually releases this minority after d. The value must be at least
+// 1 ms, and less than half of the watchdog timeout. By default, and with 0, d is 2 % of the watchdog timeout,
+// but at least 100 ms. If a quarter of the watchdog timeout is less than 100 ms, the minimum is that quarter.
+// So a slow server uses up little of the lease, and a server in another region can still answer in time.
 func WithServerTimeout(d time.Duration) QuorumOption {
 	return func(c *quorumConfig) { c.timeout = d }
 }

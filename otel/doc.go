@@ -25,7 +25,7 @@
 // A [LogHandler] makes one more metric, lockline.log.warnings. It counts the warnings and errors that
 // Lockline logs. Its only attribute, lockline.log.message, is the first part of the message.
 //
-// The counter lockline.lock.handovers has the attribute lockline.lock.in_memory. This attribute is true if
+// The counter of hand-overs has the attribute lockline.lock.in_memory. This attribute is true if
 // the lock went from one goroutine of a session to the next without a request.
 //
 // The histograms and the counter of failed renewals have the attribute error.type if there was an error. The

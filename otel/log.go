@@ -91,8 +91,8 @@ func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler that counts in the same metric, and adds attrs to the records that it passes
-// on.
+// WithAttrs returns a handler that counts in the same metric, and adds the attributes to the records
+// that it passes on.
 func (h *LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h == nil || h.next == nil {
 		return h

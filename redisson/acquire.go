@@ -170,7 +170,7 @@ func (a *acquisition) try() (*hold, error) {
 }
 
 // wait waits for the turn, and then requests the lock until it is granted or an error ends the wait. The
-// caller must call l.leave afterwards, even after an error.
+// caller must call l.leave afterward, even after an error.
 func (a *acquisition) wait() (*hold, error) {
 	l := a.l
 	l.mu.Lock()

@@ -131,7 +131,7 @@ func (g *grant) detach(why handle.State) {
 }
 
 // terminate does the work of end, with the same parameters. The state of the grant must be Held, and the
-// caller must have locked l.mu. After the caller has unlocked l.mu, it must call the returned function, which
+// caller must have locked l.mu. It must call the returned function after it has unlocked l.mu. The function
 // ends the contexts of the holds.
 func (g *grant) terminate(why handle.State, reason error) (after func()) {
 	l := g.l

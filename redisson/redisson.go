@@ -29,9 +29,9 @@
 // at least every 6 s by default (three fifths of [rlock.WithWaiterTimeout]).
 //
 // On a Cluster, a release publishes its message by either classic or sharded pub/sub. The message wakes only
-// waiters that are subscribed in the same mode. By default, a session chooses the mode in the same way as a
-// client of Redisson with the default setting, ShardedSubscriptionMode.AUTO. With [rlock.WithClassicPubSub],
-// the mode is always classic, as for a client of Redisson with ShardedSubscriptionMode.OFF.
+// waiters that are subscribed in the same mode. By default, the mode is chosen in the same way as by a client
+// of Redisson with the default setting (ShardedSubscriptionMode.AUTO). With [rlock.WithClassicPubSub],
+// the mode is always classic, as with the setting ShardedSubscriptionMode.OFF.
 package redisson
 
 import (

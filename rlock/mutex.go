@@ -104,8 +104,8 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //
 // A call returns at most 100 ms after its deadline, even if its request is stuck. If ctx is canceled, the
 // call also returns within 100 ms, with one exception. If Redis has stopped replying while a request is in
-// flight, a canceled call returns only after the ReadTimeout of the client, which is 5 s by default (3 s in
-// go-redis 9.19).
+// flight, a canceled call returns only after the ReadTimeout of the client. This timeout is 5 s by default,
+// and 3 s in go-redis 9.19.
 // docs/faq.md lists the bounds of all calls.
 func (m *Mutex) Lock(ctx context.Context, options ...Option) (context.Context, *Hold, error) {
 	ps := (*mutex)(m)

@@ -84,8 +84,8 @@ func WaitAtMost(d time.Duration) Option {
 // goroutines in memory ([WithHandover]) or keeps it ([WithLinger]), that note stays, because no request is
 // sent. A nested hold does not change the note, either. If goroutines of a session share a place in the
 // queue, or a read lock, Redis has the note of the first of them. For a text that is the same for all locks
-// of a session, choose [WithLabel]. Do not put secrets into a note, because the note of the last holder stays
-// in Redis for up to 45 s after the last Unlock, and with a long lease or for a RedLock for longer. See the
+// of a session, choose [WithLabel]. Do not put secrets into a note. The note of the last holder stays in
+// Redis for up to 45 s after the last Unlock, and with a long lease or for a RedLock for longer. See the
 // table of options in the package documentation.
 func WithNote(note string) Option {
 	return lockOption(func(c *engine.Config) { c.Note = note })

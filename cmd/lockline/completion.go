@@ -14,8 +14,8 @@ import (
 )
 
 // These scripts replace the scripts of the cli package. The package's scripts split words at colons, although
-// many names and all URLs contain colons. The package's script for bash also passes the incomplete command
-// line to eval.
+// many names and all URLs contain colons. The package's script for bash also executes the incomplete
+// command line.
 var (
 	//go:embed completion.bash
 	bashCompletion string

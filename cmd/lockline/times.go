@@ -36,7 +36,7 @@ func checkTimeOrZero(cmd *cli.Command, flag string) error {
 var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+(\S+): (.*)$`)
 
 // usageError returns an error of one line, instead of a page of help. If the parser quotes an error of
-// strconv or time, usageError replaces it with a text for people.
+// the standard library, usageError replaces it with a text for people.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	if m := invalidValue.FindStringSubmatch(err.Error()); m != nil {
 		value, flag, reason := m[1], m[2], m[3]

@@ -15,9 +15,9 @@ import (
 // Storage is a certmagic.Storage whose locks are in Redis. All other data stays in the storage that New was
 // given. A Storage also implements certmagic.TryLocker and certmagic.LockLeaseRenewer.
 //
-// In Redis, the lock NAME of certmagic has the name certmagic:NAME. If several Storages use the same Redis
-// and the same prefix, only one of them at a time can hold this lock, even if they keep their certificates in
-// different places.
+// In Redis, the lock NAME of certmagic has the name certmagic:NAME. If several values of Storage use the same
+// Redis and the same prefix, only one of them at a time can hold this lock. This is also true if they keep
+// their certificates in different places.
 //
 // The session renews the locks, so certmagic can hold a lock for days, for example while a CA refuses to
 // issue a certificate. If a process dies, its locks are free when their leases have expired.
@@ -50,11 +50,11 @@ func New(session *rlock.Session, storage certmagic.Storage) *Storage {
 	return &Storage{Storage: storage, session: session, holds: map[string][]*rlock.Hold{}}
 }
 
-// ownerless is a context without values. Lockline finds the owner of a call in the values of its context. So
-// calls with an ownerless context never nest, even if the contexts of two goroutines have the same owner.
-type ownerless struct{ context.Context }
+// noValues is a context without values. Lockline finds the owner of a call in the values of its context. So
+// calls with a context of this type never nest, even if the contexts of two goroutines have the same owner.
+type noValues struct{ context.Context }
 
-func (ownerless) Value(any) any { return nil }
+func (noValues) Value(any) any { return nil }
 
 func (s *Storage) lock(name string) *rlock.Mutex { return rlock.New(s.session, "certmagic:"+name) }
 
@@ -62,7 +62,7 @@ func (s *Storage) lock(name string) *rlock.Mutex { return rlock.New(s.session, "
 // the first call, even in the same goroutine. ctx bounds only the wait. If ctx ends later, the lock stays
 // held. Lock returns the errors of [rlock.Mutex.Lock]. After an error, the call holds nothing.
 func (s *Storage) Lock(ctx context.Context, name string) error {
-	_, hold, err := s.lock(name).Lock(ownerless{ctx})
+	_, hold, err := s.lock(name).Lock(noValues{ctx})
 	s.keep(name, hold, err)
 	return err
 }
@@ -71,7 +71,7 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 // locked. certmagic calls TryLock for work that it can leave to the holder. TryLock blocks for one request,
 // but at most until ctx ends.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
-	_, hold, err := s.lock(name).TryLock(ownerless{ctx})
+	_, hold, err := s.lock(name).TryLock(noValues{ctx})
 	s.keep(name, hold, err)
 	if errors.Is(err, rlock.ErrLocked) {
 		return false, nil
@@ -109,7 +109,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	case held:
 		return nil
 	}
-	_, hold, err := s.lock(name).TryLock(ownerless{ctx})
+	_, hold, err := s.lock(name).TryLock(noValues{ctx})
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func (e *Entry) LossReason() error {
 	return e.g.lossReason
 }
 
-// Stay keeps the permits taken for at least d from now, even if the hold is unlocked earlier.
+// Stay keeps the permits for at least d from now, even if the hold is unlocked earlier.
 func (e *Entry) Stay(d time.Duration) {
 	g := e.g
 	fx := g.l.begin()
