@@ -37,9 +37,10 @@ func HoldFrom(ctx context.Context) *Hold { return (*Hold)(handle.From(ctx)) }
 //   - [ErrNotHeld] for a second call, or for a nil Hold. Such a call does nothing;
 //   - [ErrLost] if the lock had been lost before;
 //   - [ErrClosed] if Close or Shutdown of the session was called before, which releases the lock;
-//   - otherwise an error of ctx or of go-redis. The request may have reached Redis nevertheless. The session
-//     repeats a release in the background until the lease has ended, unless the error says that the release
-//     is not tried again, for example because the client is closed.
+//   - otherwise an error of ctx or of go-redis. If a limit of Unlock itself has ended the wait, the error
+//     matches context.DeadlineExceeded. The request may have reached Redis nevertheless. The session repeats
+//     a release in the background until the lease has ended, unless the error says that the release is not
+//     tried again, for example because the client is closed.
 //
 // After every result, the context of the hold is canceled, and the lock must be treated as released. Unlock
 // never frees a lock that another owner has acquired meanwhile.

@@ -90,7 +90,8 @@ func (m *Mutex) Name() string { return (*mutex)(m).Name() }
 //     error says so;
 //   - [ErrLocked], as a *[LockedError], if the time of WaitAtMost has ended. If no holder is known, because
 //     Redis has not replied, the error matches os.ErrDeadlineExceeded instead;
-//   - [ErrLost], if ctx descends from a hold that was lost;
+//   - [ErrLost], if ctx descends from a hold that was lost, or if each reply took longer than a short fixed
+//     lease;
 //   - [ErrClosed], if the session is closed, or closes during the wait;
 //   - otherwise an error of go-redis, unless the call itself is not valid.
 //

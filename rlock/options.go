@@ -30,8 +30,9 @@ func (o lockOption) Apply(c *engine.Config) { o(c) }
 // d must be from 10 ms to ten years. In a nested call, a shorter lease changes nothing, and a longer lease
 // extends the lease that all nested holds share.
 //
-// If the program forgets a Hold with a fixed lease, the lock stays held until the lease ends. See the table
-// of options in the package documentation.
+// A lock with a fixed lease is not passed on in memory ([WithHandover]), and the session does not keep it
+// ([WithLinger]). If the program forgets a Hold with a fixed lease, the lock stays held until the lease ends.
+// See the table of options in the package documentation.
 func WithLease(d time.Duration) Option {
 	return lockOption(func(c *engine.Config) {
 		c.Lease = d
