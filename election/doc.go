@@ -36,7 +36,7 @@
 // Candidates lead first come, first served, in the order in which their requests reached Redis. Several
 // candidates of one session lead one after another, and each leadership has its own token. If they begin to
 // campaign at about the same time, they share one place in the queue. When the first of them leads, the next
-// one is queued again, behind the candidates of other sessions.
+// candidate is queued again, behind the candidates of other sessions.
 //
 // Redis stores a leader's value together with the leader's token. The script that reads the value compares
 // this token with the token of the lock. So a value is only returned if its leader held the lock in Redis at

@@ -91,7 +91,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, bool, error) {
 }
 
 // Inspect returns the leader as the holder, and the waiting candidates in the order of the queue. A holder
-// that has not stored its first value yet does not lead yet. A leader that has died is listed until its lease
+// leads only after it has stored its first value. A leader that has died is listed until its lease
 // has expired. A candidate that has died is listed until its waiter timeout has passed, and a later request
 // has removed it from the queue. Inspect sends one request, which changes nothing. The bounds of its wait and
 // its errors are the same as for [Election.Leader].

@@ -183,8 +183,8 @@ func (l *MultiLock) memberError(i int, err error) *MemberError {
 // If less than 2 ms of the time of WaitAtMost is left, a try of a member may still take 2 ms. So Lock can
 // return up to 2 ms after the end of that time.
 //
-// After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the members that
-// it has taken. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, the
+// After an error, Lock returns ctx itself and a nil hold. Before Lock returns, it releases the acquired
+// members. If the releases take longer than 5 s, or if ctx or the time of WaitAtMost ends first, the
 // releases continue in the background. If a member could not be acquired or was lost, the error is a
 // *[MemberError] with the error of this member.
 func (l *MultiLock) Lock(ctx context.Context, options ...rlock.Option) (context.Context, *rlock.Hold, error) {

@@ -420,8 +420,8 @@ func TestASilentServerWhoseLockOthersWantedSlowsNoVote(t *testing.T) {
 	})
 }
 
-// Close of one session ends the quorum, and closes the quorum's own sessions one after another. A RedLock
-// that is made meanwhile returns ErrClosed.
+// Close of one session ends the quorum, and closes the quorum's own sessions one after another. If a
+// RedLock is made meanwhile, its methods return ErrClosed.
 func TestARedLockThatIsNamedWhileItsQuorumClosesSaysSo(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		for range 20 {

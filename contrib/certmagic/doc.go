@@ -7,6 +7,6 @@
 //
 // The storage keeps the certificates as before. Only its locks are in Redis.
 //
-// To shut down, first stop all code that uses the storage. Then close the session, which releases the locks
-// that are still held.
+// To shut down, first stop all code that uses the storage. Then close the session, which releases its
+// remaining locks.
 package certmagiclock

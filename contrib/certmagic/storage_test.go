@@ -34,8 +34,8 @@ func wantTryLock(t *testing.T, s *certmagiclock.Storage, ctx context.Context, wa
 	}
 }
 
-// unlock unlocks the name with a context that has ended. certmagic may do so, too, because its context may be
-// that of a request which has ended.
+// unlock unlocks the name with a context that has ended. certmagic may do so, too, if it uses the context
+// of a request, and this request has ended.
 func unlock(t *testing.T, s *certmagiclock.Storage) {
 	t.Helper()
 	ended, cancel := context.WithCancel(t.Context())

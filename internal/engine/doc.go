@@ -60,13 +60,13 @@
 // # Invariants
 //
 // Only Redis decides which attempt is next, in the order of its queue. A message about a grant counts only if
-// it has the nonce of the attempt. Other clients do not know this nonce, unless they may read the keys of the
-// queue. A hold is valid for its lease, less a margin for clock drift. By the local clock, this time begins
-// not later than the moment at which Redis granted or last renewed the lease. The owner field of an attempt
-// is never used again. A grant that no goroutine wants is released, unless the session keeps it for a while
-// (WithLinger). If the reply to a request is lost, a copy of the request may still run. So the attempt and
-// its grant record the time until which a copy may arrive (staleUntil). The release leaves a tombstone in
-// Redis until that time, so that a copy which arrives after the release has no effect. docs/design.md lists
-// all invariants, and package protocol describes the protocol. The tests in proof/sim and proof/explore check
-// after each settle that the state of the lock is consistent (invariants.go).
+// the message has the nonce of the attempt. Other clients do not know this nonce, unless they may read the
+// keys of the queue. A hold is valid for its lease, less a margin for clock drift. By the local clock, this
+// time begins not later than the moment at which Redis granted or last renewed the lease. The owner field of
+// an attempt is never used again. A grant that no goroutine wants is released, unless the session keeps it
+// for a while (WithLinger). If the reply to a request is lost, a copy of the request may still run. So the
+// attempt and its grant record the time until which a copy may arrive (staleUntil). The release leaves a
+// tombstone in Redis until that time, so that a copy which arrives after the release has no effect.
+// docs/design.md lists all invariants, and package protocol describes the protocol. The tests in proof/sim
+// and proof/explore check after each settle that the state of the lock is consistent (invariants.go).
 package engine

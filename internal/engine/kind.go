@@ -66,8 +66,8 @@ func (k *Kind) newKeys(s *session.Session, name string) (*protocol.Keys, error) 
 	return keys, err
 }
 
-// A Want is what a call requests. Calls of a session wait in one lane only if their Wants are equal. The zero
-// Want means the Want of the kind.
+// A Want describes the permits that a call requests. Calls of a session wait in one lane only if their Wants
+// are equal. The zero Want means the Want of the kind.
 type Want struct {
 	N     int64 // number of permits; All excludes all other holders
 	Limit int64 // total number of permits, unless SetLimit has set another number

@@ -219,7 +219,7 @@ func (l *lockState) awaitsFirstReply() bool {
 // has neither a grant nor an attempt any more, the lane stops waiting. If the lane's request then reaches
 // Redis before the session's last release does, that release hands the lock over to the lane. But if another
 // session wants the lock, that session is next anyway. So the lane then keeps waiting, because the goroutine
-// that has just unlocked may want the lock again, and join the lane.
+// of the last Unlock may want the lock again, and join the lane.
 func (l *lockState) isFilling(ln *lane, fx *effects) bool {
 	return fx.age < ln.fillUntil && (l.contended || l.isBusy())
 }

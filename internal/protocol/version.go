@@ -42,8 +42,8 @@ var (
 )
 
 // shorten returns the short form of a version for holder infos. The form is short because each request for a
-// lock has a holder info. If Go made the version from a commit, the short form is only the commit. A version
-// that is empty, has more than 40 characters, or has unusual characters becomes "devel".
+// lock has a holder info. If Go made the version from a commit, the short form is only the commit. If a
+// version is empty, or has more than 40 characters or unusual characters, its short form is "devel".
 func shorten(version string) string {
 	if commit := pseudo.FindStringSubmatch(version); commit != nil {
 		return commit[1]

@@ -54,8 +54,8 @@ var (
 // unbounded means that a command may have any number of arguments.
 const unbounded = math.MaxInt
 
-// command is a Redis command that the scripts use. Any other command fails, so no script can use a command
-// that was not compared with a real server.
+// command is a Redis command that the scripts use. Any other command fails, because only these commands were
+// compared with a real server.
 type command struct {
 	least, most int // bounds of the number of arguments
 	run         func(x *execution, args []string) any

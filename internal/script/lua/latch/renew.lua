@@ -1,5 +1,5 @@
--- Renews the lease of a party. A lease that has ended is not renewed, because waiters may already know that
--- it has ended.
+-- Renews the lease of a party. If the lease has ended, the script does not renew it, because waiters may
+-- already have noticed the end.
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
