@@ -151,10 +151,12 @@ func (a *acquisition) enter(outer, h *hold) (depth int, err error) {
 		a.barred = true
 		l.mu.Unlock()
 		a.reportWait()
-		_, ok := call.Await(&a.bounds, changed)
+		if _, ok := call.Await(&a.bounds, changed); !ok {
+			err = a.endOfWaitFor(g.locked()) // not under l.mu, because methods of a.ctx may lock it
+		}
 		l.mu.Lock()
-		if !ok {
-			return 0, a.endOfWaitFor(g.locked())
+		if err != nil {
+			return 0, err
 		}
 	}
 }

@@ -36,15 +36,19 @@ func (b *Bounds) Over() bool { return b.Until.Err() != nil || wire.Closed(b.Clos
 
 // ToleratesOutage reports whether a call that began at begun keeps waiting in an outage that began at
 // failing. A call with a deadline keeps waiting, because the deadline will end its wait. Any other call waits
-// for atMost, counted from the later of the two times.
+// until OutageIsTooLong returns true.
 func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration) bool {
-	if _, bounded := b.Until.Deadline(); bounded {
-		return true
-	}
+	_, bounded := b.Until.Deadline()
+	return bounded || !OutageIsTooLong(failing, begun, atMost)
+}
+
+// OutageIsTooLong reports whether more than atMost has passed since an outage began at failing, or since a
+// call began at begun, whichever was later.
+func OutageIsTooLong(failing, begun time.Time, atMost time.Duration) bool {
 	if failing.Before(begun) {
 		failing = begun
 	}
-	return time.Since(failing) <= atMost
+	return time.Since(failing) > atMost
 }
 
 // Sleep waits until there is news, a bound ends, or d has passed. news may be nil. notified is true if there

@@ -25,6 +25,10 @@ type waiter struct {
 	bounds call.Bounds
 	begun  time.Time
 
+	// bounded reports whether the call has a deadline. It is stored, because Deadline of a user's context must
+	// not run under lockState.mu (endOfWait has the reason).
+	bounded bool
+
 	lost         handle.State // state of a lost or closed hold from which ctx descends; Held if there is none
 	waitReported bool         // the observer got EventWaiting for this call
 	waitedHere   bool         // the call has waited because another hold was nested in its outer hold
@@ -33,7 +37,8 @@ type waiter struct {
 	inlineAttempt attempt // space for one attempt of the lane; saves an allocation
 	attemptUsed   bool    // inlineAttempt has been used
 
-	// lockState.mu guards lastError, the error of the last failed request of a lane of this call; or nil.
+	// lastError is the error of the last failed request of a lane of this call, or nil. lockState.mu guards
+	// lastError while the call waits in a lane.
 	lastError error
 
 	// The following fields belong to the present wait in a lane. lockState.mu guards them. Once the goroutine
@@ -116,6 +121,7 @@ func (w *waiter) acquire() (*Entry, error) {
 	until, stop := w.cfg.Until(w.ctx)
 	defer stop()
 	w.bounds = call.Bounds{Until: until, Closing: s.Closing()}
+	_, w.bounded = until.Deadline()
 	if w.ctx.Err() != nil {
 		return nil, l.named(failure.OfContext(w.ctx))
 	}
@@ -217,7 +223,7 @@ func (w *waiter) listen(fx *effects) {
 	if l.kind.Reentrant && l.suspectAt == 0 {
 		l.suspectAt = fx.age + LongWait
 	}
-	if w.unbounded() {
+	if !w.bounded {
 		w.lane.watchOutage(fx.age + l.s.Lease - time.Since(w.begun))
 	}
 	l.setTimer(fx)
@@ -299,12 +305,6 @@ func (w *waiter) try() (*Grant, error) {
 	}
 }
 
-// unbounded reports whether the call has no deadline.
-func (w *waiter) unbounded() bool {
-	_, bounded := w.bounds.Until.Deadline()
-	return !bounded
-}
-
 // reportWaiting reports EventWaiting to the observer, at most once for each call.
 func (w *waiter) reportWaiting() {
 	if !w.waitReported {
@@ -332,16 +332,12 @@ func (w *waiter) giveUp() error {
 	if !w.noWait { // a TryLock has only waited for a reply, so its error names no holder
 		holder = w.holder(w.grant)
 	}
-	err := w.endOfWait(holder)
-	if !waiting {
-		if w.err == nil { // the answer is an entry of a grant, which the call no longer wants
-			w.grant.dropEntry(&fx)
-		}
-		fx.commit()
-		return err
+	if !waiting && w.err == nil { // the answer is an entry of a grant, which the call no longer wants
+		w.grant.dropEntry(&fx)
 	}
 	fx.commit()
-	if fx.withdrawn != nil && !w.noWait { // an attempt of a TryLock is never queued
+	err := w.endOfWait(holder)
+	if waiting && fx.withdrawn != nil && !w.noWait { // an attempt of a TryLock is never queued
 		call.AwaitLeaving(fx.withdrawn.gone, l.s.Closing())
 	}
 	return err
@@ -351,12 +347,17 @@ func (w *waiter) giveUp() error {
 // caller must not hold l.mu.
 func (w *waiter) endedError() error {
 	w.l.mu.Lock()
-	defer w.l.mu.Unlock()
-	return w.endOfWait(w.holder(nil))
+	holder := w.holder(nil)
+	w.l.mu.Unlock()
+	return w.endOfWait(holder)
 }
 
 // endOfWait returns the error of a wait when one of its bounds has ended. holder is the holder that kept the
-// call out; nil means that none is known. The caller must hold l.mu.
+// call out; nil means that none is known.
+//
+// endOfWait calls methods of the caller's context. This context may have a type of the user's, or be the
+// context of a MultiLock, and then its method Err asks the holds of other locks, and even of this lock. So
+// the caller must not hold l.mu, and the waiter must have left its lane.
 func (w *waiter) endOfWait(holder *failure.LockedError) error {
 	l := w.l
 	if holder != nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockline/lockline/internal/call"
 	"github.com/lockline/lockline/internal/failure"
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/wire"
@@ -295,7 +296,7 @@ func (a *attempt) onAnswer(r protocol.Answer, sent time.Time, fx *effects) {
 // onError handles the error of a request. The attempt of a TryLock fails. The attempt of a Lock fails if the
 // error is not transient, unless the attempt is queued and the server is only full. An attempt that does not
 // fail sends its request again later. The waiters of its lane keep waiting, except for waiters that do not
-// tolerate so long an outage (ToleratesOutage).
+// tolerate so long an outage (call.OutageIsTooLong).
 func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	ln := a.lane
 	l := ln.l
@@ -309,7 +310,7 @@ func (a *attempt) onError(o wire.Outcome, err error, fx *effects) {
 	lastError := fmt.Errorf("%w%s", err, wire.Hint(err))
 	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
 		w.lastError = lastError
-		if !w.bounds.ToleratesOutage(o.Failing, w.begun, l.s.Lease) {
+		if !w.bounded && call.OutageIsTooLong(o.Failing, w.begun, l.s.Lease) {
 			ln.answer(w, nil, l.kind.Failed(l.keys, failure.Outage(o.Failing, err)), fx)
 		}
 	}

@@ -143,7 +143,7 @@ func (ln *lane) answer(w *waiter, g *Grant, err error, fx *effects) {
 }
 
 // watchOutage makes sure that endWaitsInOutage runs at this age of the session, or earlier. An error of a
-// request can also end a wait in an outage (call.Bounds.ToleratesOutage). But this is not enough, because a
+// request can also end a wait in an outage (call.OutageIsTooLong). But this is not enough, because a
 // request that is stuck for longer than the lease returns no error in time.
 func (ln *lane) watchOutage(at time.Duration) {
 	if ln.outageAt == 0 || at < ln.outageAt {
@@ -160,7 +160,7 @@ func (ln *lane) endWaitsInOutage() {
 	fx := l.begin()
 	now := time.Now()
 	for _, w := range slices.Clone(ln.waiters) { // answer removes waiters
-		if !w.unbounded() {
+		if w.bounded {
 			continue
 		}
 		begun := since // start of the outage, or of the wait if that is later

@@ -57,12 +57,12 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 			err = cmp.Or(err, l.named(lossError))
 		case w.bounds.Over(): // a bound has ended the call, even if the reply has come
 			var holder *failure.LockedError
-			l.mu.Lock()
 			if w.waitedHere { // otherwise the call has only waited for Redis
+				l.mu.Lock()
 				holder = w.lockedHere(g)
+				l.mu.Unlock()
 			}
 			err = w.endOfWait(holder)
-			l.mu.Unlock()
 		}
 		if err != nil {
 			leave := e.Leave()
@@ -143,13 +143,10 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 			continue
 		}
 		l.mu.Lock()
-		held := outer.state == handle.Held
-		if held {
-			err = w.endOfWait(w.lockedHere(g))
-		}
+		held, holder := outer.state == handle.Held, w.lockedHere(g)
 		l.mu.Unlock()
 		if held {
-			return 0, err
+			return 0, w.endOfWait(holder)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,36 @@ import (
 	"github.com/lockline/lockline/rlock"
 )
 
+// An askingContext is a context of a user's type, whose method Err calls the library.
+type askingContext struct {
+	context.Context
+	hold *rlock.Hold
+}
+
+func (c askingContext) Err() error { return cmp.Or(c.hold.Err(), c.Context.Err()) }
+
 // nesting has tests of calls below the context of a hold.
 var nesting = map[string]test{
+	// The library calls the methods of a context under no mutex that a Hold locks.
+	"TheContextOfAWaitMayAskTheHoldAboveIt": {Excludes, func(t *testing.T, w *world) {
+		m := w.new("x")
+		ctx, hold := testlock.Lock(t, m, bg)
+		holds := []*rlock.Hold{hold}
+		if w.kind.Has&Reenters != 0 { // a second nested hold has to wait for this one
+			_, nested := testlock.Lock(t, m, ctx)
+			holds = append(holds, nested)
+		}
+		waiting, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, _, err := m.Lock(askingContext{waiting, hold})
+		testlock.WantError(t, "Lock", err, context.DeadlineExceeded)
+		_, _, err = m.Lock(askingContext{ctx, hold}, rlock.WaitAtMost(time.Second))
+		testlock.WantError(t, "Lock with WaitAtMost", err, rlock.ErrLocked)
+		for _, h := range holds {
+			testlock.Unlock(t, h)
+		}
+		w.clean(t, "x")
+	}},
 	// Proves: re-entry
 	"ReentryFollowsTheContextAndCounts": {Reenters, func(t *testing.T, w *world) {
 		m, ctx := w.new("x"), bg
