@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,4 +198,46 @@ func TestALostSubscriptionIsLoggedWithTheSessionsServer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A tryAgain is the error of a Cluster for a request of several keys, of which only some have moved.
+type tryAgain struct{}
+
+func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
+func (tryAgain) RedisError()   {}
+
+// A Cluster refuses a request if only some of its keys have moved. An Unlock then sends its request again in
+// the background, and must not go on to name too few keys once the slot has moved.
+func TestARepeatedReleaseFreesTheLockSoonAfterItsSlotHasMoved(t *testing.T) {
+	for kind, newLock := range queued {
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				var moving atomic.Bool
+				rdb := w.Net.Client(t)
+				rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
+					for _, cmd := range cmds {
+						if args := cmd.Args(); moving.Load() && strings.HasPrefix(cmd.Name(), "eval") && args[2] != 1 {
+							cmd.SetErr(tryAgain{})
+							return tryAgain{}
+						}
+					}
+					return next()
+				}))
+				s := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Minute))
+				_, hold := testlock.Lock(t, newLock(s), bg)
+				got := testlock.Join(bg, newLock(testlock.NewSession(t, w.Client)))
+				moving.Store(true)
+				time.AfterFunc(200*time.Millisecond, func() { moving.Store(false) })
+				if err := hold.Unlock(bg); err == nil {
+					t.Error("Unlock got through while its keys moved")
+				}
+				start := time.Now()
+				next := testlock.Granted(t, got)
+				if took := time.Since(start); took > 2*time.Second {
+					t.Errorf("the waiter was served after %v", took)
+				}
+				testlock.Unlock(t, next)
+			})
+		})
+	}
 }

@@ -148,6 +148,9 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			o.Unanswered = o.Err
 		}
 		o.Again = v.Resend
+		if c, ok := c.(interface{ Failed(error) }); ok && o.Err != nil {
+			c.Failed(o.Err)
+		}
 		if demoted(o.Err) {
 			if extra < 0 {
 				extra = l.stale()
@@ -163,9 +166,6 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
 			left != nil && left.Load() {
 			return o
-		}
-		if c, ok := c.(interface{ Failed(error) }); ok {
-			c.Failed(o.Err)
 		}
 	}
 }

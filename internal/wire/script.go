@@ -60,8 +60,7 @@ func NewRequest(sc *Script, keys, argv []any) *Request {
 }
 
 // A Copier makes the copies of a request. If it has a method Failed(error), Call passes the error of each
-// copy to this method before the next copy. Call does not do so if a demoted server has refused the copy and
-// Call sends the next one at once (stale).
+// copy to this method, even the error of the last copy, because another Call may send further copies.
 type Copier interface{ Request(now time.Time) *Request }
 
 // asEval makes the request send the full text, for a server that does not know the script.
