@@ -2,10 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/lockline/lockline/internal/failure"
+	"github.com/lockline/lockline/internal/handle"
+	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/session"
 	"github.com/lockline/lockline/internal/testing/fake"
 )
@@ -36,5 +41,35 @@ func TestALossIsReportedAlsoIfTheSessionClosesAsTheContextEnds(t *testing.T) {
 			t.Errorf("%d losses reported", lost)
 		}
 		runtime.KeepAlive(hold)
+	})
+}
+
+// Two readers share a grant, so the Unlock of the first one sends no request.
+func TestTheUnlockOfAReaderReportsALossThatTheTimerHasNotFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(fake.Session(t, fake.Client(t, func(c fake.Call) (string, error) {
+			if c.Is(acquireScript) {
+				return "G 1000000 1", nil
+			}
+			return "R", nil
+		})), &Kind{Letter: protocol.Semaphore}, "x", Config{})
+		p := m.all.use(m.kind, m.keys)
+		defer p.registry.change(p, -1)
+		want := Want{N: 1, Limit: 3, Shared: true}
+		var holds []*handle.Hold
+		for range 2 {
+			_, hold, err := m.Acquire(context.Background(), want, Config{}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds = append(holds, hold)
+		}
+		p.s.Watchdog.Remove(&p.grants[0].lease) // the grant keeps its deadline, but no timer ends it
+		time.Sleep(time.Until(holds[0].Deadline()))
+		for _, hold := range holds {
+			if err := hold.Unlock(context.Background()); !errors.Is(err, failure.ErrLost) {
+				t.Errorf("Unlock: %v", err)
+			}
+		}
 	})
 }

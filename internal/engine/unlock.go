@@ -40,8 +40,11 @@ func (e *Entry) beginUnlock() (*release, error) {
 		return nil, e.unlockError(false)
 	}
 	fx := l.begin()
+	if e.state == handle.Held && !time.Now().Before(g.deadline()) { // the timer that ends the grant is late
+		g.end(handle.Lost, failure.ErrExpired, &fx)
+	}
 	if e.unlocked || e.state != handle.Held {
-		fx.unlock()
+		fx.commit()
 		defer l.s.End()
 		return nil, e.unlockError(true)
 	}
