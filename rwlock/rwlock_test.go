@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,6 +143,28 @@ func TestAReaderCannotBecomeTheWriter(t *testing.T) {
 		// The context has the hold of the former reader, which does not count any more.
 		_, w := testlock.Lock(t, locks[0], context.WithoutCancel(ctx))
 		testlock.Unlock(t, w)
+	})
+}
+
+// The race detector finds memory that two of the calls write.
+func TestCallsThatCannotBecomeTheWriterAreRefusedAtTheSameTime(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		for range 20 {
+			ctx, reader := testlock.Lock(t, locks[0].RLocker(), bg)
+			start := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					<-start
+					if _, _, err := locks[0].TryLock(ctx); !errors.Is(err, rwlock.ErrUpgrade) {
+						t.Errorf("upgrade: %v", err)
+					}
+				})
+			}
+			close(start)
+			wg.Wait()
+			testlock.Unlock(t, reader)
+		}
 	})
 }
 
@@ -308,6 +331,21 @@ func TestAWriterThatGoesOnAsAReaderLeavesAllTaken(t *testing.T) {
 			t.Errorf("another one reads after %v", took)
 		}
 		testlock.Unlock(t, next)
+	})
+}
+
+// Nothing else happens when the time of HoldAtLeast has passed, so a timer must let the other reader in.
+func TestAReaderLetsOthersReadWhenTheTimeOfItsWriterHasPassed(t *testing.T) {
+	simulated(t, 2, func(t *testing.T, w *testlock.Wire, locks []*rwlock.RWMutex) {
+		start := time.Now()
+		ctx, writer := testlock.Lock(t, locks[0], bg, rlock.HoldAtLeast(20*time.Second))
+		_, reader := testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, writer)
+		_, other := testlock.Lock(t, locks[1].RLocker(), bg, rlock.WaitAtMost(time.Minute))
+		if took := time.Since(start); took < 20*time.Second || took > 21*time.Second {
+			t.Errorf("another one reads after %v", took)
+		}
+		testlock.Unlock(t, reader, other)
 	})
 }
 

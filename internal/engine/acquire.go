@@ -443,7 +443,11 @@ func (w *waiter) hint(g *Grant) string {
 // returns nil, and the caller must try again.
 func (w *waiter) hold(g *Grant) *Entry {
 	l := w.l
-	e := w.newEntry(g) // without the mutex, because the caller's context may run code of its own
+	space := &g.inlineEntry
+	if !w.want.exclusive() || space.g != nil { // at most one goroutine at a time has an exclusive grant
+		space = new(Entry)
+	}
+	e := w.newEntry(space, g) // without the mutex, because the caller's context may run code of its own
 	fx := l.begin()
 	if expired := !time.Now().Before(g.deadline()); !g.held() || expired {
 		g.releaseLost(&fx) // there is no Hold whose Unlock would release the grant

@@ -55,7 +55,7 @@ type Grant struct {
 	renewErrorAt time.Duration // age of the session when renewError was set
 	lossReason   error         // why the grant was lost; nil means it was not lost
 
-	// Space for the first hold. Most grants have one hold at a time, so this saves allocations. newEntry
+	// Space for the first hold. Most grants have one hold at a time, so this saves allocations. waiter.hold
 	// fills inlineEntry without the mutex.
 	inlineEntry Entry
 	inlineHolds [1]*Entry
@@ -153,6 +153,12 @@ func (g *Grant) held() bool { return g.state == handle.Held }
 
 // exclusive reports whether the grant excludes all other holders. The caller must hold l.mu.
 func (g *Grant) exclusive() bool { return g.permits == All }
+
+// hasOnlyReaders reports whether a writer's grant is left to readers that were nested in the writer. The
+// caller must hold l.mu.
+func (g *Grant) hasOnlyReaders() bool {
+	return g.exclusive() && g.numWriters == 0 && len(g.holds) > 0
+}
 
 // deadline returns the local time at which the grant expires.
 func (g *Grant) deadline() time.Time { return g.l.s.Watchdog.Deadline(&g.lease) }

@@ -160,6 +160,8 @@ func (g *Grant) brokenInvariant() error {
 	case g.numWriters != numWriters || g.numRenewed != numRenewed:
 		return fmt.Errorf("%d writers and %d renewed holds, but %d and %d are counted",
 			numWriters, numRenewed, g.numWriters, g.numRenewed)
+	case g.hasOnlyReaders() && !l.timerFiresBy(g.allTakenUntil):
+		return errors.New("no timer fires to downgrade a writer's grant that only readers have")
 	case g.token-first != int64(g.numPasses):
 		return fmt.Errorf("%d passes from token %d to %d", g.numPasses, first, g.token)
 	}

@@ -78,7 +78,7 @@ func (w *waiter) nest(outer *Entry) (*Entry, error) {
 // newNested makes an entry that the caller can nest in outer. The caller must not hold l.mu.
 func (w *waiter) newNested(outer *Entry) *Entry {
 	if w.want.exclusive() {
-		e := w.newEntry(outer.g)
+		e := w.newEntry(new(Entry), outer.g)
 		e.given, e.root = outer.given, outer.root
 		return e
 	}

@@ -10,6 +10,7 @@ import (
 )
 
 // settle decides what follows from an event:
+//   - which writer's grant becomes a reader's grant (hasOnlyReaders)
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
@@ -31,6 +32,11 @@ import (
 func (l *lockState) settle(fx *effects) {
 	if fx.closed {
 		return
+	}
+	for _, g := range l.grants { // before waiting readers are served, because they may share the grant then
+		if g.hasOnlyReaders() && fx.age >= g.allTakenUntil {
+			g.downgrade(fx)
+		}
 	}
 	l.serveFromGrants(l.tries, fx)
 	l.serveFromGrants(l.lanes, fx)
@@ -264,6 +270,9 @@ func (l *lockState) setTimer(fx *effects) {
 	for _, g := range l.grants {
 		if g.numEntries == 0 { // the session keeps the grant
 			lookAt(g.queueCheckedAt + g.passOnTime())
+		}
+		if g.hasOnlyReaders() { // HoldAtLeast of the writer keeps all permits until then
+			lookAt(g.allTakenUntil)
 		}
 	}
 	switch {

@@ -134,9 +134,8 @@ func (e *Entry) unlockError(counted bool) error {
 }
 
 // dropEntry removes one entry from the grant. If the grant has other entries, and Redis stores the hold
-// count, dropEntry sends the new hold count. If only readers are left in a writer's grant, dropEntry
-// downgrades the grant, unless HoldAtLeast keeps all permits taken. If no entry is left, settle decides
-// whether the grant is kept, passed on or released.
+// count, dropEntry sends the new hold count. If only readers are left in a writer's grant, settle downgrades
+// the grant. If no entry is left, settle decides whether the grant is kept, passed on or released.
 func (g *Grant) dropEntry(fx *effects) {
 	l := g.l
 	g.numEntries--
@@ -150,8 +149,6 @@ func (g *Grant) dropEntry(fx *effects) {
 	case l.kind.Counts:
 		same := protocol.FixedRequest{Script: renewScript, Keys: l.keys}
 		(&release{FixedRequest: same, g: g, onReply: (*release).onCount}).send(fx)
-	case g.exclusive() && g.numWriters == 0 && fx.age >= g.allTakenUntil:
-		g.downgrade(fx)
 	}
 }
 
