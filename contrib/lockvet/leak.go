@@ -60,7 +60,7 @@ func (c *checker) uses(n ast.Node, hold *types.Var) (used bool) {
 				return false
 			}
 		case *ast.Ident:
-			used = used || c.variable(n) == hold
+			used = used || hold != nil && c.variable(n) == hold
 		}
 		return !used
 	})

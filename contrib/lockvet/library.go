@@ -3,6 +3,7 @@ package lockvet
 import (
 	"go/ast"
 	"go/constant"
+	"go/token"
 	"go/types"
 	"path"
 	"strings"
@@ -202,15 +203,23 @@ func (c *checker) assigns(n ast.Node, v *types.Var) (found bool) {
 	return found
 }
 
-// releases returns the variables of the holds that n unlocks, except in function literals.
+// releases returns the variables of the holds that n certainly unlocks. It leaves out function literals, the
+// right operands of && and ||, and method values such as hold.Unlock, because these may not run.
 func (c *checker) releases(n ast.Node) (holds []*types.Var) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
 			return false
-		case *ast.SelectorExpr:
-			if v := c.variable(n.X); v != nil && n.Sel.Name == releaseOf(v.Type()) {
-				holds = append(holds, v)
+		case *ast.BinaryExpr:
+			if n.Op == token.LAND || n.Op == token.LOR {
+				holds = append(holds, c.releases(n.X)...)
+				return false
+			}
+		case *ast.CallExpr:
+			if sel, ok := ast.Unparen(n.Fun).(*ast.SelectorExpr); ok {
+				if v := c.variable(sel.X); v != nil && sel.Sel.Name == releaseOf(v.Type()) {
+					holds = append(holds, v)
+				}
 			}
 		}
 		return true

@@ -63,7 +63,7 @@ func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 			c.report(a.call, arg, "%s is from before this %s, so it %s: %s",
 				types.ExprString(arg), c.name(a.call), effect, remedy)
 		})
-		return (!c.assigns(n, root) || contexts.derived[root]) && !slices.Contains(c.releases(n), a.hold)
+		return (!c.assigns(n, root) || contexts.derived[root]) && !c.uses(n, a.hold)
 	})
 }
 

@@ -203,6 +203,51 @@ func unlocker(ctx context.Context, m rlock.Locker) (func() error, error) {
 	return unlock, nil
 }
 
+func methodValue(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	unlock := hold.Unlock
+	defer unlock(ctx)
+	return work(held)
+}
+
+func (s *service) methodValueStored(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, hold.Unlock)
+	return work(held)
+}
+
+func (s *service) onStop(stop func(context.Context) error) { s.stops = append(s.stops, stop) }
+
+func (s *service) methodValuePassed(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	s.onStop(hold.Unlock)
+	if err := work(ctx); err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func perhapsUnlocked(ctx context.Context, m rlock.Locker, early bool) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	failed := early && hold.Unlock(ctx) != nil
+	if early {
+		return report(ctx, fmt.Errorf("unlock failed: %v", failed))
+	}
+	return errors.Join(work(held), hold.Unlock(ctx))
+}
+
 func deferredBefore(ctx context.Context, m rlock.Locker) error {
 	var hold *rlock.Hold
 	defer func() { _ = hold.Unlock(ctx) }()
@@ -233,8 +278,9 @@ func closed(ctx context.Context, s *rlock.Session) error {
 }
 
 type service struct {
-	ctx  context.Context
-	hold *rlock.Hold
+	ctx   context.Context
+	hold  *rlock.Hold
+	stops []func(context.Context) error
 }
 
 func (s *service) run(m rlock.Locker) error {
