@@ -22,8 +22,10 @@
 //     an exception.
 //   - In a package that calls rlock.WithOwner, a context from outside may be used under a lock.
 //   - A hold that is returned, stored, captured, or passed to a function counts as unlocked. So does any hold
-//     in the function main, or in a function that closes a session. A call with rlock.WithLease may discard
-//     its hold.
+//     in the function main, or in a function that closes a session.
+//   - A lock with a fixed lease needs no Unlock. So a function may discard a hold, unless the function itself
+//     makes the lock without rlock.WithLease. If a hold has a name, lockvet demands an Unlock, unless the
+//     function contains the rlock.WithLease, or an option that lockvet cannot see.
 //   - Files of tests, and files that import testing, are not checked. A test often plays several holders at
 //     the same time, and makes mistakes on purpose.
 //

@@ -22,7 +22,10 @@ func (c *checker) paths(body *ast.BlockStmt, g *cfg.CFG, isMain bool) {
 			if a.hold != nil && (a.hold.Pos() < body.Pos() || body.End() < a.hold.Pos()) {
 				continue // other functions can use the variable of the hold
 			}
-			if a.hold != nil && !isMain && !c.endsElsewhere(body, a) {
+			if a.hold == nil && c.release(a.call) == "Unlock" && c.hasLease(a.call, true) {
+				continue // the lock only limits how often the function runs, for example
+			}
+			if !isMain && !c.endsElsewhere(body, a) {
 				c.leak(b, i, a)
 			}
 			if !c.escapes(body, a.hold) {
@@ -32,10 +35,19 @@ func (c *checker) paths(body *ast.BlockStmt, g *cfg.CFG, isMain bool) {
 	}
 }
 
-// leak reports a path to a return on which the hold is not unlocked. Any use of the hold's variable counts as
-// an Unlock, except for a call of another method, such as Token.
+// leak reports a hold that is discarded, or a path to a return on which the hold is not unlocked. Any use of
+// the hold's variable counts as an Unlock, except for a call of another method, such as Token. A lock from
+// elsewhere counts as a lock without a fixed lease, because code that names a hold usually unlocks it.
 func (c *checker) leak(b *cfg.Block, i int, a *acquisition) {
 	release := c.release(a.call)
+	switch {
+	case a.hold == nil:
+		c.report(a.call, a.assign.Lhs[1], "the result that ends this %s is discarded, so the lock stays held: "+
+			"name the result and defer its %s, or use %s", c.name(a.call), release, instead[release])
+		return
+	case c.hasLease(a.call, false):
+		return
+	}
 	c.walk(b, i, a, func(n ast.Node) bool {
 		if c.uses(n, a.hold) {
 			return false

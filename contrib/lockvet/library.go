@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"go/types"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,13 +28,40 @@ func (c *checker) release(call *ast.CallExpr) string {
 
 // releaseOf returns "Unlock" for *rlock.Hold, "Resign" for *election.Leadership, and "" for another type.
 func releaseOf(t types.Type) string {
-	switch p, ok := types.Unalias(t).(*types.Pointer); {
-	case ok && isNamed(p.Elem(), library+"/rlock", "Hold"):
+	switch {
+	case isPointer(t, library+"/rlock", "Hold"):
 		return "Unlock"
-	case ok && isNamed(p.Elem(), library+"/election", "Leadership"):
+	case isPointer(t, library+"/election", "Leadership"):
 		return "Resign"
 	}
 	return ""
+}
+
+// hasLease reports whether e may set a fixed lease, so that the lock needs no Unlock. The expression e is an
+// option, a lock, or a call that gets options and locks. For a lock that other code has made, hasLease returns
+// unseen. For an option from other code, it returns true.
+func (c *checker) hasLease(e ast.Expr, unseen bool) bool {
+	t := c.TypesInfo.TypeOf(e)
+	if _, basic := t.Underlying().(*types.Basic); basic || isContext(t) || isSession(t) || isQuorum(t) {
+		return false
+	}
+	if value := c.values[c.variable(e)]; value != nil {
+		return c.hasLease(value, unseen)
+	}
+	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	if !ok {
+		return unseen || isOptions(t)
+	}
+	fn := c.funcOf(call)
+	known := fn != nil && fn.Pkg() != nil && path.Dir(fn.Pkg().Path()) == library
+	if known && fn.Name() == "WithLease" || !known && (unseen || isOptions(t)) {
+		return true
+	}
+	operands := slices.Clone(call.Args)
+	if sel, ok := call.Fun.(*ast.SelectorExpr); ok && c.TypesInfo.Selections[sel] != nil {
+		operands = append(operands, sel.X)
+	}
+	return slices.ContainsFunc(operands, func(e ast.Expr) bool { return c.hasLease(e, unseen) })
 }
 
 // isDo reports whether call runs a function under a lock, like Do of a lock and Run of an election. The first
@@ -116,9 +144,21 @@ func (c *checker) lacksUnit(e ast.Expr) bool {
 
 func isContext(t types.Type) bool { return isNamed(t, "context", "Context") }
 
-func isSession(t types.Type) bool {
+func isSession(t types.Type) bool { return isPointer(t, library+"/rlock", "Session") }
+
+func isQuorum(t types.Type) bool { return isPointer(t, library+"/multilock", "Quorum") }
+
+// isOptions reports whether t is rlock.Option or a slice of it.
+func isOptions(t types.Type) bool {
+	if s, ok := t.Underlying().(*types.Slice); ok {
+		t = s.Elem()
+	}
+	return isNamed(t, library+"/rlock", "Option")
+}
+
+func isPointer(t types.Type, pkg, name string) bool {
 	p, ok := types.Unalias(t).(*types.Pointer)
-	return ok && isNamed(p.Elem(), library+"/rlock", "Session")
+	return ok && isNamed(p.Elem(), pkg, name)
 }
 
 func isNamed(t types.Type, pkg, name string) bool {

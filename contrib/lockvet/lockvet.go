@@ -27,6 +27,7 @@ type checker struct {
 	*analysis.Pass
 	cfgs         *ctrlflow.CFGs
 	acquisitions map[ast.Node]*acquisition // by their field assign
+	values       map[*types.Var]ast.Expr   // the values of variables that := declares and nothing changes
 	hasOwners    bool                      // rlock.WithOwner is called, so any context may carry a hold
 	hidden       map[line]bool             // lines for which a comment hides reports
 	reported     map[token.Pos]bool        // positions that have a report
@@ -47,9 +48,11 @@ type line struct {
 
 func run(pass *analysis.Pass) (any, error) {
 	c := &checker{Pass: pass, cfgs: pass.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs),
-		acquisitions: map[ast.Node]*acquisition{}, hidden: map[line]bool{}, reported: map[token.Pos]bool{}}
+		acquisitions: map[ast.Node]*acquisition{}, values: map[*types.Var]ast.Expr{},
+		hidden: map[line]bool{}, reported: map[token.Pos]bool{}}
 	in := pass.ResultOf[inspect.Analyzer].(*inspector.Inspector)
-	in.Preorder([]ast.Node{(*ast.AssignStmt)(nil), (*ast.CallExpr)(nil)}, c.collect)
+	in.Preorder([]ast.Node{(*ast.AssignStmt)(nil), (*ast.CallExpr)(nil), (*ast.RangeStmt)(nil),
+		(*ast.UnaryExpr)(nil)}, c.collect)
 	for _, file := range pass.Files {
 		if !isTest(pass.Fset, file) {
 			c.readComments(file)
@@ -68,13 +71,27 @@ func isTest(fset *token.FileSet, file *ast.File) bool {
 	return strings.HasSuffix(fset.File(file.Pos()).Name(), "_test.go")
 }
 
-// collect sets c.acquisitions and c.hasOwners.
+// collect sets c.acquisitions, c.values and c.hasOwners. It gets the nodes of a file in their order.
 func (c *checker) collect(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		fn := c.funcOf(n)
 		c.hasOwners = c.hasOwners || fn != nil && fn.FullName() == library+"/rlock.WithOwner"
+	case *ast.RangeStmt:
+		delete(c.values, c.variable(n.Key))
+		delete(c.values, c.variable(n.Value))
+	case *ast.UnaryExpr:
+		if n.Op == token.AND {
+			delete(c.values, c.variable(n.X))
+		}
 	case *ast.AssignStmt:
+		for i, to := range n.Lhs {
+			v := c.variable(to)
+			delete(c.values, v)
+			if v != nil && n.Tok == token.DEFINE && v.Pos() == to.Pos() && len(n.Lhs) == len(n.Rhs) {
+				c.values[v] = n.Rhs[i]
+			}
+		}
 		call, ok := n.Rhs[0].(*ast.CallExpr)
 		if !ok || len(n.Lhs) != 3 || c.release(call) == "" {
 			return
@@ -105,13 +122,8 @@ func (c *checker) check(file *ast.File) {
 		case *ast.DeferStmt:
 			c.dropped(n.Call, false)
 		case *ast.AssignStmt:
-			if call, ok := n.Rhs[0].(*ast.CallExpr); ok && len(n.Lhs) == 3 {
-				if isBlank(n.Lhs[1]) {
-					c.discarded(n.Lhs[1], call)
-				}
-				if isBlank(n.Lhs[2]) {
-					c.dropped(call, false)
-				}
+			if call, ok := n.Rhs[0].(*ast.CallExpr); ok && len(n.Lhs) == 3 && isBlank(n.Lhs[2]) {
+				c.dropped(call, false)
 			}
 		case *ast.FuncDecl:
 			c.paths(n.Body, c.cfgs.FuncDecl(n), c.Pkg.Name() == "main" && n.Name.Name == "main")
@@ -143,22 +155,6 @@ func (c *checker) dropped(call *ast.CallExpr, isDo bool) {
 		c.report(call, call, "the error of %s is dropped, so the code after it may run without the lock: "+
 			"check the error", c.name(call))
 	}
-}
-
-// discarded reports call if it acquires a lock. Its hold is assigned to at, which is a blank identifier.
-// discarded does not report a call with WithLease, because a lock with a fixed lease needs no Unlock.
-func (c *checker) discarded(at ast.Expr, call *ast.CallExpr) {
-	release := c.release(call)
-	if release == "" {
-		return
-	}
-	for _, arg := range call.Args {
-		if option, ok := arg.(*ast.CallExpr); ok && c.name(option) == "WithLease" {
-			return
-		}
-	}
-	c.report(call, at, "the result that ends this %s is discarded, so the lock stays held: name the result "+
-		"and defer its %s, or use %s", c.name(call), release, instead[release])
 }
 
 // instead has the methods that call Unlock or Resign by themselves.

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/multilock"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
 	"github.com/lockline/lockline/semaphore"
 )
 
@@ -280,6 +282,7 @@ func closed(ctx context.Context, s *rlock.Session) error {
 type service struct {
 	ctx   context.Context
 	hold  *rlock.Hold
+	mutex *rlock.Mutex
 	stops []func(context.Context) error
 }
 
@@ -298,6 +301,113 @@ func (s *service) start(ctx context.Context, m rlock.Locker) (err error) {
 // The lock is free when its lease has expired, so the job runs once a minute at most.
 func eachMinute(ctx context.Context, m rlock.Locker) error {
 	held, _, err := m.TryLock(ctx, rlock.WithLease(time.Minute))
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func eachMinuteAtMost(ctx context.Context, m rlock.Locker) error {
+	_, _, err := m.TryLock(ctx, rlock.WithLease(time.Minute))
+	if errors.Is(err, rlock.ErrLocked) {
+		return nil
+	}
+	return errors.Join(err, work(ctx))
+}
+
+// In the following functions, the lock may have a fixed lease that the call does not show.
+func leaseOfNew(ctx context.Context, s *rlock.Session) error {
+	m := rlock.New(s, "x", rlock.WithLease(time.Minute))
+	held, _, err := m.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func leaseOfNewWithToken(ctx context.Context, s *rlock.Session) error {
+	held, hold, err := rlock.New(s, "x", rlock.WithLease(time.Minute)).TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Print(hold.Token())
+	return work(held)
+}
+
+func leaseOfMember(ctx context.Context, s *rlock.Session) error {
+	a, b := rlock.New(s, "a"), rlock.New(s, "b", rlock.WithLease(time.Minute))
+	_, _, err := multilock.New(a, b).TryLock(ctx)
+	return err
+}
+
+func leaseOfReader(ctx context.Context, s *rlock.Session) error {
+	m := rwlock.New(s, "x", rlock.WithLease(time.Minute))
+	_, _, err := m.RLocker().TryLock(ctx)
+	return err
+}
+
+func unknownOptions(ctx context.Context, s *rlock.Session, options ...rlock.Option) error {
+	held, _, err := rlock.New(s, "x").TryLock(ctx, options...)
+	if err != nil {
+		return err
+	}
+	return work(held)
+}
+
+func unknownOption(ctx context.Context, m rlock.Locker, lease rlock.Option) error {
+	_, hold, err := m.TryLock(ctx, lease)
+	log.Print(hold.Token())
+	return err
+}
+
+func unknownOptionOfCall(ctx context.Context, m rlock.Locker, lease func() rlock.Option) error {
+	_, hold, err := m.TryLock(ctx, lease())
+	log.Print(hold.Token())
+	return err
+}
+
+func unknownLock(ctx context.Context, m rlock.Locker) error {
+	_, _, err := m.TryLock(ctx)
+	return err
+}
+
+func (s *service) ofService(ctx context.Context) error {
+	_, _, err := s.mutex.TryLock(ctx)
+	return err
+}
+
+func unknownFunction(ctx context.Context, m rlock.Locker) error {
+	_, _, err := returned(ctx, m)
+	return err
+}
+
+func otherLock(ctx context.Context, s *rlock.Session, other *rlock.Mutex) error {
+	m := rlock.New(s, "x")
+	if other != nil {
+		m = other
+	}
+	_, _, err := m.TryLock(ctx)
+	return err
+}
+
+func otherLockOfRange(ctx context.Context, s *rlock.Session, locks []*rlock.Mutex) error {
+	m := rlock.New(s, "x")
+	for _, m = range locks {
+	}
+	_, _, err := m.TryLock(ctx)
+	return err
+}
+
+func otherLockOfPointer(ctx context.Context, s *rlock.Session, set func(**rlock.Mutex)) error {
+	m := rlock.New(s, "x")
+	set(&m)
+	_, _, err := m.TryLock(ctx)
+	return err
+}
+
+func discardedAndClosed(ctx context.Context, s *rlock.Session) error {
+	defer s.Close()
+	held, _, err := rlock.New(s, "x").Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -419,4 +529,7 @@ func main() {
 		return
 	}
 	log.Println(hold.Token())
+	if _, _, err := rlock.New(nil, "y").Lock(context.Background()); err != nil {
+		log.Print(err)
+	}
 }

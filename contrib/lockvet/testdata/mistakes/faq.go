@@ -7,7 +7,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lockline/lockline/election"
+	"github.com/lockline/lockline/fairlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/rwlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // The following functions make the mistakes that docs/faq.md describes.
@@ -21,13 +27,13 @@ func overwritten(ctx context.Context, orders, stock *rlock.Mutex) error {
 	if err := hold.Unlock(ctx); err != nil {
 		return err
 	}
-	return stock.Do(ctx, work) // want `ctx has ended with the Unlock in line 21`
+	return stock.Do(ctx, work) // want `ctx has ended with the Unlock in line 27`
 }
 
 func overwrittenInLoop(ctx context.Context, orders *rlock.Mutex) (err error) {
 	var hold *rlock.Hold
 	for range 2 {
-		ctx, hold, err = orders.Lock(ctx) // want `ctx has ended with the Unlock in line 35`
+		ctx, hold, err = orders.Lock(ctx) // want `ctx has ended with the Unlock in line 41`
 		if err != nil {
 			return err
 		}
@@ -103,7 +109,8 @@ func transaction(ctx context.Context, db *sql.DB, orders *rlock.Mutex) (err erro
 }
 
 // A canceled context unlocks nothing, and the garbage collector is no substitute for an Unlock.
-func forgotten(ctx context.Context, orders *rlock.Mutex) error {
+func forgotten(ctx context.Context, s *rlock.Session) error {
+	orders := rlock.New(s, "orders", rlock.WaitAtMost(time.Second))
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	held, _, err := orders.Lock(ctx) // want `the result that ends this Lock is discarded, so the lock stays`
@@ -114,7 +121,7 @@ func forgotten(ctx context.Context, orders *rlock.Mutex) error {
 }
 
 func forgottenOnOnePath(ctx context.Context, orders *rlock.Mutex, ready bool) error {
-	held, hold, err := orders.TryLock(ctx) // want `hold has no Unlock before the return in line 122`
+	held, hold, err := orders.TryLock(ctx) // want `hold has no Unlock before the return in line 129`
 	if errors.Is(err, rlock.ErrLocked) || err != nil {
 		return err
 	}
@@ -198,4 +205,24 @@ func variableReused(ctx context.Context, orders, stock *rlock.Mutex) error {
 	must(err)
 	defer hold.Unlock(ctx)
 	return work(other)
+}
+
+// The locks have no fixed lease, so they stay held.
+func forgottenLocks(ctx context.Context, s *rlock.Session, q *multilock.Quorum) error {
+	a, b, note := rlock.New(s, "a"), fairlock.New(s, "b"), rlock.WithNote("batch")
+	ctx, _, err := multilock.New(a, b).Lock(ctx, note) // want `the result that ends this Lock is discarded`
+	must(err)
+	ctx, _, err = q.New("c").TryLock(ctx) // want `ends this TryLock is discarded`
+	must(err)
+	ctx, _, err = rwlock.New(s, "d").RLocker().Lock(ctx) // want `ends this Lock is discarded`
+	must(err)
+	ctx, _, err = semaphore.New(s, "e", 4).Locker(2).Lock(ctx) // want `ends this Lock is discarded`
+	must(err)
+	ctx, _, err = redisson.NewFenced(s, "f").Lock(ctx) // want `ends this Lock is discarded`
+	return err
+}
+
+func forgottenLeadership(ctx context.Context, e *election.Election) error {
+	_, _, err := e.Campaign(ctx, "here") // want `ends this Campaign is discarded, .* defer its Resign, or use Run`
+	return err
 }

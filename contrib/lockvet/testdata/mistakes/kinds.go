@@ -16,8 +16,8 @@ import (
 func work(ctx context.Context) error { return ctx.Err() }
 
 func reentrant(ctx context.Context, s *rlock.Session) error {
-	m := rlock.New(s, "x", rlock.WithLease(30)) // want `30 has no unit, so WithLease gets 30ns: multiply it`
-	held, hold, err := m.Lock(ctx)              // want `hold has no Unlock before the return in line 25:`
+	m := rlock.New(s, "x")
+	held, hold, err := m.Lock(ctx) // want `hold has no Unlock before the return in line 25:`
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func reentrant(ctx context.Context, s *rlock.Session) error {
 		return err
 	}
 	_ = hold.Unlock(ctx)
-	m.TryLock(ctx)                               // want `the error of TryLock is dropped`
+	m.TryLock(ctx, rlock.WithLease(30))          // want `the error of TryLock` `30 has no unit, .* 30ns: multiply`
 	m.Do(ctx, func(held context.Context) error { // want `the error of Do is dropped`
 		return work(ctx) // want `ctx comes from outside of this Do, .*: pass on held`
 	})
