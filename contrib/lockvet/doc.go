@@ -15,9 +15,8 @@
 //
 // It reports only code that is a mistake for certain, so it does not find all mistakes:
 //
-//   - A context counts as used if a call that has a result gets this context, or a context derived from it.
-//     Methods of holds and sessions may have any context, and so may functions that are named Ctx, or whose
-//     names end in FromContext. Contexts of context.WithoutCancel may be used anywhere.
+//   - A context counts as used if a call gets this context, or a context derived from it. Contexts of
+//     context.WithoutCancel may be used anywhere. The next list has calls that may get any context.
 //   - Deferred calls, goroutines, and function literals may use any context. The function literal of a Do is
 //     an exception.
 //   - In a package that calls rlock.WithOwner, a context from outside may be used under a lock.
@@ -28,6 +27,16 @@
 //     function contains the rlock.WithLease, or an option that lockvet cannot see.
 //   - Files of tests, and files that import testing, are not checked. A test often plays several holders at
 //     the same time, and makes mistakes on purpose.
+//
+// The following calls may get any context, because most of them only read it, log or count:
+//
+//   - a call that returns nothing, or only strings, numbers, and true or false;
+//   - a call of a function, but not of a method, that returns no error and has no parameter besides the
+//     context. If the name of this function begins with With, as in errgroup.WithContext, the context counts
+//     as used;
+//   - a call of a function or method that is named Ctx, or whose name contains FromContext or a similar word,
+//     for example FromIncomingContext, FromContextOrDiscard or URLParamFromCtx;
+//   - a call of a method of a hold or a session.
 //
 // The comment //lockvet:ignore REASON hides the reports for its line and for the next line. At a Lock or Do,
 // it hides all reports about this call.

@@ -81,12 +81,10 @@ func (c *checker) ended(a *acquisition, list []ast.Stmt, unlockedIn int) {
 		if _, simple := statement.(*ast.AssignStmt); changed && !simple {
 			return
 		}
-		c.passed(statement, held, func(call *ast.CallExpr, arg ast.Expr) {
-			if c.name(call) != "HoldFrom" {
-				c.report(a.call, arg, "%s has ended with the %s in line %d: pass on the context from before "+
-					"the %s, or move this call before the %[2]s",
-					types.ExprString(arg), c.release(a.call), unlockedIn, c.name(a.call))
-			}
+		c.passed(statement, held, func(arg ast.Expr) {
+			c.report(a.call, arg, "%s has ended with the %s in line %d: pass on the context from before "+
+				"the %s, or move this call before the %[2]s",
+				types.ExprString(arg), c.release(a.call), unlockedIn, c.name(a.call))
 		})
 		if changed {
 			return

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"go/types"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,8 +39,8 @@ func releaseOf(t types.Type) string {
 }
 
 // hasLease reports whether e may set a fixed lease, so that the lock needs no Unlock. The expression e is an
-// option, a lock, or a call that gets options and locks. For a lock that other code has made, hasLease returns
-// unseen. For an option from other code, it returns true.
+// option, a lock, or a call that gets options and locks. For a lock that other code has made, hasLease
+// returns unseen. For an option from other code, it returns true.
 func (c *checker) hasLease(e ast.Expr, unseen bool) bool {
 	t := c.TypesInfo.TypeOf(e)
 	if _, basic := t.Underlying().(*types.Basic); basic || isContext(t) || isSession(t) || isQuorum(t) {
@@ -81,27 +82,36 @@ func (c *checker) isDo(call *ast.CallExpr) bool {
 	return false
 }
 
+// reader matches the names of functions that read a value from a context. They may return an error.
+var reader = regexp.MustCompile(`^Ctx$|[Ff]rom\w*(Context|Ctx)`)
+
 // needsHeld reports whether call, if it runs under a lock, needs the context of the hold. sig is the
-// signature of the function that it calls. needsHeld returns false
-//   - for functions without a result, because most of them only log or count;
-//   - for functions that only read a context, or derive another one;
-//   - for the methods of a hold or a session.
+// signature of the function that it calls. The package comment lists the calls for which needsHeld returns
+// false. The functions of package context also do not need the hold.
 func (c *checker) needsHeld(call *ast.CallExpr, sig *types.Signature) bool {
 	fn := c.funcOf(call)
+	isBasic, hasError := true, false
+	for result := range sig.Results().Variables() {
+		_, ok := result.Type().Underlying().(*types.Basic)
+		isBasic = isBasic && ok
+		hasError = hasError || types.Implements(result.Type(), errorType)
+	}
 	switch {
-	case sig.Results().Len() == 0:
+	case isBasic && !hasError:
 		return false
 	case fn == nil || fn.Pkg() == nil:
 		return true
-	case fn.Pkg().Path() == "context":
+	case fn.Pkg().Path() == "context" || reader.MatchString(fn.Name()):
 		return false
 	}
-	recv := fn.Signature().Recv()
-	if recv != nil && (releaseOf(recv.Type()) != "" || isSession(recv.Type())) {
-		return false
+	if recv := fn.Signature().Recv(); recv != nil {
+		return releaseOf(recv.Type()) == "" && !isSession(recv.Type())
 	}
-	return !strings.HasSuffix(fn.Name(), "FromContext") && fn.Name() != "Ctx"
+	return hasError || sig.Params().Len() > 1 ||
+		strings.HasPrefix(fn.Name(), "With") && !strings.HasPrefix(fn.Name(), "Without")
 }
+
+var errorType = types.Universe.Lookup("error").Type().Underlying().(*types.Interface)
 
 // durations reports the numbers without a unit that call passes to Lockline as durations. It reports only
 // numbers below a million, which would be less than 1 ms, because a larger number may be meant in

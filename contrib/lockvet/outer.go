@@ -31,7 +31,7 @@ func (c *checker) literals(do *ast.CallExpr) {
 				remedy = "pass on " + field.Names[0].Name
 			}
 		}
-		c.passed(lit.Body, c.newContexts(outer), func(_ *ast.CallExpr, arg ast.Expr) {
+		c.passed(lit.Body, c.newContexts(outer), func(arg ast.Expr) {
 			c.report(do, arg, "%s comes from outside of this %s, so it %s: %s",
 				types.ExprString(arg), c.name(do), effect, remedy)
 		})
@@ -59,7 +59,7 @@ func (c *checker) outer(b *cfg.Block, i int, a *acquisition) {
 		if _, ok := n.(*ast.DeferStmt); ok {
 			return true
 		}
-		c.passed(n, contexts, func(_ *ast.CallExpr, arg ast.Expr) {
+		c.passed(n, contexts, func(arg ast.Expr) {
 			c.report(a.call, arg, "%s is from before this %s, so it %s: %s",
 				types.ExprString(arg), c.name(a.call), effect, remedy)
 		})
@@ -90,10 +90,10 @@ func (c *checker) has(s contexts, e ast.Expr) bool {
 	return c.root(e) == c.root(s.first) && types.ExprString(e) == types.ExprString(s.first)
 }
 
-// passed calls onFound with each call in n that has one of the contexts of s as an argument. It leaves out
+// passed calls onFound with each argument in n that is one of the contexts of s. It leaves out arguments of
 // calls that may have any context, and code that runs later or in another goroutine. If n assigns a context
 // to a variable, passed updates s.
-func (c *checker) passed(n ast.Node, s contexts, onFound func(*ast.CallExpr, ast.Expr)) {
+func (c *checker) passed(n ast.Node, s contexts, onFound func(arg ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt, *ast.DeferStmt, *ast.FuncLit:
@@ -116,7 +116,7 @@ func (c *checker) passed(n ast.Node, s contexts, onFound func(*ast.CallExpr, ast
 			}
 			for i, arg := range n.Args {
 				if i < sig.Params().Len() && isContext(sig.Params().At(i).Type()) && c.has(s, arg) {
-					onFound(n, arg)
+					onFound(arg)
 				}
 			}
 		}

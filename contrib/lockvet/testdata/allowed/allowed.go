@@ -26,6 +26,42 @@ func nameFromContext(context.Context) string { return "name" }
 
 func Ctx(context.Context) *log.Logger { return log.Default() }
 
+type metadata map[string][]string
+
+func FromIncomingContext(context.Context) (metadata, bool) { return nil, false }
+
+func FromContextOrError(context.Context) (*log.Logger, error) { return nil, nil }
+
+func URLParamFromCtx(context.Context, string) metadata { return nil }
+
+func GetReqID(context.Context) string { return "id" }
+
+func userOf(context.Context) *metadata { return nil }
+
+func WithoutDeadline(context.Context) context.Context { return context.Background() }
+
+type flags interface {
+	Enabled(ctx context.Context, flag string) bool
+}
+
+// Functions that only read a context may get any context.
+func readers(ctx context.Context, m, inner rlock.Locker, f flags, name func(context.Context) string) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Print(FromIncomingContext(ctx))
+	log.Print(FromContextOrError(ctx))
+	log.Print(URLParamFromCtx(ctx, "id"), GetReqID(ctx), userOf(ctx), f.Enabled(ctx, "new"), name(ctx))
+	err = rlock.Do(held, inner, func(nested context.Context) error {
+		log.Print(rlock.HoldFrom(held).Token(), slog.Default().Enabled(ctx, slog.LevelDebug))
+		return errors.Join(work(nested), work(WithoutDeadline(ctx)))
+	})
+	err = errors.Join(err, hold.Unlock(ctx))
+	log.Print(GetReqID(held), userOf(held), f.Enabled(held, "new"))
+	return err
+}
+
 // The function of a Do uses the outer context, but only where that is allowed.
 func outerInDo(ctx context.Context, m *rlock.Mutex) error {
 	return m.Do(ctx, func(held context.Context) error {

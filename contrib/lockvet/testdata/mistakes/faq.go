@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"os/exec"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/election"
 	"github.com/lockline/lockline/fairlock"
@@ -27,13 +30,13 @@ func overwritten(ctx context.Context, orders, stock *rlock.Mutex) error {
 	if err := hold.Unlock(ctx); err != nil {
 		return err
 	}
-	return stock.Do(ctx, work) // want `ctx has ended with the Unlock in line 27`
+	return stock.Do(ctx, work) // want `ctx has ended with the Unlock in line 30`
 }
 
 func overwrittenInLoop(ctx context.Context, orders *rlock.Mutex) (err error) {
 	var hold *rlock.Hold
 	for range 2 {
-		ctx, hold, err = orders.Lock(ctx) // want `ctx has ended with the Unlock in line 41`
+		ctx, hold, err = orders.Lock(ctx) // want `ctx has ended with the Unlock in line 44`
 		if err != nil {
 			return err
 		}
@@ -72,6 +75,27 @@ func deaf(w http.ResponseWriter, r *http.Request, db *sql.DB, orders *rlock.Mute
 	if err != nil {
 		http.Error(w, "busy", http.StatusConflict)
 	}
+}
+
+func WithUser(ctx context.Context) context.Context { return context.WithValue(ctx, "user", "me") }
+
+type failure struct{ error }
+
+func check(context.Context) *failure { return nil }
+
+// The following calls do not end with the lock, although most of them return no error themselves.
+func deafWithoutError(ctx context.Context, db *sql.DB, rdb *redis.Client, r *http.Request,
+	page func(context.Context) *http.Request, orders *rlock.Mutex) error {
+	return orders.Do(ctx, func(held context.Context) error {
+		_ = db.QueryRowContext(ctx, "SELECT 1")                        // want `ctx comes from outside`
+		_ = rdb.Ping(ctx)                                              // want `ctx comes from outside`
+		_ = rdb.Get(ctx, "x").Err()                                    // want `ctx comes from outside`
+		_ = exec.CommandContext(ctx, "date")                           // want `ctx comes from outside`
+		_, _ = http.NewRequestWithContext(ctx, "GET", "http://x", nil) // want `ctx comes from outside`
+		_, _ = r.WithContext(ctx), page(ctx)                           // want `ctx comes` `ctx comes`
+		_ = check(ctx)                                                 // want `ctx comes from outside`
+		return work(WithUser(ctx))                                     // want `ctx comes from outside`
+	})
 }
 
 func deafWithDeadline(ctx context.Context, orders *rlock.Mutex) error {
@@ -121,7 +145,7 @@ func forgotten(ctx context.Context, s *rlock.Session) error {
 }
 
 func forgottenOnOnePath(ctx context.Context, orders *rlock.Mutex, ready bool) error {
-	held, hold, err := orders.TryLock(ctx) // want `hold has no Unlock before the return in line 129`
+	held, hold, err := orders.TryLock(ctx) // want `hold has no Unlock before the return in line 153`
 	if errors.Is(err, rlock.ErrLocked) || err != nil {
 		return err
 	}
