@@ -51,11 +51,15 @@ func inner(statement ast.Stmt) (list []ast.Stmt) {
 	return list
 }
 
-// leaves reports whether statement leaves its list of statements.
+// leaves reports whether statement may leave its list of statements in all cases. A continue counts, because
+// its label may name an outer loop. A statement with several branches counts, because each branch may end in
+// a return.
 func leaves(statement ast.Stmt) bool {
-	switch statement.(type) {
-	case *ast.ReturnStmt, *ast.BranchStmt:
+	switch s := statement.(type) {
+	case *ast.ReturnStmt, *ast.BranchStmt, *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:
 		return true
+	case *ast.IfStmt:
+		return s.Else != nil
 	}
 	return false
 }

@@ -488,6 +488,60 @@ func once(ctx context.Context, m rlock.Locker) error {
 	}
 }
 
+func onceIfUnlocked(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		if work(held) != nil {
+			continue
+		}
+		if err := hold.Unlock(ctx); err != nil {
+			return err
+		} else {
+			return nil
+		}
+	}
+}
+
+func onceBySwitch(ctx context.Context, m rlock.Locker) error {
+	held, hold, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		err := work(held)
+		_ = hold.Unlock(ctx)
+		switch {
+		case err != nil:
+			return err
+		default:
+			return nil
+		}
+	}
+}
+
+func onceByContinue(ctx context.Context, locks []rlock.Locker) error {
+	var held context.Context
+	var hold *rlock.Hold
+	var err error
+each:
+	for _, m := range locks {
+		if held, hold, err = m.Lock(ctx); err != nil {
+			return err
+		}
+		for {
+			if work(held) != nil {
+				continue
+			}
+			_ = hold.Unlock(ctx)
+			continue each
+		}
+	}
+	return nil
+}
+
 func againAndAgain(ctx context.Context, m rlock.Locker) (err error) {
 	var held context.Context
 	var hold *rlock.Hold
