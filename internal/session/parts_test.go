@@ -85,7 +85,7 @@ func TestAClosedSessionHasNoParts(t *testing.T) {
 	}
 }
 
-func TestShutdownEndsTheLastPartFirstThenTheWorkThenTheRest(t *testing.T) {
+func TestShutdownEndsAllPartsAtOnceThenTheWorkThenTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := make(chan string, 10)
 		s := open(t)
@@ -96,7 +96,10 @@ func TestShutdownEndsTheLastPartFirstThenTheWorkThenTheRest(t *testing.T) {
 					t.Error("something can begin")
 				}
 				time.Sleep(time.Second)
-				order <- string(k)
+				if s.Age() != time.Second {
+					t.Errorf("the %s part has ended after %v", k, s.Age())
+				}
+				order <- "a part"
 				return nil
 			})
 		}
@@ -110,7 +113,7 @@ func TestShutdownEndsTheLastPartFirstThenTheWorkThenTheRest(t *testing.T) {
 			}
 		}()
 		end(t, s)
-		for _, want := range []string{"second", "first", "work", "the rest"} {
+		for _, want := range []string{"a part", "a part", "work", "the rest"} {
 			if got := <-order; got != want {
 				t.Errorf("%s instead of %s", got, want)
 			}

@@ -350,9 +350,11 @@ func (s *Session) Shutdown(ctx context.Context) error {
 
 	done := make(chan error, 1)
 	go func() {
-		for _, p := range slices.Backward(parts) { // the last part first, because it may use earlier parts
-			s.Failed(p.Shutdown(ctx))
+		var wg sync.WaitGroup
+		for _, p := range parts { // at the same time, because one of them may wait for a silent server
+			wg.Go(func() { s.Failed(p.Shutdown(ctx)) })
 		}
+		wg.Wait()
 		s.work.Wait()
 		done <- failure.Join(s.failed...) // no more errors can be added
 	}()
