@@ -20,8 +20,8 @@ import (
 // odd are values that Lockline never writes, in fields that have numbers. oddReal are further values, which
 // the Lua of a real server converts in its own way.
 var (
-	odd     = []string{"", "zzz", "inf", "9007199254740993"}
-	oddReal = []string{"zzz", "-5", "1.5", "1e400", "0x10", "1\n2\x00%s,=", "9223372036854775807"}
+	odd     = []string{"", "zzz", "inf", "9007199254740993", "5e15"}
+	oddReal = []string{"zzz", "-5", "1.5", "1e400", "0x10", "5e15", "1\n2\x00%s,=", "9223372036854775807"}
 )
 
 // A place is a key or a field into which somebody writes such a value. If idle is true, this happens while
@@ -345,6 +345,20 @@ func TestALeaseEndsThoughItsKeyWasPersistedByHand(t *testing.T) {
 		testlock.Unlock(t, hold)
 		if took := time.Since(start); took > 61*time.Second {
 			t.Errorf("the next one waited for %v", took)
+		}
+	})
+}
+
+// With this value as a number, the key would seem to live for ages, so nothing would extend its life.
+func TestALifetimeInAFormThatLocklineDoesNotWriteIsRefused(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		m := rlock.New(testlock.NewSession(t, w.Client), "x")
+		testlock.Unlock(t, testlock.Take(t, m))
+		time.Sleep(time.Second)
+		w.HSet("lockline:r:{x}", "lives", "5e15")
+		w.SetTTL("lockline:r:{x}", time.Second)
+		if _, _, err := m.TryLock(bg); err == nil || !strings.Contains(err.Error(), "lives") {
+			t.Errorf("TryLock: %v", err)
 		}
 	})
 }

@@ -55,7 +55,7 @@ local call = redis.call -- looked up once, which saves time
 local known = KEYS[4] and call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives',
     me, 'shared', 'limit', 'limiter', 'floor')
   or call('HMGET', KEYS[1], 'owner', 'token', 'released', 'releaser', 'queued', 'lives', me)
-local expiry = tonumber(known[6] or 0) or 0
+local expiry = string.find(known[6] or '', '^%d+$') and tonumber(known[6]) or 0
 local limited = KEYS[4] and (wanted > (tonumber(known[9] or ARGV[12]) or 0)
   or known[9] and known[9] ~= ARGV[12] and not known[10])
 if not known[1] and known[2] == known[3] and known[4] ~= me and not known[5] and not known[7] and not known[8]
