@@ -71,6 +71,9 @@
 // without the CountDown, so a copy of the request cannot count twice. If Wait must not wait forever for a
 // lost count, give Wait a context with a deadline.
 //
+// A full Redis (maxmemory with noeviction) renews the leases of parties. Party.CountDown, Party.Abandon,
+// Wait, Count and Inspect work there. TrySet, Join, Delete and Latch.CountDown return an error at once.
+//
 // Parties help against a lost CountDown only in part. If Redis loses the CountDown of a party but not its
 // Join, the lease of the party expires. Then Wait returns a *[PartyDiedError], although the party has
 // counted. If Redis also loses the Join, Wait does not return.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockline/lockline/internal/script"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/internal/testing/testredis"
 	"github.com/lockline/lockline/latch"
@@ -54,6 +55,69 @@ func TestThoseThatWaitReadWhichLeaseEndsFirstOnce(t *testing.T) {
 		t.Errorf("it is not read once to find a death: %s", stats)
 	}
 	testlock.Must(t, q.CountDown(bg))
+}
+
+// A full server must not let a living party die, and must not keep a party from counting or leaving.
+func TestPartiesLiveCountAndLeaveOnAFullServer(t *testing.T) {
+	t.Parallel()
+	rdb := testredis.Start(t).Client(t)
+	l := latchesOf(t, rdb, 1, rlock.WithWatchdogTimeout(5*time.Second))[0]
+	session := testlock.NewSession(t, rdb, rlock.WithWatchdogTimeout(time.Hour)) // too long to end in a test
+	long, other := latch.New(session, "x"), latch.New(session, "other")
+	run := func(script string, argv ...any) {
+		t.Helper()
+		testlock.Must(t, rdb.Eval(bg, script, []string{key}, argv...).Err())
+	}
+	late := time.Now().Add(time.Minute).UnixMicro()
+	set(t, l, 7)
+	ctx, lives := join(t, l, "lives")
+	_, counts := join(t, l, "counts")
+	_, abandons := join(t, long, "abandons")
+	join(t, long, "closes")
+	set(t, other, 1)
+	_, last := join(t, other, "last")
+	run(script.Text("latch/join"), "canceled:1", late, "canceled", 60000)
+
+	testlock.Must(t, rdb.ConfigSet(bg, "maxmemory", "1").Err())
+	for what, err := range everyChange(l) {
+		if err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for range 2 {
+		before := rdb.HGet(bg, key, "p:lives").Val()
+		testlock.Eventually(t, "renewed", func() bool { return rdb.HGet(bg, key, "p:lives").Val() != before })
+	}
+	run(script.Text("latch/leave"), "canceled:1", "canceled", late)
+	run(script.Text("latch/leave"), "canceled:2", "canceled", late) // the join request has not arrived
+	if st := inspect(t, l); len(st.Parties) != 4 || !rdb.HExists(bg, key, "i:canceled:2").Val() {
+		t.Errorf("a canceled Join was not rolled back: %+v", st)
+	}
+	done := listening(t, rdb, l, 1)
+	testlock.Must(t, counts.CountDown(bg))
+	wantCount(t, l, 6)
+	testlock.Must(t, abandons.Abandon(bg))
+	diedAs(t, "Wait", testlock.Receive(t, "Abandon was noticed", done), "abandons")
+	ends := listening(t, rdb, other, 1)
+	testlock.Must(t, last.CountDown(bg))
+	ended(t, ends, nil)
+	testlock.Must(t, session.Close())
+	for _, p := range inspect(t, l).Parties {
+		if (p.Remaining > 0) != (p.Name == "lives") {
+			t.Errorf("%+v", p)
+		}
+	}
+	testlock.Must(t, ctx.Err())
+	testlock.Must(t, lives.CountDown(bg))
+	wantCount(t, l, 5)
+}
+
+// everyChange calls the methods of l that need more memory in Redis, and returns their errors.
+func everyChange(l *latch.Latch) map[string]error {
+	_, set := l.TrySet(bg, 1)
+	_, _, joined := l.Join(bg, "new")
+	_, deleted := l.Delete(bg)
+	return map[string]error{"TrySet": set, "Join": joined, "Delete": deleted, "CountDown": l.CountDown(bg)}
 }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {

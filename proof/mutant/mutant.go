@@ -639,6 +639,18 @@ var All = []Mutant{
 	{Name: "latch: a Join that was canceled leaves its party", Kind: "latch", File: "latch/request.go",
 		Old: "if r.script == joinScript {", New: "if false {",
 		Test: [2]string{"./latch", "TestAJoinThatWasCanceledLeavesNoParty"}},
+	{Name: "latch: a full server lets a living party die", Kind: "latch", File: lua + "latch/renew.lua",
+		Old: "redis.call('HDEL', KEYS[1], '')\n", New: "",
+		Test: [2]string{"./latch", "TestPartiesLiveCountAndLeaveOnAFullServer"}},
+	{Name: "latch: a party cannot count on a full server", Kind: "latch", File: lua + "latch/arrive.lua",
+		Old: "redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])\n" +
+			"redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', toString(math.max(parties - 1, 0)))\n",
+		New: "redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', toString(math.max(parties - 1, 0)))\n" +
+			"redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])\n",
+		Test: [2]string{"./latch", "TestPartiesLiveCountAndLeaveOnAFullServer"}},
+	{Name: "latch: a party cannot leave on a full server", Kind: "latch", File: lua + "latch/leave.lua",
+		Old: "onMaster() -- begins", New: "-- begins",
+		Test: [2]string{"./latch", "TestPartiesLiveCountAndLeaveOnAFullServer"}},
 	{Name: "election: a value is stored without the lock", Kind: "election",
 		File: lua + "election/proclaim.lua",
 		Old:  "if s.owner ~= ARGV[1] or s.token ~= ARGV[2] then", New: "if false then"},

@@ -136,8 +136,8 @@ local function leaseOf(party)
   end
 end
 
--- endRun ends a run, and notifies all waiters. `how` is Z or D, see endOfRun. A full server refuses the first
--- write of the script, so the run stays as it was.
+-- endRun ends a run, and notifies all waiters. `how` is Z or D, see endOfRun. In count.lua and delete.lua,
+-- the HSET is the first write of the script. If a full server refuses it, the run stays as it was.
 local function endRun(run, how, now)
   redis.call('HSET', KEYS[1], 'e:' .. run, toString(now + ENDED * 1000) .. ' ' .. how)
   local all = redis.call('HGETALL', KEYS[1])

@@ -1,4 +1,4 @@
--- Counts down by one for a party. A party counts only once.
+-- Counts down by one for a party. A party counts only once, so sending the request again is harmless.
 --
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
@@ -22,7 +22,9 @@ if id ~= ARGV[1] or till <= now then
   return onMaster('P ' .. stamped)
 end
 local n, parties = readNumber(KEYS[1], 'n', run[1]), readNumber(KEYS[1], 'q', run[4])
-redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', toString(math.max(parties - 1, 0)))
+-- A full server may refuse the first write of a script, but no later write, and no HDEL. So the first write
+-- is the HDEL.
 redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
+redis.call('HSET', KEYS[1], 'c:' .. ARGV[1], '1', 'q', toString(math.max(parties - 1, 0)))
 decrement(n, run[2], run[3], now)
 return 'C ' .. stamped

@@ -1,5 +1,7 @@
 -- Ends the lease of a party that does not count down.
 --
+-- Sending the request again is harmless, because the party has no lease any more.
+--
 -- ARGV[1] id of the request by which the party joined
 -- ARGV[2] name of the party
 -- ARGV[3] 0 if the party has joined and gives up. Then its lease ends now, and waiters are notified. If the
@@ -8,6 +10,7 @@
 --
 -- Reply: 'L NOW'
 
+onMaster() -- begins with an HDEL, after which a full server accepts the writes below
 local now, stamped = clock()
 local till, id = leaseOf(ARGV[2])
 local mine = id == ARGV[1]
@@ -17,7 +20,7 @@ if ARGV[3] == '0' then
     redis.call('HDEL', KEYS[1], 'f')
     redis.call('PUBLISH', KEYS[1], 'L ' .. (redis.call('HGET', KEYS[1], 'r') or '') .. ' 0')
   end
-  return onMaster('L ' .. stamped)
+  return 'L ' .. stamped
 end
 -- A copy of the join request that arrives later must not join, so the reply X to this copy is stored now. If
 -- no latch wrote the hash, the copy fails in any case, so nothing is stored in the hash.
@@ -29,4 +32,4 @@ if mine then
   redis.call('HSET', KEYS[1], 'q', toString(math.max(parties - 1, 0)))
   redis.call('HDEL', KEYS[1], 'p:' .. ARGV[2])
 end
-return onMaster('L ' .. stamped)
+return 'L ' .. stamped
