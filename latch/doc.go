@@ -56,8 +56,9 @@
 // hash expires 24 h after the TrySet that began the run. Each successful request of CountDown, Count, Wait or
 // Join, by any process, starts this time again, and so does each renewal of a party's lease. The requests of
 // other calls, such as Inspect, do not. Waiters and parties send requests regularly. So while one of them can
-// reach Redis, the hash does not expire. [WithLifetime] sets another time than 24 h. After a run, the hash
-// expires two minutes after the last request that changed it.
+// reach Redis, the hash does not expire. [WithLifetime] sets another time than 24 h. If a party has a longer
+// lease than this time, the hash expires two minutes after the end of the lease at the earliest. After a run,
+// the hash expires two minutes after the last request that changed it.
 //
 // # What is guaranteed, and when not
 //

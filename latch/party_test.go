@@ -88,6 +88,31 @@ func TestAPartyIsRenewedForAsLongAsItLives(t *testing.T) {
 	})
 }
 
+// The Latch that begins a run chooses the lifetime of the run. A party of another session can have a longer
+// lease, so the party sends requests more seldom.
+// Proves: latch
+func TestARunDoesNotExpireBeforeTheLeaseOfAParty(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		brief := latch.New(testlock.NewSession(t, w.Client), "x", latch.WithLifetime(time.Minute))
+		long := latchesOf(t, w.Client, 1, rlock.WithWatchdogTimeout(30*time.Minute))[0]
+		set(t, brief, 1)
+		ctx, _ := join(t, long, "p")
+		time.Sleep(9 * time.Minute) // until shortly before the first renewal
+		if !w.Exists(key) {
+			t.Fatal("the run has expired since the party joined")
+		}
+		time.Sleep(30 * time.Minute) // until shortly before the fourth renewal
+		if !w.Exists(key) {
+			t.Fatal("the run has expired since the party was renewed")
+		}
+		testlock.Must(t, ctx.Err())
+		till, _, _ := strings.Cut(w.HGet(key, "p:p"), " ")
+		w.HSet(key, "p:p", till+" another") // so the lease is not renewed any more
+		time.Sleep(22 * time.Minute)        // until a minute after the end of the lease
+		diedAs(t, "Wait", brief.Wait(bg), "p")
+	})
+}
+
 // Proves: latch
 func TestAWaiterLearnsOfADeathWithinMomentsAndWithoutPolling(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, w *testlock.Wire, ls []*latch.Latch) {

@@ -27,9 +27,11 @@ local MEMORY = 30000000
 local ENDED = 120000
 
 -- keepAlive ensures that the key lives for at least ENDED ms more. `lifetime` is the lifetime in ms of the
--- current run, or nil. If it is longer than ENDED, the key lives for at least that time.
-local function keepAlive(lifetime)
-  local ms = math.max(ENDED, parseNumber(lifetime or '', 1e13) or 0)
+-- current run, or nil. If it is longer than ENDED, the key lives for at least that time. `lease` is the lease
+-- in ms of a party, or nil. It may be longer than the lifetime, which another session has chosen. The key
+-- lives for at least ENDED ms after the lease, so that waiters can notice its end.
+local function keepAlive(lifetime, lease)
+  local ms = math.max(ENDED + (lease or 0), parseNumber(lifetime or '', 1e13) or 0)
   if redis.call('PTTL', KEYS[1]) < ms then
     redis.pcall('PEXPIRE', KEYS[1], ms) -- pcall, because look.lua must reply even if a server refuses writes
   end

@@ -30,7 +30,7 @@ remember(ARGV[1], deadline, 'X')
 redis.call('HSET', KEYS[1], 'p:' .. ARGV[3], toString(now + ARGV[4] * 1000) .. ' ' .. ARGV[1],
   'q', toString(till and parties or parties + 1))
 redis.call('HDEL', KEYS[1], 'f')
-keepAlive(run[3])
+keepAlive(run[3], ARGV[4])
 tidy(now, run[5])
 redis.call('PUBLISH', KEYS[1], 'L ' .. (run[2] or '') .. ' ' .. ARGV[4])
 return 'J ' .. stamped .. ' ' .. (run[2] or '')

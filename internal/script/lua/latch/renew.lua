@@ -20,5 +20,5 @@ end
 -- is this HDEL, which changes nothing.
 redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], toString(now + ARGV[3] * 1000) .. ' ' .. id)
-keepAlive(redis.call('HGET', KEYS[1], 'k'))
+keepAlive(redis.call('HGET', KEYS[1], 'k'), ARGV[3])
 return 'K'
