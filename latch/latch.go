@@ -224,7 +224,7 @@ func (l *Latch) Inspect(ctx context.Context) (State, error) {
 		return st, err
 	}
 	for name, lease := range leases {
-		till, owner, _ := strings.Cut(lease, " ")
+		till, owner, _ := strings.Cut(strings.TrimSuffix(lease, " R"), " ")
 		session, _, _ := strings.Cut(owner, ":")
 		left := time.Duration(protocol.TokenOrZero(till)-a.now) * time.Microsecond
 		st.Parties = append(st.Parties, Member{name, owner, session, max(left, 0)})

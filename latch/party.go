@@ -56,7 +56,9 @@ type Party struct {
 // [ErrNoCount] if there is no run, or if each remaining count belongs to another party, which may have died.
 // The lease can end before the reply arrives. Join then returns a *[PartyDiedError] if Redis has reported the
 // end, and otherwise a context that ends at once. After any other error, the party has not joined, or leaves
-// again in the background. Join usually blocks for one round trip.
+// again in the background. If it had taken over the count of a dead party, calls of Wait then return a
+// *[PartyDiedError] again. They also return this error if the lease ends before the session can reach Redis.
+// Join usually blocks for one round trip.
 func (l *Latch) Join(ctx context.Context, party string) (context.Context, *Party, error) {
 	if err := l.check(ctx); err != nil {
 		return ctx, nil, err

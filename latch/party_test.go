@@ -218,6 +218,32 @@ func TestAJoinThatWasCanceledLeavesNoParty(t *testing.T) {
 	}
 }
 
+// Proves: latch
+func TestACanceledJoinForADeadPartyLeavesItsDeath(t *testing.T) {
+	proxied(t, func(t *testing.T, w *testlock.Wire, l, other *latch.Latch) {
+		set(t, other, 1)
+		_, p := join(t, other, "w")
+		testlock.Must(t, p.Abandon(bg))
+		diedAs(t, "Wait", other.Wait(bg), "w")
+		w.Net.OnRequest(first(faultproxy.SwallowReply))
+		ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+		defer cancel()
+		if _, _, err := l.Join(ctx, "w"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Join: %v", err)
+		}
+		if st := inspect(t, other); len(st.Parties) != 1 || st.Parties[0].Remaining == 0 ||
+			strings.Contains(st.Parties[0].Owner, " ") {
+			t.Errorf("while its request is not withdrawn: %+v", st)
+		}
+		diedAs(t, "Wait", testlock.Receive(t, "the end", wait(bg, other)), "w")
+		replayAll(t, w.Net)
+		diedAs(t, "the next Wait", other.Wait(bg), "w")
+		_, q := join(t, other, "w")
+		testlock.Must(t, q.CountDown(bg))
+		testlock.Must(t, other.Wait(bg))
+	})
+}
+
 // Proves: close
 func TestCloseSaysThatAPartyWasNotAbandoned(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {

@@ -31,6 +31,7 @@ var semantics = map[string]func(t *testing.T, rdb *redis.Client, ls []*latch.Lat
 	"an odd value is an error that names the key":    testOddValues,
 	"a hash of another program is no latch":          testForeign,
 	"a lease that has ended is not renewed":          testEndedLease,
+	"a canceled join is undone, but ends no death":   testCanceled,
 	"a late request says whether an earlier one ran": testLate,
 }
 
@@ -274,6 +275,45 @@ func testEndedLease(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
 	}
 	diedAs(t, "Wait", ls[0].Wait(testlock.Bounded(t)), "p")
 	diedAs(t, "CountDown", p.CountDown(bg), "p")
+}
+
+func testCanceled(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {
+	l, key := ls[0], keyOf(rdb)
+	now, err := rdb.Time(bg).Result()
+	testlock.Must(t, err)
+	notAfter := now.Add(time.Minute).UnixMicro()
+	canceled := func(id, party string) { // two copies of the request of Join, and of its rollback
+		t.Helper()
+		for range 2 {
+			reply, err := rdb.Eval(bg, script.Text("latch/join"), []string{key}, id, notAfter, party,
+				60000).Text()
+			if err != nil || reply[:1] != "J" {
+				t.Errorf("join: %s, %v", reply, err)
+			}
+		}
+		if party == "late" {
+			testlock.Must(t, rdb.HSet(bg, key, "p:late", "1 "+id).Err()) // as if the lease had ended long ago
+		}
+		for range 2 {
+			testlock.Must(t, rdb.Eval(bg, script.Text("latch/leave"), []string{key}, id, party,
+				notAfter).Err())
+		}
+	}
+	set(t, l, 1)
+	canceled("s:1", "new")
+	if st := inspect(t, l); len(st.Parties) != 0 {
+		t.Errorf("a canceled Join has left %+v", st.Parties)
+	}
+	_, p := join(t, l, "dead")
+	testlock.Must(t, p.Abandon(bg))
+	for _, id := range []string{"s:2", "s:3"} {
+		canceled(id, "dead")
+		diedAs(t, "Wait", l.Wait(testlock.Bounded(t)), "dead")
+	}
+	wantDeleted(t, l, true)
+	set(t, l, 1)
+	canceled("s:4", "late") // waiters may have noticed the end of this lease
+	diedAs(t, "Wait", l.Wait(testlock.Bounded(t)), "late")
 }
 
 func testLate(t *testing.T, rdb *redis.Client, ls []*latch.Latch) {

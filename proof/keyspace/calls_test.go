@@ -373,7 +373,7 @@ func (c *caller) joined() (name, id string) {
 		}
 	}
 	if _, joined, ok := strings.Cut(c.space.Hash("{k}")["p:"+name], " "); ok && !c.rare(4) {
-		id = joined
+		id = strings.TrimSuffix(joined, " R")
 	}
 	return name, id
 }

@@ -80,12 +80,13 @@ type run struct {
 
 // A member is a party of a run, as the server saw it.
 type member struct {
-	run     string
-	from    string    // name of the process
-	at      time.Time // time at which it joined
-	wanted  bool      // a Join has returned the party
-	counted bool
-	died    bool // the lease has expired, or the party has left
+	run      string
+	from     string    // name of the process
+	at       time.Time // time at which it joined
+	wanted   bool      // a Join has returned the party
+	replaced bool      // the party has replaced a dead one
+	counted  bool
+	died     bool // the lease has expired, or the party has left
 }
 
 // A finding is the result of a request of a process.
@@ -133,7 +134,7 @@ func (l *latched) read() (st counting, ran map[string]bool) {
 		case "q":
 			st.q = number(value)
 		case "p":
-			st.leases[rest] = leased{number(first), last}
+			st.leases[rest] = leased{number(first), strings.TrimSuffix(last, " R")}
 		case "c":
 			st.counted[rest] = true
 		case "e":
@@ -220,17 +221,19 @@ func (l *latched) after(c *call, now int64) (st counting) {
 			l.w.counts.Add("parties died")
 			m.died = true
 		}
-		switch {
-		case c.argv[2] != "0":
-			if now <= c.number(2) {
-				l.ran[id] = true
-			}
-			if mine {
-				delete(st.leases, c.argv[1])
-				st.q = max(st.q-1, 0)
-			}
-		case mine && p.till > now:
+		if now <= c.number(2) {
+			l.ran[id] = true
+		}
+		switch m := l.members[id]; {
+		case !mine || p.till <= now:
+		case c.argv[2] == "0":
 			st.leases[c.argv[1]] = leased{now, id}
+		case m != nil && m.replaced:
+			l.w.counts.Add("canceled replacements")
+			st.leases[c.argv[1]] = leased{now, id}
+		default:
+			delete(st.leases, c.argv[1])
+			st.q = max(st.q-1, 0)
 		}
 	}
 	return st
@@ -264,7 +267,7 @@ func (l *latched) join(c *call, st *counting, now int64) {
 			l.members[p.id].died = true
 		}
 		st.q++
-		l.members[id] = &member{run: st.run, from: from, at: time.Now()}
+		l.members[id] = &member{run: st.run, from: from, at: time.Now(), replaced: any}
 		outcome("J")
 	}
 }

@@ -7,7 +7,7 @@
 --           k        the lifetime in ms
 --           q        the number of parties that have joined but have not counted down
 --           p:PARTY  the Redis time in µs at which the lease of the party ends, and the id of the request
---                    by which the party joined
+--                    by which the party joined. Then ' R' follows if the party has replaced a dead one
 --           f        the Redis time in µs at which the first lease ends, and its party. The party may have
 --                    renewed this lease since. join.lua and leave.lua delete the field, look.lua writes it
 --           c:ID     the party that joined by the request with this id has counted down
@@ -126,15 +126,16 @@ local function endOfRun(run)
 end
 
 -- leaseOf returns the Redis time in µs at which the lease of a party ends or has ended, and the id of the
--- request by which the party joined. It returns nil if the party has no lease.
+-- request by which the party joined. The third result is ' R' if the party has replaced a dead one, and
+-- otherwise ''. leaseOf returns nil if the party has no lease.
 local function leaseOf(party)
   local value = redis.call('HGET', KEYS[1], 'p:' .. party)
   if value then
-    local till, id = string.match(value, '^(%d+) (.*)$')
+    local till, id, replaces = string.match(value, '^(%d+) (%S*)(.*)$')
     if not till then
       failDamaged(KEYS[1], 'p:' .. party, value, 'not a time and an id')
     end
-    return tonumber(till), id
+    return tonumber(till), id, replaces
   end
 end
 

@@ -5,7 +5,7 @@
 --   I NOW COUNT {NAME: LEASE, ...}   COUNT is 0 if there is no run. The object has each party that has joined
 --                                    but has not counted down. LEASE is the Redis time in µs at which the
 --                                    party's lease ends, a space, and the id of the request by which the
---                                    party joined
+--                                    party joined. ' R' follows if the party has replaced a dead one
 
 lookOnMaster()
 local all = redis.call('HGETALL', KEYS[1])

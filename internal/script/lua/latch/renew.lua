@@ -12,13 +12,13 @@
 --   L   not renewed, because the party has no lease, or its lease has ended
 
 local now = clock()
-local till, id = leaseOf(ARGV[2])
+local till, id, replaces = leaseOf(ARGV[2])
 if id ~= ARGV[1] or till <= now then
   return onMaster('L')
 end
 -- A full server may refuse the first write of a script, but no later write, and no HDEL. So the first write
 -- is this HDEL, which changes nothing.
 redis.call('HDEL', KEYS[1], '')
-redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], toString(now + ARGV[3] * 1000) .. ' ' .. id)
+redis.call('HSET', KEYS[1], 'p:' .. ARGV[2], toString(now + ARGV[3] * 1000) .. ' ' .. id .. replaces)
 keepAlive(redis.call('HGET', KEYS[1], 'k'), ARGV[3])
 return 'K'
