@@ -2,6 +2,7 @@ package rlock_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,19 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepairedByARealServer(t *testi
 			of(t, testlock.Prefix(rdb)+value, rdb).suffer(at, value)
 		}
 	})
+}
+
+// With this value as a number, the key would seem to live for ages, so nothing would extend its life. (The Lua
+// of miniredis does not read the value as a number.)
+func TestALifetimeInAFormThatLocklineDoesNotWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	rdb := testlock.Shared(t)
+	m := rlock.New(testlock.NewSession(t, rdb), "x")
+	testlock.Unlock(t, testlock.Take(t, m))
+	testlock.Must(t, rdb.HSet(bg, testlock.Prefix(rdb)+":r:{x}", "lives", "5e15").Err())
+	if _, _, err := m.TryLock(bg); err == nil || !strings.Contains(err.Error(), "lives") {
+		t.Errorf("TryLock: %v", err)
+	}
 }
 
 // A lock whose time to live is too long for a time.Duration must count as held. Waiters must not send

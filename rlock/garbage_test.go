@@ -349,20 +349,6 @@ func TestALeaseEndsThoughItsKeyWasPersistedByHand(t *testing.T) {
 	})
 }
 
-// With this value as a number, the key would seem to live for ages, so nothing would extend its life.
-func TestALifetimeInAFormThatLocklineDoesNotWriteIsRefused(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		m := rlock.New(testlock.NewSession(t, w.Client), "x")
-		testlock.Unlock(t, testlock.Take(t, m))
-		time.Sleep(time.Second)
-		w.HSet("lockline:r:{x}", "lives", "5e15")
-		w.SetTTL("lockline:r:{x}", time.Second)
-		if _, _, err := m.TryLock(bg); err == nil || !strings.Contains(err.Error(), "lives") {
-			t.Errorf("TryLock: %v", err)
-		}
-	})
-}
-
 func TestTheErrorAboutAnOddValueIsFinal(t *testing.T) {
 	everyKindOverAWire(t, func(t *testing.T, w *testlock.Wire, newMutex testlock.Maker) {
 		m := newMutex(testlock.NewSession(t, w.Client), "x")
