@@ -211,6 +211,26 @@ func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 	})
 }
 
+// Two parts are granted after Lock has returned. The first one can neither join nor be released soon, because
+// its server dies.
+func TestALatePartIsReleasedThoughTheServerOfAnotherOneDies(t *testing.T) {
+	withServers(t, 5, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		time.Sleep(100 * time.Millisecond) // the releases have ended on all servers
+		for i, delay := range []time.Duration{10, 30, 32, 10, 10} {
+			r[i].Net.SetDelay(delay * time.Millisecond / 10)
+		}
+		_, hold := testlock.Lock(t, m, bg) // after 4 ms; the late answers arrive after 6 and 6.4 ms
+		time.Sleep(3 * time.Millisecond)   // the first late part waits until the others confirm the hold
+		time.AfterFunc(500*time.Microsecond, r[1].Kill)
+		testlock.Unlock(t, hold)
+		time.Sleep(20 * time.Millisecond)
+		if all := r.holders(); all[2] != "" {
+			t.Errorf("held by %q", all)
+		}
+	})
+}
+
 // After an Extend by an hour, the parts are not renewed for a long time, so the loss of a majority could go
 // unnoticed. A part that joins again must make the other servers confirm the hold.
 func TestAnExtendedHoldJoinsNobodyBeforeAMajorityIsRenewed(t *testing.T) {

@@ -169,8 +169,8 @@ func (r *round) collectLate() {
 	if late == 0 {
 		return
 	}
-	r.q.home.Go(func() {
-		for range late {
+	for range late { // each in its own goroutine, because addPart waits for servers, which may not answer
+		r.q.home.Go(func() {
 			a := <-r.answers
 			if a.err != nil || m.ctx.Err() != nil {
 				r.q.unlockInBackground(a.value)
@@ -178,8 +178,8 @@ func (r *round) collectLate() {
 			} else if !m.addPart(a.i, a.value) {
 				m.rejoin(a.i, 0, "")
 			}
-		}
-	})
+		})
+	}
 }
 
 // fail releases all parts, even parts that are granted later, and returns an error that says why there is no
