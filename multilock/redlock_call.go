@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync/atomic"
@@ -30,6 +31,11 @@ type localQueue struct {
 
 	held atomic.Pointer[majority]         // nil if this process does not hold the lock
 	seen atomic.Pointer[failure.Sighting] // the last known holder; nil if the lock is not known to be taken
+
+	// outage is the outage that the goroutine with the turn has found in its rounds. It is nil if there is
+	// none. It is also nil while this goroutine waits in a line or holds the lock. The goroutine may then
+	// send no requests to most servers, so nobody would notice that an outage has ended.
+	outage atomic.Pointer[outage]
 }
 
 // unknownHolder is a Sighting of a holder of whom nothing is known.
@@ -92,11 +98,9 @@ type lockCall struct {
 
 	// holder is nil if the lock is not known to be taken. If the holder is unknown, holder.Holder is "".
 	holder       *failure.LockedError
-	waitReported bool      // the observer got EventWaiting
-	trouble      error     // error of a round without enough answers; nil if the last round had enough
-	roundAt      time.Time // when the last round began
-	outageAt     time.Time // when the present outage of the servers began; zero: there is none
-	hopeless     bool      // too many servers have permanent errors, so there can be no majority
+	waitReported bool  // the observer got EventWaiting
+	trouble      error // error of a round without enough answers; nil if the last round had enough
+	hopeless     bool  // too many servers have permanent errors, so there can be no majority
 }
 
 func (l *RedLock) acquire(
@@ -180,9 +184,8 @@ func (c *lockCall) waitForTurn() (e *entry, err error) {
 			c.holder = cmp.Or(local.holder(c.begun), &failure.LockedError{Name: local.name})
 			return nil, failure.Public(c.holder)
 		}
-		if !c.awaitTurn() {
-			c.holder = local.holder(c.begun)
-			return nil, c.waitError()
+		if err := c.awaitTurn(); err != nil {
+			return nil, err
 		}
 	}
 	defer func() {
@@ -193,32 +196,39 @@ func (c *lockCall) waitForTurn() (e *entry, err error) {
 	return c.compete()
 }
 
-// awaitTurn reports whether the turn came before the wait ended.
-func (c *lockCall) awaitTurn() bool {
+// awaitTurn waits for the turn. It returns nil if the turn came, and an error if the wait has ended or the
+// call does not endure an outage.
+func (c *lockCall) awaitTurn() error {
 	c.reportWaiting()
 	longWait := time.NewTicker(engine.LongWait)
 	defer longWait.Stop()
-	for {
+	outageCheck := c.newOutageCheck()
+	defer outageCheck.Stop()
+	for !c.bounds.Over() {
 		select {
 		case <-c.local.turn:
 			if c.bounds.Over() {
 				c.local.turn <- struct{}{}
-				return false
+				continue
 			}
 			if c.local.seen.Load() != nil {
 				c.holder = &failure.LockedError{Name: c.l.name}
 			}
-			return true
+			return nil
 		case <-longWait.C:
 			if m := c.local.held.Load(); m != nil {
 				m.warnSelfWait()
 			}
+		case <-outageCheck.C:
+			if err := c.endures(c.local.outage.Load()); err != nil {
+				return err
+			}
 		case <-c.bounds.Until.Done():
-			return false
 		case <-c.bounds.Closing:
-			return false
 		}
 	}
+	c.holder = c.local.holder(c.begun)
+	return c.waitError()
 }
 
 func (c *lockCall) reportWaiting() {
@@ -232,10 +242,10 @@ func (c *lockCall) reportWaiting() {
 //
 // A TryLock makes one round, in which it tries all servers at once. A Lock begins with the same round. But if
 // other processes are known to wait, the Lock leaves this round out, because the round would only delay them.
-// If the round was left out, or if it has failed and another round may succeed (retries), the Lock joins the
-// line, which is a fair lock on one of the servers. When the Lock is at the head of the line, or could join
-// no line, it makes further rounds, in which it waits in the queues of all servers. The rounds end with a
-// majority, with the end of the wait, or with an error that is final.
+// If the round was left out, or if it has failed and another round may succeed (finalError), the Lock joins
+// the line, which is a fair lock on one of the servers. When the Lock is at the head of the line, or could
+// join no line, it makes further rounds, in which it waits in the queues of all servers. The rounds end with
+// a majority, with the end of the wait, or with an error that is final.
 func (c *lockCall) compete() (*entry, error) {
 	wanted := false
 	for i, s := range c.q.servers {
@@ -244,8 +254,10 @@ func (c *lockCall) compete() (*entry, error) {
 	}
 	if wanted {
 		c.setTaken(true)
-	} else if e, err := c.round(true); e != nil || c.once || !c.retries(err) {
+	} else if e, err := c.round(true); e != nil || c.once {
 		return e, err
+	} else if err = c.finalError(err); err != nil {
+		return nil, err
 	}
 	c.reportWaiting()
 	place := c.joinLine()
@@ -254,8 +266,12 @@ func (c *lockCall) compete() (*entry, error) {
 		if c.bounds.Over() {
 			return nil, c.waitError()
 		}
-		if e, err := c.round(false); e != nil || !c.retries(err) {
-			return e, err
+		e, err := c.round(false)
+		if e != nil {
+			return e, nil
+		}
+		if err = c.finalError(err); err != nil {
+			return nil, err
 		}
 		// A random pause separates callers if each of them has taken a server that another caller needs.
 		_, _ = c.bounds.Sleep(time.Millisecond+rand.N(c.q.timeout<<min(round, 4)), nil)
@@ -276,29 +292,50 @@ func (c *lockCall) setTaken(taken bool) {
 	c.holder = cmp.Or(c.holder, &failure.LockedError{Name: c.l.name})
 }
 
-// retries reports whether the call makes another round after a round with this error.
-func (c *lockCall) retries(err error) bool {
+// finalError returns nil if the call makes another round after a round with this error. Otherwise it returns
+// the error of the call.
+func (c *lockCall) finalError(err error) error {
 	switch {
 	case c.bounds.Over():
-		return false
+		return err
 	case errors.Is(err, rlock.ErrLocked), errors.Is(err, errToken), errors.Is(err, engine.ErrTooLate):
-		c.outageAt = time.Time{}
-		return true
+		c.local.outage.Store(nil)
+		return nil
 	}
-	if c.outageAt.IsZero() {
-		c.outageAt = c.roundAt
+	tooLong := c.checkOutage()
+	if c.hopeless {
+		return err
 	}
-	if c.q.works() {
-		c.outageAt = time.Now() // the outage has ended; a failure of the next round begins a new one
-	}
-	return !c.hopeless && c.bounds.ToleratesOutage(c.outageAt, c.begun, c.q.lead.Lease)
+	return tooLong
 }
+
+// checkOutage stores the present outage for the calls in the local queue, and returns the result of endures.
+// Only a call that has the turn and makes rounds may use checkOutage.
+func (c *lockCall) checkOutage() error {
+	o := c.q.outage()
+	c.local.outage.Store(o)
+	return c.endures(o)
+}
+
+// endures returns nil if the call keeps waiting in this outage (call.Bounds.ToleratesOutage), and otherwise
+// the error of the call. If o is nil, there is no outage.
+func (c *lockCall) endures(o *outage) error {
+	if o == nil || c.bounds.ToleratesOutage(o.since, c.begun, c.q.lead.Lease) {
+		return nil
+	}
+	waited := min(time.Since(o.since), time.Since(c.begun)).Round(100 * time.Millisecond)
+	return failure.Named(c.l.name, fmt.Errorf("gave up after %v: %w", waited, o.err))
+}
+
+// newOutageCheck returns a ticker that fires whenever a waiting call must check whether it endures an outage.
+func (c *lockCall) newOutageCheck() *time.Ticker { return time.NewTicker(c.q.lead.Lease / 15) }
 
 // joinLine waits in the line of a server until the call is at the head of this line. It tries the servers in
 // the order in which the sessions were given, beginning with the server that the name of the lock determines.
 // It skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
 // call joins the line of the next server. joinLine returns the entry of the line's lock, which the caller
-// must unlock. It returns nil if the wait has ended, or if no server is left.
+// must unlock. It returns nil if the wait has ended, if no server is left, or if the call does not endure an
+// outage. In the last case, the next round shows whether the outage still lasts.
 func (c *lockCall) joinLine() *engine.Entry {
 	servers := c.q.servers
 	h := fnv.New32a()
@@ -317,10 +354,12 @@ func (c *lockCall) joinLine() *engine.Entry {
 }
 
 // joinLineAt waits in the line of one server, and returns the entry of the line's lock. It returns nil if the
-// server cannot be reached, if the server refuses, or if the wait has ended.
+// server cannot be reached, if the server refuses, if the wait has ended, or if the call does not endure an
+// outage.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()
+	c.local.outage.Store(nil)
 	line := engine.New(s.line, lineKind, c.l.name, engine.Config{})
 	head := startPoll(c.q, newTally(1, pending), func(int) (*engine.Entry, error) {
 		return line.AcquireEntry(ctx, engine.Exclusive, engine.Config{}, false)
@@ -339,7 +378,7 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 			}
 			return a.value
 		case <-ticker.C:
-			reachable = s.trouble() == nil
+			reachable = s.trouble() == nil && c.endures(c.q.outage()) == nil
 		case <-c.bounds.Until.Done():
 		}
 	}
@@ -347,5 +386,5 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	return nil
 }
 
-// checkInterval is the time between two checks that the server of the line still answers.
+// checkInterval is the time between two checks that the server of the line, and a majority, still answer.
 const checkInterval = 100 * time.Millisecond

@@ -204,7 +204,7 @@ func (c *lockCall) roundError(r *round, reason error) error {
 	switch {
 	case ended:
 		return c.waitError()
-	case reason == errMinority && c.q.works() && !c.hopeless:
+	case reason == errMinority && c.q.outage() == nil && !c.hopeless:
 		// A majority of the servers has no known trouble. So others have the lock on the servers that did not
 		// grant it.
 		c.setTaken(true)

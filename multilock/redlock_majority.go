@@ -66,6 +66,7 @@ func (m *majority) become(c *lockCall, parts []*engine.Entry, token int64) *entr
 		m.token, m.begun = token, time.Now() // from now on, checkPart handles parts that end
 		m.entries = []*entry{e}
 		m.local.held.Store(m)
+		m.local.outage.Store(nil)
 	}
 	m.mu.Unlock()
 	if !held { // no passTurn, because no hold has begun, and waitForTurn passes the turn on

@@ -42,6 +42,8 @@ type round struct {
 //     the server timeout, counted from then on;
 //   - for a decided round, as long again as the round has waited, but at least settleTime, and at most the
 //     server timeout. A round that is not a try counts this wait from the first grant, if there is one.
+//
+// A round without a majority also ends when an outage has lasted for too long (endures).
 func (c *lockCall) round(try bool) (*entry, error) {
 	q, cfg := c.q, c.cfg
 	if end, bounded := c.bounds.Until.Deadline(); bounded {
@@ -57,12 +59,13 @@ func (c *lockCall) round(try bool) (*entry, error) {
 		return m.acquirePart(i, cfg, try)
 	})
 	start, decided, explaining := time.Now(), false, false
-	c.roundAt = start
 	limit := time.NewTimer(q.timeout)
 	defer limit.Stop()
 	if !try {
 		limit.Stop() // the first grant starts the timer, so that a minority does not keep others out for long
 	}
+	outageCheck := c.newOutageCheck()
+	defer outageCheck.Stop()
 	for {
 		select {
 		case a := <-r.answers:
@@ -76,6 +79,10 @@ func (c *lockCall) round(try bool) (*entry, error) {
 				return r.fail(errMinority)
 			}
 			return r.finish()
+		case <-outageCheck.C:
+			if !r.votes.won() && c.checkOutage() != nil {
+				return r.fail(nil)
+			}
 		case <-c.bounds.Until.Done():
 			return r.fail(nil)
 		}

@@ -175,15 +175,29 @@ func (s *server) trouble() error {
 	return err
 }
 
-// works reports whether a majority of the servers has no known trouble.
-func (q *quorum) works() bool {
-	t := q.tally(granted)
+// An outage is a time in which too few servers for a majority carry out requests.
+type outage struct {
+	since time.Time
+	err   error // names the servers that carry out no requests, and their troubles
+}
+
+// outage returns the present outage, as far as the troubles of the servers are known. It returns nil if a
+// majority of the servers has no known trouble.
+func (q *quorum) outage() *outage {
+	p := &poll[struct{}]{q: q, votes: q.tally(granted), errs: make([]error, len(q.servers))}
+	var began []time.Time
 	for i, s := range q.servers {
-		if s.trouble() != nil {
-			t[i].kind = failed
+		if since, err := s.user.Link.Trouble(s.user.Ctx, ""); err != nil {
+			p.votes[i].kind = pending
+			began = append(began, since)
 		}
 	}
-	return t.won()
+	if p.votes.won() {
+		return nil
+	}
+	slices.SortFunc(began, time.Time.Compare)
+	// The outage began with the trouble of the first server after which the others were no majority.
+	return &outage{began[len(q.servers)-p.votes.need()], p.noMajority("answered", granted)}
 }
 
 // warnInterval is the shortest time between two warnings about the same server.
