@@ -183,6 +183,29 @@ func TestALossIsReportedAfterItsAcquisition(t *testing.T) {
 	})
 }
 
+// The session is closed while the observer still handles EventAcquired.
+func TestTheReleaseByCloseIsReportedAfterItsAcquisition(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		order := make(chan string, 10)
+		var all []*rlock.Session
+		closed := make(chan error, 1)
+		all = r.process(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			if e.Type == rlock.EventAcquired {
+				go func() { closed <- all[0].Close() }()
+				time.Sleep(time.Second)
+			}
+			order <- e.Type.String()
+		})))
+		_, hold := testlock.Lock(t, testlock.RedLock("x", all...), bg)
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrClosed)
+		testlock.Must(t, testlock.Receive(t, "the end of Close", closed))
+		synctest.Wait()
+		if first, second := <-order, <-order; first != "Acquired" || second != "Released" {
+			t.Errorf("%s was reported before %s", first, second)
+		}
+	})
+}
+
 // A renewal that failed long before the loss is not named as its reason.
 func TestTheLossOfARedLockDoesNotNameARenewalThatWorkedAgain(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {

@@ -30,7 +30,7 @@ type majority struct {
 	stop  func()          // ends ctx, and so the waits for parts
 	note  string          // note of the call that made the majority, for parts that are acquired later
 
-	announced chan struct{} // closed when EventAcquired was reported; a loss is reported after that
+	announced chan struct{} // closed when EventAcquired was reported; the event of the end comes after that
 
 	// mu guards the following, and entry.ended. The mutex of a part may be locked while mu is held.
 	mu            sync.Mutex
@@ -164,7 +164,8 @@ func (m *majority) endIfLost() error {
 		e.cancel(err) // first, because users watch this context
 	}
 	m.stop()
-	report := func() {
+	report := func() { // in the background, because it waits, and calls the user's observer
+		<-m.announced
 		ctx := m.q.lead.Ctx
 		if err == failure.ErrLost {
 			m.reportLost(ctx, held, reason)
@@ -173,14 +174,11 @@ func (m *majority) endIfLost() error {
 		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held})
 	}
 	if m.q.home.Begin() {
-		m.q.home.Go(func() { // in the background, because it waits, and calls the user's observer
-			<-m.announced
-			report()
-		})
+		m.q.home.Go(report)
 		m.release(context.Background(), false) // otherwise live parts would still be renewed
 		m.q.home.End()
 	} else {
-		report()
+		go report() // not by home.Go, because that session is closing
 	}
 	m.local.passTurn()
 	return err

@@ -368,7 +368,7 @@ var All = []Mutant{
 		File: "multilock/redlock_hold.go", Old: "if errors.Is(err, failure.ErrLost) {", New: "if false {",
 		Test: [2]string{"./multilock", "TestALossThatOnlyUnlockHasNoticedIsReportedAsALoss"}},
 	{Name: "RedLock: a loss is reported before its acquisition", Kind: "redlock3",
-		File: "multilock/redlock_majority.go", Old: "			<-m.announced\n", New: "",
+		File: "multilock/redlock_majority.go", Old: "		<-m.announced\n", New: "",
 		Test: [2]string{"./multilock", "TestALossIsReportedAfterItsAcquisition"}},
 	{Name: "RedLock: a part that comes later counts without a majority", Kind: "redlock3",
 		File: "multilock/redlock_rejoin.go",
