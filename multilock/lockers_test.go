@@ -29,6 +29,25 @@ func (a around) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 	})
 }
 
+// labeled is a user's own Locker that Go cannot compare.
+type labeled struct {
+	rlock.Locker
+	labels []string
+}
+
+// The type of the outer Lockers can be compared, but their values cannot, because of the Lockers in them.
+func TestLockersThatContainLockersThatGoCannotCompareAreMembers(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		type outer struct{ rlock.Locker }
+		ms, _ := namesOf(testlock.NewSession(t, w.Client), 2)
+		a, b := outer{labeled{ms[0], []string{"a"}}}, outer{labeled{ms[1], nil}}
+		l := multilock.New(a, b, outer{ms[0]}, outer{ms[0]})
+		if names := ms[0].Name() + "+" + ms[1].Name() + "+" + ms[0].Name(); l.Name() != names {
+			t.Errorf("%q, want %q", l.Name(), names)
+		}
+	})
+}
+
 type valueKey struct{}
 
 // valued returns a Locker that adds a value to the context of each hold.

@@ -125,7 +125,7 @@ func same(a, b rlock.Locker) bool {
 			return a.q == b.q && a.name == b.name
 		}
 	}
-	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 var errZero = errors.New("lockline: the MultiLock is nil or a zero value; make one with New")
