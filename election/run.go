@@ -76,7 +76,8 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 // run calls fn and resigns. lost reports whether the leadership was lost before fn returned.
 func (l *Leadership) run(leading context.Context, fn func(context.Context) error) (lost bool, err error) {
 	defer func() {
-		lost = errors.Is(context.Cause(leading), failure.ErrLost)
+		// The cause of the context could be the loss of an outer lock.
+		lost = errors.Is(l.Err(), failure.ErrLost)
 		if resigned := l.Resign(leading); resigned != nil && !lost {
 			err = failure.Join(err, resigned)
 		}

@@ -75,6 +75,31 @@ func TestRunCampaignsAgainAfterALoss(t *testing.T) {
 	})
 }
 
+// The context of Run descends from the hold of another lock. The loss of that hold ends the context of the
+// function, but not the leadership.
+func TestRunReturnsTheResultThoughAnOuterLockWasLost(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		e := newElection(t, w.Client)
+		outer := rlock.New(testlock.NewSession(t, w.Client), "outer")
+		held, _ := testlock.Lock(t, outer, bg)
+		done := errors.New("done")
+		leads := make(chan context.Context, 1)
+		ended := ran(e, held, "one", func(ctx context.Context) error {
+			leads <- ctx
+			<-ctx.Done()
+			return done
+		})
+		leading := testlock.Receive(t, "a leadership", leads)
+		testlock.ForceUnlock(t, outer)
+		err := testlock.Receive(t, "the end of Run", ended)
+		testlock.WantError(t, "the context", context.Cause(leading), rlock.ErrLost)
+		if err != done {
+			t.Errorf("Run returned %v", err)
+		}
+		wantLeader(t, e, 0, "")
+	})
+}
+
 func TestRunRidesOutAnOutageThatIsLongerThanALease(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		e := newElection(t, w.Client)
