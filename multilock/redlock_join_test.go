@@ -172,6 +172,58 @@ func TestAServerIsNotJoinedBeforeItSaysWhetherItWasForced(t *testing.T) {
 	})
 }
 
+// The request for the part was sent twice, so the release of the part must refuse late copies. The server
+// remembers this in the same way as a forced unlock. The hold must not take its own release for that of an
+// operator.
+func TestAHoldJoinsAServerWhoseRequestWasSentTwice(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		m := r.warm(t)
+		var cut, cutLater atomic.Bool
+		r[0].Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			switch script := testlock.Script(q.Script()); {
+			case script == "acquire" && cut.CompareAndSwap(false, true),
+				script == "inspect" && cutLater.CompareAndSwap(false, true): // so a release could come first
+				return faultproxy.DropAndCut
+			}
+			return faultproxy.Pass
+		})
+		_, hold := testlock.Lock(t, m, bg)
+		time.Sleep(time.Second)
+		if !r.unanimous() || !cut.Load() {
+			t.Fatalf("it is held by %q", r.holders())
+		}
+		r[0].FlushAll()
+		testlock.Must(t, hold.Extend(bg, protocol.DefaultLease)) // finds the loss
+		testlock.Eventually(t, "all have it again", r.unanimous)
+		if !cutLater.Load() {
+			t.Error("no request to inspect")
+		}
+		testlock.Unlock(t, hold)
+	})
+}
+
+// The server never says whether an operator has freed the part. The part is released when the hold ends.
+func TestALostPartWhoseServerDoesNotSayWhetherItWasForcedIsReleased(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		_, hold := testlock.Lock(t, r.warm(t), bg)
+		synctest.Wait()
+		r[0].Net.OnRequest(func(q *faultproxy.Request) faultproxy.Action {
+			if testlock.Script(q.Script()) == "inspect" {
+				return faultproxy.DropAndCut
+			}
+			return faultproxy.Pass
+		})
+		r[0].FlushAll()
+		time.Sleep(2 * renewal)
+		r.reset()
+		testlock.Unlock(t, hold)
+		if n := r.count("release"); n != 3 {
+			t.Errorf("%d releases, want one for each server", n)
+		}
+		r[0].Net.OnRequest(nil)
+	})
+}
+
 // The request of the part that joins again arrives after the Unlock. It must take nothing.
 func TestARequestToJoinThatComesAfterUnlockTakesNothing(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {

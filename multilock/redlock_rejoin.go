@@ -75,27 +75,23 @@ func (m *majority) checkPart(i int) {
 	if !lost || !m.q.home.Begin() {
 		return
 	}
-	m.q.home.Go(func() {
-		_ = p.Unlock(context.Background())
-		m.rejoin(i, 0, p.OwnerField())
-	})
+	m.rejoin(i, 0, p)
 	m.q.home.End()
 }
 
 // rejoin acquires the missing part of the i-th server, in the background and after a pause. It waits in the
 // queue of the server until the part has joined the hold, the hold ends, or its leases are not renewed any
 // more. Without rejoin, each restart of a server would take a part from the hold, until the hold has no
-// majority. owner is the owner field of the lost part, or "" if there was no part. rejoin first sends
-// requests until the server says whether an operator has freed the lost part. If so, rejoin does not acquire
-// the part again. The caller must be counted in q.home.
-func (m *majority) rejoin(i int, pause time.Duration, owner string) {
+// majority. lost is the lost part, or nil if there was no part. rejoin first sends requests until the server
+// says whether an operator has freed the lost part. If so, rejoin does not acquire the part again. rejoin
+// unlocks the lost part after this answer, or when it ends without an answer. An earlier release could leave
+// the same trace on the server as an operator. The caller must be counted in q.home.
+func (m *majority) rejoin(i int, pause time.Duration, lost *engine.Entry) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}
-	if bounds.Over() {
-		return
-	}
 	q.home.Go(func() {
-		for try := 0; ; try++ {
+		defer func() { q.unlockInBackground(lost) }()
+		for try := 0; !bounds.Over(); try++ {
 			if _, ended := bounds.Sleep(pause, nil); ended {
 				return
 			}
@@ -106,12 +102,13 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 			if !renewed {
 				return
 			}
-			freed, err := m.wasFreed(i, owner)
+			freed, err := m.wasFreed(i, lost)
 			if freed {
 				return
 			}
 			if err == nil {
-				owner = "" // the part was not freed, and this answer does not change
+				q.unlockInBackground(lost)
+				lost = nil // the part was not freed, and this answer does not change
 				cfg := engine.Config{Bounded: true, Wait: q.lead.Lease / 3, Note: m.note}
 				var p *engine.Entry
 				if p, err = m.acquirePart(i, cfg, false); err == nil && m.addPart(i, p) {
@@ -128,16 +125,16 @@ func (m *majority) rejoin(i int, pause time.Duration, owner string) {
 	})
 }
 
-// wasFreed reports whether an operator has freed the part of the i-th server that had this owner field. If
-// owner is "", it returns false without a request.
-func (m *majority) wasFreed(i int, owner string) (bool, error) {
-	if owner == "" {
+// wasFreed reports whether an operator has freed the lost part of the i-th server. If lost is nil, it returns
+// false without a request.
+func (m *majority) wasFreed(i int, lost *engine.Entry) (bool, error) {
+	if lost == nil {
 		return false, nil
 	}
 	until, cancel := context.WithTimeout(m.ctx, m.q.lead.Lease/3)
 	defer cancel()
 	st, err := m.l.parts[i].Inspect(until)
-	return slices.Contains(st.Over, owner), err
+	return slices.Contains(st.Over, lost.OwnerField()), err
 }
 
 // addPart makes p, a grant of the i-th server, a part of the hold. Two conditions

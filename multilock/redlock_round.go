@@ -132,7 +132,7 @@ func (r *round) finish() (*entry, error) {
 			m.checkPart(i) // the part may have been lost before the hold began
 		case pending:
 		default:
-			m.rejoin(i, r.q.timeout, "")
+			m.rejoin(i, r.q.timeout, nil)
 		}
 	}
 	r.collectLate()
@@ -181,9 +181,9 @@ func (r *round) collectLate() {
 			a := <-r.answers
 			if a.err != nil || m.ctx.Err() != nil {
 				r.q.unlockInBackground(a.value)
-				m.rejoin(a.i, r.q.timeout, "")
+				m.rejoin(a.i, r.q.timeout, nil)
 			} else if !m.addPart(a.i, a.value) {
-				m.rejoin(a.i, 0, "")
+				m.rejoin(a.i, 0, nil)
 			}
 		})
 	}
