@@ -129,6 +129,11 @@ func checkCluster(f facts) judgment {
 			"set cluster-require-full-coverage no on each node: " +
 				"otherwise one slot without a master stops all nodes, and all locks are lost"}
 	}
+	for _, setting := range []string{"cluster-node-timeout", "cluster-require-full-coverage"} {
+		if _, known := f.config[setting]; !known {
+			return unasked(found+"; ", setting)
+		}
+	}
 	return judgment{fine, found, ""}
 }
 
@@ -179,6 +184,8 @@ func checkPersistence(f facts) judgment {
 	case f.info["rdb_last_bgsave_status"] == "err" && stop != "no" && save != "":
 		return judgment{failure, "the last snapshot failed",
 			"see the server's log, and its disk: the server refuses writes until a snapshot succeeds"}
+	case aof && fsync == "":
+		return unasked("append-only file; ", "appendfsync")
 	case aof && fsync != "no" && f.config["no-appendfsync-on-rewrite"] == "yes":
 		return judgment{warning, "append-only file, appendfsync " + fsync + ", no-appendfsync-on-rewrite yes",
 			"set no-appendfsync-on-rewrite no: a crash of the machine during a rewrite of the file loses " +

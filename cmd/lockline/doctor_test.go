@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDoctorJudgesWhatServersRarelyAre(t *testing.T) {
@@ -44,7 +45,10 @@ func TestDoctorJudgesSettings(t *testing.T) {
 	}
 	connected, most, limit := is("connected_clients"), is("maxclients"), is("lua-time-limit")
 	cluster := map[string]string{"cluster_enabled": "1", "cluster_state": "ok"}
-	coverage := is("cluster-require-full-coverage")
+	coverage := func(full string) map[string]string {
+		return map[string]string{"cluster-node-timeout": "1", "cluster-require-full-coverage": full}
+	}
+	aof, fsync := map[string]string{"aof_enabled": "1"}, is("appendfsync")
 	both := map[string]string{"connected_clients": "20", "maxclients": "10000"}
 	for name, test := range map[string]struct {
 		check        func(facts) judgment
@@ -58,8 +62,13 @@ func TestDoctorJudgesSettings(t *testing.T) {
 			warning, "raise its soft limit"},
 		"both limits": {checkPubSub, nil, map[string]string{pubsub: "pubsub 2000 1000 60"}, warning,
 			"raise its hard and its soft limit"},
-		"one slot stops all":  {checkCluster, cluster, coverage("yes"), warning, "full-coverage no"},
-		"slots fail alone":    {checkCluster, cluster, coverage("no"), fine, ""},
+		"one slot stops all": {checkCluster, cluster, coverage("yes"), warning, "full-coverage no"},
+		"slots fail alone":   {checkCluster, cluster, coverage("no"), fine, ""},
+		"Cluster, unasked":   {checkCluster, cluster, nil, unknown, "administrator"},
+		"coverage, unasked": {checkCluster, cluster, is("cluster-node-timeout")("1"), unknown,
+			"administrator"},
+		"file, unasked":       {checkPersistence, aof, nil, unknown, "administrator"},
+		"file, synced":        {checkPersistence, aof, fsync("always"), fine, ""},
 		"clients":             {checkClients, connected("20"), most("10000"), fine, ""},
 		"clients of INFO":     {checkClients, both, nil, fine, ""},
 		"many clients":        {checkClients, connected("95"), most("100"), warning, "maxclients"},
@@ -73,7 +82,7 @@ func TestDoctorJudgesSettings(t *testing.T) {
 		"too few replicas":    {checkReplication, nine, needed("10"), failure, "bring the replicas"},
 		"pubsub, unasked":     {checkPubSub, nil, nil, unknown, "administrator"},
 	} {
-		got := test.check(facts{info: test.info, config: test.config})
+		got := test.check(facts{info: test.info, config: test.config, lease: time.Minute})
 		if got.Status != test.want || !strings.Contains(got.Do, test.do) || got.Found == "" ||
 			got.Status == fine && got.Do != "" {
 			t.Errorf("%s: %+v", name, got)

@@ -76,7 +76,7 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 		add("majority", fine, votes, "")
 	}
 	byID := map[string]string{} // address of the server with this run id
-	lagging, unsynced := []string(nil), []string(nil)
+	var lagging, unsynced, unread []string
 	for _, f := range all {
 		if id := f.info["run_id"]; id != "" {
 			if other, twice := byID[id]; twice {
@@ -86,10 +86,13 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 			byID[id] = f.server
 		}
 		switch fsync, known := f.config["appendfsync"]; {
+		case f.err != nil:
 		case f.info["role"] == "slave":
 			lagging = append(lagging, f.server)
-		case known && f.info != nil && (f.info["aof_enabled"] != "1" || fsync != "always"):
+		case f.info != nil && f.info["aof_enabled"] != "1", known && fsync != "always":
 			unsynced = append(unsynced, f.server)
+		case f.info == nil || !known:
+			unread = append(unread, f.server)
 		}
 	}
 	if len(lagging) > 0 {
@@ -108,6 +111,10 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 		add("durability", warning, found, "set appendonly yes and appendfsync always, "+
 			"or keep a server that crashed off for the longest lease: "+
 			"a server that forgets its vote may give a second holder a majority")
+	}
+	if len(unread) > 0 {
+		says := unasked("", "appendfsync, or may not ask INFO: "+strings.Join(unread, ", "))
+		add("durability", says.Status, says.Found, says.Do)
 	}
 	byClock := func(a, b facts) int { return cmp.Compare(a.ahead, b.ahead) }
 	if len(all) > 0 {

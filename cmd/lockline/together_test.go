@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
 		return []facts{{server: name, ahead: ahead, config: map[string]string{"appendfsync": fsync},
 			info: map[string]string{"run_id": id, "aof_enabled": "1", "role": "master"}}}
 	}
+	// unasked returns the facts of a server whose user may not read settings.
+	unasked := func(info map[string]string) []facts { return []facts{{server: "c", info: info}} }
 	a, b, c := server("a", "1", "always", 0), server("b", "2", "always", 0), server("c", "3", "always", 0)
 	for name, test := range map[string]struct {
 		seen [][]facts
@@ -22,6 +25,14 @@ func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
 		"an even number":           {[][]facts{a, b}, "majority ok, independent ok, number warning"},
 		"one that syncs too rarely": {[][]facts{a, b, server("c", "3", "everysec", 0)},
 			"majority ok, independent ok, durability warning"},
+		"one whose settings are not known": {[][]facts{a, b, unasked(c[0].info)},
+			"majority ok, independent ok, durability unknown"},
+		"one without a file, and no settings": {[][]facts{a, b, unasked(map[string]string{"run_id": "3"})},
+			"majority ok, independent ok, durability warning"},
+		"one without INFO and settings": {[][]facts{a, b, unasked(nil)},
+			"majority ok, independent ok, durability unknown"},
+		"one that refuses": {[][]facts{a, b, {{server: "c", err: errors.New("NOAUTH")}}},
+			"majority warning, independent ok"},
 		"one server twice": {[][]facts{a, b, server("a2", "1", "always", 0)},
 			"majority ok, independent failure"},
 		"clocks 10 minutes apart": {[][]facts{server("a", "1", "always", -5*time.Minute), b,
