@@ -150,12 +150,15 @@ func execArguments(cmd *cli.Command) (execOptions, error) {
 		quiet: cmd.Bool("quiet"), locked: cmd.Int("conflict-exit-code"), note: cmd.String("note"),
 	}
 	kinds := 0
-	for flag, open := range map[string]func(*rlock.Session, string) subject{
-		"fair": openFair, "shared": openReader, "exclusive": openWriter,
-		"semaphore": openSemaphore(cmd.Int("semaphore")),
+	for _, kind := range []struct {
+		chosen bool
+		open   func(*rlock.Session, string) subject
+	}{
+		{cmd.Bool("fair"), openFair}, {cmd.Bool("shared"), openReader}, {cmd.Bool("exclusive"), openWriter},
+		{cmd.IsSet("semaphore"), openSemaphore(cmd.Int("semaphore"))},
 	} {
-		if cmd.IsSet(flag) {
-			o.open = open
+		if kind.chosen {
+			o.open = kind.open
 			kinds++
 		}
 	}

@@ -934,6 +934,12 @@ func TestExecTakesShares(t *testing.T) {
 	exec(exitLocked, "--shared", "x", "--", "true")
 	testlock.Must(t, writes.Unlock(t.Context()))
 	exec(0, "--exclusive", "x", "--", "true")
+	hold := take(t, rlock.New(s, "x"))
+	for _, flag := range []string{"--fair=false", "--shared=false", "--exclusive=false"} {
+		exec(exitLocked, "--wait", "0", flag, "x", "--", "true") // the same lock as without the flag
+	}
+	exec(0, "--fair=false", "--shared", "x", "--", "true")
+	testlock.Must(t, hold.Unlock(t.Context()))
 
 	_, one, err := semaphore.New(s, "x", 2).Acquire(t.Context(), 1)
 	testlock.Must(t, err)
