@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -323,8 +322,10 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 
 	for _, args := range [][]string{{"unlock", "x"}, {"unlock", "--force", "x"}, {"unlock", "--force"},
 		{"unlock", "--force", "--kind", "odd", "x"}} {
-		if _, errOut, code := operate(t, m.Addr(), args...); code != exitTrouble || errOut == "" {
-			t.Errorf("%v: exit code %d: %s", args, code, errOut)
+		args = append(args, "--json")
+		out, errOut, code := operate(t, m.Addr(), args...)
+		if code != exitTrouble || errOut == "" || out != "" {
+			t.Errorf("%v: exit code %d: %s%s", args, code, out, errOut)
 		}
 	}
 	got := operateJSON[freed](t, m.Addr(), "unlock", "--force", "--kind", "reentrant", "x")
@@ -338,9 +339,12 @@ func TestForcedUnlockFreesOneLock(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "fair, freed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	_, errOut, code := operate(t, m.Addr(), "unlock", "--force", "x")
+	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--json", "x")
 	if code != exitWrong || !strings.Contains(errOut, `lock "x" (prefix lockline): not held`) {
 		t.Errorf("nobody holds it, yet exit code %d: %s", code, errOut)
+	}
+	if got := decoded[freed](t, out); got.Freed || got.Was != nil || got.Held == nil || len(got.Held) > 0 {
+		t.Errorf("nobody holds it, yet %s", out)
 	}
 }
 
@@ -386,7 +390,8 @@ func TestForcedUnlockWithATokenFreesTheHoldThatWasSeen(t *testing.T) {
 	hold := take(t, fairlock.New(session, "x"))
 	take(t, rlock.New(session, "x")) // a second lock named x; the token names the lock that is meant
 	out, errOut, code := operate(t, m.Addr(), "unlock", "--force", "--token", seen, "--json", "x")
-	if code != exitWrong || strings.Count(out, `"freed": false`) != 2 ||
+	got := decoded[freed](t, out)
+	if code != exitWrong || got.Freed || got.Was != nil || len(got.Held) != 2 ||
 		!strings.Contains(errOut, fmt.Sprintf("(till 3) holds it with token %d (fair)", hold.Token())) {
 		t.Errorf("somebody else holds it: exit code %d: %s%s", code, out, errOut)
 	}
@@ -416,7 +421,8 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		}
 		lock := k.open(testlock.NewSession(t, rdb), "x")
 		first := take(t, lock)
-		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", out: io.Discard, rdb: rdb,
+		var out bytes.Buffer
+		o := &operator{prefix: "lockline", kinds: []lockKind{k}, name: "x", json: true, out: &out, rdb: rdb,
 			session: testlock.NewSession(t, rdb)}
 		held, err := o.held(t.Context())
 		if err != nil || len(held) != 1 {
@@ -428,6 +434,10 @@ func TestForcedUnlockWithATokenLeavesTheNextHolderAlone(t *testing.T) {
 		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitWrong ||
 			!strings.Contains(err.Error(), fmt.Sprintf("holds it with token %d (%v)", next.Token(), k.Kind)) {
 			t.Errorf("%s: %v", k.String(), err)
+		}
+		if got := decoded[freed](t, out.String()); got.Freed || len(got.Held) != 1 ||
+			got.Held[0].Token != next.Token() {
+			t.Errorf("%s: %s", k.String(), &out)
 		}
 		if st, err := lock.state(t.Context()); err != nil || st.Token != next.Token() || !st.Held {
 			t.Errorf("%s: %+v, %v", k.String(), st, err)

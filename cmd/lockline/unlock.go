@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,13 +29,19 @@ not a lock, and cannot be freed.
 For a RedLock, only the part on this server is freed. The holder loses the RedLock
 when it has lost a majority of the parts.
 
+With --json, it writes one object. If the lock was freed, "freed" is true, and "was"
+is the state of the lock before. If not, "freed" is false, and "held" has the locks
+of this name that are held, or []. With exit code 125, it writes no JSON.
+
 Exit code: 0 if the lock was freed, and 1 if it was not held, or not by the holder
-with this --token. It is 125 if lockline failed: arguments, Redis.`
+with this --token. It is 125 if lockline failed: arguments, Redis, or locks of
+several kinds that have this name.`
 
 // freed is the JSON of unlock --force.
 type freed struct {
-	Freed bool      `json:"freed"`
-	Was   lockState `json:"was"` // state before the lock was freed; the present state if it was not freed
+	Freed bool        `json:"freed"`
+	Was   *lockState  `json:"was,omitempty"` // state before the lock was freed; nil if it was not freed
+	Held  []lockState `json:"held,omitzero"` // held locks of this name; nil if the lock was freed
 }
 
 func unlockCommand() *cli.Command {
@@ -75,15 +80,20 @@ func unlockCommand() *cli.Command {
 	})
 }
 
-// held returns the states of the locks of this name that are held.
+// held returns the states of the locks of this name that are held. If err is nil, the result is not nil.
 func (o *operator) held(ctx context.Context) ([]lockState, error) {
 	states, err := o.look(ctx)
 	return slices.DeleteFunc(states, func(s lockState) bool { return !s.Held }), err
 }
 
 // notFreed returns the error if nothing was freed. The error names the present holders, or says that there
-// are none.
+// are none. With --json, notFreed also writes held, which must not be nil.
 func (o *operator) notFreed(ctx context.Context, held []lockState) error {
+	if o.json {
+		if err := o.write(freed{Held: held}); err != nil {
+			return err
+		}
+	}
 	if len(held) == 0 {
 		return &exitError{exitWrong, fmt.Errorf("lock %q (%s): not held%s", o.name, o.whereOfKind(),
 			o.insteadHeld(ctx))}
@@ -92,11 +102,6 @@ func (o *operator) notFreed(ctx context.Context, held []lockState) error {
 	for _, s := range held {
 		for _, h := range s.Holders {
 			by = append(by, fmt.Sprintf("%v holds it with token %d (%s)", h, h.Token, s.Kind))
-		}
-		if o.json {
-			if err := o.write(freed{false, s}); err != nil {
-				return err
-			}
 		}
 	}
 	return &exitError{exitWrong, fmt.Errorf("lock %q: not freed: %s", o.name, strings.Join(by, ", "))}
@@ -147,9 +152,12 @@ func (o *operator) forceUnlock(ctx context.Context, was lockState, token int64) 
 		return err
 	case !yes:
 		now, err := o.held(ctx)
-		return cmp.Or(err, o.notFreed(ctx, now))
+		if err != nil {
+			return err
+		}
+		return o.notFreed(ctx, now)
 	case o.json:
-		return o.write(freed{yes, was})
+		return o.write(freed{Freed: yes, Was: &was})
 	}
 	for _, h := range was.Holders {
 		if token == 0 || h.Token == token {
