@@ -30,6 +30,12 @@ const (
 )
 
 func demoCommand() *cli.Command {
+	access := accessFlags(&cli.StringFlag{Name: "redis",
+		Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: a server in this program)"})
+	for _, f := range access {
+		// The variables name the Redis of the user's programs, and the demo must not write there by accident.
+		f.(*cli.StringFlag).Sources = cli.ValueSourceChain{}
+	}
 	return &cli.Command{
 		Name:  "demo",
 		Usage: "processes share a lock, one stands still and one is killed, and the outcome is checked",
@@ -38,10 +44,10 @@ func demoCommand() *cli.Command {
 			"continues, it writes, and its fencing token is refused. Another one is killed while it\n" +
 			"holds the lock. Rows show the holder, its fencing token, and the waiters. At the end,\n" +
 			"the demo checks what happened. The exit code is 0 if all was right, and 1 if not.\n\n" +
-			"In the Redis of --redis, the keys of the demo begin with lockline-demo-, and are gone\n" +
-			"within a minute.",
-		Flags: append(accessFlags(&cli.StringFlag{Name: "redis",
-			Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379/0 (default: a server in this program)"}),
+			"By default, the demo uses a server in its own memory. LOCKLINE_REDIS and the other\n" +
+			"variables of lockline have no effect on the demo. In the Redis of --redis, the keys of\n" +
+			"the demo begin with lockline-demo-, and are gone within a minute.",
+		Flags: append(access,
 			&cli.DurationFlag{Name: "for", Value: 5 * time.Second,
 				Usage: "time for which the processes contend, without the leases for which they wait"},
 		),

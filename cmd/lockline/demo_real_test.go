@@ -24,7 +24,10 @@ func TestDemoShowsThatAllIsRight(t *testing.T) {
 			if name == "theirs" {
 				args = append(args, "--redis", "redis://"+m.Addr())
 			}
-			p := start(t, exec.Command(os.Args[0], args...))
+			cmd := exec.Command(os.Args[0], args...)
+			cmd.Env = append(os.Environ(), "LOCKLINE_REDIS=nonsense", "LOCKLINE_REDIS_FILE=/nonexistent",
+				"LOCKLINE_CACERT=/nonexistent", "LOCKLINE_CERT=/nonexistent", "LOCKLINE_KEY=/nonexistent")
+			p := start(t, cmd)
 			p.wantCode(exitOK)
 			out := p.out.String()
 			if strings.Count(out, "✓") != 7 || strings.Contains(out, "\x1b") ||
