@@ -48,9 +48,10 @@ without the lock.
 
 With --hold-at-least 30s, the lock stays taken until 30 s after its grant, even if
 the command ends earlier. With --wait 0, too, machines whose clocks differ by
-seconds run a cron job only once. If lockline is killed, the lock is free when its
-lease ends. If Redis does not answer when the command has ended, lockline ends 2 s
-later, and then the lock is also free when its lease ends.
+seconds run a cron job only once. If the command could not be started, the lock is
+free at once, so another machine can run the job. If lockline is killed, the lock is
+free when its lease ends. If Redis does not answer when the command has ended,
+lockline ends 2 s later, and then the lock is also free when its lease ends.
 
 The lease is renewed after each third. By default, it is longer than the 15 s of the
 library, because --grace is a part of it. If renewals fail, the command and all its
@@ -243,13 +244,12 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// This Unlock is for an early return. After guard.release has unlocked the lock, it does nothing.
-	defer func() { _ = unlockBy(hold, leaveBy()) }()
 	// After a hand-over, the first lease is only two seconds. Without Extend, the guard would end the command
 	// at once.
 	extending, cancel := context.WithTimeout(waiting, o.lease)
 	err = hold.Extend(extending, o.lease)
 	if cancel(); err != nil {
+		c.free(hold)
 		return err
 	}
 
@@ -257,6 +257,7 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 	env := environment(o.name, session.ID(), hold.Token())
 	run, err := startGroup(path, o.command, env, hold.Deadline().Add(-lead))
 	if err != nil {
+		c.free(hold)
 		return err
 	}
 	g := &guard{
@@ -427,11 +428,22 @@ func (c *contender) wait(ctx context.Context, granted func()) (context.Context, 
 		}
 		return nil, nil, &exitError{c.locked, err}
 	}
-	_ = unlockBy(hold, c.leaveBy()) // the lock may have been granted although ctx has ended
+	c.free(hold) // the lock may have been granted although ctx has ended
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("%w%s", err, shortWait(c.atMost))
 	}
 	return nil, nil, err
+}
+
+// free frees the lock of a command that did not run, even if --hold-at-least would keep the lock taken. hold
+// may be nil. free waits for Redis until the time of leaveBy.
+func (c *contender) free(hold *rlock.Hold) {
+	ctx, cancel := context.WithDeadline(context.Background(), c.leaveBy())
+	defer cancel()
+	if c.atLeast > 0 && hold != nil {
+		_, _ = c.lock.ForceUnlockToken(ctx, hold.Token())
+	}
+	_ = hold.Unlock(ctx)
 }
 
 // silence is the time after which a wait is reported.

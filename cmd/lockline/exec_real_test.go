@@ -337,14 +337,15 @@ func TestExecRunsTheCommandOnceReplicasHaveTheLock(t *testing.T) {
 	server.StartReplica(t)
 	p := startExec(t, server.Addr, "--replicas", "1", "n", "--", "true")
 	p.wantCode(0)
-	p = startExec(t, server.Addr, "--replicas", "2", "--lease", "5s", "n", "--", "true")
+	args := []string{"--hold-at-least", "1h", "--replicas", "2", "n", "--", "true"}
+	p = startExec(t, server.Addr, append([]string{"--lease", "5s"}, args...)...)
 	p.wantCode(exitTrouble)
 	const says = "--replicas: 1 of 2 replicas have it: context deadline exceeded: " +
 		"they have the time of the lease, 5s"
 	if said := p.errOut.String(); !strings.Contains(said, says) {
 		t.Errorf("stderr: %q", said)
 	}
-	p = startExec(t, server.Addr, "--replicas", "2", "n", "--", "true")
+	p = startExec(t, server.Addr, args...)
 	testlock.Eventually(t, "it waits for replicas", func() bool {
 		state, err := locker(t, server.Addr, "n").Inspect(t.Context())
 		return err == nil && state.Held
@@ -366,6 +367,19 @@ func TestTheLockStaysTakenForAsLongAsExecWasTold(t *testing.T) {
 	if state, err := locker(t, m.Addr(), "n").Inspect(t.Context()); err != nil || !state.Held ||
 		state.Remaining < 50*time.Minute || !state.Unlocked || state.Note != "order 42" {
 		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+func TestALockWhoseCommandDidNotStartIsFreeAtOnce(t *testing.T) {
+	t.Parallel()
+	addr := theirRedis(t).Addr()
+	program := filepath.Join(t.TempDir(), "program")
+	testlock.Must(t, os.WriteFile(program, []byte("no program\n"), 0o700))
+	for _, kind := range []string{"--prefix lockline", "--fair", "--shared", "--exclusive", "--semaphore 1"} {
+		takes := append(strings.Fields(kind), "--hold-at-least", "1h", "--wait", "0")
+		execs(t, addr, exitCannotRun, append(takes, "n", "--", program)...)
+		free := strings.Fields(strings.Replace(kind, "shared", "exclusive", 1))
+		execs(t, addr, 0, append(free, "--wait", "0", "n", "--", "true")...)
 	}
 }
 
