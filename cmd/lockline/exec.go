@@ -41,10 +41,14 @@ fails at once. LOCKLINE_OWNERS is for this check.
 If the lock was not granted within a second, a line on stderr names the holder.
 After the grant, stdin, stdout and stderr belong to the command. The command runs in
 a process group of its own. If lockline is in the foreground of a terminal, this
-group becomes the foreground, and ctrl-Z does not stop the command. SIGINT, SIGTERM,
-SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group. Only the command
-itself is waited for. If it leaves processes running in the background, these run
-without the lock.
+group becomes the foreground, and ctrl-Z does not stop the command. If stdin or
+stdout is a pipe, the group becomes the foreground only when the command uses the
+terminal, so that a pager can use it until then. If lockline is in the background, a
+command that uses the terminal is stopped, with a line on stderr, and holds the lock.
+
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group.
+Only the command itself is waited for. If it leaves processes running in the
+background, these run without the lock.
 
 With --hold-at-least 30s, the lock stays taken until 30 s after its grant, even if
 the command ends earlier. With --wait 0, too, machines whose clocks differ by

@@ -69,6 +69,9 @@ func startGroup(path string, command, env []string, until time.Time) (*group, er
 	if err := g.warden.Start(); err != nil {
 		return nil, err
 	}
+	// While the command has the terminal, another part of a pipeline may use the terminal, too. The kernel
+	// then stops the whole group of this process, but this process must renew the lease.
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 	reported.Close() // otherwise reports would not end when the warden ends
 	decoder := json.NewDecoder(reports)
 	var r report
@@ -137,17 +140,38 @@ func (g *group) letGo() {
 	g.deadline.Close()
 	_ = g.warden.Process.Signal(syscall.SIGCONT)
 	_ = g.warden.Wait()
+	defer signal.Reset(syscall.SIGTTIN, syscall.SIGTTOU)
 	if g.terminal != nil {
-		// This process is in the background. If it did not ignore SIGTTOU, the next call would stop it.
-		signal.Ignore(syscall.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(int(g.terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
-		signal.Reset(syscall.SIGTTOU)
+	} else if g.pid > 0 && moveForeground(g.pid, unix.Getpgrp()) == g.pid {
+		_ = syscall.Kill(0, syscall.SIGCONT) // for parts of a pipeline that were stopped meanwhile
 	}
 }
 
+// moveForeground makes the process group `to` the foreground of the controlling terminal, if the group `from`
+// is the foreground. It returns the group that was the foreground before, or -1 after an error. The caller
+// must ignore SIGTTOU, because otherwise this signal would stop a process in the background.
+func moveForeground(from, to int) (before int) {
+	terminal, err := os.Open("/dev/tty")
+	if err != nil {
+		return -1
+	}
+	defer terminal.Close()
+	fd := int(terminal.Fd())
+	before, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	if err == nil && before == from {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, to)
+	}
+	if err != nil {
+		return -1
+	}
+	return before
+}
+
 // foreground returns stdin if stdin and stdout are terminals in which the group of this process is the
-// foreground. Otherwise it returns nil. So the foreground does not change if stdin or stdout is a pipe.
-// Another part of the pipeline, such as a pager, may need the foreground.
+// foreground. Otherwise it returns nil. So the foreground does not change at once if stdin or stdout is a
+// pipe. Another part of the pipeline, such as a pager, may need the foreground. If the command uses the
+// terminal, the warden makes its group the foreground.
 func foreground() *os.File {
 	for _, f := range []*os.File{os.Stdin, os.Stdout} {
 		owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

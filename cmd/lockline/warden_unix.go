@@ -142,6 +142,9 @@ func (w *warden) start(path string, command []string, foreground bool) (ended <-
 }
 
 func (w *warden) reap(foreground bool, code chan<- int) {
+	// moveForeground requires this. The command has started, so it does not inherit this.
+	signal.Ignore(syscall.SIGTTOU)
+	reported := false
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
@@ -150,6 +153,17 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 		case err != nil: // no child is left
 			return
 		case pid != w.command:
+		case status.Stopped() && (status.StopSignal() == syscall.SIGTTIN ||
+			status.StopSignal() == syscall.SIGTTOU): // the command uses the terminal from the background
+			if w.giveTerminal() {
+				foreground = true
+				_ = syscall.Kill(-pid, syscall.SIGCONT)
+			} else if !reported {
+				reported = true
+				complain(os.Stderr, fmt.Errorf("lock %q: the command was stopped (%v), because it uses the "+
+					"terminal and lockline is not in the foreground; the lock stays taken",
+					os.Getenv("LOCKLINE_NAME"), status.StopSignal()))
+			}
 		case status.Stopped() && foreground:
 			// This undoes ctrl-Z. Otherwise the shell would not notice that the command was stopped, and
 			// other processes would wait for a lock that a stopped command holds.
@@ -160,6 +174,17 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 			code <- status.ExitStatus()
 		}
 	}
+}
+
+// giveTerminal makes the command's group the foreground if the group of exec is the foreground. It reports
+// whether the command's group is the foreground now.
+func (w *warden) giveTerminal() bool {
+	own, err := unix.Getpgid(os.Getppid())
+	if err != nil {
+		return false
+	}
+	before := moveForeground(own, w.command)
+	return before == own || before == w.command
 }
 
 // send sends a signal to a process, or to a group if pid is negative. It also continues a stopped process,
