@@ -172,9 +172,8 @@ func TestAServerIsNotJoinedBeforeItSaysWhetherItWasForced(t *testing.T) {
 	})
 }
 
-// The request for the part was sent twice, so the release of the part must refuse late copies. The server
-// remembers this in the same way as a forced unlock. The hold must not take its own release for that of an
-// operator.
+// The request for the part was sent twice, so the release of the part leaves a tombstone, as a forced unlock
+// does. The hold must not mistake its own tombstone for the tombstone of a forced unlock.
 func TestAHoldJoinsAServerWhoseRequestWasSentTwice(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		m := r.warm(t)

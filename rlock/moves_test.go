@@ -207,7 +207,7 @@ func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during r
 func (tryAgain) RedisError()   {}
 
 // A Cluster refuses a request if only some of its keys have moved. An Unlock then sends its request again in
-// the background, and must not go on to name too few keys once the slot has moved.
+// the background. Once the slot has moved, this request must name all keys.
 func TestARepeatedReleaseFreesTheLockSoonAfterItsSlotHasMoved(t *testing.T) {
 	for kind, newLock := range queued {
 		t.Run(kind, func(t *testing.T) {

@@ -356,8 +356,8 @@ func (w *waiter) endedError() error {
 // call out; nil means that none is known.
 //
 // endOfWait calls methods of the caller's context. This context may have a type of the user's, or be the
-// context of a MultiLock, and then its method Err asks the holds of other locks, and even of this lock. So
-// the caller must not hold l.mu, and the waiter must have left its lane.
+// context of a MultiLock. Its method Err may then lock the mutexes of other locks, and even l.mu. So the
+// caller must not hold l.mu. The waiter must have left its lane, because endOfWait reads lastError.
 func (w *waiter) endOfWait(holder *failure.LockedError) error {
 	l := w.l
 	if holder != nil {
