@@ -23,8 +23,8 @@ func TestValuesThatLocklineDidNotWriteAreRefusedOrRepairedByARealServer(t *testi
 	})
 }
 
-// With this value as a number, the key would seem to live for ages, so nothing would extend its life. (The Lua
-// of miniredis does not read the value as a number.)
+// With this value as a number, the key would seem to live for ages, so nothing would extend its life. The Lua
+// of miniredis does not read the value as a number.
 func TestALifetimeInAFormThatLocklineDoesNotWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	rdb := testlock.Shared(t)

@@ -216,7 +216,8 @@ func TestARepeatedReleaseFreesTheLockSoonAfterItsSlotHasMoved(t *testing.T) {
 				rdb := w.Net.Client(t)
 				rdb.AddHook(testlock.Around(func(cmds []redis.Cmder, next func() error) error {
 					for _, cmd := range cmds {
-						if args := cmd.Args(); moving.Load() && strings.HasPrefix(cmd.Name(), "eval") && args[2] != 1 {
+						isScript := strings.HasPrefix(cmd.Name(), "eval")
+						if moving.Load() && isScript && cmd.Args()[2] != 1 {
 							cmd.SetErr(tryAgain{})
 							return tryAgain{}
 						}

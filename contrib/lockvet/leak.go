@@ -42,8 +42,9 @@ func (c *checker) leak(b *cfg.Block, i int, a *acquisition) {
 	release := c.release(a.call)
 	switch {
 	case a.hold == nil:
-		c.report(a.call, a.assign.Lhs[1], "the result that ends this %s is discarded, so the lock stays held: "+
-			"name the result and defer its %s, or use %s", c.name(a.call), release, instead[release])
+		c.report(a.call, a.assign.Lhs[1],
+			"the result that ends this %s is discarded, so the lock stays held: "+
+				"name the result and defer its %s, or use %s", c.name(a.call), release, instead[release])
 		return
 	case c.hasLease(a.call, false):
 		return

@@ -25,8 +25,8 @@ type waiter struct {
 	bounds call.Bounds
 	begun  time.Time
 
-	// bounded reports whether the call has a deadline. It is stored, because Deadline of a user's context must
-	// not run under lockState.mu (endOfWait has the reason).
+	// bounded reports whether the call has a deadline. It is stored, because Deadline of a user's context
+	// must not run under lockState.mu (endOfWait has the reason).
 	bounded bool
 
 	lost         handle.State // state of a lost or closed hold from which ctx descends; Held if there is none

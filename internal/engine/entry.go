@@ -44,9 +44,9 @@ type chain struct {
 	lost      *session.Event // the event of the chain's end, if the chain ended before it was announced
 }
 
-// newEntry makes e an entry for the waiter's goroutine, and returns e. The entry is not a hold yet. The caller
-// must not hold l.mu. The reason is that newEntry calls methods of w.ctx, whose type may be the user's. Such a
-// method may call this package.
+// newEntry makes e an entry for the waiter's goroutine, and returns e. The entry is not a hold yet. The
+// caller must not hold l.mu. The reason is that newEntry calls methods of w.ctx, whose type may be the
+// user's. Such a method may call this package.
 func (w *waiter) newEntry(e *Entry, g *Grant) *Entry {
 	*e = Entry{g: g, write: w.want.exclusive(), fixed: w.cfg.Lease != 0, given: w.ctx}
 	e.root = e

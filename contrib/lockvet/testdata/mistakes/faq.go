@@ -247,6 +247,6 @@ func forgottenLocks(ctx context.Context, s *rlock.Session, q *multilock.Quorum) 
 }
 
 func forgottenLeadership(ctx context.Context, e *election.Election) error {
-	_, _, err := e.Campaign(ctx, "here") // want `ends this Campaign is discarded, .* defer its Resign, or use Run`
+	_, _, err := e.Campaign(ctx, "here") // want `ends this Campaign .* defer its Resign, or use Run`
 	return err
 }

@@ -25,7 +25,7 @@ func reentrant(ctx context.Context, s *rlock.Session) error {
 		return err
 	}
 	_ = hold.Unlock(ctx)
-	m.TryLock(ctx, rlock.WithLease(30))          // want `the error of TryLock` `30 has no unit, .* 30ns: multiply`
+	m.TryLock(ctx, rlock.WithLease(30))          // want `error of TryLock` `30 has no unit, .* multiply`
 	m.Do(ctx, func(held context.Context) error { // want `the error of Do is dropped`
 		return work(ctx) // want `ctx comes from outside of this Do, .*: pass on held`
 	})
