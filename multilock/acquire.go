@@ -297,8 +297,8 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 // isOutage reports whether err comes from an outage. After such an error of a member, a Lock of the MultiLock
 // starts over. It then waits for that member by the Lock of the member, which keeps waiting in an outage.
 func isOutage(err error) bool {
-	if outage, known := outageOf(err); known {
-		return outage
+	if waits, known := waitsAfter(err); known {
+		return waits
 	}
 	var reply redis.Error
 	var network net.Error

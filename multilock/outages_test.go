@@ -137,7 +137,7 @@ func failures(t *testing.T, n int, l rlock.Locker) (errs []error) {
 }
 
 // Each goroutine of a process waits for one lease, counted from the beginning of its own call or of the
-// outage. It does not wait for one lease after another goroutine has given up.
+// outage. When one goroutine has given up, the next goroutine does not begin a new wait of one lease.
 func TestGoroutinesOfAProcessGiveUpOneLeaseAfterTheirServersFailed(t *testing.T) {
 	outages := map[string]struct{ begin, end func(w *testlock.Wire) }{
 		"frozen": {func(w *testlock.Wire) { w.Net.Freeze() }, func(w *testlock.Wire) { w.Net.Thaw() }},
@@ -187,8 +187,8 @@ func TestGoroutinesOfAProcessGiveUpOneLeaseAfterTheirServersFailed(t *testing.T)
 	}
 }
 
-// cutOff returns the RedLock "x" of a new process with its own network. The function cut cuts this network to
-// all servers except the server of the line, or repairs it.
+// cutOff returns the RedLock "x" of a new process with its own network. cut(true) disconnects the process from
+// all servers except the server of the line. cut(false) connects it again.
 func (r servers) cutOff(t *testing.T) (m *multilock.RedLock, cut func(bool)) {
 	all, own := r.apart(t)
 	at := r.lineAt()

@@ -32,9 +32,10 @@ type localQueue struct {
 	held atomic.Pointer[majority]         // nil if this process does not hold the lock
 	seen atomic.Pointer[failure.Sighting] // the last known holder; nil if the lock is not known to be taken
 
-	// outage is the outage that the goroutine with the turn has found in its rounds. It is nil if there is
-	// none. It is also nil while this goroutine waits in a line or holds the lock. The goroutine may then
-	// send no requests to most servers, so nobody would notice that an outage has ended.
+	// outage is the outage that the goroutine with the turn has found in its last round; nil means none. In
+	// the pause between two rounds, outage is not brought up to date. It is nil while this goroutine waits in
+	// a line or holds the lock. The goroutine may then send no requests to most servers, so nobody would
+	// notice that an outage has ended.
 	outage atomic.Pointer[outage]
 }
 

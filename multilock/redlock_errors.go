@@ -44,9 +44,9 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// outageOf reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
-// known is false, outageOf does not know the error, and outage has no meaning.
-func outageOf(err error) (outage, known bool) {
+// waitsAfter reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
+// known is false, waitsAfter does not know the error, and waits has no meaning.
+func waitsAfter(err error) (waits, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {
 		return !few.final, true
@@ -175,8 +175,8 @@ func (r *round) holder() (holder *failure.LockedError) {
 }
 
 // roundError returns the error of a round that has failed. The error names the holder, or says that too few
-// servers have answered. roundError records the holder in the call and in its localQueue, and an outage in
-// the call. If reason is nil, the votes say why the round has failed. Otherwise reason is errMinority, or
+// servers have answered. roundError records the holder in the call and in its localQueue, and the error of
+// a round without enough answers in the call. If reason is nil, the votes say why the round has failed. Otherwise reason is errMinority, or
 // says why a round with a majority has failed.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }

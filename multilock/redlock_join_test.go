@@ -267,7 +267,7 @@ func TestAHoldThatIsUnlockedWhileItJoinsLeavesNothing(t *testing.T) {
 func TestALatePartIsReleasedThoughTheServerOfAnotherOneDies(t *testing.T) {
 	withServers(t, 5, func(t *testing.T, r servers) {
 		m := r.warm(t)
-		time.Sleep(100 * time.Millisecond) // the releases have ended on all servers
+		time.Sleep(100 * time.Millisecond) // until the releases of warm have ended on all servers
 		for i, delay := range []time.Duration{10, 30, 32, 10, 10} {
 			r[i].Net.SetDelay(delay * time.Millisecond / 10)
 		}

@@ -84,8 +84,9 @@ func (m *majority) checkPart(i int) {
 // more. Without rejoin, each restart of a server would take a part from the hold, until the hold has no
 // majority. lost is the lost part, or nil if there was no part. rejoin first sends requests until the server
 // says whether an operator has freed the lost part. If so, rejoin does not acquire the part again. rejoin
-// unlocks the lost part after this answer, or when it ends without an answer. An earlier release could leave
-// the same trace on the server as an operator. The caller must be counted in q.home.
+// unlocks the lost part after this answer, or when it ends without an answer. It does not do so earlier,
+// because a release may leave the same tombstone on the server as a forced unlock. The caller must be counted
+// in q.home.
 func (m *majority) rejoin(i int, pause time.Duration, lost *engine.Entry) {
 	q := m.q
 	bounds := call.Bounds{Until: m.ctx, Closing: q.closing}

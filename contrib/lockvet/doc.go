@@ -22,9 +22,10 @@
 //   - In a package that calls rlock.WithOwner, a context from outside may be used under a lock.
 //   - A hold that is returned, stored, captured, or passed to a function counts as unlocked. So does any hold
 //     in the function main, or in a function that closes a session.
-//   - A lock with a fixed lease needs no Unlock. So a function may discard a hold, unless the function itself
-//     makes the lock without rlock.WithLease. If a hold has a name, lockvet demands an Unlock, unless the
-//     function contains the rlock.WithLease, or an option that lockvet cannot see.
+//   - A lock with a fixed lease needs no Unlock. So a discarded hold is a mistake only if the same function
+//     makes the lock, and passes neither rlock.WithLease nor an option that lockvet cannot see. A hold with a
+//     name needs an Unlock, unless the function passes such an option, or assigns the lock to a variable that
+//     already has a value.
 //   - Files of tests, and files that import testing, are not checked. A test often plays several holders at
 //     the same time, and makes mistakes on purpose.
 //

@@ -51,9 +51,9 @@ func inner(statement ast.Stmt) (list []ast.Stmt) {
 	return list
 }
 
-// leaves reports whether statement may leave its list of statements in all cases. A continue counts, because
-// its label may name an outer loop. A statement with several branches counts, because each branch may end in
-// a return.
+// leaves reports whether every path through statement may leave the list of statements. It returns true for a
+// continue, because the label of the continue may name an outer loop. It also returns true for a statement
+// with several branches, because each branch may end in a return.
 func leaves(statement ast.Stmt) bool {
 	switch s := statement.(type) {
 	case *ast.ReturnStmt, *ast.BranchStmt, *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:

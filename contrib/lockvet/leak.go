@@ -23,7 +23,7 @@ func (c *checker) paths(body *ast.BlockStmt, g *cfg.CFG, isMain bool) {
 				continue // other functions can use the variable of the hold
 			}
 			if a.hold == nil && c.release(a.call) == "Unlock" && c.hasLease(a.call, true) {
-				continue // the lock only limits how often the function runs, for example
+				continue // a fixed lease needs no Unlock; for example, it limits how often a function runs
 			}
 			if !isMain && !c.endsElsewhere(body, a) {
 				c.leak(b, i, a)

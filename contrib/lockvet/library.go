@@ -40,14 +40,14 @@ func releaseOf(t types.Type) string {
 
 // hasLease reports whether e may set a fixed lease, so that the lock needs no Unlock. The expression e is an
 // option, a lock, or a call that gets options and locks. For a lock that other code has made, hasLease
-// returns unseen. For an option from other code, it returns true.
+// returns unseen. For an option from other code, and for a variable that is assigned again, it returns true.
 func (c *checker) hasLease(e ast.Expr, unseen bool) bool {
 	t := c.TypesInfo.TypeOf(e)
 	if _, basic := t.Underlying().(*types.Basic); basic || isContext(t) || isSession(t) || isQuorum(t) {
 		return false
 	}
-	if value := c.values[c.variable(e)]; value != nil {
-		return c.hasLease(value, unseen)
+	if value, known := c.values[c.variable(e)]; known {
+		return value == nil || c.hasLease(value, unseen)
 	}
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {

@@ -27,10 +27,12 @@ type checker struct {
 	*analysis.Pass
 	cfgs         *ctrlflow.CFGs
 	acquisitions map[ast.Node]*acquisition // by their field assign
-	values       map[*types.Var]ast.Expr   // the values of variables that := declares and nothing changes
-	hasOwners    bool                      // rlock.WithOwner is called, so any context may carry a hold
-	hidden       map[line]bool             // lines for which a comment hides reports
-	reported     map[token.Pos]bool        // positions that have a report
+	// values has the initial values of variables. The value is nil if the variable is assigned again,
+	// or if its address is taken.
+	values    map[*types.Var]ast.Expr
+	hasOwners bool               // rlock.WithOwner is called, so any context may carry a hold
+	hidden    map[line]bool      // lines for which a comment hides reports
+	reported  map[token.Pos]bool // positions that have a report
 }
 
 // An acquisition is a statement such as held, hold, err := m.Lock(ctx). If a variable is blank, its field is
@@ -52,7 +54,7 @@ func run(pass *analysis.Pass) (any, error) {
 		hidden: map[line]bool{}, reported: map[token.Pos]bool{}}
 	in := pass.ResultOf[inspect.Analyzer].(*inspector.Inspector)
 	in.Preorder([]ast.Node{(*ast.AssignStmt)(nil), (*ast.CallExpr)(nil), (*ast.RangeStmt)(nil),
-		(*ast.UnaryExpr)(nil)}, c.collect)
+		(*ast.UnaryExpr)(nil), (*ast.ValueSpec)(nil)}, c.collect)
 	for _, file := range pass.Files {
 		if !isTest(pass.Fset, file) {
 			c.readComments(file)
@@ -81,14 +83,23 @@ func (c *checker) collect(n ast.Node) {
 		delete(c.values, c.variable(n.Key))
 		delete(c.values, c.variable(n.Value))
 	case *ast.UnaryExpr:
-		if n.Op == token.AND {
-			delete(c.values, c.variable(n.X))
+		if v := c.variable(n.X); v != nil && n.Op == token.AND {
+			c.values[v] = nil
+		}
+	case *ast.ValueSpec:
+		for i, name := range n.Names {
+			v := c.variable(name)
+			if _, changed := c.values[v]; v != nil && !changed && len(n.Names) == len(n.Values) {
+				c.values[v] = n.Values[i]
+			}
 		}
 	case *ast.AssignStmt:
 		for i, to := range n.Lhs {
-			v := c.variable(to)
-			delete(c.values, v)
-			if v != nil && n.Tok == token.DEFINE && v.Pos() == to.Pos() && len(n.Lhs) == len(n.Rhs) {
+			switch v := c.variable(to); {
+			case v == nil:
+			case n.Tok != token.DEFINE || v.Pos() != to.Pos():
+				c.values[v] = nil
+			case len(n.Lhs) == len(n.Rhs):
 				c.values[v] = n.Rhs[i]
 			}
 		}

@@ -42,8 +42,8 @@ func (b *Bounds) ToleratesOutage(failing, begun time.Time, atMost time.Duration)
 	return bounded || !OutageIsTooLong(failing, begun, atMost)
 }
 
-// OutageIsTooLong reports whether more than atMost has passed since an outage began at failing, or since a
-// call began at begun, whichever was later.
+// OutageIsTooLong reports whether a call has waited in an outage for more than atMost. The outage began at
+// the time failing, and the call at the time begun.
 func OutageIsTooLong(failing, begun time.Time, atMost time.Duration) bool {
 	if failing.Before(begun) {
 		failing = begun

@@ -297,7 +297,7 @@ func (a *actor) join(l *latched, la *latch.Latch) {
 		a.fail("%s: has joined as %s, and Redis did not say so", a.name, name)
 	}
 	for _, id := range of.ids {
-		l.members[id].wanted = true
+		l.members[id].returned = true
 	}
 	l.joined[of] = struct{}{}
 	l.believe(l.on[0].tick())
@@ -460,7 +460,7 @@ func (l *latched) due() {
 	for name, p := range l.state.leases {
 		m := l.members[p.id]
 		j := l.joining[m.from+" "+name]
-		if !m.wanted && p.till > clock && j.under == 0 && !j.p.over() &&
+		if !m.returned && p.till > clock && j.under == 0 && !j.p.over() &&
 			now.Sub(later(later(m.at, j.ended), w.quiet)) > w.gap {
 			w.fail("%s has the lease of %s, which its process did not want", short(p.id), name)
 		}

@@ -83,7 +83,7 @@ type member struct {
 	run      string
 	from     string    // name of the process
 	at       time.Time // time at which it joined
-	wanted   bool      // a Join has returned the party
+	returned bool      // Join has returned the party to its process
 	replaced bool      // the party has replaced a dead one
 	counted  bool
 	died     bool // the lease has expired, or the party has left

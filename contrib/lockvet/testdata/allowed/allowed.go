@@ -370,6 +370,29 @@ func leaseOfNewWithToken(ctx context.Context, s *rlock.Session) error {
 	return work(held)
 }
 
+func leaseOfVar(ctx context.Context, s *rlock.Session) error {
+	var m = rlock.New(s, "x", rlock.WithLease(time.Minute))
+	held, hold, err := m.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Print(hold.Token())
+	return work(held)
+}
+
+func leaseOfAssigned(ctx context.Context, s *rlock.Session) error {
+	m := rlock.New(s, "x")
+	if s.ID() == "" {
+		m = rlock.New(s, "y", rlock.WithLease(time.Minute))
+	}
+	held, hold, err := m.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	log.Print(hold.Token())
+	return work(held)
+}
+
 func leaseOfMember(ctx context.Context, s *rlock.Session) error {
 	a, b := rlock.New(s, "a"), rlock.New(s, "b", rlock.WithLease(time.Minute))
 	_, _, err := multilock.New(a, b).TryLock(ctx)
