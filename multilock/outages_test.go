@@ -187,8 +187,8 @@ func TestGoroutinesOfAProcessGiveUpOneLeaseAfterTheirServersFailed(t *testing.T)
 	}
 }
 
-// cutOff returns the RedLock "x" of a new process with its own network. cut(true) disconnects the process from
-// all servers except the server of the line. cut(false) connects it again.
+// cutOff returns the RedLock "x" of a new process with its own network. cut(true) disconnects the process
+// from all servers except the server of the line. cut(false) connects it again.
 func (r servers) cutOff(t *testing.T) (m *multilock.RedLock, cut func(bool)) {
 	all, own := r.apart(t)
 	at := r.lineAt()

@@ -44,8 +44,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, errTwice) || !errors.Is(err, errLate) && !wire.Judge(err).Transient
 }
 
-// waitsAfter reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage. If
-// known is false, waitsAfter does not know the error, and waits has no meaning.
+// waitsAfter reports whether the Lock of a RedLock keeps waiting after this error, as it does in an outage.
+// If known is false, waitsAfter does not know the error, and waits has no meaning.
 func waitsAfter(err error) (waits, known bool) {
 	var few *tooFewError
 	if errors.As(err, &few) {

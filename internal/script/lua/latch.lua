@@ -28,8 +28,8 @@ local ENDED = 120000
 
 -- keepAlive ensures that the key lives for at least ENDED ms more. `lifetime` is the lifetime in ms of the
 -- current run, or nil. If it is longer than ENDED, the key lives for at least that time. `lease` is the lease
--- in ms of a party, or nil. If another session began the run, the lease may be longer than the lifetime. The key
--- lives for at least ENDED ms after the lease, so that waiters can notice its end.
+-- in ms of a party, or nil. If another session began the run, the lease may be longer than the lifetime. The
+-- key lives for at least ENDED ms after the lease, so that waiters can notice its end.
 local function keepAlive(lifetime, lease)
   local ms = math.max(ENDED + (lease or 0), parseNumber(lifetime or '', 1e13) or 0)
   if redis.call('PTTL', KEYS[1]) < ms then
