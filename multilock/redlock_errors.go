@@ -175,9 +175,9 @@ func (r *round) holder() (holder *failure.LockedError) {
 }
 
 // roundError returns the error of a round that has failed. The error names the holder, or says that too few
-// servers have answered. roundError records the holder in the call and in its localQueue, and the error of
-// a round without enough answers in the call. If reason is nil, the votes say why the round has failed. Otherwise reason is errMinority, or
-// says why a round with a majority has failed.
+// servers have answered. roundError records the holder in the call and in its localQueue, and the error of a
+// round without enough answers in the call. If reason is nil, the votes say why the round has failed.
+// Otherwise reason is errMinority, or says why a round with a majority has failed.
 func (c *lockCall) roundError(r *round, reason error) error {
 	isClosed := func(err error) bool { return errors.Is(err, failure.ErrClosed) }
 	if slices.ContainsFunc(r.errs, isClosed) {
