@@ -49,7 +49,10 @@ func TestABrokenInvariantIsReported(t *testing.T) {
 		"a grant without any": func(_ *lockState, _ *lane, g *Grant) {
 			*g = Grant{l: g.l, lane: g.lane, permits: All, firstToken: int64(0)}
 		},
-		"writers":          func(_ *lockState, _ *lane, g *Grant) { g.numWriters++ },
+		"writers": func(_ *lockState, _ *lane, g *Grant) { g.numWriters++ },
+		"a late downgrade": func(_ *lockState, _ *lane, g *Grant) {
+			g.holds[0].write, g.numWriters, g.allTakenUntil = false, 0, 9
+		},
 		"renewed holds":    func(_ *lockState, _ *lane, g *Grant) { g.numRenewed-- },
 		"tokens":           func(_ *lockState, _ *lane, g *Grant) { g.token++ },
 		"an ended hold":    func(_ *lockState, _ *lane, g *Grant) { g.holds[0].state = handle.Lost },
