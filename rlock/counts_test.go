@@ -222,7 +222,7 @@ func TestAHeldLockCostsLessThanTwoKilobytes(t *testing.T) {
 	}
 	testlock.InFakeTime(t, func(t *testing.T) {
 		_, s, _ := terseClient(t)
-		if each := bytesPerHold(t, s, 5000); each > 1700 {
+		if each := bytesPerHold(t, s, 5000); each > 1350 {
 			t.Errorf("%.0f bytes per held lock", each)
 		}
 	})

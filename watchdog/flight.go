@@ -21,7 +21,7 @@ func (w *Watchdog) fly(server any, waiting []*Lease, launched time.Duration) {
 		for len(waiting) > 0 && len(batch) < MaxBatch {
 			l := waiting[0]
 			waiting = waiting[1:]
-			needed := l.every > 0 || l.confirming // SetInterval may have switched the renewal off
+			needed := l.next != never // SetInterval may have switched the renewal off
 			if needed && l.place > 0 && l.deadline > now && l.since <= launched {
 				batch = append(batch, l)
 				until = max(until, l.deadline)
@@ -64,7 +64,7 @@ func (w *Watchdog) settle(batch []*Lease, results []Result, launched time.Durati
 			// The interval is counted from launched. But after a slow reply, the next renewal must not follow
 			// at once.
 			w.plan(l, max(launched, now-l.every/2), now, 2)
-		case l.every == 0 && !l.confirming || l.since > launched:
+		case l.next == never || l.since > launched:
 			continue // the renewal is not needed any more, or another flight has renewed the lease
 		default:
 			w.planRetry(l, now)

@@ -16,17 +16,15 @@ const never = time.Duration(math.MaxInt64)
 type Lease struct {
 	Owner any // lets the Keeper find the object that has the lease; set before Add
 
-	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start.
+	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start. A lease that is only
+	// watched has a planned renewal only after Confirm. This renewal finds out whether the server still has
+	// the lease.
 	deadline time.Duration // the last known deadline; kept after the lease has ended
 	next     time.Duration // time of the next renewal; never: none is planned
 	since    time.Duration // time of Add, of the last good reply, or of the last change of the interval
 	every    time.Duration // time between renewals; 0 means the lease is only watched
 	backoff  time.Duration // pause before the planned retry; 0 after a success
 	place    int           // index in the heap plus 1; 0 means not added yet; -1 means not kept any more
-
-	// confirming is set while a renewal is planned for a lease that is only watched. This renewal finds out
-	// whether the server still has the lease (see Confirm).
-	confirming bool
 }
 
 // event returns the time at which the Watchdog has to look at the lease.
@@ -192,7 +190,7 @@ func (w *Watchdog) Confirm(since time.Time) {
 	}
 	for _, l := range w.leases {
 		if l.since <= before && l.next > at {
-			l.next, l.confirming = at, l.every == 0
+			l.next = at
 		}
 	}
 	heap.Init(&w.leases)
@@ -309,7 +307,7 @@ func (w *Watchdog) setInterval(l *Lease, every, now time.Duration) {
 // renewal is due at the start of the slot that contains the time one interval after from. If the deadline is
 // less than two intervals away, the renewal is due after at most 1/part of the time until the deadline.
 func (w *Watchdog) plan(l *Lease, from, now, part time.Duration) {
-	l.since, l.backoff, l.next, l.confirming = now, 0, never, false
+	l.since, l.backoff, l.next = now, 0, never
 	if l.every == 0 {
 		return
 	}

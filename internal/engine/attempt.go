@@ -76,7 +76,7 @@ type attempt struct {
 	baseRedis   int64     // Redis time in µs in that reply; 0 means there was no such reply
 	lastRefused int64     // token of the holder at that time; a grant to the attempt has a higher token
 
-	numLate     int           // how often in a row a request was void or stale, or a grant came too late
+	numLate     int32         // how often in a row a request was void or stale, or a grant came too late
 	numFailures int           // how often in a row a request has failed
 	mayLinger   bool          // Redis allows the session to keep the grant while no goroutine has it
 	wanted      bool          // before the grant, a message said that another session may want the lock

@@ -20,9 +20,9 @@ type Entry struct {
 	cancel context.CancelCauseFunc
 	g      *Grant
 	token  int64
-	write  bool            // the call of this hold wanted all permits
 	began  time.Duration   // age of the session when the hold began
 	given  context.Context // context of the call that took the outermost hold of the chain
+	write  bool            // the call of this hold wanted all permits
 
 	// lockState.mu guards the following.
 	state    handle.State

@@ -28,7 +28,7 @@ type lane struct {
 	// numWithdrawing is the number of withdrawn attempts that may still be queued in Redis. It counts only
 	// attempts for all permits of a lock that is not fair.
 	numWithdrawing int32
-	numLateBefore  int           // initial value of attempt.numLate for the next attempt
+	numLateBefore  int32         // initial value of attempt.numLate for the next attempt
 	fillUntil      time.Duration // age until which the lane waits for more goroutines; 0: it does not wait
 	outageAt       time.Duration // age at which to check whether an outage ends waits; 0 means never
 	noWait         bool          // the lane is for one TryLock

@@ -39,9 +39,9 @@ const (
 // stored in the form of script arguments, so that they are converted to type any only once.
 type Keys struct {
 	Name   string
-	Queued bool  // the keys after the first belong to waiters and further holders, and often do not exist
 	boxed  []any // strings
-	few    int   // number of keys that RequestFew names
+	few    int32 // number of keys that RequestFew names
+	Queued bool  // the keys after the first belong to waiters and further holders, and often do not exist
 }
 
 // LockKey returns the first key, which is the key of the lock's hash.
