@@ -46,15 +46,25 @@ const onTheWay = 10 * time.Millisecond
 // server has the reply to the renewal of each hold, by the name of the hold. A reply is a word or an error.
 type server map[string]any
 
-// open makes a session on a client whose pipelines the server answers.
-func (s server) open(t *testing.T) *Session {
-	t.Helper()
+// client returns a client whose pipelines the server answers.
+func (s server) client(t *testing.T) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0",
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("there is no server")
 		}})
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(s)
+	return client
+}
+
+// open makes a session on a client whose pipelines the server answers.
+func (s server) open(t *testing.T) *Session {
+	t.Helper()
+	return s.openWith(t, s.client(t))
+}
+
+func (s server) openWith(t *testing.T, client wire.Client) *Session {
+	t.Helper()
 	session, err := New(client, sound)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +151,30 @@ func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 		}
 		if len(kept.ended) > 0 || len(kept.failed) > 0 || len(gone.failed) > 0 {
 			t.Errorf("told of another's failure: %v, %v", kept.failed, gone.failed)
+		}
+	})
+}
+
+// labeled is a client of a user's own type. Go cannot compare its values.
+type labeled struct {
+	wire.Client
+	labels []string
+}
+
+func TestALeaseIsRenewedThroughAClientThatGoCannotCompare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := server{"kept": "K"}
+		s := r.openWith(t, labeled{Client: r.client(t)})
+		defer time.Sleep(onTheWay) // a renewal may be in flight
+		defer end(t, s)
+		kept := newHold("kept")
+		s.Watchdog.Add(&kept.Lease, time.Now().Add(30*time.Second), 10*time.Second)
+		time.Sleep(time.Minute)
+		if len(kept.ended) > 0 || len(kept.failed) > 0 {
+			t.Errorf("the lease has ended, or renewals have failed: %v", kept.failed)
+		}
+		if other := r.openWith(t, labeled{Client: r.client(t)}); s.Link.Leads(other.Link) {
+			t.Error("two clients are said to lead to one server")
 		}
 	})
 }

@@ -422,7 +422,7 @@ func (k *keeper) Renew(ctx context.Context, server any, leases []*watchdog.Lease
 	results := make([]watchdog.Result, len(leases))
 	prolongs := make([]bool, len(leases))
 	sent := time.Now()
-	k.Link.Batch(ctx, server.(wire.Client), len(leases), func(i int) (r *wire.Request) {
+	k.Link.Batch(ctx, server.(*redis.Client), len(leases), func(i int) (r *wire.Request) {
 		r, prolongs[i] = leases[i].Owner.(Lessee).Renewal()
 		return r
 	}, func(i int, reply string, err error) {

@@ -139,17 +139,20 @@ func exec(ctx context.Context, to Client, requests []*Request) {
 	}
 }
 
-// Batch sends n requests in one pipeline of the client `to`, and then calls answer for each request, in
-// order.
+// Batch sends n requests in one pipeline of node, and then calls answer for each request, in order. node is
+// the result of Server for all keys of the requests.
 func (l *Link) Batch(
-	ctx context.Context, to Client, n int, build func(i int) *Request,
+	ctx context.Context, node *redis.Client, n int, build func(i int) *Request,
 	answer func(i int, reply string, err error),
 ) {
 	b := newBatch(ctx)
 	for i := range n {
 		b.requests = append(b.requests, build(i))
 	}
-	at, sent := l.serverAt(to), time.Now()
+	at, sent, to := l.serverAt(node), time.Now(), l.client
+	if node != nil {
+		to = node
+	}
 	l.pipeline(to, b)
 	var outcome error // nil if the server has carried out one of the requests
 	for i, r := range b.requests {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func (l *Link) Addr() string {
 // Leads reports whether both links have the same client or the same address. It returns false if two
 // different addresses belong to the same server.
 func (l *Link) Leads(to *Link) bool {
-	if l.client == to.client {
+	if reflect.ValueOf(l.client).Comparable() && l.client == to.client {
 		return true
 	}
 	a, b := l.Addr(), to.Addr()
@@ -82,16 +83,13 @@ func (l *Link) Leads(to *Link) bool {
 		l.client.(*redis.Client).Options().Network == to.client.(*redis.Client).Options().Network
 }
 
-// Server returns the client of the server that has a key. If the server is not known, it returns the client
-// of the Link.
+// Server returns the client of the server that has a key. It returns nil if the server is not known.
 //
-// Requests for keys with the same result can share a pipeline of this client. A pipeline of a server's client
-// waits for one server only. A pipeline of a Cluster's client returns when the slowest node has replied.
-func (l *Link) Server(key string) Client {
-	if _, to := l.server(l.options.Context, key); to != nil {
-		return to
-	}
-	return l.client
+// Requests for keys with the same result can share a pipeline (Batch). A pipeline of a server's client waits
+// for one server only. A pipeline of a Cluster's client returns when the slowest node has replied.
+func (l *Link) Server(key string) *redis.Client {
+	_, to := l.server(l.options.Context, key)
+	return to
 }
 
 var errNoMaster = errors.New("a client of this type may have several servers, " +
@@ -411,9 +409,9 @@ func (l *Link) server(ctx context.Context, key string) (*server, *redis.Client) 
 	return s.(*server), node
 }
 
-// serverAt returns the server whose client is `to`, which is a result of Server.
-func (l *Link) serverAt(to Client) *server {
-	if node, ok := to.(*redis.Client); ok {
+// serverAt returns the server whose client is node, which is a result of Server.
+func (l *Link) serverAt(node *redis.Client) *server {
+	if node != nil {
 		if s, ok := l.nodes.Load(node.Options().Addr); ok {
 			return s.(*server)
 		}
