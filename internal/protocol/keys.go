@@ -100,7 +100,7 @@ func (s *FixedRequest) Failed(err error) {
 	if len(s.Keys.boxed) < 4 { // the lock has no permits
 		sets = ownKeys
 	}
-	if s.Keys.Queued && strings.HasPrefix(err.Error(), "TRYAGAIN ") {
+	if s.Keys.Queued && wire.Replied(err, "TRYAGAIN ") {
 		s.keys = (s.keys + 1) % sets
 	} else {
 		s.keys = allKeys

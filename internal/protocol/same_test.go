@@ -1,7 +1,7 @@
 package protocol
 
 import (
-	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -24,8 +24,8 @@ func TestCopiesOfASameAreTheSame(t *testing.T) {
 }
 
 func TestOnlyAReleaseThatCanDoWithoutTheQueueNamesLessWhileItsSlotMoves(t *testing.T) {
-	moving, other := errors.New("TRYAGAIN Multiple keys request during rehashing of slot"),
-		errors.New("LOADING")
+	moving := fmt.Errorf("a hook: %w", reply("TRYAGAIN Multiple keys request during rehashing of slot"))
+	other := reply("LOADING")
 	for _, c := range []struct {
 		what   string
 		queued bool

@@ -117,7 +117,7 @@ func demoted(err error) bool {
 }
 
 // orphaned reports whether a request failed because its server is a replica that has lost its master.
-func orphaned(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "MASTERDOWN ") }
+func orphaned(err error) bool { return Replied(err, "MASTERDOWN ") }
 
 // newParting returns a request after which go-redis closes the connection that carried the request. This is
 // usually the connection that was used last.

@@ -71,8 +71,8 @@ func (o *outageListeners) notify(since time.Time) {
 // mayHaveLost reports whether a request failed in a way that fits a server which restarted, or was replaced
 // by another one. The timeout of a read or a write is no such failure, because the server may only be slow.
 func mayHaveLost(err error) bool {
-	if errors.As(err, new(redis.Error)) {
-		msg := inScript.ReplaceAllString(err.Error(), "")
+	if reply := redis.Error(nil); errors.As(err, &reply) {
+		msg := inScript.ReplaceAllString(reply.Error(), "")
 		for _, p := range [...]string{"READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "MOVED "} {
 			if strings.HasPrefix(msg, p) {
 				return true

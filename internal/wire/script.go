@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -85,8 +84,12 @@ func (r *Request) fail(err error) {
 	}
 }
 
-func noScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
-
-func moved(err error) bool {
-	return err != nil && (strings.HasPrefix(err.Error(), "MOVED ") || strings.HasPrefix(err.Error(), "ASK "))
+// Replied reports whether err is an error reply of Redis that begins with code. A hook of the client may have
+// wrapped the reply in another error.
+func Replied(err error, code string) bool {
+	return err != nil && redis.HasErrorPrefix(err, code) // HasErrorPrefix allocates memory even for nil
 }
+
+func noScript(err error) bool { return Replied(err, "NOSCRIPT") }
+
+func moved(err error) bool { return Replied(err, "MOVED ") || Replied(err, "ASK ") }
