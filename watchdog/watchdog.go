@@ -230,7 +230,7 @@ func (w *Watchdog) arm(now time.Duration) {
 	if len(w.leases) == 0 || w.leases[0].event() >= w.armed {
 		return
 	}
-	w.armed = w.leases[0].event()
+	w.armed = max(w.leases[0].event(), 0) // a deadline may be so early that w.armed - now would overflow
 	if !w.timer.Reset(w.armed - now) { // if the timer was still active, busy already counts it
 		w.busy.Add(1)
 	}

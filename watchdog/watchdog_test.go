@@ -138,6 +138,19 @@ func TestALeaseWhoseDeadlineHasPassedAlreadyIsLostAtOnce(t *testing.T) {
 	})
 }
 
+func TestALeaseWithoutADeadlineIsLostAtOnceAndOthersAreRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
+		var none, l Lease
+		pass(time.Second)
+		w.Add(&none, time.Time{}, interval)
+		w.Add(&l, in(term), interval)
+		pass(time.Minute)
+		wantEnds(t, f, end{&none, time.Second, true})
+		wantTimes(t, "renewals", f.calls(&l), 11*time.Second, 21*time.Second, 31*time.Second, 41*time.Second,
+			51*time.Second, 61*time.Second)
+	})
+}
+
 func TestALeaseEndsExactlyAtItsDeadlineWhileItsRenewalsHang(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, f *fake) {
 		f.renew = hang(time.Hour, func(batch []*Lease) []Result { return all(batch, kept()) })
