@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -122,6 +123,7 @@ func newHub(c Cluster, sharded bool, o Options) *Hub {
 	if o.PingInterval <= 0 {
 		o.PingInterval = 3 * time.Second
 	}
+	o.PingInterval = min(o.PingInterval, math.MaxInt64/2) // two intervals must not overflow
 	if o.Linger <= 0 {
 		o.Linger = 2 * time.Second
 	}

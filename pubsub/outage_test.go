@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,19 @@ func TestPongsAloneKeepAConnection(t *testing.T) {
 		expect(t, "connections", s.dials(), 1)
 		pings := strings.Count(strings.Join(s.last().commands, " "), "PING")
 		expect(t, "pings", pings, int(time.Hour/interval))
+	})
+}
+
+func TestTheLongestTimesMeanNever(t *testing.T) {
+	o := pubsub.Options{PingInterval: math.MaxInt64, Linger: math.MaxInt64}
+	bubble(t, o, func(t *testing.T, s *server, h *pubsub.Hub) {
+		a := h.Subscribe("a")
+		expect(t, "a", heard(t, a), "resubscribed")
+		a.Close()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		expect(t, "connections", s.dials(), 1)
+		expect(t, "commands", strings.Join(s.last().commands, "; "), "SUBSCRIBE a")
 	})
 }
 
