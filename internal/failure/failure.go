@@ -325,7 +325,8 @@ func (s *Sighting) Locked(name string, begun time.Time, lastQueued *time.Time) *
 // OfContext returns an error that matches the error of an ended context and its cause. It returns nil if ctx
 // has not ended.
 func OfContext(ctx context.Context) error {
-	if err, cause := ctx.Err(), context.Cause(ctx); err != cause {
+	// A context of a user's own type may have an error that Go cannot compare.
+	if err, cause := ctx.Err(), context.Cause(ctx); !errors.Is(err, cause) {
 		return Worded(err.Error()+": "+Bare(cause), err, cause)
 	}
 	return ctx.Err()

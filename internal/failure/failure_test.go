@@ -198,6 +198,24 @@ func TestUsersFindInAnEndedWaitTheTypeThatTheyKnow(t *testing.T) {
 	}
 }
 
+// reasons is an error that Go cannot compare.
+type reasons []string
+
+func (r reasons) Error() string { return r[0] }
+
+// odd is a context of a user's own type, whose error Go cannot compare.
+type odd struct{ context.Context }
+
+func (odd) Err() error { return reasons{"shut down"} }
+
+func TestAnEndedContextMayHaveAnErrorThatGoCannotCompare(t *testing.T) {
+	for _, ctx := range []context.Context{odd{context.Background()}, ended(reasons{"shut down"})} {
+		if err := OfContext(ctx); !errors.As(err, new(reasons)) || !strings.Contains(err.Error(), "shut down") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestAnEndedContextIsMatchedByItsErrorAndItsCause(t *testing.T) {
 	if err := OfContext(ended(nil)); err != context.Canceled {
 		t.Errorf("without a cause: %#v", err)
