@@ -167,6 +167,11 @@ func TestASecondShutdownWaitsForTheFirst(t *testing.T) {
 		if err := <-first; err != io.EOF || ended != 1 {
 			t.Errorf("the first: %v, with %d ends", err, ended)
 		}
+		for range 100 {
+			if err := s.Shutdown(impatient); err != nil {
+				t.Fatalf("after the end of the first, with a context that has ended: %v", err)
+			}
+		}
 	})
 }
 

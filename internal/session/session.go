@@ -340,6 +340,9 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		case <-s.over:
 			return nil
 		case <-ctx.Done():
+			if wire.Closed(s.over) {
+				return nil
+			}
 			return failure.OfContext(ctx)
 		}
 	}
