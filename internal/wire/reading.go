@@ -78,5 +78,5 @@ func (l *Link) NeedsGoroutine(ctx context.Context, key string, atMost time.Durat
 		}
 		atMost = time.Until(deadline)
 	}
-	return l.reading.timeout > atMost+slow
+	return l.reading.timeout-slow > atMost // atMost+slow could overflow
 }

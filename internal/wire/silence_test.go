@@ -74,6 +74,22 @@ func TestAServerIsSilentUntilItAnswersAndWhileItDoesNot(t *testing.T) {
 	})
 }
 
+func TestADeadlineInTheFarFutureNeedsNoGoroutine(t *testing.T) {
+	l := NewLink(&answering{}, Options{Context: t.Context()})
+	l.Call(t.Context(), copier{NewScript("return 'x'")}, 1, nil)
+	for deadline, want := range map[time.Time]bool{
+		time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC): false,
+		time.Now().Add(time.Hour):                   false,
+		time.Now().Add(time.Second):                 true, // ReadTimeout is longer
+	} {
+		ctx, cancel := context.WithDeadline(t.Context(), deadline)
+		if got := l.NeedsGoroutine(ctx, "k", 0); got != want {
+			t.Errorf("%v: %v", deadline, got)
+		}
+		cancel()
+	}
+}
+
 func TestAnOutcomeSaysSinceWhenNoRequestIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &answering{}
