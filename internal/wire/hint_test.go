@@ -51,6 +51,13 @@ func TestHints(t *testing.T) {
 	}
 }
 
+func TestTheNameOfAKeyIsNoHint(t *testing.T) {
+	err := fmt.Errorf("x: %w", &ValueError{"lockline:r:{moved noauth noperm}", "token", "x", "is no number"})
+	if got := Hint(err); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAnAddressThatCannotBeDialedIsExplained(t *testing.T) {
 	url := dialing(&net.AddrError{Err: "too many colons in address", Addr: "redis://a:6379"})
 	if got := Hint(url); !strings.Contains(got, "redis.ParseURL") {
@@ -150,8 +157,12 @@ func TestHintsAboutTLS(t *testing.T) {
 }
 
 func TestAClientOfTheZeroValueIsRefused(t *testing.T) {
-	if err := Check(&redis.Client{}); err == nil || !strings.Contains(err.Error(), "redis.NewClient") {
-		t.Errorf("%v", err)
+	for c, want := range map[Client]string{
+		&redis.Client{}: "redis.NewClient", &redis.ClusterClient{}: "redis.NewClusterClient",
+	} {
+		if err := Check(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%T: %v", c, err)
+		}
 	}
 }
 

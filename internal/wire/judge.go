@@ -231,6 +231,9 @@ func Hint(err error) string {
 		return hintIn(sentinelHints, text)
 	}
 	var reply redis.Error
+	if errors.As(err, new(*ValueError)) { // the text has the name of a key, which may have the words of a hint
+		return ""
+	}
 	if !errors.As(err, &reply) {
 		switch {
 		case errors.As(err, new(tls.RecordHeaderError)):
@@ -333,6 +336,9 @@ func Check(c Client) error {
 	}
 	if one, ok := c.(*redis.Client); ok && reflect.ValueOf(*one).IsZero() {
 		return errors.New("the client is a zero value; make one with redis.NewClient")
+	}
+	if several, ok := c.(*redis.ClusterClient); ok && reflect.ValueOf(several).Elem().IsZero() {
+		return errors.New("the client is a zero value; make one with redis.NewClusterClient")
 	}
 	if _, ring := c.(*redis.Ring); ring {
 		return errors.New("a *redis.Ring moves keys to another server when one fails its pings, " +
