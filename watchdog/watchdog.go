@@ -169,10 +169,10 @@ const (
 )
 
 // Confirm plans an early renewal of all leases that have had no good reply since the given time. Call Confirm
-// with the time at which an outage began, and with the time at which it ended. After an outage, the server
-// may have restarted without its data, or another server may have taken its place. Leases that are only
-// watched are also checked, and keep their deadlines. Renewals that fail are retried as always. Confirm does
-// not block.
+// with the time at which an outage was noticed, and with the same time again when the outage has ended. After
+// an outage, the server may have restarted without its data, or another server may have taken its place.
+// Leases that are only watched are also checked, and keep their deadlines. Renewals that fail are retried as
+// always. Confirm does not block.
 func (w *Watchdog) Confirm(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +230,8 @@ func (w *Watchdog) arm(now time.Duration) {
 	if len(w.leases) == 0 || w.leases[0].event() >= w.armed {
 		return
 	}
-	w.armed = max(w.leases[0].event(), 0) // a deadline may be so early that w.armed - now would overflow
+	// A deadline may be so early that w.armed - now would overflow.
+	w.armed = max(w.leases[0].event(), 0)
 	if !w.timer.Reset(w.armed - now) { // if the timer was still active, busy already counts it
 		w.busy.Add(1)
 	}

@@ -355,9 +355,11 @@ var epoch = time.Now()
 
 // An outage is a time in which a server carries out no request, although it may reply with errors.
 type outage struct {
-	since  time.Time
-	err    error // error of the last request
-	broken bool  // the server may have lost data (mayHaveLost)
+	since time.Time
+	err   error // error of the last request
+	// brokenAt is the time of the first error after which the server may have lost data (mayHaveLost). It is
+	// zero if there was no such error.
+	brokenAt time.Time
 }
 
 // errSilent is the error of Trouble for a server that is silent.
@@ -437,22 +439,25 @@ func (l *Link) returned(s *server, sent time.Time, err error) time.Time {
 		if lasted := s.logged.ended(); lasted > 0 {
 			l.logEnd(s, lasted)
 		}
-		if last != nil && s.failing.CompareAndSwap(last, nil) && last.broken {
-			l.outages.notify(last.since) // the server answers again
+		if last != nil && s.failing.CompareAndSwap(last, nil) && !last.brokenAt.IsZero() {
+			l.outages.notify(last.brokenAt) // the server answers again
 		}
 		return time.Time{}
 	}
-	f := &outage{since: sent, err: err, broken: mayHaveLost(err)}
-	begins := f.broken
+	f := &outage{since: sent, err: err}
 	if last != nil {
-		f.since, f.broken, begins = last.since, f.broken || last.broken, f.broken && !last.broken
+		f.since, f.brokenAt = last.since, last.brokenAt
 		if errors.Is(err, context.Canceled) { // the earlier error says more
 			f.err = last.err
 		}
 	}
+	begins := f.brokenAt.IsZero() && mayHaveLost(err)
+	if begins {
+		f.brokenAt = time.Now()
+	}
 	s.failing.Store(f)
 	if begins {
-		l.outages.notify(sent)
+		l.outages.notify(f.brokenAt)
 	}
 	return f.since
 }

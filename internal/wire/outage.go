@@ -37,8 +37,10 @@ type outageListeners struct {
 	all  map[int]func(since time.Time)
 }
 
-// OnOutage registers f until remove is called. f is called with the time at which an outage began. f must
-// return at once. It is called with no mutex held, from goroutines of requests and of subscriptions.
+// OnOutage registers f until remove is called. f is called with the time at which an outage was noticed. This
+// is the time of an error, and not the time at which the request was sent, because replies in between may be
+// older than the outage. f must return at once. It is called with no mutex held, from goroutines of requests
+// and of subscriptions.
 func (l *Link) OnOutage(f func(since time.Time)) (remove func()) {
 	o := &l.outages
 	o.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -99,6 +100,24 @@ func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
 		o.sendFor(10*time.Second, refused)
 		o.sendFor(time.Minute, refused)
 		o.want(t, "as it lasts", "connection refused")
+	})
+}
+
+// A hold that was renewed while the request was in flight may be lost, too, because the server may have restarted
+// after the renewal. So the session must not leave this hold out when it checks its holds.
+func TestAnOutageIsReportedWithTheTimeAtWhichItWasNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(t)
+		var reported []time.Time
+		defer o.OnOutage(func(since time.Time) { reported = append(reported, since) })()
+		o.will(time.Second, io.EOF)
+		o.Call(t.Context(), copier{o.sc}, 1, nil)
+		noticed := time.Now()
+		o.sendFor(3*time.Second, io.EOF)
+		o.sendFor(3*time.Second, nil)
+		if want := []time.Time{noticed, noticed}; !slices.Equal(reported, want) {
+			t.Errorf("%v, want %v", reported, want)
+		}
 	})
 }
 
