@@ -37,7 +37,7 @@ type effects struct {
 // caller must be counted by session.Begin, or must set fx.closed.
 func (l *lockState) begin() effects {
 	l.mu.Lock()
-	return effects{l: l, age: l.age()}
+	return effects{l: l, age: l.s.Age()}
 }
 
 // wake adds an answered waiter to the list of the waiters that the method run has to wake.

@@ -248,7 +248,7 @@ func (g *Grant) end(why handle.State, reason error, fx *effects) {
 	fx.call(func() {
 		// Cancel nested holds first. Otherwise the end of the outer hold would be the cause of their end.
 		for _, e := range slices.Backward(holds) {
-			held = max(held, l.age()-e.began)
+			held = max(held, l.s.Age()-e.began)
 			e.cancel(handle.ErrorOf(why))
 		}
 		if closed {
@@ -409,7 +409,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
 	l.mu.Unlock()
-	if last == nil || l.age()-at > l.s.Lease { // the lease was renewed after so old an error
+	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed after so old an error
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {
@@ -426,7 +426,7 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 func (g *Grant) RenewalFailed(err error) {
 	g.l.mu.Lock()
 	token := g.token
-	g.renewError, g.renewErrorAt = err, g.l.age()
+	g.renewError, g.renewErrorAt = err, g.l.s.Age()
 	g.l.mu.Unlock()
 	g.l.observe(g.l.s.Ctx, session.Event{Kind: session.EventRenewFailed, Token: token, Err: err})
 }

@@ -56,6 +56,17 @@ func (l *lockState) findLane(w Want) *lane {
 	return nil
 }
 
+// allLanes iterates over the lanes of TryLock calls, and then over the lanes of Lock calls.
+func (l *lockState) allLanes(yield func(*lane) bool) {
+	for _, lanes := range [...][]*lane{l.tries, l.lanes} {
+		for _, ln := range lanes {
+			if !yield(ln) {
+				return
+			}
+		}
+	}
+}
+
 // laneFor returns the lane that a waiter joins. If findLane finds none, laneFor makes a lane behind all
 // others.
 func (l *lockState) laneFor(w Want, fx *effects) *lane {

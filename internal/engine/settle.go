@@ -38,15 +38,13 @@ func (l *lockState) settle(fx *effects) {
 			g.downgrade(fx)
 		}
 	}
-	l.serveFromGrants(l.tries, fx)
-	l.serveFromGrants(l.lanes, fx)
+	l.serveFromGrants(fx)
 	for _, g := range slices.Backward(l.grants) { // backward, because a release removes the grant
 		if g.numEntries == 0 && !l.mayKeep(g, fx) {
 			l.releaseGrant(g, fx)
 		}
 	}
-	l.settleAttempts(l.tries, fx)
-	l.settleAttempts(l.lanes, fx)
+	l.settleAttempts(fx)
 	l.lanes = slices.DeleteFunc(l.lanes, (*lane).isUnused)
 	l.tries = slices.DeleteFunc(l.tries, (*lane).isUnused)
 	l.setTimer(fx)
@@ -59,8 +57,8 @@ func (l *lockState) settle(fx *effects) {
 
 // serveFromGrants serves the waiters of each lane in their order, as long as a grant of the session may serve
 // the first of them.
-func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
-	for _, ln := range lanes {
+func (l *lockState) serveFromGrants(fx *effects) {
+	for ln := range l.allLanes {
 		for len(ln.waiters) > 0 {
 			g := l.servable(ln, ln.waiters[0], fx)
 			if g == nil {
@@ -79,13 +77,13 @@ func (l *lockState) serveFromGrants(lanes []*lane, fx *effects) {
 // settleAttempts withdraws and begins attempts, and sends requests that are due. It first withdraws the
 // surplus attempts of all lanes, because in a fair lock, an attempt of one lane may keep another lane from
 // beginning an attempt.
-func (l *lockState) settleAttempts(lanes []*lane, fx *effects) {
-	for _, ln := range lanes {
+func (l *lockState) settleAttempts(fx *effects) {
+	for ln := range l.allLanes {
 		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
 			ln.attempts[n-1].withdraw(fx)
 		}
 	}
-	for _, ln := range lanes {
+	for ln := range l.allLanes {
 		for l.needsAttempt(ln, fx) {
 			ln.newAttempt(fx)
 		}
@@ -254,16 +252,14 @@ func (l *lockState) setTimer(fx *effects) {
 		}
 	}
 	lookAt(l.suspectAt)
-	for _, lanes := range [...][]*lane{l.lanes, l.tries} {
-		for _, ln := range lanes {
-			lookAt(ln.outageAt)
-			if len(ln.waiters) > 0 && fx.age < ln.fillUntil {
-				lookAt(ln.fillUntil)
-			}
-			for _, a := range ln.attempts {
-				if !a.inFlight {
-					lookAt(a.nextRequestAt)
-				}
+	for ln := range l.allLanes {
+		lookAt(ln.outageAt)
+		if len(ln.waiters) > 0 && fx.age < ln.fillUntil {
+			lookAt(ln.fillUntil)
+		}
+		for _, a := range ln.attempts {
+			if !a.inFlight {
+				lookAt(a.nextRequestAt)
 			}
 		}
 	}
@@ -297,12 +293,10 @@ func (l *lockState) onTimer() {
 	if l.suspectAt != 0 && l.suspectAt <= fx.age {
 		l.warnOfItself(&fx)
 	}
-	for _, lanes := range [...][]*lane{l.lanes, l.tries} {
-		for _, ln := range lanes {
-			if ln.outageAt != 0 && ln.outageAt <= fx.age {
-				ln.outageAt = 0
-				fx.background(ln.endWaitsInOutage)
-			}
+	for ln := range l.allLanes {
+		if ln.outageAt != 0 && ln.outageAt <= fx.age {
+			ln.outageAt = 0
+			fx.background(ln.endWaitsInOutage)
 		}
 	}
 	fx.commit()

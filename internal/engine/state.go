@@ -176,9 +176,6 @@ func (l *lockState) grantOf(owner string) *Grant {
 	return nil
 }
 
-// age returns the age of the session. It is never 0, so that a time of 0 can mean "never".
-func (l *lockState) age() time.Duration { return l.s.Age() + 1 }
-
 // observe calls the observer of the session with an event of this lock. The caller must not hold l.mu.
 func (l *lockState) observe(ctx context.Context, e session.Event) {
 	l.s.Observe(ctx, l.kind.Letter, l.keys.Name, e)

@@ -98,7 +98,7 @@ func (e *Entry) endUnlock(ctx context.Context, err error) error {
 	}
 	root := e.root
 	event := session.Event{
-		Kind: session.EventReleased, Token: root.token, Held: l.age() - root.began, Err: err,
+		Kind: session.EventReleased, Token: root.token, Held: l.s.Age() - root.began, Err: err,
 	}
 	if errors.Is(err, failure.ErrLost) { // Redis no longer had the grant
 		l.warnLost(event.Token, event.Held, failure.ErrGone)
@@ -235,7 +235,7 @@ func (r *release) Request(now time.Time) *wire.Request {
 	}
 	// The copy has the time that is left, and not a point in time, because the clocks of a Cluster's nodes
 	// differ.
-	left := max(0, r.takenUntil-r.g.l.age()) + time.Millisecond - 1
+	left := max(0, r.takenUntil-r.g.l.s.Age()) + time.Millisecond - 1
 	same := r.FixedRequest
 	same.Argv = append(slices.Clip(r.Argv), protocol.Milliseconds(left))
 	return same.Request(now)

@@ -258,8 +258,8 @@ func (s *Session) Owns(owner string) bool { return strings.HasPrefix(owner, s.id
 // ends in "~", the hold was unlocked, and HoldAtLeast keeps the lock taken.
 func (s *Session) Holds(owner string) bool { return s.Owns(owner) && !strings.HasSuffix(owner, "~") }
 
-// Age returns the time since the session was made.
-func (s *Session) Age() time.Duration { return time.Since(s.born) }
+// Age returns the time since the session was made. It is never 0, so that a time of 0 can mean "never".
+func (s *Session) Age() time.Duration { return time.Since(s.born) + 1 }
 
 // Closing returns a channel that is closed when Shutdown begins. Waits end then.
 func (s *Session) Closing() <-chan struct{} { return s.closing }

@@ -100,8 +100,8 @@ var All = []Mutant{
 		Test: [2]string{"./rlock", "TestContract"}},
 	{Name: "a lock stays taken until a time of another clock", Kind: "rlock",
 		File: "internal/engine/unlock.go",
-		Old:  "left := max(0, r.takenUntil-r.g.l.age())",
-		New: "left := max(0, r.takenUntil-r.g.l.age()+" +
+		Old:  "left := max(0, r.takenUntil-r.g.l.s.Age())",
+		New: "left := max(0, r.takenUntil-r.g.l.s.Age()+" +
 			"time.Duration(r.g.l.s.Clock.Now(now)-now.UnixMicro())*time.Microsecond)",
 		Test: [2]string{"./rlock", "TestALockStaysTakenByTheClockOfItsServer"}},
 	{Name: "each copy of an Unlock prolongs the time for which a lock stays taken", Kind: "rlock",
