@@ -210,7 +210,8 @@ func (odd) Err() error { return reasons{"shut down"} }
 
 func TestAnEndedContextMayHaveAnErrorThatGoCannotCompare(t *testing.T) {
 	for _, ctx := range []context.Context{odd{context.Background()}, ended(reasons{"shut down"})} {
-		if err := OfContext(ctx); !errors.As(err, new(reasons)) || !strings.Contains(err.Error(), "shut down") {
+		err := OfContext(ctx)
+		if !errors.As(err, new(reasons)) || !strings.Contains(err.Error(), "shut down") {
 			t.Errorf("%v", err)
 		}
 	}

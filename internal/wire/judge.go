@@ -231,7 +231,7 @@ func Hint(err error) string {
 		return hintIn(sentinelHints, text)
 	}
 	var reply redis.Error
-	if errors.As(err, new(*ValueError)) { // the text has the name of a key, which may have the words of a hint
+	if errors.As(err, new(*ValueError)) { // the name of a key in the text may contain the words of a hint
 		return ""
 	}
 	if !errors.As(err, &reply) {

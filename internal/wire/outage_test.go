@@ -103,8 +103,8 @@ func TestAnOutageIsLoggedOnceAfterASecondOrTwo(t *testing.T) {
 	})
 }
 
-// A hold that was renewed while the request was in flight may be lost, too, because the server may have restarted
-// after the renewal. So the session must not leave this hold out when it checks its holds.
+// A hold that was renewed while the request was in flight may be lost, too, because the server may have
+// restarted after the renewal. So the session must not leave this hold out when it checks its holds.
 func TestAnOutageIsReportedWithTheTimeAtWhichItWasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(t)
