@@ -53,6 +53,7 @@ func TestAConnectionThatWasSilentOrMisledIsReportedToo(t *testing.T) {
 		heard(t, a)
 		s.freeze()
 		time.Sleep(2 * interval)
+		synctest.Wait() // until the hub has noticed the silence
 		s.set(func() { s.frozen = false })
 		time.Sleep(time.Second)
 		expect(t, "calls after silence", n.Load(), 1)
