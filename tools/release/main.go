@@ -5,8 +5,8 @@
 //
 // The tags name a new commit on top of HEAD, which is on no branch. In this commit, the other modules require
 // this version of the library and replace nothing, because go install refuses modules with replacements.
-// Nothing is pushed. At the end, the command prints the refs to push. The workflow of the forge then builds
-// the binaries.
+// Nothing is pushed. At the end, the command prints the commands that push the tags. The workflow of the
+// forge then builds the binaries.
 package main
 
 import (
@@ -58,7 +58,10 @@ func run(ctx context.Context, repo string, args []string, out io.Writer) error {
 	if err := release.Make(ctx, repo, version); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "tagged; publish it with\n\n\tgit push origin %s\n",
-		strings.Join(release.Tags(repo, version), " "))
+	tags := release.Tags(repo, version)
+	// The tag of the library is pushed alone, because it starts the workflow. GitHub starts no workflow if
+	// more than three tags are pushed at once.
+	fmt.Fprintf(out, "tagged; publish it with\n\n\tgit push origin %s\n\tgit push origin %s\n",
+		tags[0], strings.Join(tags[1:], " "))
 	return nil
 }

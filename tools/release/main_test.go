@@ -56,8 +56,10 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 	if err := run(t.Context(), repo, []string{version}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "git push origin v0.9.1 otel/v0.9.1 contrib/gocron/v0.9.1 contrib/certmagic/v0.9.1 " +
-		"contrib/lockvet/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(out.String(), want) {
+	// The tag that starts the workflow is pushed alone. With more than three tags, GitHub would start none.
+	if want := "\tgit push origin v0.9.1\n\tgit push origin otel/v0.9.1 contrib/gocron/v0.9.1 " +
+		"contrib/certmagic/v0.9.1 contrib/lockvet/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(
+		out.String(), want) {
 		t.Errorf("it says %q, want %q at its end", &out, want)
 	}
 	if now := git(t, repo, "rev-parse", "HEAD") + git(t, repo, "status", "--porcelain") + git(t, repo,
