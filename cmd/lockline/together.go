@@ -117,8 +117,10 @@ func judgeTogether(seen [][]facts) (findings []finding) {
 		add("durability", says.Status, says.Found, says.Do)
 	}
 	byClock := func(a, b facts) int { return cmp.Compare(a.ahead, b.ahead) }
-	if len(all) > 0 {
-		first, last := slices.MinFunc(all, byClock), slices.MaxFunc(all, byClock)
+	// A server that has not answered TIME has no clock that could be compared.
+	read := slices.DeleteFunc(all, func(f facts) bool { return f.err != nil })
+	if len(read) > 0 {
+		first, last := slices.MinFunc(read, byClock), slices.MaxFunc(read, byClock)
 		if apart := last.ahead - first.ahead; apart > maxApart {
 			add("clocks", failure, fmt.Sprintf("%s is ahead of %s by %v", last.server, first.server,
 				apart.Round(time.Second)), "set the clocks by NTP: they must agree within 10 minutes")

@@ -33,6 +33,9 @@ func TestDoctorJudgesTheServersOfARedLock(t *testing.T) {
 			"majority ok, independent ok, durability unknown"},
 		"one that refuses": {[][]facts{a, b, {{server: "c", err: errors.New("NOAUTH")}}},
 			"majority warning, independent ok"},
+		"one that refuses, and this machine's clock is wrong": {[][]facts{
+			server("a", "1", "always", time.Hour), server("b", "2", "always", time.Hour),
+			{{server: "c", err: errors.New("NOAUTH")}}}, "majority warning, independent ok"},
 		"one server twice": {[][]facts{a, b, server("a2", "1", "always", 0)},
 			"majority ok, independent failure"},
 		"clocks 10 minutes apart": {[][]facts{server("a", "1", "always", -5*time.Minute), b,
