@@ -67,6 +67,7 @@ type target struct {
 	file              string // name of the file with the URL; "" if the URL is not from a file
 	byDefault         bool   // no option and no variable names Redis
 	noReplica         bool   // true: a connection to a replica is an error
+	noVariables       bool   // environment variables have no effect, see demoCommand
 	wrong             error  // error of the options or of the file; URL is "" then
 }
 
@@ -77,6 +78,7 @@ func targetOf(cmd *cli.Command) target {
 		t.file = t.from
 	}
 	t.byDefault = !cmd.IsSet("redis") && cmd.String("redis-file") == ""
+	t.noVariables = variableOf(cmd, "redis") == ""
 	return t
 }
 
@@ -175,17 +177,39 @@ func (t target) aboutPassword(err error) string {
 // precedence over environment variables.
 func urlOf(cmd *cli.Command) (url, from string, err error) {
 	url, path := cmd.String("redis"), cmd.String("redis-file")
-	inLine := func(f string) bool { return cmd.IsSet(f) && os.Getenv(variable(f)) != cmd.String(f) }
+	inLine := func(f string) bool {
+		name := variableOf(cmd, f)
+		return cmd.IsSet(f) && (name == "" || os.Getenv(name) != cmd.String(f))
+	}
 	switch {
 	case path == "", inLine("redis") && !inLine("redis-file"):
-		return url, "--redis (LOCKLINE_REDIS)", nil
+		return url, optionOf(cmd, "redis"), nil
 	case cmd.IsSet("redis") && url != "" && inLine("redis") == inLine("redis-file"):
-		return "", "", errors.New("give one: --redis (LOCKLINE_REDIS) or --redis-file (LOCKLINE_REDIS_FILE)")
+		return "", "", fmt.Errorf("give one: %s or %s", optionOf(cmd, "redis"), optionOf(cmd, "redis-file"))
 	}
 	if url, err = readURL(path); err != nil {
 		return "", "", fmt.Errorf("--redis-file: %w", err)
 	}
 	return url, path, nil
+}
+
+// variableOf returns the environment variable that can set an option of the command, or "" if there is none.
+func variableOf(cmd *cli.Command, option string) string {
+	for _, f := range cmd.Flags {
+		flag, ok := f.(*cli.StringFlag)
+		if ok && flag.Name == option && len(flag.GetEnvVars()) > 0 {
+			return flag.GetEnvVars()[0]
+		}
+	}
+	return ""
+}
+
+// optionOf returns an option for an error, with the environment variable that can set it.
+func optionOf(cmd *cli.Command, option string) string {
+	if name := variableOf(cmd, option); name != "" {
+		return fmt.Sprintf("--%s (%s)", option, name)
+	}
+	return "--" + option
 }
 
 func readURL(file string) (string, error) {

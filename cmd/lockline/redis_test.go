@@ -77,6 +77,23 @@ func TestTheURLMayBeInAFile(t *testing.T) {
 	}
 }
 
+func TestErrorsOfTheDemoNameNoVariablesBecauseItReadsNone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "url")
+	testlock.Must(t, os.WriteFile(file, []byte("redis://127.0.0.1:1"), 0o600))
+	t.Setenv("LOCKLINE_REDIS_FILE", file)
+	for args, says := range map[string]string{
+		"--redis nonsense": "--redis is not a Redis URL",
+		"--redis redis://127.0.0.1:1 --redis-file " + file: "give one: --redis or --redis-file",
+		"--cacert " + file: "--cacert, --cert and --key are for TLS",
+	} {
+		var out, errOut strings.Builder
+		code := run(t.Context(), append([]string{"lockline", "demo"}, strings.Fields(args)...), &out, &errOut)
+		if code != exitTrouble || !strings.Contains(errOut.String(), says) {
+			t.Errorf("%s: exit code %d: %s", args, code, &errOut)
+		}
+	}
+}
+
 func TestAnErrorThatRedisRepliesNamesItsAddressAndWhatTheURLLacks(t *testing.T) {
 	m := theirRedis(t)
 	m.RequireAuth("secret")

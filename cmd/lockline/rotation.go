@@ -38,7 +38,11 @@ func (t target) secure(c *tls.Config, dials *int, timeout time.Duration) (dialer
 	case cmp.Or(t.CACert, t.Cert, t.Key) == "":
 		return nil, nil
 	case c == nil:
-		return nil, errors.New("--cacert, --cert and --key (LOCKLINE_CACERT and so on) are for TLS: " +
+		variables := " (LOCKLINE_CACERT and so on)"
+		if t.noVariables {
+			variables = ""
+		}
+		return nil, errors.New("--cacert, --cert and --key" + variables + " are for TLS: " +
 			"the URL of --redis must begin with rediss://")
 	case (t.Cert == "") != (t.Key == ""):
 		return nil, errors.New("--cert and --key go together")
