@@ -45,6 +45,7 @@ group becomes the foreground, and ctrl-Z does not stop the command. If stdin or
 stdout is a pipe, the group becomes the foreground only when the command uses the
 terminal, so that a pager can use it until then. If lockline is in the background, a
 command that uses the terminal is stopped, with a line on stderr, and holds the lock.
+It continues when lockline comes into the foreground.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the group.
 Only the command itself is waited for. If it leaves processes running in the

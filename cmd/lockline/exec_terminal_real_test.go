@@ -60,3 +60,15 @@ func TestACommandThatIsStoppedInTheBackgroundIsReported(t *testing.T) {
 	p.keys("Enter")
 	p.shows("ended with 143")
 }
+
+func TestACommandThatWasStoppedContinuesInTheForeground(t *testing.T) {
+	t.Parallel()
+	script := execIn(theirRedis(t).Addr(), "read x </dev/tty; echo got $x")
+	p := startPane(t, 160, 24, startBash(t).path+" --norc")
+	p.keys("PS1=; clear; "+script+" &", "Enter")
+	p.shows("the command was stopped")
+	p.keys("fg; echo ended", "Enter")
+	p.shows(" exec --redis ") // bash prints the command that comes into the foreground
+	p.keys("one", "Enter")
+	p.shows("got one", "ended")
+}

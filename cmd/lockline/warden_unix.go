@@ -141,24 +141,40 @@ func (w *warden) start(path string, command []string, foreground bool) (ended <-
 	return code, <-started
 }
 
+// terminalPause is the time between two looks at the terminal while the command waits for it.
+const terminalPause = 100 * time.Millisecond
+
 func (w *warden) reap(foreground bool, code chan<- int) {
 	// moveForeground requires this. The command has started, so it does not inherit this.
 	signal.Ignore(syscall.SIGTTOU)
 	reported := false
+	stopped := false // the command uses the terminal, and waits until exec is in the foreground
 	for {
+		options := syscall.WUNTRACED
+		if stopped {
+			options |= syscall.WNOHANG // no signal shows that exec has come into the foreground
+		}
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, &status, options, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil: // no child is left
 			return
+		case pid == 0: // no child has changed its state
+			time.Sleep(terminalPause)
+			if w.giveTerminal() {
+				foreground, stopped = true, false
+				_ = syscall.Kill(-w.command, syscall.SIGCONT)
+			}
 		case pid != w.command:
 		case status.Stopped() && (status.StopSignal() == syscall.SIGTTIN ||
 			status.StopSignal() == syscall.SIGTTOU): // the command uses the terminal from the background
 			if w.giveTerminal() {
 				foreground = true
 				_ = syscall.Kill(-pid, syscall.SIGCONT)
-			} else if !reported {
+				continue
+			}
+			if stopped = true; !reported {
 				reported = true
 				complain(os.Stderr, fmt.Errorf("lock %q: the command was stopped (%v), because it uses the "+
 					"terminal and lockline is not in the foreground; the lock stays taken",
@@ -169,8 +185,10 @@ func (w *warden) reap(foreground bool, code chan<- int) {
 			// other processes would wait for a lock that a stopped command holds.
 			_ = syscall.Kill(-pid, syscall.SIGCONT)
 		case status.Signaled():
+			stopped = false
 			code <- exitSignalBase + int(status.Signal())
 		case status.Exited():
+			stopped = false
 			code <- status.ExitStatus()
 		}
 	}
