@@ -275,12 +275,18 @@ func runExec(ctx context.Context, o execOptions, errOut io.Writer) error {
 
 // listen returns a channel with the signals that exec forwards to the command. It leaves out signals that the
 // parent process has set to be ignored, as nohup does with SIGHUP.
+//
+// SIGPIPE is also caught, for the rest of the process. Otherwise a line on a stderr that nobody reads would
+// end exec or the warden, and so the command.
 func listen() chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
+	}
+	if !signal.Ignored(syscall.SIGPIPE) { // if SIGPIPE were ignored here, the command would ignore it, too
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	return signals
 }

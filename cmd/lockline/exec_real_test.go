@@ -233,6 +233,7 @@ func TestExecExitCodes(t *testing.T) {
 		{"--wait 0 -- true -c exit", exitTrouble, "the name of a lock is missing"},
 		{"--", exitTrouble, "the name of a lock is missing"},
 		{"free -- sh -c exit\t7", 7, ""},
+		{"free -- sh -c kill\t-PIPE\t$$", 128 + int(syscall.SIGPIPE), ""},
 		{"free -- sh -c exit\t124", 124, ""},
 		{"free -- sh -c kill\t-9\t$$", 128 + 9, ""},
 		{"free -- sh -c kill\t-15\t$$", 128 + 15, ""},
@@ -714,6 +715,30 @@ func startPiped(t *testing.T, addr string, args ...string) (p *lockline, ended f
 			t.Errorf("something lives: %v", err)
 		}
 	}
+}
+
+// The reader of stderr has gone, for example because the connection of ssh has ended.
+func TestALossEndsTheCommandInOrderThoughNobodyReadsStderr(t *testing.T) {
+	t.Parallel()
+	m := theirRedis(t)
+	file := filepath.Join(t.TempDir(), "file")
+	reads, writes, err := os.Pipe()
+	testlock.Must(t, err)
+	testlock.Must(t, reads.Close())
+	defer writes.Close()
+	// A shell changes stderr, because start collects the stderr of its command.
+	cmd := exec.Command("sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh",
+		os.Args[0], "exec", "--redis", "redis://" + m.Addr(), "--lease", "5s", "n"},
+		self("until", file)...)...)
+	cmd.ExtraFiles = []*os.File{writes}
+	p := start(t, cmd)
+	has(t, file, "token")
+	if was, err := locker(t, m.Addr(), "n").ForceUnlock(t.Context()); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	has(t, file, fmt.Sprintf("signal %d", syscall.SIGTERM))
+	note(file+".end", "")
+	p.wantCode(exitLost)
 }
 
 func TestCommandEndsWithLockline(t *testing.T) {
