@@ -147,18 +147,18 @@ func DecodeRedisson(name, reply string) (State, error) {
 		return State{}, err
 	}
 	st := State{Name: name}
-	if len(raw.Lock) > 0 {
-		h := Holder{Remaining: micros(1000 * raw.TTL)}
-		for field, value := range raw.Lock {
-			switch field {
-			case "t": // token; missing if a JVM holds the lock
-				h.Token = TokenOrZero(value)
-			case "d", "s":
-			default:
-				h.Owner = field
-				h.Count, _ = strconv.Atoi(value)
-			}
+	h := Holder{Remaining: micros(1000 * raw.TTL)}
+	for field, value := range raw.Lock {
+		switch field {
+		case "t": // token; missing if a JVM holds the lock
+			h.Token = TokenOrZero(value)
+		case "d", "s":
+		default:
+			h.Owner = field
+			h.Count, _ = strconv.Atoi(value)
 		}
+	}
+	if h.Owner != "" { // a hash without an owner does not hold the lock
 		st.hold(h, raw.Lock["d"])
 	} else {
 		st.Token = TokenOrZero(raw.Metadata["t"])

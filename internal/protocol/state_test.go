@@ -42,6 +42,8 @@ func TestAStateIsWhatTheReplySays(t *testing.T) {
 				Holder{Owner: "a:1", Session: "a", Host: "host", PID: 12, Label: "a label", Count: 2,
 					Token:     5,
 					Remaining: 1500 * time.Millisecond})},
+		{DecodeRedisson, "a hash without an owner",
+			`{"ttl": 1500, "lock": {"t": "5"}, "metadata": {"t": "7"}}`, free(7)},
 		{DecodeRedisson, "one that a JVM holds", `{"ttl": 1, "lock": {"b:2": "1"}, "metadata": {"t": "4"}}`,
 			held(State{Floor: 4},
 				Holder{Owner: "b:2", Session: "b", Count: 1, Remaining: time.Millisecond})},
