@@ -94,6 +94,25 @@ func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	testlock.Unlock(t, next)
 }
 
+// Redis refuses the WAIT that is blocked at the moment in which its server becomes a replica.
+// Proves: WaitReplicas
+func TestWaitReplicasOutlastsATimeInWhichTheServerIsAReplica(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rdb := server.Client(t)
+	_, hold := testlock.Lock(t, rlock.New(testlock.NewSession(t, rdb), "x"), bg)
+	done := make(chan error, 1)
+	go func() { done <- hold.WaitReplicas(testlock.Bounded(t), 1) }()
+	testlock.Eventually(t, "a WAIT", func() bool {
+		return strings.Contains(rdb.Info(bg, "clients").Val(), "blocked_clients:1")
+	})
+	testlock.Must(t, rdb.Do(bg, "REPLICAOF", "127.0.0.1", "1").Err())
+	testlock.Must(t, rdb.Do(bg, "REPLICAOF", "NO", "ONE").Err())
+	server.StartReplica(t)
+	testlock.Must(t, testlock.Receive(t, "a replica", done))
+	testlock.Unlock(t, hold)
+}
+
 func TestARedLockNeedsNoReplicas(t *testing.T) {
 	t.Parallel()
 	hold := testlock.Take(t, testlock.RedLock("redlock", testlock.NewSession(t, testlock.Shared(t))))

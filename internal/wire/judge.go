@@ -40,6 +40,23 @@ func (v Verdict) Again(closing <-chan struct{}) bool {
 // prefix, the error begins with its code.
 var inScript = regexp.MustCompile(`^ERR Error running script \(call to \w+\): (@user_script: ?\d+: )+-?`)
 
+// nonLocal and whileDown match errors that commands of a script get in a Cluster. In Redis before 7, these
+// errors begin with "Lua script".
+var (
+	nonLocal  = regexp.MustCompile(`^(ERR )?(Lua s|S)cript attempted to access a non local key`)
+	whileDown = regexp.MustCompile(`^(ERR )?(Lua s|S)cript attempted to execute .* while the cluster is down`)
+)
+
+// replyText returns the text of an error reply. The text begins with its code, even if the error comes from a
+// command in a script.
+func replyText(reply redis.Error) string {
+	text := inScript.ReplaceAllString(reply.Error(), "")
+	if whileDown.MatchString(text) { // with cluster-allow-reads-when-down, only writes fail
+		return "CLUSTERDOWN " + text
+	}
+	return text
+}
+
 // tlsRefused matches errors of TLS handshakes that fail until somebody changes a setting. A client that finds
 // its server by Sentinels returns only the text of these errors.
 var tlsRefused = regexp.MustCompile(`x509: |tls: .*(certificate|handshake)`)
@@ -83,14 +100,14 @@ func Judge(err error) Verdict {
 		// The server refused the request. Scripts read before they write, so an error usually means that the
 		// script has changed nothing. An exception is a PUBLISH that an ACL forbids, because it fails after
 		// the lock was freed.
-		msg := inScript.ReplaceAllString(reply.Error(), "")
+		msg := replyText(reply)
 		for _, p := range [...]string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ",
-			"NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "ERR max number of clients"} {
+			"NOREPLICAS", "MISCONF", "MOVED ", "ASK ", "UNBLOCKED", "ERR max number of clients"} {
 			if strings.HasPrefix(msg, p) {
 				return Verdict{Resend: true, Transient: true}
 			}
 		}
-		if strings.HasPrefix(strings.TrimPrefix(msg, "ERR "), "Script attempted to access a non local key") {
+		if nonLocal.MatchString(msg) {
 			// The slot is being moved, and the script has deleted a key that it needed again.
 			return Verdict{Unknown: true, Resend: true, Transient: true}
 		}

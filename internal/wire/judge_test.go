@@ -63,8 +63,17 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
 			"-NOREPLICAS Not enough good replicas to write."), Verdict{Resend: true, Transient: true}},
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
-			"Script attempted to access a non local key in a cluster node"),
+			"Lua script attempted to access a non local key in a cluster node"),
 			Verdict{Unknown: true, Resend: true, Transient: true}},
+		// With cluster-allow-reads-when-down:
+		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
+			"Lua script attempted to execute a write command while the cluster is down and readonly"),
+			Verdict{Resend: true, Transient: true}},
+		{reply("ERR Script attempted to execute a write command while the cluster is down and readonly " +
+			"script: 1, on @user_script:1."), Verdict{Resend: true, Transient: true}},
+		// The server became a replica during a WAIT.
+		{reply("UNBLOCKED force unblock from blocking operation, instance state changed " +
+			"(master -> replica?)"), Verdict{Resend: true, Transient: true}},
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: " +
 			"WRONGTYPE Operation against a key"), Verdict{Refused: true}},
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +

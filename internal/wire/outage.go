@@ -74,7 +74,7 @@ func (o *outageListeners) notify(since time.Time) {
 // by another one. The timeout of a read or a write is no such failure, because the server may only be slow.
 func mayHaveLost(err error) bool {
 	if reply := redis.Error(nil); errors.As(err, &reply) {
-		msg := inScript.ReplaceAllString(reply.Error(), "")
+		msg := replyText(reply)
 		for _, p := range [...]string{"READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "MOVED "} {
 			if strings.HasPrefix(msg, p) {
 				return true
