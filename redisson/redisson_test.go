@@ -123,6 +123,20 @@ func TestTheTokenCounterIsMadeForFencedLocksAloneAndRaisedWhereItIs(t *testing.T
 	})
 }
 
+// Proves: notice
+func TestAForgottenHoldIsLostAlthoughTheMetadataWasEvicted(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		forgotten := testlock.Take(t, redisson.New(testlock.NewSession(t, w.Client), "x"),
+			rlock.WithLease(time.Hour))
+		w.Del("x")
+		time.Sleep(time.Millisecond)
+		later := testlock.Take(t, redisson.New(testlock.NewSession(t, w.Client), "x"))
+		w.Del("lockline_lock_memory:{x}")
+		testlock.Unlock(t, later)
+		testlock.WantError(t, "Unlock", forgotten.Unlock(bg), rlock.ErrLost)
+	})
+}
+
 func TestALockThatDiffersByBracesOnlyIsAnother(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		rdb := w.Client

@@ -56,7 +56,8 @@ local function nextToken(last, now)
 end
 
 -- grant makes an attempt the owner, with the given token and a lease in ms. about is its holder info. `lost`
--- is the last token if that token was lost, and otherwise nil.
+-- is the highest token that counts as lost, if the metadata does not have it yet. Otherwise `lost` is nil or
+-- false.
 local function grant(owner, about, lease, token, keep, lost)
   redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   local expires = redis.pcall('PEXPIRE', KEYS[1], lease)

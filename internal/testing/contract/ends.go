@@ -428,6 +428,17 @@ var ends = map[string]test{
 			w.clean(t, "x")
 		}
 	}},
+	// The later hold is released before the first holder's request shows the loss. Proves: notice
+	"AForgottenHoldIsLostThoughALaterHoldWasReleased": {0, func(t *testing.T, w *world) {
+		_, hold := testlock.Lock(t, w.new("x"), bg, rlock.WithLease(20*time.Minute))
+		for _, wire := range w.wires {
+			wire.FlushAll()
+		}
+		time.Sleep(time.Millisecond)
+		testlock.Unlock(t, testlock.Take(t, w.rival("x"), rlock.WithLease(time.Minute)))
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		w.clean(t, "x")
+	}},
 	// Proves: tokens
 	"TokensGrowWhateverServersForget": {0, func(t *testing.T, w *world) {
 		_, last := testlock.Lock(t, w.new("x"), bg)

@@ -47,11 +47,14 @@ local last, lost, over = readMetadata(ARGV[1])
 if over then
   return onMaster('S ' .. stamped)
 end
-local counter = redis.call('GET', KEYS[3]) or ARGV[9] ~= '' and ARGV[9]
+local known, counter = last > 0, redis.call('GET', KEYS[3]) or ARGV[9] ~= '' and ARGV[9]
 if counter then
   last = math.max(last, readNumber(KEYS[3], '', counter))
 end
 token = nextToken(last, now)
+-- Without a last token, the metadata has no record of earlier grants. All earlier tokens then count as lost,
+-- because a session may still believe that it has one of these grants.
+lost = lost or not known and token - 1
 grant(ARGV[1], ARGV[4], lease, token, keep, lost)
 if counter then
   redis.call('SET', KEYS[3], token)

@@ -26,9 +26,10 @@ if held[1] then
   redis.call('DEL', KEYS[1])
   -- HSET is called by pcall, because the lock is released even if the server refuses this HSET. If the
   -- metadata exists, it usually lives for at least `keep` ms more. If it was evicted, all three fields are
-  -- new, and the new key needs an expiry.
+  -- new, and the new key needs an expiry. All earlier tokens then count as lost, as in acquire.lua.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
     redis.call('PEXPIRE', KEYS[2], keep)
+    redis.call('HSET', KEYS[2], 'l', toString(held[2] - 1))
   end
   local count = publish(ARGV[6], ARGV[5])
   reply = ((token == '' or token == held[2]) and 'R ' or 'L ') .. count
