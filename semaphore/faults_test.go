@@ -60,6 +60,36 @@ func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 	})
 }
 
+// The first copy of the request sets the limit, but its reply is lost. The last copy is too late, so it is void.
+// Proves: repeats
+func TestATrySetLimitWhoseReplyWasLostHasSetTheLimit(t *testing.T) {
+	proxied(t, 3, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {
+		if _, err := s.TrySetLimit(bg, 3); err != nil { // now the server has the script
+			t.Fatal(err)
+		}
+		for _, key := range wire.Keys() {
+			wire.Del(key)
+		}
+		var mu sync.Mutex
+		actions := []faultproxy.Action{faultproxy.SwallowReply, faultproxy.Swallow, faultproxy.Swallow,
+			faultproxy.Swallow}
+		wire.Net.OnRequest(func(r *faultproxy.Request) (a faultproxy.Action) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Script() != "" && len(actions) > 0 {
+				a, actions = actions[0], actions[1:]
+			}
+			return a
+		})
+		if set, err := s.TrySetLimit(bg, 4); !set || err != nil {
+			t.Errorf("TrySetLimit: %v, %v", set, err)
+		}
+		if set, err := other.TrySetLimit(bg, 5); set || err != nil {
+			t.Errorf("another TrySetLimit: %v, %v", set, err)
+		}
+	}, rlock.WithWatchdogTimeout(5*time.Second))
+}
+
 // Proves: semaphore
 func TestACopyOfARequestThatComesAgainOrLateTakesAndGivesNothing(t *testing.T) {
 	proxied(t, 2, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {

@@ -95,15 +95,14 @@ func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, erro
 		onlyIfUnset = "1"
 	}
 	s := lk.s
+	id := s.Attempt() // by this id, the script recognizes a second copy of the request, even after a void one
 	for expired := 1; ; expired++ { // a late request is void, so it does not undo a newer one
 		sent, until := time.Now(), int64(0)
 		// While the clock is unknown, until is 0. The request is then void, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
-		// The id from s.Attempt lets the script recognize a second copy of the request.
-		text, err := lk.ask(ctx, limitScript,
-			n, onlyIfUnset, s.Args.Channels, s.Args.Retention, s.Attempt(), until)
+		text, err := lk.ask(ctx, limitScript, n, onlyIfUnset, s.Args.Channels, s.Args.Retention, id, until)
 		now, late := strings.CutPrefix(text, "V ")
 		switch {
 		case err != nil || text == "S" || text == "N":
