@@ -38,7 +38,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/lockline/lockline/internal/call"
@@ -189,11 +188,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opti
 // Inspect reads the state of the lock. The holder may be a thread of a JVM. Inspect changes nothing, and
 // blocks for one request, at most until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (rlock.State, error) {
-	reply, err := m.operate(ctx, scripts.inspect)
+	o, err := m.operate(ctx, scripts.inspect)
 	if err != nil {
 		return rlock.State{}, err
 	}
-	s, err := protocol.DecodeRedisson(m.Name(), reply)
+	s, err := protocol.DecodeRedisson(m.Name(), o.Reply)
 	if err != nil {
 		return rlock.State{}, failure.Named(m.Name(), err)
 	}
@@ -225,27 +224,26 @@ func (m *Mutex) force(ctx context.Context, token string) (bool, error) {
 	if err := m.check(ctx); err != nil {
 		return false, err
 	}
-	reply, err := m.operate(ctx, scripts.force, m.s.Args.Retention, token, m.n.channel, m.n.how)
+	o, err := m.operate(ctx, scripts.force, m.s.Args.Retention, token, m.n.channel, m.n.how)
 	if err != nil {
 		return false, err
 	}
-	n, err := strconv.Atoi(reply)
+	n, err := protocol.Forced(o)
 	if err != nil {
-		return false, m.n.keys.Failed("", wire.Unexpected(reply))
+		return false, m.n.keys.Failed("", err)
 	}
 	return n > 0, nil
 }
 
-// operate sends a request of an operator and returns the reply. If the caller leaves before the reply, the
+// operate sends a request of an operator and returns the outcome. If the caller leaves before the reply, the
 // request may still take effect.
-func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
+func (m *Mutex) operate(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
 	if err := m.check(ctx); err != nil {
-		return "", err
+		return wire.Outcome{}, err
 	}
 	r := &protocol.FixedRequest{Script: sc, Keys: m.n.keys, Argv: argv}
 	send := func(ctx context.Context, maxTries int, abandoned *atomic.Bool) wire.Outcome {
 		return m.s.Link.Call(ctx, r, maxTries, abandoned)
 	}
-	o, err := call.Do(ctx, m.s, m.n.keys, "", call.Func(send))
-	return o.Reply, err
+	return call.Do(ctx, m.s, m.n.keys, "", call.Func(send))
 }

@@ -110,7 +110,8 @@ func (m *Mutex) Inspect(ctx context.Context) (State, error) {
 // ForceUnlock frees the lock from any holder, and reports whether the lock was held. It is for operators,
 // because the holder continues for a while without the lock. The holder notices the loss at its next request
 // or renewal, which comes after at most a third of its lease. A hold with [WithLease] is not renewed, so its
-// holder may continue until the lease ends.
+// holder may continue until the lease ends. After an error, the lock may have been freed all the same,
+// because the reply may have been lost.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	n, err := (*mutex)(m).Force(ctx, engine.ForceExclusive)
 	return n > 0, err

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,9 +26,8 @@ func (lk *Lock) Ask(ctx context.Context, r wire.Copier) (wire.Outcome, error) {
 	return call.Do(ctx, lk.s, lk.keys, lk.kind.Noun, call.Func(send))
 }
 
-func (lk *Lock) ask(ctx context.Context, sc *wire.Script, argv ...any) (string, error) {
-	o, err := lk.Ask(ctx, &protocol.FixedRequest{Script: sc, Keys: lk.keys, Argv: argv})
-	return o.Reply, err
+func (lk *Lock) ask(ctx context.Context, sc *wire.Script, argv ...any) (wire.Outcome, error) {
+	return lk.Ask(ctx, &protocol.FixedRequest{Script: sc, Keys: lk.keys, Argv: argv})
 }
 
 // Inspect returns the state of the lock in Redis. It blocks for the reply, at most until ctx ends.
@@ -37,11 +35,11 @@ func (lk *Lock) Inspect(ctx context.Context) (protocol.State, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return protocol.State{}, err
 	}
-	reply, err := lk.ask(ctx, inspectScript)
+	o, err := lk.ask(ctx, inspectScript)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	st, err := protocol.DecodeLock(lk.Name(), reply)
+	st, err := protocol.DecodeLock(lk.Name(), o.Reply)
 	if err != nil {
 		err = failure.Named(lk.Name(), err)
 	}
@@ -56,21 +54,22 @@ const (
 
 // Force takes the lock from the holders that target names, and returns their number. target is
 // ForceExclusive, ForceShared, or the token of one holder. A holder notices the loss at its next request, for
-// example a renewal. Force blocks for the reply, at most until ctx ends.
+// example a renewal. Force blocks for the reply, at most until ctx ends. After an error, holders may have
+// lost the lock all the same.
 func (lk *Lock) Force(ctx context.Context, target string) (int, error) {
 	if err := lk.CheckUse(ctx); err != nil {
 		return 0, err
 	}
 	args := &lk.s.Args // Channels is a prefix, because the script may notify any session
-	text, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, target)
+	o, err := lk.ask(ctx, forceScript, args.Channels, args.Retention, target)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(text)
+	n, err := protocol.Forced(o)
 	if err != nil {
-		return 0, lk.kind.Failed(lk.keys, wire.Unexpected(text))
+		err = lk.kind.Failed(lk.keys, err)
 	}
-	return n, nil
+	return n, err
 }
 
 // ForceToken takes the lock from the holder with this token, which Inspect has returned. It reports whether
@@ -95,20 +94,21 @@ func (lk *Lock) SetLimit(ctx context.Context, n int64, ifUnset bool) (bool, erro
 		onlyIfUnset = "1"
 	}
 	s := lk.s
-	id := s.Attempt() // by this id, the script recognizes a second copy of the request, even after a void one
+	// By this id, the script recognizes a second copy of the request, even if a copy in between was void.
+	id := s.Attempt()
 	for expired := 1; ; expired++ { // a late request is void, so it does not undo a newer one
 		sent, until := time.Now(), int64(0)
 		// While the clock is unknown, until is 0. The request is then void, and the reply sets the clock.
 		if t := s.Clock.Now(sent); t != 0 {
 			until = t + protocol.Patience(s.Lease).Microseconds()
 		}
-		text, err := lk.ask(ctx, limitScript, n, onlyIfUnset, s.Args.Channels, s.Args.Retention, id, until)
-		now, late := strings.CutPrefix(text, "V ")
+		o, err := lk.ask(ctx, limitScript, n, onlyIfUnset, s.Args.Channels, s.Args.Retention, id, until)
+		now, late := strings.CutPrefix(o.Reply, "V ")
 		switch {
-		case err != nil || text == "S" || text == "N":
-			return text == "S", err
+		case err != nil || o.Reply == "S" || o.Reply == "N":
+			return o.Reply == "S", err
 		case !late:
-			return false, lk.kind.Failed(lk.keys, wire.Unexpected(text))
+			return false, lk.kind.Failed(lk.keys, wire.Unexpected(o.Reply))
 		case expired == protocol.MaxExpired:
 			return false, lk.kind.Failed(lk.keys, protocol.TooLate(s.Lease))
 		}

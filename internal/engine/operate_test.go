@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -107,6 +108,22 @@ func TestHoldersAreCountedAsTheServerSays(t *testing.T) {
 	}
 	if _, err := newMutex(t, replies("?")).Force(bg, engine.ForceExclusive); err == nil {
 		t.Error("no error of a reply that cannot be read")
+	}
+}
+
+// The first copy of the request gets no reply.
+func TestAForcedUnlockThatMayHaveFreedTheLockDoesNotDenyIt(t *testing.T) {
+	for reply, want := range map[string]int{"0": 0, "2": 2} {
+		var copies atomic.Int64
+		n, err := newMutex(t, func(fake.Call) (string, error) {
+			if copies.Add(1) == 1 {
+				return "", io.EOF
+			}
+			return reply, nil
+		}).Force(bg, engine.ForceShared)
+		if n != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %v, %v", reply, n, err)
+		}
 	}
 }
 

@@ -118,6 +118,22 @@ func Read(o wire.Outcome) (Answer, error) {
 	return a, nil
 }
 
+// errMayHaveForced is the error of a forced unlock that cannot report whether it has freed the lock.
+var errMayHaveForced = errors.New("it is not known whether it was freed by force: " +
+	"a copy of the request had no reply, and a later copy found no such holder")
+
+// Forced reads the reply to a forced unlock, which is the number of holders that have lost the lock.
+func Forced(o wire.Outcome) (int, error) {
+	n, err := strconv.Atoi(o.Reply)
+	switch {
+	case err != nil:
+		return 0, wire.Unexpected(o.Reply)
+	case n == 0 && o.Unanswered != nil:
+		return 0, errMayHaveForced
+	}
+	return n, nil
+}
+
 // Token reads a token. A token has at most 53 bits, because larger numbers are not exact in Lua.
 func Token(s string) (token int64, ok bool) {
 	n, err := strconv.ParseUint(s, 10, 53)

@@ -124,6 +124,35 @@ var ends = map[string]test{
 		}
 		w.clean(t, "x")
 	}},
+	// The first copy of each request frees the lock, and the second copy finds it free.
+	"AForcedUnlockWhoseReplyWasLostIsNotReportedAsRefused": {0, func(t *testing.T, w *world) {
+		operator := w.process(t)
+		m := operator.lock("x")
+		if held, err := m.Force(bg); held || err != nil { // now the servers have the script
+			t.Errorf("of a free one: %v, %v", held, err)
+		}
+		_, hold := testlock.Lock(t, w.new("x"), bg)
+		for _, net := range operator.nets {
+			var first sync.Once
+			net.OnRequest(func(r *faultproxy.Request) (a faultproxy.Action) {
+				if r.Script() != "" {
+					first.Do(func() { a = faultproxy.CutReply })
+				}
+				return a
+			})
+		}
+		if held, err := m.Force(bg); err == nil && !held {
+			t.Error("the lock was freed")
+		}
+		for _, net := range operator.nets {
+			net.OnRequest(nil)
+		}
+		if _, err := m.Force(bg); err != nil { // some kinds are forced by several requests
+			t.Errorf("once more: %v", err)
+		}
+		testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+		w.clean(t, "x")
+	}},
 	// Proves: forced unlock
 	"ForceUnlockTokenFreesOnlyTheHoldThatWasSeen": {Fences, func(t *testing.T, w *world) {
 		m, operator := w.new("x"), w.process(t).lock("x")
