@@ -1,6 +1,7 @@
 package semaphore_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -29,4 +30,27 @@ func TestTheDocumentedRightsSufficeForLimits(t *testing.T) {
 	testlock.Served(t, waiter)
 	testlock.Unlock(t, hold)
 	testlock.NothingRefused(t, admin)
+}
+
+// A script that lacks a right must not take the hash for damaged, because it would delete a damaged hash.
+func TestAForcedReleaseWithoutARightChangesNothing(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	rights := testlock.DocumentedRights(t).Server
+	s := semaphore.New(testlock.NewSession(t, testlock.DocumentedUser(t, server)), "x", 3)
+	for _, right := range []string{"-zrange", "-hgetall"} {
+		var args []any
+		for _, r := range append(slices.Clone(rights), right) {
+			args = append(args, r)
+		}
+		rdb := testlock.User(t, server, "operator"+right, args...)
+		operator := semaphore.New(testlock.NewSession(t, rdb), "x", 3)
+		_, first := acquire(t, s, 1)
+		_, second := acquire(t, s, 1)
+		if forced, err := operator.ForceRelease(bg, first.Token()); forced || err == nil {
+			t.Errorf("%s: %v, %v", right, forced, err)
+		}
+		testlock.Unlock(t, first)
+		testlock.Unlock(t, second)
+	}
 }

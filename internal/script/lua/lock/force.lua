@@ -50,7 +50,10 @@ if KEYS[4] and KEYS[4] ~= KEYS[1] then
   redis.call('ZSCORE', KEYS[4], '') -- ends the script if KEYS[4] is not a sorted set, so the hash is kept
 end
 local sane, s, forced, shares = pcall(look, now)
-if not sane and not held[1] and not held[3] then
+-- Any other error than that of failDamaged, for example of a missing right, does not show that the hash is
+-- damaged. Before Redis 7, s is a string and not a table.
+local damaged = not sane and string.find(type(s) == 'table' and s.err or s, 'LOCKLINE ', 1, true)
+if not sane and not (damaged and (held[1] or held[3])) then
   error(s, 0)
 elseif not sane then
   if ARGV[3] ~= '' and ARGV[3] ~= 'r' and ARGV[3] ~= held[2] then
