@@ -60,7 +60,7 @@ func TestALostRequestOrReplyChangesNoLimit(t *testing.T) {
 	})
 }
 
-// The first copy of the request sets the limit, but its reply is lost. The last copy is too late, so it is void.
+// The first copy of the request sets the limit, but its reply is lost. The last copy comes too late.
 // Proves: repeats
 func TestATrySetLimitWhoseReplyWasLostHasSetTheLimit(t *testing.T) {
 	proxied(t, 3, func(t *testing.T, wire *testlock.Wire, s, other *semaphore.Semaphore) {

@@ -26,6 +26,8 @@ local SPARE_DELAY = 250
 -- function lookUp stops after it has read 2 * BATCH attempts that stay in the queue.
 local BATCH = 1000
 
+-- toString formats a whole number without an exponent. Scripts pass large numbers to commands as strings,
+-- because Redis 7.2.0 to 7.2.4 writes numbers such as 1e8 with an exponent, which no command accepts.
 local function toString(number)
   return string.format('%.0f', number)
 end

@@ -33,7 +33,8 @@ local ENDED = 120000
 local function keepAlive(lifetime, lease)
   local ms = math.max(ENDED + (lease or 0), parseNumber(lifetime or '', 1e13) or 0)
   if redis.call('PTTL', KEYS[1]) < ms then
-    redis.pcall('PEXPIRE', KEYS[1], ms) -- pcall, because look.lua must reply even if a server refuses writes
+    -- PEXPIRE is called by pcall, because look.lua must reply even if a server refuses writes.
+    redis.pcall('PEXPIRE', KEYS[1], toString(ms))
   end
 end
 

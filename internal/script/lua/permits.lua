@@ -54,7 +54,7 @@ local function setShareLease(s, owner, ends)
   redis.call('ZADD', KEYS[4], toString(ends), owner)
   local ms = math.ceil((ends - s.now) / 1000)
   if redis.call('PTTL', KEYS[4]) < ms then
-    redis.call('PEXPIRE', KEYS[4], 2 * ms)
+    redis.call('PEXPIRE', KEYS[4], toString(2 * ms))
   end
 end
 

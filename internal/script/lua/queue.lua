@@ -269,8 +269,8 @@ local function enqueue(s, q)
   local longer = s.queued < alive or not q.any
   if longer then
     s.queued = s.now + 2 * liveness * 1000
-    redis.call('PEXPIRE', KEYS[2], 2 * liveness)
-    redis.call('PEXPIRE', KEYS[3], 2 * liveness)
+    redis.call('PEXPIRE', KEYS[2], toString(2 * liveness))
+    redis.call('PEXPIRE', KEYS[3], toString(2 * liveness))
   end
   if added or longer then
     set(s, s.now + 2 * liveness * 1000, 'queued', toString(s.queued), 'ticket',

@@ -20,7 +20,7 @@
 -- expiry, it adds `keep` ms, so that not every request has to set the expiry.
 local function keepMetadata(ms, keep)
   if redis.call('PTTL', KEYS[2]) < ms then
-    redis.call('PEXPIRE', KEYS[2], ms + keep)
+    redis.call('PEXPIRE', KEYS[2], toString(ms + keep))
   end
 end
 
@@ -60,7 +60,7 @@ end
 -- false.
 local function grant(owner, about, lease, token, keep, lost)
   redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
-  local expires = redis.pcall('PEXPIRE', KEYS[1], lease)
+  local expires = redis.pcall('PEXPIRE', KEYS[1], toString(lease))
   if expires ~= 1 then -- the user has no right to PEXPIRE; a lock without an expiry must not stay
     redis.call('DEL', KEYS[1])
     error(expires.err, 0)
@@ -76,7 +76,7 @@ end
 -- renew extends the lease of a held lock to at least `ms` milliseconds from now.
 local function renew(ms, keep)
   if redis.call('PTTL', KEYS[1]) < ms then
-    redis.call('PEXPIRE', KEYS[1], ms)
+    redis.call('PEXPIRE', KEYS[1], toString(ms))
     keepMetadata(ms + keep, keep)
   else
     onMaster()

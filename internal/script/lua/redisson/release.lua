@@ -28,7 +28,7 @@ if held[1] then
   -- metadata exists, it usually lives for at least `keep` ms more. If it was evicted, all three fields are
   -- new, and the new key needs an expiry. All earlier tokens then count as lost, as in acquire.lua.
   if redis.pcall('HSET', KEYS[2], 't', held[2], 'r', held[2], 'a', owner) == 3 then
-    redis.call('PEXPIRE', KEYS[2], keep)
+    redis.call('PEXPIRE', KEYS[2], toString(keep))
     redis.call('HSET', KEYS[2], 'l', toString(held[2] - 1))
   end
   local count = publish(ARGV[6], ARGV[5])
