@@ -50,8 +50,8 @@ if KEYS[4] and KEYS[4] ~= KEYS[1] then
   redis.call('ZSCORE', KEYS[4], '') -- ends the script if KEYS[4] is not a sorted set, so the hash is kept
 end
 local sane, s, forced, shares = pcall(look, now)
--- Any other error than that of failDamaged, for example of a missing right, does not show that the hash is
--- damaged. Before Redis 7, s is a string and not a table.
+-- Only the error of failDamaged shows that the hash is damaged. Another error may mean, for example, that the
+-- user has no right to ZRANGE. Before Redis 7, the error is a string and not a table.
 local damaged = not sane and string.find(type(s) == 'table' and s.err or s, 'LOCKLINE ', 1, true)
 if not sane and not (damaged and (held[1] or held[3])) then
   error(s, 0)
