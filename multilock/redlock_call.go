@@ -201,35 +201,51 @@ func (c *lockCall) waitForTurn() (e *entry, err error) {
 // call does not endure an outage.
 func (c *lockCall) awaitTurn() error {
 	c.reportWaiting()
-	longWait := time.NewTicker(engine.LongWait)
-	defer longWait.Stop()
-	outageCheck := c.newOutageCheck()
-	defer outageCheck.Stop()
-	for !c.bounds.Over() {
-		select {
-		case <-c.local.turn:
-			if c.bounds.Over() {
-				c.local.turn <- struct{}{}
-				continue
-			}
+	gaveUp, done := make(chan error, 1), make(chan struct{})
+	defer close(done)
+	c.q.home.Go(func() { c.checkWait(gaveUp, done) })
+	// A goroutine keeps its place in the channel turn only while it waits in one select. So another goroutine
+	// makes the checks of a long wait.
+	select {
+	case <-c.local.turn:
+		if !c.bounds.Over() {
 			if c.local.seen.Load() != nil {
 				c.holder = &failure.LockedError{Name: c.l.name}
 			}
 			return nil
+		}
+		c.local.turn <- struct{}{}
+	case err := <-gaveUp:
+		return err
+	case <-c.bounds.Until.Done():
+	case <-c.bounds.Closing:
+	}
+	c.holder = c.local.holder(c.begun)
+	return c.waitError()
+}
+
+// checkWait makes the checks of a long wait for the turn, until done is closed. If the call does not endure
+// an outage, checkWait sends the error of the call to gaveUp, and returns.
+func (c *lockCall) checkWait(gaveUp chan<- error, done <-chan struct{}) {
+	longWait := time.NewTicker(engine.LongWait)
+	defer longWait.Stop()
+	outageCheck := c.newOutageCheck()
+	defer outageCheck.Stop()
+	for {
+		select {
 		case <-longWait.C:
 			if m := c.local.held.Load(); m != nil {
 				m.warnSelfWait()
 			}
 		case <-outageCheck.C:
 			if err := c.endures(c.local.outage.Load()); err != nil {
-				return err
+				gaveUp <- err
+				return
 			}
-		case <-c.bounds.Until.Done():
-		case <-c.bounds.Closing:
+		case <-done:
+			return
 		}
 	}
-	c.holder = c.local.holder(c.begun)
-	return c.waitError()
 }
 
 func (c *lockCall) reportWaiting() {
