@@ -214,6 +214,21 @@ func TestACallThatWaitsInTheLineGivesUpOneLeaseAfterAMajorityFailed(t *testing.T
 	})
 }
 
+// The call in the line has a deadline, so it does not give up. But the calls behind it have no deadline.
+func TestCallsBehindACallInTheLineGiveUpOneLeaseAfterAMajorityFailed(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		hold, waiting, _ := r.queue(t, 2)
+		m, cut := r.cutOff(t)
+		cut(true)
+		waiting = append(waiting, testlock.Go(bg, m, rlock.WaitAtMost(10*time.Minute)))
+		synctest.Wait()
+		failures(t, 4, m)
+		cut(false)
+		testlock.Unlock(t, hold)
+		served(t, waiting...)
+	})
+}
+
 // A majority of the servers fails for 5 s. One goroutine has the turn, and the others wait behind it for more
 // than one lease. Each of them gets the lock in the end.
 func TestAnOutageThatHasEndedEndsNoWait(t *testing.T) {

@@ -344,6 +344,12 @@ func (c *lockCall) endures(o *outage) error {
 	return failure.Named(c.l.name, fmt.Errorf("gave up after %v: %w", waited, o.err))
 }
 
+// hasLasted reports whether this outage has lasted for one lease since the call began. If o is nil, there is
+// no outage.
+func (c *lockCall) hasLasted(o *outage) bool {
+	return o != nil && call.OutageIsTooLong(o.since, c.begun, c.q.lead.Lease)
+}
+
 // newOutageCheck returns a ticker that fires whenever a waiting call must check whether it endures an outage.
 func (c *lockCall) newOutageCheck() *time.Ticker { return time.NewTicker(c.q.lead.Lease / 15) }
 
@@ -351,8 +357,9 @@ func (c *lockCall) newOutageCheck() *time.Ticker { return time.NewTicker(c.q.lea
 // the order in which the sessions were given, beginning with the server that the name of the lock determines.
 // It skips servers that are known to fail. If a server fails or refuses while the call waits in its line, the
 // call joins the line of the next server. joinLine returns the entry of the line's lock, which the caller
-// must unlock. It returns nil if the wait has ended, if no server is left, or if the call does not endure an
-// outage. In the last case, the next round shows whether the outage still lasts.
+// must unlock. It returns nil if the wait has ended, if no server is left, or if an outage has lasted for one
+// lease (hasLasted). In the last case, the next round shows whether the outage still lasts. A call with a
+// deadline also makes this round, because calls behind it in the local queue may have no deadline.
 func (c *lockCall) joinLine() *engine.Entry {
 	servers := c.q.servers
 	h := fnv.New32a()
@@ -371,8 +378,8 @@ func (c *lockCall) joinLine() *engine.Entry {
 }
 
 // joinLineAt waits in the line of one server, and returns the entry of the line's lock. It returns nil if the
-// server cannot be reached, if the server refuses, if the wait has ended, or if the call does not endure an
-// outage.
+// server cannot be reached, if the server refuses, if the wait has ended, or if an outage has lasted for one
+// lease.
 func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 	ctx, leave := context.WithCancel(c.bounds.Until)
 	defer leave()
@@ -395,7 +402,7 @@ func (c *lockCall) joinLineAt(s *server) *engine.Entry {
 			}
 			return a.value
 		case <-ticker.C:
-			reachable = s.trouble() == nil && c.endures(c.q.outage()) == nil
+			reachable = s.trouble() == nil && !c.hasLasted(c.q.outage())
 		case <-c.bounds.Until.Done():
 		}
 	}
