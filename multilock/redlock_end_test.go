@@ -98,6 +98,31 @@ func TestInspectShowsThatARedLockStaysTakenAfterItsUnlock(t *testing.T) {
 	})
 }
 
+// A part that stayed taken would keep others out while another server is down. Proves: HoldAtLeast
+func TestARedLockThatWasLostBeforeItsUnlockDoesNotStayTaken(t *testing.T) {
+	for what, notices := range map[string]bool{"noticed by a renewal": true, "noticed by Unlock": false} {
+		t.Run(what, func(t *testing.T) {
+			withServers(t, 3, func(t *testing.T, r servers) {
+				ctx, hold := testlock.Lock(t, r.warm(t), bg, rlock.HoldAtLeast(time.Hour))
+				synctest.Wait()
+				for _, w := range r[:2] {
+					w.FlushAll()
+				}
+				if notices {
+					<-ctx.Done()
+					if n := r.held(); n > 0 {
+						t.Errorf("before Unlock, it is taken on %d servers", n)
+					}
+				}
+				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				if n := r.held(); n > 0 {
+					t.Errorf("it stays taken on %d servers", n)
+				}
+			})
+		})
+	}
+}
+
 func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)

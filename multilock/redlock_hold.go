@@ -178,6 +178,9 @@ func (e *entry) Stay(d time.Duration) {
 	until := time.Now().Add(d)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ended != nil { // the parts are being released already
+		return
+	}
 	if until.After(m.takenUntil) {
 		m.takenUntil = until
 	}
@@ -225,6 +228,15 @@ func (e *entry) Unlock(ctx context.Context) error {
 		m.setRenewal()
 	}
 	held := time.Since(m.begun)
+	var stay []int64 // tokens of parts that HoldAtLeast keeps taken, by server; 0 where there is no part
+	if time.Now().Before(m.takenUntil) {
+		stay = make([]int64, len(m.parts))
+		for i, p := range m.parts {
+			if p != nil {
+				stay[i] = p.Token()
+			}
+		}
+	}
 	m.wakeNesting()
 	m.mu.Unlock()
 	if lost != nil {
@@ -247,6 +259,9 @@ func (e *entry) Unlock(ctx context.Context) error {
 	err := m.awaitRelease(ctx, releasing)
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(err, failure.ErrLost) { // too few servers still had the hold
+		if stay != nil { // a lock that was lost before its Unlock does not stay taken
+			q.home.Go(func() { _, _ = m.l.force(context.Background(), stay) })
+		}
 		m.reportLost(ctx, held, failure.ErrGone)
 	} else {
 		m.l.observe(ctx, session.Event{Kind: session.EventReleased, Token: m.token, Held: held, Err: err})

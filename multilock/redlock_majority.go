@@ -156,6 +156,11 @@ func (m *majority) endIfLost() error {
 	held, reason := time.Since(m.begun), m.whyLost()
 	if err == failure.ErrLost {
 		m.lossReason = reason
+		for _, p := range m.parts {
+			if p != nil {
+				p.StayNoLonger() // HoldAtLeast keeps no lock taken that was lost before its Unlock
+			}
+		}
 	}
 	entries := slices.Clone(m.entries)
 	m.wakeNesting()

@@ -168,6 +168,13 @@ func (e *Entry) Stay(d time.Duration) {
 	fx.unlock() // without settle, because until the Unlock the hold keeps the permits in any case
 }
 
+// StayNoLonger ends the effect of Stay, so that the release of the grant frees the permits.
+func (e *Entry) StayNoLonger() {
+	fx := e.g.l.begin()
+	e.g.takenUntil, e.g.allTakenUntil = 0, 0
+	fx.unlock()
+}
+
 // WaitReplicas blocks until n replicas have the grant, or until an error has ended the wait.
 func (e *Entry) WaitReplicas(ctx context.Context, n int) error {
 	l := e.g.l
