@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -339,18 +340,37 @@ func (a *acquisition) releaseParts() {
 // unlock unlocks the held parts, in the reverse order of tries. So the first member, for which other callers
 // usually wait, is unlocked last. When one of these callers gets it, the other members are usually free. When
 // the Unlock of a part has returned, unlock calls onEnd. Calls of onEnd can run at the same time, in several
-// goroutines.
+// goroutines. If a server answers nothing, unlock soon sends the next pipeline. Otherwise the time limits of
+// all pipelines would add up.
 func (l *MultiLock) unlock(ctx context.Context, parts []part, onEnd func(i int, err error)) {
+	var earlier sync.WaitGroup
+	defer earlier.Wait()
 	for last := len(l.order); last > 0; last -= maxTogether {
-		wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
-			i := l.order[last-1-n]
-			if hold := parts[i].hold; hold != nil {
-				onEnd(i, hold.Unlock(ctx))
-			}
-			return nil // after an error, Gather would not unlock the other parts
-		})
+		pipeline := func() {
+			wire.Gather(ctx, min(last, maxTogether), func(ctx context.Context, n int) error {
+				i := l.order[last-1-n]
+				if hold := parts[i].hold; hold != nil {
+					onEnd(i, hold.Unlock(ctx))
+				}
+				return nil // after an error, Gather would not unlock the other parts
+			})
+		}
+		if last <= maxTogether {
+			pipeline()
+			return
+		}
+		ended := make(chan struct{})
+		earlier.Go(func() { pipeline(); close(ended) })
+		select {
+		case <-ended:
+		case <-time.After(nextPipelineAfter):
+		}
 	}
 }
+
+// nextPipelineAfter is the longest time for which unlock waits for the replies to a pipeline before it sends
+// the next one.
+const nextPipelineAfter = 100 * time.Millisecond
 
 // maxTogether is the largest number of requests in a pipeline, so that no pipeline keeps a server busy for
 // long.

@@ -444,22 +444,31 @@ func TestCallsOfAMultiLockReturnAtTheirBoundsThoughAServerIsSilent(t *testing.T)
 
 // The bound of Unlock also holds if the members need several pipelines.
 func TestAMultiLockOfManyMembersIsUnlockedWithinTheTimeOfOne(t *testing.T) {
-	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-		_, members := namesOf(testlock.NewSession(t, w.Net.Client(t, func(o *redis.Options) {
-			o.ReadTimeout = 500 * time.Millisecond
-		})), 301)
-		l := testlock.Warm(t, multilock.New(members...))
-		hold := testlock.Take(t, l)
-		w.Net.Freeze()
-		start := time.Now()
-		err := hold.Unlock(bg)
-		if took := time.Since(start); err == nil || took > 6*time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
-		w.Net.Thaw()
-		time.Sleep(time.Minute)
-		testlock.OnlyTokens(t, w.Client) // all members are released, also after Unlock has returned
-	})
+	for what, most := range map[string]time.Duration{
+		"a context that never ends": 5 * time.Second, "a context without a deadline": lease,
+	} {
+		t.Run(what, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				_, members := namesOf(testlock.NewSession(t, w.Net.Client(t, silent)), 301)
+				l := testlock.Warm(t, multilock.New(members...))
+				hold, ctx := testlock.Take(t, l, rlock.WithLease(time.Hour)), bg
+				if most == lease {
+					cancelable, cancel := context.WithCancel(bg)
+					defer cancel()
+					ctx = cancelable
+				}
+				w.Net.Freeze()
+				start := time.Now()
+				err := hold.Unlock(ctx)
+				if took := time.Since(start); err == nil || took > most+time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+				w.Net.Thaw()
+				time.Sleep(time.Minute)
+				testlock.OnlyTokens(t, w.Client) // all members are released, also after Unlock has returned
+			})
+		})
+	}
 }
 
 // WaitAtMost allows at least one attempt, even if it is shorter than a round trip. Package rlock has a test
