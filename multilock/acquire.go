@@ -296,8 +296,13 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 }
 
 // isOutage reports whether err comes from an outage. After such an error of a member, a Lock of the MultiLock
-// starts over. It then waits for that member by the Lock of the member, which keeps waiting in an outage.
+// starts over. It then waits for that member by the Lock of the member, which keeps waiting in an outage. If
+// the TryLock of a member has already waited for one lease, isOutage returns false. Otherwise the Lock of
+// this member would wait for a second lease.
 func isOutage(err error) bool {
+	if errors.Is(err, failure.ErrGaveUp) {
+		return false
+	}
 	if waits, known := waitsAfter(err); known {
 		return waits
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/lockline/lockline/internal/protocol"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
+	"github.com/lockline/lockline/semaphore"
 )
 
 // Package rlock has a test of the same name for locks on one server.
@@ -184,6 +186,37 @@ func TestGoroutinesOfAProcessGiveUpOneLeaseAfterTheirServersFailed(t *testing.T)
 				})
 			}
 		}
+	}
+}
+
+// One member is on a server that answers nothing. The TryLock of this member waits for one lease.
+func TestALockOfAMultiLockGivesUpOneLeaseAfterItsServerFellSilent(t *testing.T) {
+	members := map[string]func(s *rlock.Session) rlock.Locker{
+		"rlock":     func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+		"semaphore": func(s *rlock.Session) rlock.Locker { return semaphore.New(s, "x", 1).Locker(1) },
+		"redisson":  func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") },
+	}
+	for kind, member := range members {
+		t.Run(kind, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				other := testlock.NewWire(t)
+				slow := func(o *redis.Options) { o.ReadTimeout = 5 * time.Second } // the default of go-redis
+				x := member(testlock.NewSession(t, w.Net.Client(t, slow)))
+				a := rlock.New(testlock.NewSession(t, other.Client), "a")
+				l := multilock.New(a, x)
+				testlock.Works(t, l)
+				w.Net.Freeze()
+				start := time.Now()
+				_, _, err := l.Lock(bg)
+				if took := time.Since(start); err == nil || took > lease+time.Second ||
+					!strings.Contains(err.Error(), "gave up after 15s") {
+					t.Errorf("%v after %v", err, took)
+				}
+				w.Net.Thaw()
+				time.Sleep(time.Minute)
+				testlock.Works(t, l)
+			})
+		})
 	}
 }
 

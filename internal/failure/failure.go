@@ -243,9 +243,13 @@ func Outage(since time.Time, err error) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error())
 	}
-	return fmt.Errorf("gave up after %v in which no request succeeded; the last error: %w",
+	text := fmt.Sprintf("gave up after %v in which no request succeeded; the last error: %v",
 		time.Since(since).Round(100*time.Millisecond), err)
+	return Worded(text, err, ErrGaveUp)
 }
+
+// ErrGaveUp marks the errors that Outage returns.
+var ErrGaveUp = errors.New("gave up")
 
 // Troubled adds the error of the last request to the error of a call that has ended in an outage. last is
 // nil if no request has failed.
