@@ -32,12 +32,14 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 	free := rlock.State{Name: l.Name()}
 	now := time.Now()
 	holders := map[string]tally{} // votes for each holder
+	seen := map[string]bool{}     // owner fields, which differ from server to server
 	for _, i := range votes.servers(granted) {
 		st := states[i]
 		free.Token = max(free.Token, st.Token)
-		if !st.Held {
+		if !st.Held || seen[st.Owner] { // a server that was given twice has one vote
 			continue
 		}
+		seen[st.Owner] = true
 		who := holderOf(st.Owner)
 		if holders[who] == nil {
 			holders[who] = l.q.tally(refused)

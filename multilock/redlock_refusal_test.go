@@ -248,3 +248,19 @@ func TestARedLockOfOneServerByTwoAddressesSaysSoAlsoBehindOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestInspectCountsAServerOfTwoAddressesOnce(t *testing.T) {
+	withServers(t, 2, func(t *testing.T, r servers) {
+		m := testlock.RedLock("x", r.again(t)...)
+		hold := testlock.Take(t, m)
+		synctest.Wait()
+		if st := testlock.Inspect(t, m); !st.Held || st.Servers != 2 || st.Token != hold.Token() {
+			t.Errorf("%+v", st)
+		}
+		testlock.Unlock(t, hold)
+		foreign(r[0])
+		if st := testlock.Inspect(t, m); st.Held {
+			t.Errorf("a minority holds it: %+v", st)
+		}
+	})
+}
