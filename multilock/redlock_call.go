@@ -111,24 +111,26 @@ func (l *RedLock) acquire(
 		return ctx, nil, err
 	}
 	cfg := engine.NewConfig(l.cfg, options)
-	fail := func(err error) (context.Context, *rlock.Hold, error) {
+	if err := cfg.Check(); err != nil {
 		return ctx, nil, failure.Named(l.name, err)
 	}
-	if err := cfg.Check(); err != nil {
-		return fail(err)
+	begun := time.Now()
+	fail := func(err error) (context.Context, *rlock.Hold, error) {
+		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(begun), Err: err})
+		return ctx, nil, err
 	}
 	if ctx.Err() != nil {
-		return fail(failure.OfContext(ctx))
+		return fail(failure.Named(l.name, failure.OfContext(ctx)))
 	}
 	q := l.q
 	if !q.home.Begin() {
-		return fail(failure.ErrClosed)
+		return fail(failure.Named(l.name, failure.ErrClosed))
 	}
 	defer q.home.End()
 	until, stop := cfg.Until(ctx)
 	defer stop()
 	c := &lockCall{l: l, q: q, local: q.localQueue(l.name), callerCtx: ctx, values: ctx, cfg: cfg,
-		once: cfg.Once(try), begun: time.Now(), depth: 1,
+		once: cfg.Once(try), begun: begun, depth: 1,
 		bounds: call.Bounds{Until: until, Closing: q.closing}}
 	c.cfg.Bounded = false // the waits of parts are bounded by the round
 	defer c.local.drop()
@@ -140,8 +142,7 @@ func (l *RedLock) acquire(
 		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // err hides that ctx ended
 			err = c.waitError()
 		}
-		l.observe(ctx, session.Event{Kind: session.EventNotAcquired, Wait: time.Since(c.begun), Err: err})
-		return ctx, nil, err
+		return fail(err)
 	}
 	l.observe(ctx, session.Event{Kind: session.EventAcquired, Wait: time.Since(c.begun), Depth: c.depth,
 		Token: e.Token()})

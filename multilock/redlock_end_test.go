@@ -123,6 +123,33 @@ func TestARedLockThatWasLostBeforeItsUnlockDoesNotStayTaken(t *testing.T) {
 	}
 }
 
+// The observer is notified of the end of such a call, as for a lock on one server.
+func TestACallThatEndsAtOnceIsReportedForARedLockAsForAnyLock(t *testing.T) {
+	withServers(t, 3, func(t *testing.T, r servers) {
+		var events []rlock.Event
+		all := r.process(t, rlock.WithObserver(testlock.Observer(func(e rlock.Event) {
+			events = append(events, e)
+		})))
+		canceled, cancel := context.WithCancel(bg)
+		cancel()
+		locks := []rlock.Locker{testlock.RedLock("x", all...), rlock.New(all[0], "x")}
+		reports := func(ctx context.Context, want error) {
+			t.Helper()
+			for _, l := range locks {
+				events = nil
+				_, _, err := l.Lock(ctx)
+				testlock.WantError(t, "Lock", err, want)
+				if len(events) != 1 || events[0].Type != rlock.EventNotAcquired || events[0].Err != err {
+					t.Errorf("%T: %v: %+v", l, err, events)
+				}
+			}
+		}
+		reports(canceled, context.Canceled)
+		testlock.Must(t, all[0].Close())
+		reports(bg, rlock.ErrClosed)
+	})
+}
+
 func TestTheLossOfARedLockSaysWhichRenewalsFailedLast(t *testing.T) {
 	withServers(t, 3, func(t *testing.T, r servers) {
 		log := new(testlock.Log)
