@@ -190,6 +190,9 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	l.record.set(value)
 	err := l.record.store(ctx)
 	if errors.Is(err, failure.ErrLost) {
+		if l.resigned.Load() { // meanwhile, so nothing was lost
+			return e.fail(errResigned)
+		}
 		_ = l.hold.Extend(ctx, e.session.Lease) // Extend notices the loss, and ends the context
 	}
 	return err

@@ -442,3 +442,23 @@ func TestASecondResignAndOneOfANilLeadershipSayWhatIsWrong(t *testing.T) {
 		}
 	})
 }
+
+// The request of Proclaim is in flight when Resign is called, and reaches Redis after the release.
+func TestAProclaimThatResignOvertakesIsNoLoss(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		_, l := lead(t, newElection(t, w.Client), "one")
+		asked, release := make(chan struct{}), make(chan struct{})
+		on(t, w, "proclaim", func() faultproxy.Action {
+			close(asked)
+			<-release
+			return faultproxy.Pass
+		})
+		proclaimed := make(chan error, 1)
+		go func() { proclaimed <- l.Proclaim(bg, "two") }()
+		testlock.Receive(t, "the value is in flight", asked)
+		resign(t, l)
+		close(release)
+		err := testlock.Receive(t, "the end of Proclaim", proclaimed)
+		testlock.WantError(t, "Proclaim", err, rlock.ErrNotHeld)
+	})
+}
