@@ -16,8 +16,8 @@ const never = time.Duration(math.MaxInt64)
 type Lease struct {
 	Owner any // lets the Keeper find the object that has the lease; set before Add
 
-	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start. A lease that is only
-	// watched has a planned renewal only after Confirm. This renewal finds out whether the server still has
+	// The fields below are guarded by Watchdog.mu. Times are counted from Watchdog.start. If a lease is only
+	// watched, a renewal is planned only after Confirm. This renewal finds out whether the server still has
 	// the lease.
 	deadline time.Duration // the last known deadline; kept after the lease has ended
 	next     time.Duration // time of the next renewal; never: none is planned
