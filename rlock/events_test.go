@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockline/lockline/fairlock"
 	"github.com/lockline/lockline/internal/testing/testlock"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
@@ -70,6 +71,48 @@ func TestAHoldIsReleasedForObserversWhenAllThatNestsInItHasEnded(t *testing.T) {
 		testlock.Unlock(t, inner)
 		l.want("both have ended", "Acquired", "Released")
 	})
+}
+
+// One of two goroutines gets the lock, and the other one waits for it. For this wait, no request is queued in
+// Redis. In the second case, both goroutines nest in the same hold.
+func TestAWaitForAGoroutineOfTheSameSessionIsReportedOnce(t *testing.T) {
+	for name, newLocker := range map[string]func(*rlock.Session) rlock.Locker{
+		"rlock":    func(s *rlock.Session) rlock.Locker { return rlock.New(s, "x") },
+		"fairlock": func(s *rlock.Session) rlock.Locker { return fairlock.New(s, "x") },
+		"rwlock":   func(s *rlock.Session) rlock.Locker { return rwlock.New(s, "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				waits := make(testlock.Waits, 10)
+				l := newLocker(testlock.NewSession(t, w.Client, rlock.WithObserver(waits)))
+				testlock.Works(t, l)
+				w.Net.SetDelay(time.Millisecond) // so that both begin before the first reply
+				both := func(ctx context.Context) {
+					got := make(chan testlock.Grant, 2)
+					for range 2 {
+						go func() { got <- <-testlock.Go(ctx, l) }()
+					}
+					first := <-got
+					testlock.Must(t, first.Err)
+					time.Sleep(time.Second)
+					if n := len(waits); n != 1 {
+						t.Errorf("one goroutine waits, and %d waits are reported", n)
+					}
+					for len(waits) > 0 {
+						<-waits
+					}
+					testlock.Unlock(t, first.Hold)
+					second := <-got
+					testlock.Must(t, second.Err)
+					testlock.Unlock(t, second.Hold)
+				}
+				both(bg)
+				ctx, outer := testlock.Lock(t, l, bg)
+				both(ctx)
+				testlock.Unlock(t, outer)
+			})
+		})
+	}
 }
 
 func TestANestedHoldThatIsLostAfterTheOuterOneEndedIsOneLoss(t *testing.T) {

@@ -55,7 +55,7 @@ type waiter struct {
 type news uint8
 
 const (
-	newsQueued   news = iota // an attempt of the lane is queued in Redis, so the call has to wait
+	newsWaits    news = iota // the call has to wait (lane.waits)
 	newsAnswered             // the waiter has its answer
 )
 
@@ -192,9 +192,7 @@ func (w *waiter) waitIn(ln *lane, fx *effects) (*Grant, error) {
 		return w.grant, w.err
 	}
 	w.listen(fx)
-	// The call has to wait if an attempt is queued, or if the lane needs no attempt yet. But if an attempt is
-	// in the state requested, its reply may still bring a grant at once.
-	waits := ln.numQueued > 0 || len(ln.attempts) == 0
+	waits := ln.waits
 	fx.run()
 	if waits {
 		w.reportWaiting()
@@ -313,11 +311,11 @@ func (w *waiter) reportWaiting() {
 	}
 }
 
-// notifyQueued notifies the waiter that an attempt of its lane is queued in Redis. At most one such notice is
-// pending, so there is always room for the answer. The caller must hold l.mu.
-func (w *waiter) notifyQueued() {
+// notifyWaits notifies the waiter that it has to wait. At most one such notice is pending, so there is always
+// room for the answer. The caller must hold l.mu.
+func (w *waiter) notifyWaits() {
 	if w.news != nil && len(w.news) == 0 {
-		w.news <- newsQueued
+		w.news <- newsWaits
 	}
 }
 

@@ -448,11 +448,6 @@ func (a *attempt) onQueued(r protocol.Answer, sent time.Time, fx *effects) {
 		rest = min(rest, r.Left+time.Millisecond)
 	}
 	a.requestWithin(rest, fx)
-	if l.s.Observer != nil {
-		for _, w := range ln.waiters {
-			w.notifyQueued()
-		}
-	}
 }
 
 // requestWithin plans the next request for a time not later than d from now.

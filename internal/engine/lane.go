@@ -34,6 +34,7 @@ type lane struct {
 	noWait         bool          // the lane is for one TryLock
 	hadToQueue     bool          // Redis has queued an attempt, and has granted none at once since then
 	sealed         bool          // goroutines that come now join another lane
+	waits          bool          // the waiters have to wait, and were notified of that (settleWaits)
 
 	// Initial space for attempts and waiters. Most lanes need no more, so this saves allocations.
 	inlineAttempt [1]*attempt
@@ -107,6 +108,19 @@ func (ln *lane) reset(l *lockState, w Want) {
 // isUnused reports whether the lane has nothing left, so that it can be removed.
 func (ln *lane) isUnused() bool {
 	return len(ln.waiters) == 0 && len(ln.attempts) == 0 && ln.numGrants == 0 && ln.numWithdrawing == 0
+}
+
+// settleWaits notifies the waiters when they have to wait. This is so if an attempt is queued, or if the lane
+// needs no attempt yet. But if an attempt is in the state requested, its reply may still bring a grant at
+// once. Only observers need the notice (EventWaiting).
+func (ln *lane) settleWaits() {
+	before := ln.waits
+	ln.waits = len(ln.waiters) > 0 && (ln.numQueued > 0 || len(ln.attempts) == 0)
+	if ln.waits && !before && ln.l.s.Observer != nil {
+		for _, w := range ln.waiters {
+			w.notifyWaits()
+		}
+	}
 }
 
 // remove takes a waiter out of the lane. It returns false if the waiter was answered already.

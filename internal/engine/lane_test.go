@@ -18,15 +18,15 @@ func TestAWaiterThatDoesNotListenHoldsUpNobody(t *testing.T) {
 		l := &lockState{s: newSession(t)}
 		ln, w, g := &lane{l: l}, new(waiter), new(Grant)
 		ln.waiters = append(ln.waiters, w)
-		w.notifyQueued() // before the waiter listens
+		w.notifyWaits() // before the waiter listens
 		w.news = make(chan news, 2)
 		for range 5 {
-			w.notifyQueued()
+			w.notifyWaits()
 		}
 		fx := l.begin()
 		ln.answer(w, g, nil, &fx)
 		fx.run()
-		if <-w.news != newsQueued || <-w.news != newsAnswered || w.grant != g {
+		if <-w.news != newsWaits || <-w.news != newsAnswered || w.grant != g {
 			t.Error("it is not notified of both")
 		}
 	})

@@ -139,6 +139,7 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 		changed := outer.changed
 		w.waitedHere = true
 		fx.unlock()
+		w.reportWaiting()
 		if _, ok := call.Await(&w.bounds, changed); ok {
 			continue
 		}

@@ -87,6 +87,7 @@ func (l *lockState) settleAttempts(fx *effects) {
 		for l.needsAttempt(ln, fx) {
 			ln.newAttempt(fx)
 		}
+		ln.settleWaits()
 		for _, a := range ln.attempts {
 			a.sendIfDue(fx)
 		}
