@@ -41,7 +41,9 @@
 // for the caller's own hold, which is a deadlock.
 //
 // Several goroutines can share the context of one hold. The holds that they nest in this hold exclude each
-// other like the holds of a read-write lock: many readers or one writer at a time. If a call has an owner
+// other like the holds of a read-write lock: many readers or one writer at a time. A reader that is nested in
+// a writer can write again, unless another reader is nested beside it. Then Lock and TryLock return
+// ErrUpgrade, because two such readers would wait for each other forever. If a call has an owner
 // (rlock.WithOwner), it nests in the latest hold of this lock that was taken by this owner, as with
 // rlock.Mutex.
 //

@@ -260,6 +260,47 @@ func TestGoroutinesThatNestInOneHoldExcludeEachOther(t *testing.T) {
 	})
 }
 
+// A reader that is nested in a writer may write only if no other reader is nested beside it. While it writes,
+// no other goroutine reads. Proves: read-write lock
+func TestAReaderBelowAWriterWritesOnlyWithoutOtherReaders(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg)
+		ctxA, a := testlock.Lock(t, locks[0].RLocker(), ctx)
+		ctxB, b := testlock.Lock(t, locks[0].RLocker(), ctx)
+		_, below := testlock.Lock(t, locks[0].RLocker(), ctxB)
+		for _, reader := range []context.Context{ctxA, ctxB} {
+			_, hold, err := locks[0].Lock(reader, rlock.WaitAtMost(time.Second))
+			testlock.WantError(t, "a writer beside a reader", err, rwlock.ErrUpgrade)
+			_ = hold.Unlock(bg)
+		}
+		testlock.Unlock(t, b, below)
+		_, again := testlock.Lock(t, locks[0], ctxA)
+		refused(t, "a reader beside a nested writer", locks[0].RLocker(), ctx, rlock.ErrLocked)
+		writer := testlock.Join(ctxA, locks[0])
+		testlock.Waiting(t, "a writer beside a nested writer", writer)
+		testlock.Unlock(t, again)
+		again = testlock.Granted(t, writer)
+		reader := testlock.Join(ctx, locks[0].RLocker())
+		testlock.Waiting(t, "a reader beside a nested writer", reader)
+		testlock.Unlock(t, again)
+		testlock.Served(t, reader)
+		testlock.Unlock(t, a, w)
+		isFree(t, locks[0])
+	})
+}
+
+// The reader has all permits until the time of HoldAtLeast has passed, but no writer is left.
+// Proves: read-write lock
+func TestAReaderWhoseWriterHasEndedCannotWriteDuringHoldAtLeast(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		ctx, w := testlock.Lock(t, locks[0], bg, rlock.HoldAtLeast(20*time.Second))
+		rctx, r := testlock.Lock(t, locks[0].RLocker(), ctx)
+		testlock.Unlock(t, w)
+		refused(t, "upgrade", locks[0], rctx, rwlock.ErrUpgrade)
+		testlock.Unlock(t, r)
+	})
+}
+
 // Proves: read-write lock
 func TestOneOwnerReentersWithoutTheContext(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {

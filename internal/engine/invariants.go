@@ -185,6 +185,11 @@ func (g *Grant) brokenHold(e *Entry) error {
 	case e.root.chain.holds != numInChain:
 		return fmt.Errorf("a chain has %d holds, but %d are counted", numInChain, e.root.chain.holds)
 	}
+	for o := e; e.write && o.outer != nil; o = o.outer {
+		if len(o.outer.inner) > 1 {
+			return errors.New("a writer is nested beside another hold")
+		}
+	}
 	for in := range e.inner {
 		if in.outer != e || !slices.Contains(g.holds, in) {
 			return errors.New("a nested hold has ended, or has another outer hold")

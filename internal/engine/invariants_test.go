@@ -59,7 +59,17 @@ func TestABrokenInvariantIsReported(t *testing.T) {
 		"a chain of holds": func(_ *lockState, _ *lane, g *Grant) { g.holds[0].chain.holds++ },
 		"an outer hold":    func(_ *lockState, _ *lane, g *Grant) { g.holds[0].outer = &Entry{} },
 		"a nested hold":    func(_ *lockState, _ *lane, g *Grant) { g.holds[0].inner = other },
-		"an unused lane":   func(l *lockState, _ *lane, _ *Grant) { l.lanes = append(l.lanes, &lane{l: l}) },
+		"writers beside each other": func(_ *lockState, _ *lane, g *Grant) {
+			e := g.holds[0]
+			e.inner = map[*Entry]struct{}{}
+			for range 2 {
+				in := &Entry{g: g, state: handle.Held, write: true, outer: e, root: e}
+				e.inner[in] = struct{}{}
+				g.holds = append(g.holds, in)
+			}
+			e.chain.holds, g.numEntries, g.numWriters, g.numRenewed = 3, 3, 3, 3
+		},
+		"an unused lane": func(l *lockState, _ *lane, _ *Grant) { l.lanes = append(l.lanes, &lane{l: l}) },
 		"a wait for nothing": func(l *lockState, ln *lane, _ *Grant) {
 			ln.attempts, ln.numQueued, ln.numGrants, l.grants = nil, 0, 0, nil
 		},

@@ -117,7 +117,7 @@ func (w *waiter) enterBelow(outer, e *Entry) (depth int, err error) {
 		case outer.state != handle.Held:
 			fx.unlock()
 			return 0, nil
-		case w.want.exclusive() && !g.exclusive(): // outer is a reader, or its grant was downgraded meanwhile
+		case w.want.exclusive() && !outer.mayWrite():
 			fx.unlock()
 			return 0, l.named(ErrUpgrade)
 		case !time.Now().Before(g.deadline()): // the timer that ends the grant is late
@@ -170,15 +170,32 @@ func (e *Entry) nestIn(outer *Entry, fx *effects) (depth int) {
 	return depth
 }
 
-// hasRoom reports whether the call w may nest in e now, beside the holds that are already nested in e. As in
-// a read-write lock, many readers or one writer may be nested directly in e.
-func (e *Entry) hasRoom(w *waiter) bool {
-	for in := range e.inner {
-		if in.write || w.want.exclusive() {
+// mayWrite reports whether a writer may nest in e, now or after a wait. This is so if e is a writer, or if e
+// is a reader that is nested in a writer, and no other hold is nested beside e. Otherwise the call is
+// refused, because two readers that waited for each other's end would wait forever.
+func (e *Entry) mayWrite() bool {
+	for ; !e.write; e = e.outer {
+		if e.outer == nil || len(e.outer.inner) > 1 {
 			return false
 		}
 	}
 	return true
+}
+
+// hasRoom reports whether the call w may nest in e now, beside the holds that are already nested in e. As in
+// a read-write lock, many readers or one writer may be nested in e. A writer that is nested in one of these
+// readers keeps other readers out, too. For a writer, mayWrite must have returned true.
+func (e *Entry) hasRoom(w *waiter) bool {
+	if w.want.exclusive() {
+		return len(e.inner) == 0
+	}
+	numWriters := int32(0)
+	for o := e; o != nil; o = o.outer {
+		if o.write {
+			numWriters++
+		}
+	}
+	return numWriters == e.g.numWriters
 }
 
 // notifyChanged wakes the goroutines that wait to nest in e. They then check again whether e has room.
@@ -204,7 +221,7 @@ func (e *Entry) unnest() {
 	}
 	e.inner = nil
 	e.notifyChanged()
-	if outer != nil {
-		outer.notifyChanged() // there may be room in outer now
+	for ; outer != nil; outer = outer.outer {
+		outer.notifyChanged() // there may be room now
 	}
 }
