@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -341,6 +342,50 @@ func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T
 			}
 			testlock.Unlock(t, r)
 		}
+	})
+}
+
+func TestTheUnlockOfAnotherLockEndsTheContextOfANestedReader(t *testing.T) {
+	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+		s := testlock.NewSession(t, w.Client)
+		m := rwlock.New(s, "x")
+		ctx, writer := testlock.Lock(t, m, bg)
+		between, other := testlock.Lock(t, rlock.New(s, "y"), ctx)
+		rctx, reader := testlock.Lock(t, m.RLocker(), between)
+		testlock.Unlock(t, other)
+		synctest.Wait()
+		if cause := context.Cause(rctx); !errors.Is(cause, rlock.ErrNotHeld) {
+			t.Errorf("the cause is %v", cause)
+		}
+		testlock.Unlock(t, reader, writer)
+	})
+}
+
+// The reader's context may outlive either of the two contexts that end it, so it has the later deadline.
+func TestTheContextOfANestedReaderHasADeadline(t *testing.T) {
+	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
+		given, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		end, _ := given.Deadline()
+		ctx, w := testlock.Lock(t, locks[0], given)
+		short, cancelShort := context.WithTimeout(ctx, time.Second)
+		defer cancelShort()
+		for name, called := range map[string]context.Context{"the writer's": ctx, "a shorter one": short} {
+			rctx, r := testlock.Lock(t, locks[0].RLocker(), called)
+			if d, ok := rctx.Deadline(); !ok || !d.Equal(end) {
+				t.Errorf("with %s: %v, %v, want %v", name, d, ok, end)
+			}
+			testlock.Unlock(t, r)
+		}
+		testlock.Unlock(t, w)
+		ctx, w = testlock.Lock(t, locks[0], bg)
+		short, cancelShort = context.WithTimeout(ctx, time.Second)
+		defer cancelShort()
+		rctx, r := testlock.Lock(t, locks[0].RLocker(), short)
+		if d, ok := rctx.Deadline(); ok {
+			t.Errorf("the reader may outlive its context, but has the deadline %v", d)
+		}
+		testlock.Unlock(t, r, w)
 	})
 }
 

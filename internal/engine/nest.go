@@ -86,16 +86,17 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	// reader must then stay valid, although the reader's call was given a context of the outer hold. From
 	// then on, the reader's context follows the context that was given to the outermost call.
 	e := &Entry{g: outer.g, fixed: w.cfg.Lease != 0, given: outer.given, root: outer.root}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
+	ctx, cancel := context.WithCancelCause(&readerContext{context.WithoutCancel(w.ctx), w.ctx, e.given})
 	e.ctx, e.cancel = ctx, cancel
 	follow := func(of context.Context, ended func()) {
 		stop := context.AfterFunc(of, ended)
 		context.AfterFunc(ctx, func() { stop() }) // otherwise the entry would stay reachable as long as `of`
 	}
 	follow(w.ctx, func() {
-		// A loss, the end of the session, or a cancellation by the caller ends the context of the reader. The
-		// Unlock of an outer hold does not end it.
-		if !errors.Is(context.Cause(w.ctx), failure.ErrUnlocked) {
+		// The context of the reader ends with a loss, with the session, if the caller cancels w.ctx, and with
+		// the Unlock of a hold of another lock. The Unlock of an outer hold does not end it.
+		cause, other := context.Cause(w.ctx), (*unlocked)(nil)
+		if !errors.Is(cause, failure.ErrUnlocked) || errors.As(cause, &other) && other.root != e.root {
 			cancel(failure.OfContext(w.ctx))
 			return
 		}
@@ -103,6 +104,26 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
 	})
 	return e
+}
+
+// readerContext is the context from which the context of a nested reader is made. It never ends by itself.
+type readerContext struct {
+	context.Context                 // has the values
+	followed, given context.Context // contexts that end the context of the reader, see newNested
+}
+
+// Deadline returns the later deadline of the two contexts, because the context of the reader may outlive one
+// of them. If one of them has no deadline, Deadline returns none.
+func (c *readerContext) Deadline() (time.Time, bool) {
+	d, ok := c.followed.Deadline()
+	last, alsoOK := c.given.Deadline()
+	if !ok || !alsoOK {
+		return time.Time{}, false
+	}
+	if d.After(last) {
+		last = d
+	}
+	return last, true
 }
 
 // enterBelow waits until outer has room for another hold, nests e in outer, and returns the depth of e
