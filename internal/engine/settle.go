@@ -14,6 +14,7 @@ import (
 //   - which waiters are served from a grant that the session has (mayServe)
 //   - which unused grants are released (mayKeep)
 //   - which lanes begin an attempt (needsAttempt), and which attempts are withdrawn (isSurplus)
+//   - which waiters are notified that they have to wait (settleWaits)
 //   - when the timer fires (setTimer)
 //
 // settle is called after each event that may change one of these decisions, because no other function makes
@@ -74,9 +75,9 @@ func (l *lockState) serveFromGrants(fx *effects) {
 	}
 }
 
-// settleAttempts withdraws and begins attempts, and sends requests that are due. It first withdraws the
-// surplus attempts of all lanes, because in a fair lock, an attempt of one lane may keep another lane from
-// beginning an attempt.
+// settleAttempts withdraws and begins attempts, notifies waiters that have to wait, and sends requests that
+// are due. It first withdraws the surplus attempts of all lanes, because in a fair lock, an attempt of one
+// lane may keep another lane from beginning an attempt.
 func (l *lockState) settleAttempts(fx *effects) {
 	for ln := range l.allLanes {
 		for n := len(ln.attempts); n > 0 && ln.isSurplus(n-1); n-- {
